@@ -1,0 +1,96 @@
+"""What a call costs in a process of its own; tables and records of the results."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from importlib import metadata
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+RECORDS = Path(__file__).parent / "records"
+PACKAGES = ("fewlink", "numpy", "pandas", "pykeen", "torch")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Wall seconds, CPU seconds with threads and child processes, peak resident memory, and what the call returned."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    value: Any
+
+
+def in_fresh_process(function: Callable[..., Any], *args: Any, imports: Sequence[str] = ()) -> Cost:
+    """Call a module-level `function(*args)` in a new process; `imports` are loaded before the clock starts.
+
+    On Linux a new process begins with the peak memory of the one that started it: keep heavy imports out of the caller.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(_measured, function, args, imports).result()
+
+
+def best_of(repeats: int, function: Callable[..., Any], *args: Any, imports: Sequence[str] = ()) -> Cost:
+    """The fastest of several fresh processes."""
+    costs = [in_fresh_process(function, *args, imports=imports) for _ in range(repeats)]
+    return min(costs, key=lambda cost: cost.seconds)
+
+
+def _measured(function: Callable[..., Any], args: Sequence[Any], imports: Sequence[str]) -> Cost:
+    for name in imports:
+        importlib.import_module(name)
+    cpu, start = _cpu_seconds(), time.perf_counter()
+    value = function(*args)
+    seconds, cpu_seconds = time.perf_counter() - start, _cpu_seconds() - cpu
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Cost(seconds, cpu_seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, value)
+
+
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
+
+
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows with the same keys as an aligned table; numbers to three significant digits or with thousands separated."""
+    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        first, *others = (text.rjust(width) for text, width in zip(row, widths, strict=True))
+        print("  ".join([first.strip().ljust(widths[0]), *others]))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def write_record(name: str, results: Mapping[str, Any]) -> Path:
+    """Store results with the versions they were measured with as records/NAME.json."""
+    RECORDS.mkdir(exist_ok=True)
+    path = RECORDS / f"{name}.json"
+    about = {"date": date.today().isoformat(), "cores": os.cpu_count(), "python": platform.python_version()}
+    record = {**about, "versions": dict(_versions(PACKAGES)), "results": results}
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"recorded in {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    return path
+
+
+def _versions(packages: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for package in packages:
+        try:
+            yield package, metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue

@@ -1,0 +1,56 @@
+"""Few-shot link prediction: complete the long tail of a knowledge graph from a handful of examples.
+
+import fewlink
+
+benchmark = fewlink.open_benchmark("umls")
+scorer = fewlink.learning_free("rules", benchmark.graph)
+print(fewlink.evaluate(benchmark, scorer).metrics()["micro"])
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fewlink.evaluation import Evaluation, Protocol, evaluate
+    from fewlink.graph import Graph, compile_graph
+    from fewlink.scorers import learning_free
+    from fewlink.tasks import Benchmark, carve, open_benchmark
+
+_HOMES = {
+    "Benchmark": "tasks",
+    "Evaluation": "evaluation",
+    "Graph": "graph",
+    "Protocol": "evaluation",
+    "carve": "tasks",
+    "compile_graph": "graph",
+    "evaluate": "evaluation",
+    "learning_free": "scorers",
+    "open_benchmark": "tasks",
+}
+__all__ = [
+    "Benchmark",
+    "Evaluation",
+    "Graph",
+    "Protocol",
+    "__version__",
+    "carve",
+    "compile_graph",
+    "evaluate",
+    "learning_free",
+    "open_benchmark",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names load on first use, so that `import fewlink` and the command's help cost nothing."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"fewlink.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'fewlink' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

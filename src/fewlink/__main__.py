@@ -1,0 +1,3 @@
+from fewlink.cli import main
+
+main()

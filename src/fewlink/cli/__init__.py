@@ -1,0 +1,61 @@
+"""The `fewlink` command. Each command parses, calls one function and shows; heavy imports happen inside commands."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from fewlink.cli import data, evaluate, results
+from fewlink.errors import FewlinkError
+
+app = typer.Typer(
+    name="fewlink",
+    help="Complete the long tail of a knowledge graph from a handful of examples.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(data.app, name="data")
+app.command("evaluate")(evaluate.evaluate)
+app.command("results")(results.results)
+
+
+@app.command()
+def version(
+    env: bool = typer.Option(False, "--env", help="Also show Python, torch and the machine, to paste into an issue."),
+) -> None:
+    """Show the version.
+
+    Example: `fewlink version --env`
+    """
+    import fewlink
+
+    print(f"fewlink {fewlink.__version__}")
+    if env:
+        import platform
+
+        import numpy
+        import torch
+
+        from fewlink.evaluation.records import hardware
+
+        print(f"python {platform.python_version()} on {platform.platform()}")
+        print(f"torch {torch.__version__}, numpy {numpy.__version__}")
+        print(hardware())
+
+
+def main() -> None:
+    """Run the command; what a user can put right is one line and exit code 2."""
+    try:
+        app()
+    except FewlinkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)

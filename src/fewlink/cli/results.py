@@ -1,0 +1,74 @@
+"""`fewlink results`: the stored records as a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fewlink.evaluation.records import Record
+
+KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
+SHOWN = {"MRR": "mrr", "Hits@10": "hits@10", "Hits@5": "hits@5", "Hits@1": "hits@1", "MR": "mr", "AMRI": "amri"}
+
+
+def results(
+    folder: Path = typer.Argument(Path("results"), help="Folder with result records."),
+    benchmark: str = typer.Option(None, help="Only this benchmark."),
+    model: str = typer.Option(None, help="Only this model or scorer."),
+    split: str = typer.Option(None, help="Only this split."),
+    shots: int = typer.Option(None, "--shots", "-k", help="Only this number of references."),
+    candidates: str = typer.Option(None, help="Only this candidates protocol."),
+    references: str = typer.Option(None, help="Only these references: first, draw-1, …"),
+    each: bool = typer.Option(False, help="A row a record instead of mean ± deviation over seeds and draws."),
+    json: bool = typer.Option(False, "--json", help="Print the matching records as JSON."),
+) -> None:
+    """Show stored results: mean ± deviation over seeds and draws, filtered.
+
+    Example: `fewlink results --split test --candidates full`
+    """
+    from fewlink.cli import show
+    from fewlink.errors import FewlinkError
+    from fewlink.evaluation.records import read_records
+
+    if not folder.is_dir():
+        raise FewlinkError(f"{folder} does not exist: fewlink evaluate makes records, or name another folder")
+    wanted = dict(zip(KEYS, (benchmark, model, split, shots, candidates, references), strict=True))
+    records = [r for r in read_records(folder) if all(v is None or getattr(r, k) == v for k, v in wanted.items())]
+    if json:
+        show.as_json([r.model_dump() for r in records])
+        return
+    if not records:
+        raise FewlinkError(f"no record in {folder} matches")
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for number, record in enumerate(records):
+        kind = record.references.split("-")[0]
+        what = tuple(getattr(record, k) for k in KEYS[:-1])
+        groups.setdefault((*what, kind, record.data_sha256, number if each else 0), []).append(record)
+    result_table([result_row(group) for group in groups.values()])
+
+
+def result_row(records: list[Record]) -> list[Any]:
+    """One row for records that differ in seed or draw only."""
+    import statistics
+
+    first = records[0]
+    what: list[Any] = [getattr(first, k) for k in KEYS]
+    if len(records) > 1:
+        what[-1] = first.references if len({r.references for r in records}) == 1 else f"{len(records)} draws"
+    figures = []
+    for metric in SHOWN.values():
+        values = [r.metrics["micro"][metric] for r in records]
+        mean = statistics.fmean(values)
+        figures.append(mean if len(values) == 1 else f"{mean:.3f} ± {statistics.stdev(values):.3f}")
+    macro = [r.metrics["macro"]["mrr"] for r in records]
+    return [*what, first.queries, *figures, statistics.fmean(macro)]
+
+
+def result_table(rows: list[list[Any]]) -> None:
+    from fewlink.cli import show
+
+    columns = ["benchmark", "model", "split", "K", "candidates", "references", "queries", *SHOWN, "macro MRR"]
+    show.table(columns, rows)

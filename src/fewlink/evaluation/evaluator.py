@@ -1,0 +1,207 @@
+"""One evaluator for every scorer: the rank of each true tail among its candidates, relation by relation."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import multiprocessing
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fewlink.errors import FewlinkError, ScoreError
+from fewlink.evaluation.metrics import average, summarise
+from fewlink.evaluation.ranks import realistic_ranks
+from fewlink.graph import Graph
+from fewlink.progress import progress
+from fewlink.scorers import Question, Scorer
+from fewlink.tasks import Benchmark, Candidates, Task, candidates_of
+
+SCORED_AT_ONCE = 1 << 23  # scores held at once: 32 MB of float32, and some masks of that shape
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What is asked: which split, how many references and which, and against which candidates.
+
+    `draw` 0 takes the first `shots` pairs of each relation as references, n > 0 the n-th random choice under `seed`.
+    """
+
+    split: str = "test"
+    shots: int = 3
+    candidates: str = "full"
+    draw: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.shots < 1:
+            raise FewlinkError(f"shots must be at least 1, got {self.shots}")
+
+    @property
+    def references(self) -> str:
+        return f"draw-{self.draw}" if self.draw else "first"
+
+
+@dataclass(frozen=True)
+class TaskRanks:
+    """The ranked queries of one relation. Shapes: `queries` (q, 2); `ranks`, `candidates` (q,)."""
+
+    relation: str
+    queries: np.ndarray
+    ranks: np.ndarray
+    candidates: np.ndarray
+    range: int  # how many tails the relation's candidates are drawn from
+
+    def row(self) -> dict[str, float]:
+        return {"queries": len(self.ranks), "candidates": self.range, **summarise(self.ranks, self.candidates)}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The ranks of a whole split, and what they come to."""
+
+    protocol: Protocol
+    tasks: Sequence[TaskRanks]
+    seconds: float
+
+    @property
+    def queries(self) -> int:
+        return sum(len(t.ranks) for t in self.tasks)
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """`micro` over queries and `macro` over relations."""
+        ranks = np.concatenate([t.ranks for t in self.tasks])
+        candidates = np.concatenate([t.candidates for t in self.tasks])
+        return {"micro": summarise(ranks, candidates), "macro": average([t.row() for t in self.tasks])}
+
+    def relations(self) -> dict[str, dict[str, float]]:
+        return {t.relation: t.row() for t in self.tasks}
+
+
+def evaluate(
+    benchmark: Benchmark, scorer: Scorer, protocol: Protocol = Protocol(), *, processes: int = 1
+) -> Evaluation:
+    """Rank every query of a split. The number of processes changes the time, never the ranks."""
+    begun = time.monotonic()
+    if processes < 1:
+        raise FewlinkError(f"processes must be at least 1, got {processes}")
+    if processes == 1:
+        tasks = rank_split(benchmark, scorer, protocol)
+    else:
+        spawn = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(processes, mp_context=spawn) as pool:
+            jobs = [pool.submit(_rank_shard, benchmark, scorer, protocol, (i, processes)) for i in range(processes)]
+            tasks = merge([job.result() for job in jobs])
+    return Evaluation(protocol, tasks, time.monotonic() - begun)
+
+
+def rank_split(
+    benchmark: Benchmark, scorer: Scorer, protocol: Protocol, shard: tuple[int, int] = (0, 1)
+) -> list[TaskRanks]:
+    """The ranks of one shard (index, count) of every relation's queries; each query is in exactly one shard."""
+    tasks = benchmark.split(protocol.split)
+    if not tasks:
+        raise FewlinkError(f"{benchmark.name} has no {protocol.split} relations")
+    total, done, results = sum(len(t.pairs) for t in tasks), 0, []
+    with progress(f"ranking {protocol.split}", total) as advance:
+        for task in tasks:
+            results.append(rank_task(benchmark.graph, scorer, task, protocol, shard))
+            done += len(task.pairs)
+            advance(done, f"{done:,} pairs")
+    return results
+
+
+def merge(shards: Sequence[Sequence[TaskRanks]]) -> list[TaskRanks]:
+    """One result from those of all shards, in their order."""
+    merged = []
+    for parts in zip(*shards, strict=True):
+        queries, ranks, candidates = (
+            np.concatenate([getattr(p, column) for p in parts]) for column in ("queries", "ranks", "candidates")
+        )
+        merged.append(TaskRanks(parts[0].relation, queries, ranks, candidates, parts[0].range))
+    return merged
+
+
+def rank_task(
+    graph: Graph, scorer: Scorer, task: Task, protocol: Protocol, shard: tuple[int, int] = (0, 1)
+) -> TaskRanks:
+    """The ranks of a relation's queries. Each head is scored once against all candidates, for all of its queries."""
+    references, queries = task.split(protocol.shots, protocol.draw, protocol.seed)
+    pool = candidates_of(protocol.candidates, task, references, graph)
+    queries = queries[np.argsort(queries[:, 0], kind="stable")]
+    heads = np.unique(queries[:, 0])[shard[0] :: shard[1]]
+    queries = queries[np.isin(queries[:, 0], heads)]
+    most = max(1, SCORED_AT_ONCE // max(len(pool.ids), 1))
+    parts = [queries[i : i + most] for i in range(0, len(queries), most)]
+    ranked = [_rank_part(scorer, task, references, pool, part) for part in parts]
+    ranks = np.concatenate([r for r, _ in ranked]) if ranked else np.zeros(0)
+    counts = np.concatenate([c for _, c in ranked]) if ranked else np.zeros(0, np.int64)
+    return TaskRanks(task.name, queries, ranks, counts, len(pool.ids) + pool.outside)
+
+
+def _rank_part(
+    scorer: Scorer, task: Task, references: np.ndarray, pool: Candidates, queries: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    heads, rows = np.unique(queries[:, 0], return_inverse=True)
+    answer = scorer(Question(task.name, references, heads, pool.ids))
+    scores = torch.from_numpy(np.array(answer)) if isinstance(answer, np.ndarray) else answer
+    _refuse_unranked(scores, scorer, task, heads, pool)
+
+    known = [task.known_tails[int(h)] for h in queries[:, 0]]
+    owners = np.repeat(np.arange(len(queries)), [len(k) for k in known])
+    tails = np.concatenate(known)
+    columns, inside = _columns(pool.ids, tails)
+    true, within = _columns(pool.ids, queries[:, 1])
+
+    def on_device(array: np.ndarray) -> torch.Tensor:
+        return torch.as_tensor(array, device=scores.device)
+
+    excluded = (on_device(owners[inside]), on_device(columns[inside]))
+    ranks, counts = realistic_ranks(scores, on_device(rows), on_device(true), excluded, on_device(pool.counted))
+    if pool.outside:
+        others = ~inside & (tails != queries[owners, 1])  # known answers outside the range do not compete either
+        behind = pool.outside - np.bincount(owners[others], minlength=len(queries))
+        return _with_outside(ranks.cpu().numpy(), counts.cpu().numpy(), within, behind, pool, owners[inside])
+    return ranks.cpu().numpy(), counts.cpu().numpy()
+
+
+def _with_outside(
+    ranks: np.ndarray,
+    counts: np.ndarray,
+    within: np.ndarray,
+    behind: np.ndarray,
+    pool: Candidates,
+    known_inside: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks where `behind` further entities share the last place: a true tail among them stands in their middle."""
+    ahead = len(pool.ids) - np.bincount(known_inside, minlength=len(ranks))
+    last = 1 + ahead + (behind - 1) / 2
+    return np.where(within, ranks, last), np.where(within, counts + behind, ahead + behind)
+
+
+def _columns(ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The column of each wanted id (0 where it has none) and whether it has one."""
+    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    found = ids[at] == wanted
+    return np.where(found, at, 0), found
+
+
+def _refuse_unranked(scores: torch.Tensor, scorer: Scorer, task: Task, heads: np.ndarray, pool: Candidates) -> None:
+    expected = (len(heads), len(pool.ids))
+    if tuple(scores.shape) != expected:
+        raise ScoreError(
+            f"scorer '{scorer.name}' gave scores of shape {tuple(scores.shape)} for {task.name}, not {expected}"
+        )
+    if not bool(torch.isfinite(scores).all()):
+        row, column = (int(i) for i in torch.nonzero(~torch.isfinite(scores))[0])
+        raise ScoreError(
+            f"scorer '{scorer.name}' gave {float(scores[row, column])} for {task.name}, head {heads[row]}, candidate"
+            f" {pool.ids[column]}: a score must be finite to be ranked"
+        )
+
+
+def _rank_shard(benchmark: Benchmark, scorer: Scorer, protocol: Protocol, shard: tuple[int, int]) -> list[TaskRanks]:
+    torch.set_num_threads(1)
+    return rank_split(benchmark, scorer, protocol, shard)

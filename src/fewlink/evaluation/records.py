@@ -1,0 +1,122 @@
+"""Results as files, one JSON record each: what was measured, on what, how, and with which command."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fewlink import __version__
+from fewlink.errors import InputError
+from fewlink.evaluation.evaluator import Evaluation
+from fewlink.storage import read_json, write_json
+
+Figures = dict[str, int | float]
+
+
+class Record(BaseModel):
+    """One evaluation of one model, complete enough to be repeated and compared."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    benchmark: str
+    model: str
+    split: str
+    shots: int
+    candidates: str
+    references: str
+    seed: int
+    queries: int
+    metrics: dict[str, Figures]
+    relations: dict[str, Figures]
+    command: str
+    config: dict[str, Any] = Field(default_factory=dict)
+    version: str
+    data_sha256: str
+    hardware: str
+    seconds: float
+
+    @property
+    def file_name(self) -> str:
+        """The same for the same measurement, so that repeating one replaces it."""
+        what = [self.benchmark, self.model, self.split, f"{self.shots}shot", self.candidates, self.references]
+        config = hashlib.sha256(json.dumps([self.config, self.data_sha256], sort_keys=True).encode()).hexdigest()[:8]
+        return "_".join([*what, f"seed{self.seed}", config]).replace(os.sep, "-") + ".json"
+
+    def save(self, folder: Path) -> Path:
+        path = Path(folder) / self.file_name
+        write_json(path, self.model_dump())
+        return path
+
+
+def make_record(
+    evaluation: Evaluation,
+    *,
+    benchmark: str,
+    data_sha256: str,
+    model: str,
+    seed: int,
+    config: dict[str, Any] | None = None,
+) -> Record:
+    protocol = evaluation.protocol
+    return Record(
+        benchmark=benchmark,
+        model=model,
+        split=protocol.split,
+        shots=protocol.shots,
+        candidates=protocol.candidates,
+        references=protocol.references,
+        seed=seed,
+        queries=evaluation.queries,
+        metrics=evaluation.metrics(),
+        relations=evaluation.relations(),
+        command=command_line(),
+        config=config or {},
+        version=__version__,
+        data_sha256=data_sha256,
+        hardware=hardware(),
+        seconds=round(evaluation.seconds, 3),
+    )
+
+
+def read_records(folder: Path) -> list[Record]:
+    """All records under a folder, by file name; a file that is not one is an error that names it."""
+    records = []
+    for path in sorted(Path(folder).rglob("*.json")):
+        try:
+            records.append(Record.model_validate(read_json(path)))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            raise InputError(path, f"is not a result record ({field}: {first['msg']})") from None
+    return records
+
+
+def command_line() -> str:
+    """The command as a user would type it."""
+    program = Path(sys.argv[0]).name if sys.argv else ""
+    return shlex.join([program, *sys.argv[1:]])
+
+
+def hardware() -> str:
+    """The processor or the GPU, in words."""
+    import torch
+
+    if torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return f"{_processor()}, {os.cpu_count()} cores"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

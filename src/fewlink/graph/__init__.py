@@ -1,0 +1,9 @@
+"""A knowledge graph: names, ids and arrays."""
+
+from fewlink.graph.compile import CompileReport, compile_graph
+from fewlink.graph.graph import Graph
+from fewlink.graph.neighbours import NeighbourTable, neighbour_table
+from fewlink.graph.types import TypeTable
+from fewlink.graph.vocabulary import Vocabulary
+
+__all__ = ["CompileReport", "Graph", "NeighbourTable", "TypeTable", "Vocabulary", "compile_graph", "neighbour_table"]

@@ -1,0 +1,92 @@
+"""From triple files to a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fewlink.errors import FewlinkError
+from fewlink.graph.graph import Graph, distinct
+from fewlink.graph.reading import check_on_error, read_pairs_table, read_triples
+from fewlink.graph.source import ReadReport
+from fewlink.graph.types import TypeTable, types_from_file, types_from_names
+from fewlink.graph.vocabulary import Interner, Vocabulary
+from fewlink.progress import progress
+
+
+@dataclass
+class CompileReport(ReadReport):
+    """What reading and compiling met."""
+
+    files: list[str] = field(default_factory=list)
+    duplicates: int = 0
+    self_loops: int = 0
+
+    def remarks(self) -> list[str]:
+        """What a user should know, a line each; nothing when all is as it should be."""
+        lines = [f"{self.skipped:,} bad lines skipped, the first:", *(f"  {p}" for p in self.problems)]
+        return [
+            *(lines if self.skipped else []),
+            *([f"{self.literals:,} triples with a literal object left out"] if self.literals else []),
+            *([f"{self.duplicates:,} duplicate triples left out"] if self.duplicates else []),
+            *([f"{self.self_loops:,} self-loops (head = tail) kept"] if self.self_loops else []),
+        ]
+
+
+def compile_graph(
+    paths: Sequence[Path | str],
+    *,
+    types: Path | None = None,
+    names: Path | None = None,
+    on_error: str = "stop",
+    report: CompileReport | None = None,
+) -> Graph:
+    """Read triple files into one graph in memory.
+
+    `types` is a file of `entity<TAB>type`, `names` one of `id<TAB>readable name` for entities and relations alike. Bad
+    lines raise an error with file and line, or with `on_error="skip"` are counted in `report`.
+    """
+    report = report if report is not None else CompileReport()
+    skip = check_on_error(on_error)
+    entities, relations = Interner(), Interner()
+    blocks: list[np.ndarray] = []  # (n, 3) ids each
+    for path in map(Path, paths):
+        report.files.append(str(path))
+        with progress(f"reading {path.name}", 1.0) as advance:
+            for heads, middles, tails in read_triples(path, skip=skip, report=report, advance=advance):
+                ends = [name for pair in zip(heads, tails, strict=True) for name in pair]  # ids by first appearance
+                ids = entities.ids(ends).reshape(-1, 2)
+                blocks.append(np.stack([ids[:, 0], relations.ids(middles), ids[:, 1]], 1))
+    if not blocks:
+        raise FewlinkError(f"no triples in {', '.join(map(str, paths)) or 'no files'}")
+    read = np.concatenate(blocks)
+    del blocks
+    triples = distinct(read)
+    report.duplicates += len(read) - len(triples)
+    report.self_loops += int((triples[:, 0] == triples[:, 2]).sum())
+    del read
+    entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
+    del entities, relations
+    return Graph.of(entity_names, relation_names, triples, **describe(entity_names, relation_names, types, names))
+
+
+def describe(
+    entities: Vocabulary, relations: Vocabulary, types: Path | None, names: Path | None
+) -> dict[str, TypeTable | Vocabulary | None]:
+    """The types and readable names to give a graph, from files, or from names of the form concept:TYPE:name."""
+    table = types_from_file(types, entities) if types else types_from_names(entities)
+    return {"types": table, "labels": _labels(entities, relations, [names]) if names else None}
+
+
+def labels_from(entities: Vocabulary, relations: Vocabulary, paths: Sequence[Path]) -> Vocabulary | None:
+    """Readable names from side files that exist; None when none does."""
+    there = [p for p in paths if p.exists()]
+    return _labels(entities, relations, there) if there else None
+
+
+def _labels(entities: Vocabulary, relations: Vocabulary, paths: Sequence[Path]) -> Vocabulary:
+    texts = {row[0]: row[1] for path in paths for row in read_pairs_table(path)}
+    return Vocabulary.of(texts.get(name, name) for vocabulary in (entities, relations) for name in vocabulary)

@@ -1,0 +1,19 @@
+"""A list of lists as two arrays, and the few operations on it that everything else is made of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def offsets_of(sorted_rows: np.ndarray, rows: int) -> np.ndarray:
+    """Where each row begins among ids sorted by row: (rows + 1,) int64."""
+    counts = np.bincount(sorted_rows, minlength=rows) if len(sorted_rows) else np.zeros(rows, np.int64)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def spans(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All positions of the spans [begin, end), one span after the other, and the span each belongs to."""
+    lengths = ends - begins
+    owners = np.repeat(np.arange(len(begins)), lengths)
+    firsts = np.cumsum(lengths) - lengths
+    return np.arange(len(owners)) - firsts[owners] + begins[owners], owners

@@ -1,0 +1,45 @@
+"""Triples from N-Triples, by pyoxigraph; literal objects are counted and left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO
+
+from fewlink.errors import MissingExtra
+from fewlink.graph.source import Block, Source, whole_lines
+
+
+def read_ntriples(source: Source, file: IO[bytes]) -> Iterator[Block]:
+    """The blocks of a file; one that does not parse as a whole is parsed line by line."""
+    try:
+        import pyoxigraph
+    except ImportError:
+        raise MissingExtra("reading N-Triples", "rdf") from None
+
+    def parse(raw: bytes) -> tuple[Block, int]:
+        block, literals = Block([], [], []), 0
+        for quad in pyoxigraph.parse(input=raw, format=pyoxigraph.RdfFormat.N_TRIPLES):
+            if isinstance(quad.object, pyoxigraph.Literal):
+                literals += 1
+                continue
+            for column, term in zip(block, (quad.subject, quad.predicate, quad.object), strict=True):
+                column.append((getattr(term, "value", None) or str(term)).encode())
+        return block, literals
+
+    for raw in whole_lines(source, file):
+        try:
+            block, literals = parse(raw)
+        except (SyntaxError, ValueError):
+            block, literals = Block([], [], []), 0
+            for line, text in enumerate(raw.split(b"\n")[:-1], source.line + 1):
+                try:
+                    one, more = parse(text + b"\n")
+                except (SyntaxError, ValueError) as error:
+                    source.bad(f"is not an N-Triples line ({getattr(error, 'msg', None) or error})", line)
+                    continue
+                literals += more
+                for column, part in zip(block, one, strict=True):
+                    column.extend(part)
+        source.report.literals += literals
+        source.line += raw.count(b"\n")
+        yield block

@@ -1,0 +1,83 @@
+"""What kind of thing an entity is: type names, and the types of each entity as CSR arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from fewlink.graph.csr import offsets_of, spans
+from fewlink.graph.reading import read_pairs_table
+from fewlink.graph.vocabulary import Interner, Vocabulary
+
+CONVENTION_SHARE = 0.9  # so many names must read concept:TYPE:name before the convention is believed
+
+
+class TypeTable:
+    """`types[offsets[e]:offsets[e+1]]` are the types of entity e."""
+
+    def __init__(self, names: Vocabulary, offsets: np.ndarray, types: np.ndarray) -> None:
+        self.names, self.offsets, self.types = names, offsets, types
+
+    @classmethod
+    def of(cls, names: Iterable[bytes], entities: np.ndarray, types: np.ndarray, count: int) -> TypeTable:
+        both = np.unique(np.stack([entities, types], 1).astype(np.int32), axis=0)
+        return cls(Vocabulary.of(names), offsets_of(both[:, 0], count), np.ascontiguousarray(both[:, 1]))
+
+    def of_entities(self, entities: np.ndarray) -> np.ndarray:
+        """The distinct types of these entities."""
+        at, _ = spans(self.offsets[entities], self.offsets[np.asarray(entities) + 1])
+        return np.unique(self.types[at])
+
+    def members(self, types: np.ndarray) -> np.ndarray:
+        """The entities, in order, that have any of these types."""
+        wanted = np.zeros(len(self.names), bool)
+        wanted[types] = True
+        owners = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.offsets))
+        return np.unique(owners[wanted[self.types]])
+
+    def take(self, entities: np.ndarray) -> TypeTable:
+        """The same types for these entities, renumbered in this order."""
+        at, owners = spans(self.offsets[entities], self.offsets[entities + 1])
+        return TypeTable(self.names, offsets_of(owners, len(entities)), np.ascontiguousarray(self.types[at]))
+
+    def save(self, folder: Path) -> None:
+        self.names.save(folder, "types")
+        np.save(folder / "types.offsets.npy", self.offsets, allow_pickle=False)
+        np.save(folder / "types.members.npy", self.types, allow_pickle=False)
+
+    @classmethod
+    def open(cls, folder: Path) -> TypeTable | None:
+        if not (folder / "types.offsets.npy").exists():
+            return None
+        load = [np.load(folder / f"types.{a}.npy", mmap_mode="r", allow_pickle=False) for a in ("offsets", "members")]
+        return cls(Vocabulary.open(folder, "types"), *load)
+
+
+def types_from_file(path: Path, entities: Vocabulary) -> TypeTable:
+    """Rows `entity<TAB>type[<TAB>readable type]`; entities the graph does not have are passed over."""
+    names, owners, types = Interner(), [], []
+    for row in read_pairs_table(path):
+        if (entity := entities.find(row[0])) is not None:
+            owners.append(entity)
+            types.append(names[(row[2] if len(row) > 2 and row[2] else row[1]).encode()])
+    return TypeTable.of(names, np.array(owners, np.int32), np.array(types, np.int32), len(entities))
+
+
+def types_from_names(entities: Vocabulary) -> TypeTable | None:
+    """The convention `concept:TYPE:name`, when nearly all names follow it; the few others have no type."""
+    probe = [entities[i] for i in range(0, len(entities), max(1, len(entities) // 1000))]
+    if not probe or sum(_type_in(n) is not None for n in probe) < CONVENTION_SHARE * len(probe):
+        return None
+    names, owners, types = Interner(), [], []
+    for number, name in enumerate(entities):
+        if (kind := _type_in(name)) is not None:
+            owners.append(number)
+            types.append(names[kind.encode()])
+    return TypeTable.of(names, np.array(owners, np.int32), np.array(types, np.int32), len(entities))
+
+
+def _type_in(name: str) -> str | None:
+    parts = name.split(":", 2)
+    return parts[1] if len(parts) == 3 and parts[0] == "concept" and all(parts) else None

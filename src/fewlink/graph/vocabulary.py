@@ -1,0 +1,116 @@
+"""Names and ids: a list of distinct names that opens from disk without being read."""
+
+from __future__ import annotations
+
+import difflib
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fewlink.errors import UnknownName
+
+NEAREST_SCAN = 200_000  # how many names a "did you mean" looks at
+
+
+class Interner(dict[bytes, int]):
+    """Gives each new name the next id. `interner[name]` is the id, old or new."""
+
+    def __missing__(self, name: bytes) -> int:
+        self[name] = number = len(self)
+        return number
+
+    def ids(self, names: Sequence[bytes]) -> np.ndarray:
+        return np.fromiter(map(self.__getitem__, names), np.int32, count=len(names))
+
+
+class Vocabulary:
+    """Distinct names by id, and ids by name through a sorted array of 32-bit checksums.
+
+    Arrays, each memory-mapped when opened from a folder: `text` holds all names as UTF-8 bytes one after the other,
+    name i being `text[ends[i-1]:ends[i]]`; `sums` the sorted checksums; `order` the ids in that order.
+    """
+
+    ARRAYS = ("text", "ends", "sums", "order")
+
+    def __init__(self, text: np.ndarray, ends: np.ndarray, sums: np.ndarray, order: np.ndarray) -> None:
+        self.text, self.ends, self.sums, self.order = text, ends, sums, order
+
+    @classmethod
+    def of(cls, names: Iterable[bytes | str]) -> Vocabulary:
+        raw = [n.encode() if isinstance(n, str) else n for n in names]
+        ends = np.cumsum(np.fromiter(map(len, raw), np.int64, count=len(raw)))
+        sums = np.fromiter(map(zlib.crc32, raw), np.uint32, count=len(raw))
+        order = np.argsort(sums, kind="stable").astype(np.int32)
+        return cls(np.frombuffer(b"".join(raw), np.uint8), ends, sums[order], order)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, number: int) -> str:
+        return self._bytes(int(number)).decode()
+
+    def __iter__(self) -> Iterator[str]:
+        text, begin = self.text.tobytes(), 0
+        for end in self.ends.tolist():
+            yield text[begin:end].decode()
+            begin = end
+
+    def __contains__(self, name: str) -> bool:
+        return self.find(name) is not None
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Vocabulary)
+            and np.array_equal(self.ends, other.ends)
+            and np.array_equal(self.text, other.text)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def find(self, name: str) -> int | None:
+        """The id of a name, or None."""
+        raw = name.encode()
+        checksum = np.uint32(zlib.crc32(raw))
+        for at in range(*np.searchsorted(self.sums, [checksum, checksum + np.uint64(1)]).tolist()):
+            if self._bytes(number := int(self.order[at])) == raw:
+                return number
+        return None
+
+    def id(self, name: str, what: str = "name") -> int:
+        """The id of a name; an error with the nearest names when there is none."""
+        number = self.find(name)
+        if number is None:
+            near = self.nearest(name)
+            hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
+            raise UnknownName(f"unknown {what} '{name}'{hint}")
+        return number
+
+    def ids(self, names: Iterable[str], what: str = "name") -> np.ndarray:
+        return np.array([self.id(n, what) for n in names], np.int32)
+
+    def index(self) -> dict[str, int]:
+        """All ids by name, for work that looks up many: it costs a pass over the names."""
+        return {name: number for number, name in enumerate(self)}
+
+    def nearest(self, name: str, count: int = 3) -> list[str]:
+        return difflib.get_close_matches(name, (self[i] for i in range(min(len(self), NEAREST_SCAN))), n=count)
+
+    def take(self, numbers: np.ndarray) -> Vocabulary:
+        """The vocabulary of these ids, renumbered in this order."""
+        return Vocabulary.of(self._bytes(int(i)) for i in numbers)
+
+    def save(self, folder: Path, prefix: str) -> None:
+        for array in self.ARRAYS:
+            np.save(folder / f"{prefix}.{array}.npy", getattr(self, array), allow_pickle=False)
+
+    @classmethod
+    def open(cls, folder: Path, prefix: str) -> Vocabulary:
+        return cls(*(np.load(folder / f"{prefix}.{a}.npy", mmap_mode="r", allow_pickle=False) for a in cls.ARRAYS))
+
+    def _bytes(self, number: int) -> bytes:
+        if not 0 <= number < len(self):
+            raise IndexError(f"id {number} is outside the {len(self)} names")
+        begin = int(self.ends[number - 1]) if number else 0
+        return self.text[begin : int(self.ends[number])].tobytes()

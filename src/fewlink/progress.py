@@ -1,0 +1,61 @@
+"""Progress of long work on standard error: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+QUIET_SECONDS = 5.0  # nothing is shown for work that ends sooner
+LINE_SECONDS = 10.0
+
+
+class Advance(Protocol):
+    def __call__(self, done: float, note: str = "") -> None: ...
+
+
+def silent(done: float, note: str = "") -> None:
+    """The progress of work nobody watches."""
+
+
+@contextmanager
+def progress(title: str, total: float | None) -> Iterator[Advance]:
+    """Yield `advance(done, note)`, to be called with the amount done so far (not the increment)."""
+    if sys.stderr.isatty():
+        with _bar(title, total) as advance:
+            yield advance
+    else:
+        yield _lines(title, total)
+
+
+@contextmanager
+def _bar(title: str, total: float | None) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    more = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, *more, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(title, total=total, note="")
+
+        def advance(done: float, note: str = "") -> None:
+            bars.update(task, completed=done, note=note)
+
+        yield advance
+
+
+def _lines(title: str, total: float | None) -> Advance:
+    begun = time.monotonic()
+    last = begun + QUIET_SECONDS - LINE_SECONDS
+
+    def advance(done: float, note: str = "") -> None:
+        nonlocal last
+        if time.monotonic() - last < LINE_SECONDS:
+            return
+        last = time.monotonic()
+        share = f" {100 * done / total:3.0f}%" if total else ""
+        print(f"{title}{share} {last - begun:5.0f} s {note}".rstrip(), file=sys.stderr, flush=True)
+
+    return advance

@@ -1,0 +1,27 @@
+"""Randomness as a pure function of a seed and words that say what it is for; no global state."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+
+def derive(seed: int, *words: object) -> int:
+    """A 64-bit seed for one purpose: `derive(0, "episode", step)`."""
+    text = "\x1f".join([str(seed), *map(str, words)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def generator(seed: int, *words: object) -> np.random.Generator:
+    """A numpy generator for one purpose."""
+    return np.random.default_rng(derive(seed, *words))
+
+
+def scramble(keys: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Each key to 64 well-mixed bits (splitmix64): the same key and seed, the same bits, in any order or batch."""
+    with np.errstate(over="ignore"):
+        x = keys.astype(np.uint64) + np.uint64(derive(seed, "scramble"))
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

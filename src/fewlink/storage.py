@@ -1,0 +1,134 @@
+"""Folders that are whole or absent: written beside, fsynced, described by a manifest, renamed into place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fewlink.errors import FewlinkError, InputError
+
+MANIFEST = "manifest.json"
+ALWAYS_VERIFIED_BYTES = 64 << 20  # folders up to this size are hashed on every opening (a tenth of a second)
+
+
+def sha256_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file in one step: a reader sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise InputError(path, f"is not JSON text ({error.__class__.__name__})") from None
+    except json.JSONDecodeError as error:
+        raise InputError(path, f"is not JSON ({error.msg})", error.lineno) from None
+
+
+@contextmanager
+def new_folder(path: Path, format: str, facts: dict[str, Any]) -> Iterator[Path]:
+    """Yield an empty folder to fill; on success it becomes `path`, on any error nothing is left behind.
+
+    An existing folder of the same format is replaced; anything else at `path` is refused. `facts` may be filled
+    inside the block; it is stored in the manifest.
+    """
+    path = Path(path)
+    if path.exists() and (not path.is_dir() or (any(path.iterdir()) and _format_of(path) != format)):
+        raise FewlinkError(f"{path} exists and is not a {format} folder: remove it or choose another place")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    try:
+        yield beside
+        files = {str(f.relative_to(beside)): f for f in sorted(beside.rglob("*")) if f.is_file()}
+        for file in files.values():
+            _sync_file(file)
+        listed = {name: {"bytes": f.stat().st_size, "sha256": sha256_file(f)} for name, f in files.items()}
+        write_json(beside / MANIFEST, {"format": format, **facts, "files": listed})
+        if path.exists():
+            old = path.with_name(f".{path.name}.{os.getpid()}.old")
+            os.rename(path, old)
+            os.rename(beside, path)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.rename(beside, path)
+        _sync_folder(path.parent)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str, Any]:
+    """The manifest of a folder written by `new_folder`, its files checked by size, and by sha256 when `verify`.
+
+    With `verify=None` small folders are hashed and large ones (which are memory-mapped) are not.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise InputError(path, "is not a folder" if path.exists() else "does not exist")
+    manifest = read_json(path / MANIFEST)
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    if found != format:
+        raise InputError(path, f"has format {found!r}, this version of fewlink reads {format!r}: make it again")
+    files: dict[str, Any] = manifest["files"]
+    if verify is None:
+        verify = sum(f["bytes"] for f in files.values()) <= ALWAYS_VERIFIED_BYTES
+    for name, expected in files.items():
+        file = path / name
+        if not file.is_file():
+            raise InputError(file, "is missing from its folder: make the folder again")
+        if file.stat().st_size != expected["bytes"] or (verify and sha256_file(file) != expected["sha256"]):
+            raise InputError(file, "was changed or damaged since it was written: make the folder again")
+    return dict(manifest)
+
+
+def is_folder_of(path: Path, format: str) -> bool:
+    return Path(path).is_dir() and _format_of(Path(path)) == format
+
+
+def _format_of(path: Path) -> str | None:
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return manifest.get("format") if isinstance(manifest, dict) else None
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
