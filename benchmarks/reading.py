@@ -83,11 +83,11 @@ def compare(sizes: Sizes, repeats: int, folder: Path) -> dict[str, object]:
     path = folder / "graph.tsv"
     generate(path, sizes)
     contenders = {
-        "fewlink": (read_with_fewlink, "fewlink.graph"),
-        "PyKEEN": (read_with_pykeen, "pykeen.triples"),
+        "fewlink": (read_with_fewlink, ["fewlink.graph", "pyarrow"]),
+        "PyKEEN": (read_with_pykeen, ["pykeen.triples"]),
     }
     runs = [  # in turns, so that a busy moment of the machine does not fall on one of them alone
-        {name: in_fresh_process(read, path, imports=[module]) for name, (read, module) in contenders.items()}
+        {name: in_fresh_process(read, path, imports=modules) for name, (read, modules) in contenders.items()}
         for _ in range(repeats)
     ]
     costs = {name: min((run[name] for run in runs), key=lambda cost: cost.seconds) for name in contenders}

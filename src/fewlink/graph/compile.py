@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from fewlink.errors import FewlinkError
-from fewlink.graph.graph import Graph, distinct
+from fewlink.graph.graph import Graph
 from fewlink.graph.reading import check_on_error, read_pairs_table, read_triples
-from fewlink.graph.source import ReadReport
+from fewlink.graph.source import Block, ReadReport
 from fewlink.graph.types import TypeTable, types_from_file, types_from_names
 from fewlink.graph.vocabulary import Interner, Vocabulary
 from fewlink.progress import progress
@@ -52,25 +53,33 @@ def compile_graph(
     report = report if report is not None else CompileReport()
     skip = check_on_error(on_error)
     entities, relations = Interner(), Interner()
-    blocks: list[np.ndarray] = []  # (n, 3) ids each
+    blocks: list[np.ndarray] = []  # (3, n) ids each
     for path in map(Path, paths):
         report.files.append(str(path))
         with progress(f"reading {path.name}", 1.0) as advance:
-            for heads, middles, tails in read_triples(path, skip=skip, report=report, advance=advance):
-                ends = [name for pair in zip(heads, tails, strict=True) for name in pair]  # ids by first appearance
-                ids = entities.ids(ends).reshape(-1, 2)
-                blocks.append(np.stack([ids[:, 0], relations.ids(middles), ids[:, 1]], 1))
+            for block in read_triples(path, skip=skip, report=report, advance=advance):
+                ids = (_numbered(entities, block, 0, 2), _numbered(relations, block, 1))
+                blocks.append(np.stack([ids[column % 2][block.codes[:, column]] for column in range(3)]))
     if not blocks:
         raise FewlinkError(f"no triples in {', '.join(map(str, paths)) or 'no files'}")
-    read = np.concatenate(blocks)
+    triples = np.concatenate(blocks, axis=1).T  # (n, 3), each column in one piece
     del blocks
-    triples = distinct(read)
-    report.duplicates += len(read) - len(triples)
-    report.self_loops += int((triples[:, 0] == triples[:, 2]).sum())
-    del read
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
     del entities, relations
-    return Graph.of(entity_names, relation_names, triples, **describe(entity_names, relation_names, types, names))
+    graph = Graph.of(entity_names, relation_names, triples, **describe(entity_names, relation_names, types, names))
+    report.duplicates += len(triples) - graph.triple_count
+    report.self_loops += int((graph.head_ids == graph.tail_ids).sum()) // 2
+    return graph
+
+
+def _numbered(interner: Interner, block: Block, *columns: int) -> np.ndarray:
+    """The id of each name of a block that stands in one of these columns: (names,) int32, in order of appearance."""
+    there = np.zeros(len(block.names), bool)
+    for column in columns:
+        there[block.codes[:, column]] = True
+    ids = np.zeros(len(block.names), np.int32)
+    ids[there] = interner.ids(list(itertools.compress(block.names, there)))
+    return ids
 
 
 def describe(

@@ -16,30 +16,29 @@ def read_ntriples(source: Source, file: IO[bytes]) -> Iterator[Block]:
     except ImportError:
         raise MissingExtra("reading N-Triples", "rdf") from None
 
-    def parse(raw: bytes) -> tuple[Block, int]:
-        block, literals = Block([], [], []), 0
+    def parse(raw: bytes) -> tuple[list[bytes], int]:
+        fields, literals = [], 0
         for quad in pyoxigraph.parse(input=raw, format=pyoxigraph.RdfFormat.N_TRIPLES):
             if isinstance(quad.object, pyoxigraph.Literal):
                 literals += 1
-                continue
-            for column, term in zip(block, (quad.subject, quad.predicate, quad.object), strict=True):
-                column.append((getattr(term, "value", None) or str(term)).encode())
-        return block, literals
+            else:
+                terms = (quad.subject, quad.predicate, quad.object)
+                fields += [(getattr(term, "value", None) or str(term)).encode() for term in terms]
+        return fields, literals
 
     for raw in whole_lines(source, file):
         try:
-            block, literals = parse(raw)
+            fields, literals = parse(raw)
         except (SyntaxError, ValueError):
-            block, literals = Block([], [], []), 0
+            fields, literals = [], 0
             for line, text in enumerate(raw.split(b"\n")[:-1], source.line + 1):
                 try:
                     one, more = parse(text + b"\n")
                 except (SyntaxError, ValueError) as error:
                     source.bad(f"is not an N-Triples line ({getattr(error, 'msg', None) or error})", line)
                     continue
+                fields += one
                 literals += more
-                for column, part in zip(block, one, strict=True):
-                    column.extend(part)
         source.report.literals += literals
         source.line += raw.count(b"\n")
-        yield block
+        yield Block.of(fields)

@@ -43,8 +43,8 @@ def _columns(path: Path, found: list[str]) -> list[str]:
 
 def _without_blanks(source: Source, names: list[list[Any]]) -> Block:
     if all(map(all, names)):
-        return Block(*names)
-    block = Block([], [], [])
+        return Block.of([name for row in zip(*names, strict=True) for name in row])
+    fields: list[bytes] = []
     for line, row in enumerate(zip(*names, strict=True), source.line + 1):
-        add_row(source, block, [n or b"" for n in row], line)
-    return block
+        add_row(source, fields, [n or b"" for n in row], line)
+    return Block.of(fields)

@@ -1,30 +1,24 @@
-"""Triples from files, streamed: TSV, CSV, N-Triples and Parquet, plain or compressed, as blocks of three columns.
-
-A block is read, checked and split as a whole; only a block with something wrong in it is looked at line by line.
-"""
+"""Triples from files, streamed: TSV, CSV, N-Triples and Parquet, plain or compressed, block by block."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
-import itertools
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-import numpy as np
-
 from fewlink.errors import FewlinkError, InputError, MissingExtra
+from fewlink.graph.delimited import read_delimited
 from fewlink.graph.ntriples import read_ntriples
 from fewlink.graph.parquet import read_parquet
-from fewlink.graph.source import BLOCK_ROWS, HEADERS, Block, ReadReport, Source, add_row, is_text, whole_lines
+from fewlink.graph.source import Block, ReadReport, Source
 from fewlink.progress import Advance, silent
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
-NEWLINE = 10
 
 
 def read_triples(path: Path, *, skip: bool, report: ReadReport, advance: Advance = silent) -> Iterator[Block]:
@@ -38,8 +32,8 @@ def read_triples(path: Path, *, skip: bool, report: ReadReport, advance: Advance
             return
         size = path.stat().st_size
         with path.open("rb") as raw, _decompressed(path, raw) as file:
-            read = {"tsv": _delimited(b"\t"), "csv": _delimited(b","), "ntriples": read_ntriples}[kind]
-            for block in _counted(read(source, file), report):
+            read = {"tsv": read_delimited(b"\t"), "csv": read_delimited(b","), "ntriples": read_ntriples}[kind]
+            for block in _counted(_ahead(read(source, file)), report):
                 advance(raw.tell() / max(size, 1), f"{report.triples:,} triples")
                 yield block
     except OSError as error:  # gzip and pyarrow raise OSErrors without a strerror
@@ -63,10 +57,19 @@ def format_of(path: Path) -> str:
     return "tsv"
 
 
+def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
+    """The same blocks, the next one being read while this one is used."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = pool.submit(next, blocks, None)
+            yield block
+
+
 def _counted(blocks: Iterator[Block], report: ReadReport) -> Iterator[Block]:
     for block in blocks:
-        if block.heads:
-            report.triples += len(block.heads)
+        if len(block.codes):
+            report.triples += len(block.codes)
             yield block
 
 
@@ -83,81 +86,6 @@ def _decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
             raise MissingExtra("reading a .zst file", "scale") from None
         return pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd")  # type: ignore[no-any-return]
     return raw
-
-
-def _delimited(separator: bytes) -> Callable[[Source, IO[bytes]], Iterator[Block]]:
-    def read(source: Source, file: IO[bytes]) -> Iterator[Block]:
-        blocks = whole_lines(source, file)
-        for raw in blocks:
-            if separator == b"," and b'"' in raw:  # a quoted field may hold line ends: the rest goes through csv
-                yield from _quoted_csv(source, raw, blocks)
-                return
-            block = _split_whole(raw, separator) or _split_lines(source, raw, separator)
-            if source.line == 0:
-                block = _without_header(block)
-            yield block
-            source.line += raw.count(b"\n")
-
-    return read
-
-
-def _split_whole(raw: bytes, separator: bytes) -> Block | None:
-    """All lines at once, or None when any of them is not three non-empty fields."""
-    data = np.frombuffer(raw, np.uint8)
-    ends = np.flatnonzero((data == separator[0]) | (data == NEWLINE))
-    if len(ends) % 3 or not is_text(raw):
-        return None
-    kinds = data[ends].reshape(-1, 3)
-    if (kinds[:, :2] != separator[0]).any() or (kinds[:, 2] != NEWLINE).any():
-        return None
-    if (np.diff(ends, prepend=-1) == 1).any():
-        return None
-    names = raw.replace(b"\n", separator).split(separator)
-    del names[-1]
-    return Block(names[0::3], names[1::3], names[2::3])
-
-
-def _split_lines(source: Source, raw: bytes, separator: bytes) -> Block:
-    block = Block([], [], [])
-    for line, text in enumerate(raw.split(b"\n")[:-1], source.line + 1):
-        if not text.strip():
-            continue
-        add_row(source, block, text.split(separator), line)
-    return block
-
-
-def _without_header(block: Block) -> Block:
-    first = [column[0].lower() for column in block if column]
-    if len(first) == 3 and all(name in known for name, known in zip(first, HEADERS, strict=True)):
-        return Block(*(column[1:] for column in block))
-    return block
-
-
-def _quoted_csv(source: Source, raw: bytes, blocks: Iterator[bytes]) -> Iterator[Block]:
-    """The rest of a CSV file from its first quoted field on, by the csv module."""
-
-    def lines() -> Iterator[str]:
-        for part in itertools.chain([raw], blocks):
-            for text in part.decode("utf-8", "surrogateescape").split("\n")[:-1]:
-                yield text + "\n"
-
-    first, block = source.line == 0, Block([], [], [])
-    reader = csv.reader(lines(), strict=True)
-    while True:
-        line = source.line + reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            break
-        except csv.Error as error:
-            source.bad(f"is not valid CSV ({error})", line)
-            continue
-        if row:
-            add_row(source, block, [f.encode("utf-8", "surrogateescape") for f in row], line)
-        if len(block.heads) >= BLOCK_ROWS:
-            yield _without_header(block) if first else block
-            first, block = False, Block([], [], [])
-    yield _without_header(block) if first else block
 
 
 def check_on_error(on_error: str) -> bool:

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from fewlink.errors import InputError
+import numpy as np
 
-BLOCK_BYTES = 8 << 20
+from fewlink.errors import InputError
+from fewlink.graph.vocabulary import Interner
+
+BLOCK_BYTES = 32 << 20
 BLOCK_ROWS = 1 << 17
 LONGEST_LINE = 1 << 20
 SHOWN_PROBLEMS = 5
@@ -22,11 +25,17 @@ HEADERS = (
 
 
 class Block(NamedTuple):
-    """Three equally long columns of names."""
+    """Some triples. `names` holds each name once, in order of first appearance; `codes` (n, 3) says which."""
 
-    heads: list[bytes]
-    relations: list[bytes]
-    tails: list[bytes]
+    names: list[bytes]
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, fields: list[bytes]) -> Block:
+        """From head, relation, tail, head, relation, …"""
+        interner = Interner()
+        codes = interner.ids(fields).reshape(-1, 3)
+        return cls(list(interner), codes)
 
 
 @dataclass
@@ -55,8 +64,8 @@ class Source:
             self.report.problems.append(str(error))
 
 
-def add_row(source: Source, block: Block, row: list[bytes], line: int) -> None:
-    """Add one row to the block, or report what is wrong with it."""
+def add_row(source: Source, fields: list[bytes], row: list[bytes], line: int) -> None:
+    """Add the three names of one row to the fields, or report what is wrong with it."""
     if len(row) != 3:
         source.bad(f"has {len(row)} columns where head, relation and tail are expected", line)
     elif not all(row):
@@ -66,8 +75,7 @@ def add_row(source: Source, block: Block, row: list[bytes], line: int) -> None:
     elif max(map(len, row)) > LONGEST_LINE:
         source.bad(f"has a name of over {LONGEST_LINE:,} bytes", line)
     else:
-        for column, name in zip(block, row, strict=True):
-            column.append(name)
+        fields.extend(row)
 
 
 def whole_lines(source: Source, file: IO[bytes]) -> Iterator[bytes]:
@@ -82,14 +90,20 @@ def whole_lines(source: Source, file: IO[bytes]) -> Iterator[bytes]:
             if len(rest) > LONGEST_LINE + BLOCK_BYTES:
                 raise InputError(source.path, f"has a line of over {LONGEST_LINE:,} bytes", source.line + 1)
             continue
-        yield (rest + chunk[:cut]).replace(b"\r\n", b"\n")
+        yield _unix(rest + chunk[:cut])
         rest = chunk[cut:]
     if rest:
-        yield rest.replace(b"\r\n", b"\n").removesuffix(b"\r") + b"\n"
+        yield _unix(rest).removesuffix(b"\r") + b"\n"
+
+
+def _unix(raw: bytes) -> bytes:
+    return raw.replace(b"\r\n", b"\n") if b"\r" in raw else raw
 
 
 def is_text(raw: bytes) -> bool:
     """Whether bytes are UTF-8."""
+    if raw.isascii():
+        return True
     try:
         codecs.utf_8_decode(raw, "strict", True)
     except UnicodeDecodeError:

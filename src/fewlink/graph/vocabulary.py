@@ -72,8 +72,9 @@ class Vocabulary:
     def find(self, name: str) -> int | None:
         """The id of a name, or None."""
         raw = name.encode()
-        checksum = np.uint32(zlib.crc32(raw))
-        for at in range(*np.searchsorted(self.sums, [checksum, checksum + np.uint64(1)]).tolist()):
+        checksum = np.uint32(zlib.crc32(raw))  # the array's own type: another one would convert all of it
+        first, last = (int(np.searchsorted(self.sums, checksum, side)) for side in ("left", "right"))
+        for at in range(first, last):
             if self._bytes(number := int(self.order[at])) == raw:
                 return number
         return None

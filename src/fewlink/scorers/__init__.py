@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fewlink.choices import choose
 from fewlink.graph import Graph
-from fewlink.scorers.question import Question, Scorer
+from fewlink.scorers.question import Question, Scorer, best_tails
 from fewlink.scorers.reference_tails import ReferenceTailsScorer
 from fewlink.scorers.rules import RulesScorer
 from fewlink.scorers.simple import PopularityScorer, RandomScorer
@@ -19,4 +19,4 @@ def learning_free(name: str, graph: Graph, seed: int = 0) -> Scorer:
     return choose("scorer", name, LEARNING_FREE)(graph, seed)
 
 
-__all__ = ["LEARNING_FREE", "Question", "Scorer", "learning_free"]
+__all__ = ["LEARNING_FREE", "Question", "Scorer", "best_tails", "learning_free"]

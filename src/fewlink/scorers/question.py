@@ -30,3 +30,12 @@ class Scorer(Protocol):
     def __call__(self, question: Question) -> torch.Tensor | np.ndarray:
         """Scores (h, c)."""
         ...
+
+
+def best_tails(scorer: Scorer, question: Question, count: int) -> list[list[tuple[int, float]]]:
+    """For each head, the `count` best candidates with their scores, best first; ties in the order of the candidates."""
+    scores = np.asarray(scorer(question), np.float64)  # (heads, candidates)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+    return [
+        [(int(question.candidates[c]), float(row[c])) for c in best] for row, best in zip(scores, order, strict=True)
+    ]

@@ -80,9 +80,11 @@ class EpisodeSampler:
 
 
 def _keys(heads: np.ndarray, tails: np.ndarray, entities: int) -> np.ndarray:
-    return np.add(heads.astype(np.int64) * entities, tails)
+    keys: np.ndarray = heads.astype(np.int64) * entities + tails
+    return keys
 
 
 def _member(keys: np.ndarray, sorted_keys: np.ndarray) -> np.ndarray:
     at = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
-    return np.asarray(np.equal(sorted_keys[at], keys))
+    found: np.ndarray = np.equal(sorted_keys[at], keys)
+    return found

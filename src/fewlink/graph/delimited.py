@@ -1,0 +1,101 @@
+"""Triples from tab- or comma-separated text, a block of lines at a time."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Callable, Iterator
+from typing import IO
+
+import numpy as np
+
+from fewlink.graph.source import BLOCK_ROWS, HEADERS, Block, Source, add_row, is_text, whole_lines
+
+NEWLINE = 10
+
+
+def read_delimited(separator: bytes) -> Callable[[Source, IO[bytes]], Iterator[Block]]:
+    """A reader for one separator. Only a block with something wrong in it is looked at line by line."""
+
+    def read(source: Source, file: IO[bytes]) -> Iterator[Block]:
+        blocks = whole_lines(source, file)
+        for raw in blocks:
+            if separator == b"," and b'"' in raw:  # a quoted field may hold line ends: the rest goes through csv
+                yield from _quoted_csv(source, raw, blocks)
+                return
+            block = _split_whole(raw, separator) or _split_lines(source, raw, separator)
+            yield _without_header(block) if source.line == 0 else block
+            source.line += raw.count(b"\n")
+
+    return read
+
+
+def _split_whole(raw: bytes, separator: bytes) -> Block | None:
+    """All lines at once, or None when any of them is not three non-empty fields of text."""
+    data = np.frombuffer(raw, np.uint8)
+    ends = np.flatnonzero((data == separator[0]) | (data == NEWLINE))
+    if len(ends) % 3 or not is_text(raw):
+        return None
+    kinds = data[ends].reshape(-1, 3)
+    if (kinds[:, :2] != separator[0]).any() or (kinds[:, 2] != NEWLINE).any():
+        return None
+    if (np.diff(ends, prepend=-1) == 1).any():
+        return None
+    return _encode(raw.replace(b"\n", separator), ends, separator)
+
+
+def _encode(raw: bytes, ends: np.ndarray, separator: bytes) -> Block:
+    """The fields that end at `ends`; pyarrow's dictionary encoding where it is installed, Python's dict elsewhere."""
+    try:
+        import pyarrow
+    except ImportError:
+        fields = raw.split(separator)
+        del fields[-1]
+        return Block.of(fields)
+    offsets = np.concatenate([[0], ends + 1]).astype(np.int32)  # each field keeps its separator, all the same byte
+    buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(raw)]
+    encoded = pyarrow.Array.from_buffers(pyarrow.binary(), len(ends), buffers).dictionary_encode()
+    names = [name[:-1] for name in encoded.dictionary.to_pylist()]
+    return Block(names, encoded.indices.to_numpy().reshape(-1, 3))
+
+
+def _split_lines(source: Source, raw: bytes, separator: bytes) -> Block:
+    fields: list[bytes] = []
+    for line, text in enumerate(raw.split(b"\n")[:-1], source.line + 1):
+        if text.strip():
+            add_row(source, fields, text.split(separator), line)
+    return Block.of(fields)
+
+
+def _without_header(block: Block) -> Block:
+    first = [block.names[code].lower() for code in block.codes[0]] if len(block.codes) else []
+    if first and all(name in known for name, known in zip(first, HEADERS, strict=True)):
+        return Block(block.names, block.codes[1:])
+    return block
+
+
+def _quoted_csv(source: Source, raw: bytes, blocks: Iterator[bytes]) -> Iterator[Block]:
+    """The rest of a CSV file from its first quoted field on, by the csv module."""
+
+    def lines() -> Iterator[str]:
+        for part in itertools.chain([raw], blocks):
+            for text in part.decode("utf-8", "surrogateescape").split("\n")[:-1]:
+                yield text + "\n"
+
+    first, fields = source.line == 0, list[bytes]()
+    reader = csv.reader(lines(), strict=True)
+    while True:
+        line = source.line + reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            break
+        except csv.Error as error:
+            source.bad(f"is not valid CSV ({error})", line)
+            continue
+        if row:
+            add_row(source, fields, [f.encode("utf-8", "surrogateescape") for f in row], line)
+        if len(fields) >= 3 * BLOCK_ROWS:
+            yield _without_header(Block.of(fields)) if first else Block.of(fields)
+            first, fields = False, []
+    yield _without_header(Block.of(fields)) if first else Block.of(fields)
