@@ -11,6 +11,7 @@ through every triple once, this package's through every triple in both direction
 from __future__ import annotations
 
 import argparse
+import contextlib
 import resource
 import time
 
@@ -79,10 +80,8 @@ def pykeen(graph: np.ndarray, entities: int, seconds: float) -> tuple[float, int
         model=model, triples_factory=factory, optimizer="Adam", negative_sampler_kwargs={"num_negs_per_pos": 1}
     )
     clock = Clock()
-    try:
+    with contextlib.suppress(Stop):
         loop.train(factory, num_epochs=1000, batch_size=BATCH, use_tqdm=False, callbacks=clock, pin_memory=False)
-    except Stop:
-        pass
     return clock.steps * BATCH / (clock.stop - clock.start), clock.steps
 
 

@@ -25,5 +25,7 @@ for pair in references:
     print(f"  {graph.name(pair[0])} → {graph.name(pair[1])}")
 print(f"\nWhat does '{graph.name(head)}' produce?")
 question = Question(task.name, references, heads=queries[:1, 0], candidates=task.range)
-for rank, (tail, score) in enumerate(best_tails(fewlink.learning_free("reference-tails", graph), question, 5)[0], 1):
-    print(f"  {rank}. {graph.name(tail):45} {score:.3f}{'  (known to be true)' if tail in task.known_tails[head] else ''}")
+best = best_tails(fewlink.learning_free("reference-tails", graph), question, 5)[0]
+for rank, (tail, score) in enumerate(best, 1):
+    note = "  (known to be true)" if tail in task.known_tails[head] else ""
+    print(f"  {rank}. {graph.name(tail):45} {score:.3f}{note}")

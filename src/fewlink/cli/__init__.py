@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from fewlink.cli import data, evaluate, results
+from fewlink.cli import data, evaluate, links, pretrain, results, tune
 from fewlink.errors import FewlinkError
 
 app = typer.Typer(
@@ -18,7 +18,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data.app, name="data")
+app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
+app.command("tune")(tune.tune)
+app.command("links")(links.links)
 app.command("results")(results.results)
 
 

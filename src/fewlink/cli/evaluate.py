@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-RESULTS = Path("results")
+if TYPE_CHECKING:
+    from fewlink.scorers import Scorer
+    from fewlink.tasks import Benchmark
 
 
 def evaluate(
     bench: str = typer.Argument(..., metavar="BENCH", help="A catalogue name, a benchmark folder, or an archive."),
-    scorer: str = typer.Option("rules", help="random, popularity, reference-tails or rules."),
-    split: str = typer.Option("dev", help="train, dev or test. Choose on dev; look at test once."),
-    shots: int = typer.Option(3, "--shots", "-k", help="References of each relation."),
-    candidates: str = typer.Option(
-        "full", help="paper (at most 1000), full (all of the right type) or open (no oracle)."
+    scorer: list[str] = typer.Option(
+        ["rules"],
+        help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained on the spot).",
+    ),
+    split: list[str] = typer.Option(["dev"], help="train, dev or test. Choose on dev; look at test once."),
+    shots: list[int] = typer.Option([3], "--shots", "-k", help="References of each relation."),
+    candidates: list[str] = typer.Option(
+        ["full"], help="paper (at most 1000), full (all of the right type) or open (no oracle)."
     ),
     draws: int = typer.Option(0, help="Random draws of the references; 0 takes the first K of each relation."),
-    seed: int = typer.Option(0, help="Seed of the draws and of the scorer."),
-    processes: int = typer.Option(1, help="Processes to share the work; the figures stay the same."),
-    results: Path = typer.Option(RESULTS, help="Folder for the result records."),
+    seed: list[int] = typer.Option([0], help="Seed of the draws and of the scorer."),
+    recipe: str = typer.Option(None, help="Recipe of an embedding baseline; the model's own by default."),
+    change: list[str] = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of the recipe."),
+    device: str = typer.Option("auto", help="auto, cpu or cuda, for baselines that are trained."),
+    processes: int = typer.Option(
+        1, help="Processes to share the ranking of a learning-free scorer; figures stay the same."
+    ),
+    results: Path = typer.Option(Path("results"), help="Folder for the result records."),
     json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
 ) -> None:
-    """Rank the true tails of a split and store the figures.
+    """Rank the true tails of a split and store the figures. Options that are given several times make a grid.
 
-    Example: `fewlink evaluate umls --scorer rules --split test --shots 3 --candidates full`
+    Example: `fewlink evaluate umls --scorer rules --scorer popularity --split test --shots 3 --candidates full`
     """
     from fewlink.choices import choose
     from fewlink.cli import show
@@ -34,31 +48,65 @@ def evaluate(
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
     from fewlink.evaluation.records import make_record
-    from fewlink.scorers import LEARNING_FREE
     from fewlink.tasks import PROTOCOLS, SPLITS, open_benchmark
 
-    make = choose("scorer", scorer, LEARNING_FREE)
-    choose("split", split, dict.fromkeys(SPLITS))
-    choose("candidates protocol", candidates, dict.fromkeys(PROTOCOLS))
+    for name in split:
+        choose("split", name, dict.fromkeys(SPLITS))
+    for name in candidates:
+        choose("candidates protocol", name, dict.fromkeys(PROTOCOLS))
     if draws < 0:
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
+    makers = [_maker(name, recipe, change, device) for name in scorer]
     benchmark = open_benchmark(bench)
-    ranker = make(benchmark.graph, seed)
     records = []
-    for draw in range(1, draws + 1) if draws else [0]:
-        evaluation = run(benchmark, ranker, Protocol(split, shots, candidates, draw, seed), processes=processes)
-        record = make_record(
-            evaluation, benchmark=benchmark.name, data_sha256=benchmark.fingerprint, model=scorer, seed=seed
-        )
-        records.append(record)
-        record.save(results)
+    for make, k, s, draw in itertools.product(makers, shots, seed, range(1, draws + 1) if draws else [0]):
+        ranker, config = make(benchmark, k, draw, s)
+        for part, against in itertools.product(split, candidates):
+            workers = processes if not config else 1
+            evaluation = run(benchmark, ranker, Protocol(part, k, against, draw, s), processes=workers)
+            record = make_record(
+                evaluation,
+                benchmark=benchmark.name,
+                data_sha256=benchmark.fingerprint,
+                model=ranker.name,
+                seed=s,
+                config=config,
+            )
+            record.save(results)
+            records.append(record)
     if json:
-        show.as_json([r.model_dump() for r in records] if draws else records[0].model_dump())
+        show.as_json(records[0].model_dump() if len(records) == 1 else [r.model_dump() for r in records])
         return
-    result_table([result_row([r]) for r in records] + ([result_row(records)] if draws > 1 else []))
-    if not draws:
+    result_table([result_row([r]) for r in records])
+    if len(records) == 1:
         rows = [
-            [n, f["queries"], f["candidates"], f["mrr"], f["hits@1"], f["hits@10"]]
-            for n, f in records[0].relations.items()
+            [name, row["queries"], row["candidates"], row["mrr"], row["hits@1"], row["hits@10"]]
+            for name, row in records[0].relations.items()
         ]
         show.table(["relation", "queries", "candidates", "MRR", "Hits@1", "Hits@10"], rows)
+
+
+Maker = Callable[["Benchmark", int, int, int], "tuple[Scorer, dict[str, Any]]"]
+
+
+def _maker(name: str, recipe: str | None, changes: list[str], device: str) -> Maker:
+    """How to make this scorer for (benchmark, shots, draw, seed), with the configuration its record keeps."""
+    from fewlink.choices import choose
+    from fewlink.cli.training import chosen_settings, epoch_lines
+    from fewlink.embeddings import INTERACTIONS
+    from fewlink.scorers import LEARNING_FREE
+    from fewlink.scorers.relational import train_baseline
+
+    choose("scorer", name, {**LEARNING_FREE, **INTERACTIONS})
+    if name in LEARNING_FREE:
+        return lambda benchmark, shots, draw, seed: (LEARNING_FREE[name](benchmark.graph, seed), {})
+    settings = chosen_settings(name, recipe, changes, 0, device)
+
+    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> tuple[Scorer, dict[str, Any]]:
+        seeded = dataclasses.replace(settings, seed=seed)
+        title = f"{name} K={shots} seed {seed}"
+        trained = train_baseline(benchmark, seeded, shots=shots, draw=draw, seed=seed, on_epoch=epoch_lines(title))
+        config = {"recipe": recipe or name, "settings": seeded.as_dict(), "measured": trained.embeddings.facts}
+        return trained, config
+
+    return make

@@ -12,9 +12,9 @@ def realistic_ranks(
     """The rank of each query's true tail, and among how many candidates it was ranked.
 
     Shapes: `scores` (heads, candidates); `rows`, `true` (queries,) the query's row and the column of its true tail;
-    `excluded` two tensors (x,): queries, and columns that do not compete in them (other known answers, distinct; the
-    true column itself may be among them); `counted` (candidates,) bool, the columns that compete at all. Returns ranks
-    (queries,) float64 and candidate counts (queries,) int64, the true tail included.
+    `excluded` two tensors (x,): queries, and columns that do not compete in them (other known answers); `counted`
+    (candidates,) bool, the columns that compete at all. Returns ranks (queries,) float64 and candidate counts
+    (queries,) int64, the true tail included.
     """
     own = scores[rows, true]  # (queries,)
     asked = scores[rows]  # (queries, candidates)
@@ -24,12 +24,9 @@ def realistic_ranks(
         total = counted.sum()
     else:
         total = torch.tensor(scores.shape[1], device=scores.device)
-    queries, columns = excluded
-    other = columns != true[queries]
-    queries, columns = (
-        torch.cat([queries[other], torch.arange(len(rows), device=rows.device)]),
-        torch.cat([columns[other], true]),
-    )
+    places = excluded[0] * scores.shape[1] + excluded[1]
+    places = torch.cat([places, torch.arange(len(rows), device=rows.device) * scores.shape[1] + true]).unique()
+    queries, columns = places // scores.shape[1], places % scores.shape[1]
     competes = torch.ones_like(columns, dtype=torch.bool) if counted is None else counted[columns]
 
     def less_excluded(counts: Tensor, flags: Tensor) -> Tensor:

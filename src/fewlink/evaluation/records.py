@@ -47,8 +47,9 @@ class Record(BaseModel):
     def file_name(self) -> str:
         """The same for the same measurement, so that repeating one replaces it."""
         what = [self.benchmark, self.model, self.split, f"{self.shots}shot", self.candidates, self.references]
-        config = hashlib.sha256(json.dumps([self.config, self.data_sha256], sort_keys=True).encode()).hexdigest()[:8]
-        return "_".join([*what, f"seed{self.seed}", config]).replace(os.sep, "-") + ".json"
+        chosen = {key: value for key, value in self.config.items() if key != "measured"}
+        digest = hashlib.sha256(json.dumps([chosen, self.data_sha256], sort_keys=True).encode()).hexdigest()[:8]
+        return "_".join([*what, f"seed{self.seed}", digest]).replace(os.sep, "-") + ".json"
 
     def save(self, folder: Path) -> Path:
         path = Path(folder) / self.file_name
@@ -101,8 +102,8 @@ def read_records(folder: Path) -> list[Record]:
 
 def command_line() -> str:
     """The command as a user would type it."""
-    program = Path(sys.argv[0]).name if sys.argv else ""
-    return shlex.join([program, *sys.argv[1:]])
+    program = Path(sys.argv[0]).name
+    return shlex.join(["fewlink" if program == "__main__.py" else program, *sys.argv[1:]])
 
 
 def hardware() -> str:

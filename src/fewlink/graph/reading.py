@@ -7,10 +7,10 @@ import io
 import lzma
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
+from fewlink.ahead import ahead
 from fewlink.errors import FewlinkError, InputError, MissingExtra
 from fewlink.graph.delimited import read_delimited
 from fewlink.graph.ntriples import read_ntriples
@@ -33,7 +33,7 @@ def read_triples(path: Path, *, skip: bool, report: ReadReport, advance: Advance
         size = path.stat().st_size
         with path.open("rb") as raw, _decompressed(path, raw) as file:
             read = {"tsv": read_delimited(b"\t"), "csv": read_delimited(b","), "ntriples": read_ntriples}[kind]
-            for block in _counted(_ahead(read(source, file)), report):
+            for block in _counted(ahead(read(source, file)), report):
                 advance(raw.tell() / max(size, 1), f"{report.triples:,} triples")
                 yield block
     except OSError as error:  # gzip and pyarrow raise OSErrors without a strerror
@@ -55,15 +55,6 @@ def format_of(path: Path) -> str:
     if ending in (".parquet", ".pq"):
         return "parquet"
     return "tsv"
-
-
-def _ahead(blocks: Iterator[Block]) -> Iterator[Block]:
-    """The same blocks, the next one being read while this one is used."""
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, blocks, None)
-        while (block := coming.result()) is not None:
-            coming = pool.submit(next, blocks, None)
-            yield block
 
 
 def _counted(blocks: Iterator[Block], report: ReadReport) -> Iterator[Block]:

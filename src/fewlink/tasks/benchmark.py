@@ -66,6 +66,13 @@ class Benchmark:
         """The task of this name, in whichever split."""
         return choose("task relation", name, {t.name: t for tasks in self.tasks.values() for t in tasks})
 
+    def with_fold(self, index: int, count: int) -> Benchmark:
+        """The same with every count-th train relation moved to dev: more relations to choose settings on."""
+        train = list(self.tasks["train"])
+        moved = train[index::count]
+        kept = [t for t in train if t not in moved]
+        return Benchmark(self.name, self.graph, {**self.tasks, "train": kept, "dev": [*self.tasks["dev"], *moved]})
+
     @functools.cached_property
     def fingerprint(self) -> str:
         """sha256 of the graph and of every task: what a result was measured on."""

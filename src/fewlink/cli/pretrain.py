@@ -1,0 +1,57 @@
+"""`fewlink pretrain`: entity and relation vectors from a benchmark's background graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+
+def pretrain(
+    bench: str = typer.Argument(..., metavar="BENCH", help="A catalogue name, a benchmark folder, or an archive."),
+    out: Path = typer.Option(..., help="Folder for the embeddings."),
+    model: str = typer.Option("complex", help="complex, transe, distmult or rescal."),
+    recipe: str = typer.Option(None, help="A recipe's name or TOML file; the model's own by default."),
+    dim: int = typer.Option(None, help="Real numbers an entity."),
+    with_train_tasks: bool = typer.Option(False, help="Train on the meta-training relations too."),
+    change: list[str] = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of the recipe."),
+    seed: int = typer.Option(0, help="Seed."),
+    device: str = typer.Option("auto", help="auto, cpu or cuda."),
+) -> None:
+    """Train embeddings on the background triples; no dev or test pair is ever seen.
+
+    A run that was stopped continues from its last epoch when the same command is given again.
+
+    Example: `fewlink pretrain umls --model complex --dim 100 --out runs/umls-complex`
+    """
+    from fewlink.cli import show
+    from fewlink.cli.training import chosen_settings, epoch_lines
+    from fewlink.embeddings import train
+    from fewlink.tasks import open_benchmark
+    from fewlink.tasks.triples import training_triples
+
+    changes = [*change, *([f"dim={dim}"] if dim is not None else [])]
+    settings = chosen_settings(model, recipe, changes, seed, device)
+    benchmark = open_benchmark(bench)
+    data = training_triples(benchmark, with_train_tasks=with_train_tasks)
+    state = out.with_name(f".{out.name}.state.safetensors")
+    embeddings = train(
+        data.triples,
+        len(benchmark.graph.entities),
+        len(data.relations),
+        settings,
+        resume=state,
+        on_epoch=epoch_lines(model),
+        protected=~data.background,
+    )
+    embeddings.save(out, benchmark.graph.fingerprint, graph=benchmark.name, relation_names=data.relations)
+    state.unlink(missing_ok=True)
+    rows = [
+        ["entities", len(embeddings.entities)],
+        ["relations", len(data.relations)],
+        ["triples", len(data.triples)],
+        ["epochs", embeddings.facts["epochs"]],
+        ["held-out MRR", embeddings.facts["held_out_mrr"] or ""],
+        ["seconds", float(embeddings.facts["seconds"])],
+    ]
+    show.table(["what", "value"], rows, title=f"{model} embeddings of {benchmark.name} in {out}")

@@ -1,0 +1,63 @@
+"""What the commands that train embeddings share: settings from a recipe, and progress a person can follow."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fewlink.embeddings import EmbeddingSettings
+
+
+def chosen_settings(
+    model: str, recipe: str | None, changes: Sequence[str], seed: int, device: str
+) -> EmbeddingSettings:
+    """The settings of the recipe (by default the one named after the model), with changes, a seed and a device."""
+    import dataclasses
+
+    from fewlink.choices import choose
+    from fewlink.embeddings import INTERACTIONS
+    from fewlink.embeddings.recipes import adjusted
+    from fewlink.embeddings.recipes import recipe as load
+    from fewlink.errors import FewlinkError
+
+    choose("embedding model", model, INTERACTIONS)
+    settings = load(recipe or model).settings
+    if settings.model != model:
+        raise FewlinkError(f"recipe '{recipe}' is for {settings.model}, not for {model}")
+    return adjusted(dataclasses.replace(settings, seed=seed, device=working_device(device)), changes)
+
+
+def working_device(device: str) -> str:
+    """`auto` to the GPU where there is one; a GPU that is not there is an error."""
+    import torch
+
+    from fewlink.errors import FewlinkError
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise FewlinkError(f"device '{device}' is asked for and this machine has no GPU torch can use: --device cpu")
+    return device
+
+
+def epoch_lines(title: str) -> Callable[[dict[str, Any]], None]:
+    """A reporter for `train(on_epoch=…)`: a line an epoch with speed, held-out quality and time left."""
+    begun, first = time.monotonic(), 0
+
+    def show(trace: dict[str, Any]) -> None:
+        nonlocal first
+        first = first or trace["epoch"] - 1
+        passed = (time.monotonic() - begun) / max(trace["epoch"] - first, 1)
+        left = passed * (trace["epochs"] - trace["epoch"])
+        held = f"  held-out MRR {trace['held_out_mrr']:.3f}" if trace["held_out_mrr"] is not None else ""
+        print(
+            f"{title}  epoch {trace['epoch']}/{trace['epochs']}  loss {trace['loss']:.4f}{held}"
+            f"  {trace['triples_per_second']:,.0f} triples/s  {left:.0f} s left",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    return show

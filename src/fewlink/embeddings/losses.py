@@ -1,0 +1,93 @@
+"""Losses of one true tail against many others, with the gradient computed a slice of the batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from fewlink.embeddings.interactions import Interaction
+
+OUT = -1e9  # the score of a negative that is the true tail itself: no loss gives it weight
+CACHE_BYTES = 16 << 20  # a slice of scores that stays near the processor
+SLICE_BYTES = {"cpu": 256 << 20, "cuda": 1 << 30}
+SLICE_ROWS = 256
+
+Loss = Callable[[Tensor, Tensor, float], Tensor]
+
+
+def softmax(true: Tensor, others: Tensor, margin: float) -> Tensor:
+    """−log softmax of the true score (B,) among itself and the others (B, K), to (B,)."""
+    return torch.logaddexp(others.logsumexp(-1), true) - true
+
+
+def logistic(true: Tensor, others: Tensor, margin: float) -> Tensor:
+    """log(1 + e^−true) + mean log(1 + e^other), to (B,)."""
+    return softplus(-true) + softplus(others).mean(-1)
+
+
+def margin_loss(true: Tensor, others: Tensor, margin: float) -> Tensor:
+    """mean max(0, margin − true + other), to (B,)."""
+    return (margin - true.unsqueeze(-1) + others).relu().mean(-1)
+
+
+LOSSES: dict[str, Loss] = {"softmax": softmax, "logistic": logistic, "margin": margin_loss}
+
+
+def slice_rows(columns: int, bytes_per_score: int, device: str) -> int:
+    """How many rows of a score matrix with so many columns are worked on at once."""
+    row = columns * bytes_per_score
+    if device != "cpu":
+        return max(1, SLICE_BYTES["cuda"] // row)
+    return max(1, CACHE_BYTES // row, min(SLICE_ROWS, SLICE_BYTES["cpu"] // row))
+
+
+class PoolLoss(torch.autograd.Function):
+    """Mean loss of queries (B, d) with true tails (B, d) against one pool (K, d) for all of them.
+
+    The score matrix (B, K) exists a slice at a time; each slice gives its gradient at once, so the backward pass
+    only hands over what is there. `position` (B,) is a column and `penalty` (B,) is `OUT` where that column is the
+    true tail and 0 elsewhere.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        t: Tensor,
+        pool: Tensor,
+        position: Tensor,
+        penalty: Tensor,
+        interaction: Interaction,
+        loss: Loss,
+        margin: float,
+        mixed_precision: bool,
+    ) -> Tensor:
+        batch, dim = q.shape
+        rows = slice_rows(len(pool), interaction.bytes_per_score(dim), q.device.type)
+        gradients = torch.empty_like(q), torch.empty_like(t), torch.zeros_like(pool)
+        total = q.new_zeros(())
+        for start in range(0, batch, rows):
+            part = slice(start, start + rows)
+            with torch.enable_grad():
+                leaves = [x.detach().requires_grad_() for x in (q[part], t[part], pool)]
+                with torch.autocast(q.device.type, torch.bfloat16, enabled=mixed_precision):
+                    others = interaction.against(leaves[0], leaves[2])  # (rows, K)
+                others = others.to(q.dtype)
+                others.scatter_add_(1, position[part, None], penalty[part, None])
+                true = interaction.compare(leaves[0], leaves[1])  # (rows,)
+                value = loss(true, others, margin).sum() / batch
+            for_q, for_t, for_pool = torch.autograd.grad(value, leaves)
+            gradients[0][part], gradients[1][part] = for_q, for_t
+            gradients[2].add_(for_pool)
+            total += value.detach()
+        ctx.save_for_backward(*gradients)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        scale = grad_outputs[0]
+        return *(gradient * scale for gradient in ctx.saved_tensors), None, None, None, None, None, None

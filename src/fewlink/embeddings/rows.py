@@ -1,0 +1,101 @@
+"""Adagrad and Adam that can update some rows of a table and leave all others untouched in memory."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+
+
+class RowOptimizer(Protocol):
+    """An update rule whose state has one row for each row of the table."""
+
+    def start(self, table: Tensor) -> State:
+        """The state before the first step."""
+
+    def step(self, table: Tensor, state: State, gradient: Tensor, rate: float, rows: Tensor | None = None) -> None:
+        """Move `rows` (U,) of a table (n, w), each named once, along a gradient (U, w); all rows when None."""
+
+
+class Adagrad:
+    """s ← s + g²; x ← x − rate · g / (√s + ε) (Duchi, Hazan and Singer, JMLR 2011).
+
+    A row whose gradient is zero does not move, so touched rows alone give the dense result exactly.
+    """
+
+    epsilon = 1e-10
+
+    def start(self, table: Tensor) -> State:
+        return {"squares": torch.zeros_like(table)}
+
+    def step(self, table: Tensor, state: State, gradient: Tensor, rate: float, rows: Tensor | None = None) -> None:
+        squares = state["squares"]
+        if rows is None:
+            squares.addcmul_(gradient, gradient)
+            table.addcdiv_(gradient, squares.sqrt().add_(self.epsilon), value=-rate)
+            return
+        touched = squares.index_select(0, rows).addcmul_(gradient, gradient)  # (U, w)
+        squares.index_copy_(0, rows, touched)
+        table.index_add_(0, rows, gradient / touched.sqrt_().add_(self.epsilon), alpha=-rate)
+
+
+class RowwiseAdagrad:
+    """s ← s + mean(g²) with one s a row; x ← x − rate · g / (√s + ε).
+
+    The direction of a row's gradient is kept, and the state is one number a row instead of w.
+    """
+
+    epsilon = 1e-10
+
+    def start(self, table: Tensor) -> State:
+        return {"squares": table.new_zeros(len(table), 1)}
+
+    def step(self, table: Tensor, state: State, gradient: Tensor, rate: float, rows: Tensor | None = None) -> None:
+        squares, more = state["squares"], gradient.square().mean(1, keepdim=True)
+        if rows is None:
+            squares.add_(more)
+            table.addcdiv_(gradient, squares.sqrt().add_(self.epsilon), value=-rate)
+            return
+        touched = squares.index_select(0, rows).add_(more)  # (U, 1)
+        squares.index_copy_(0, rows, touched)
+        table.index_add_(0, rows, gradient / touched.sqrt_().add_(self.epsilon), alpha=-rate)
+
+
+class Adam:
+    """Adam (Kingma and Ba, ICLR 2015) in which each row counts its own steps.
+
+    A row goes through exactly the updates dense Adam would give it if only the steps that touch it took place.
+    """
+
+    beta1, beta2, epsilon = 0.9, 0.999, 1e-8
+
+    def start(self, table: Tensor) -> State:
+        steps = table.new_zeros(len(table), 1)
+        return {"mean": torch.zeros_like(table), "squares": torch.zeros_like(table), "steps": steps}
+
+    def step(self, table: Tensor, state: State, gradient: Tensor, rate: float, rows: Tensor | None = None) -> None:
+        if rows is None:
+            table.sub_(self._move(state["mean"], state["squares"], state["steps"], gradient, rate))
+            return
+        touched = {name: values.index_select(0, rows) for name, values in state.items()}
+        table.index_add_(0, rows, self._move(**touched, gradient=gradient, rate=rate), alpha=-1)
+        for name, values in touched.items():
+            state[name].index_copy_(0, rows, values)
+
+    def _move(self, mean: Tensor, squares: Tensor, steps: Tensor, gradient: Tensor, rate: float) -> Tensor:
+        """Advance moments (U, w) and step counts (U, 1) in place; what to subtract, (U, w)."""
+        steps += 1
+        mean.lerp_(gradient, 1 - self.beta1)
+        squares.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
+        first, second = 1 - self.beta1**steps, 1 - self.beta2**steps  # (U, 1)
+        return (mean / squares.sqrt().div_(second.sqrt()).add_(self.epsilon)).mul_(rate / first)
+
+
+OPTIMIZERS: dict[str, type[RowOptimizer]] = {
+    "adagrad": Adagrad,
+    "rowwise-adagrad": RowwiseAdagrad,
+    "adam": Adam,
+}

@@ -1,0 +1,119 @@
+"""Trained vectors: scores from them, and the folder they are kept in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fewlink.embeddings.interactions import Interaction, interaction
+from fewlink.errors import FewlinkError, InputError
+from fewlink.storage import new_folder, open_folder, read_json, write_json
+
+FORMAT = "fewlink-embeddings/1"
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Vectors of all entities and relations, in the graph's order.
+
+    Shapes: entities (E, d); relations (2R, w), where row r + R is the inverse of row r.
+    """
+
+    entities: Tensor
+    relations: Tensor
+    model: str
+    norm: int = 2
+    settings: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    trace: list[dict[str, Any]] = field(default_factory=list)
+    interaction: Interaction = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "interaction", interaction(self.model, self.norm))
+        self.interaction.check(self.entities, self.relations)
+        if len(self.relations) % 2:
+            raise FewlinkError(f"there are {len(self.relations)} relation rows: each relation needs its inverse too")
+
+    @property
+    def dim(self) -> int:
+        return self.entities.shape[1]
+
+    def to(self, device: str | torch.device) -> Embeddings:
+        tables = self.entities.to(device), self.relations.to(device)
+        return Embeddings(*tables, self.model, self.norm, self.settings, self.facts, self.trace)
+
+    @torch.no_grad()
+    def score(self, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
+        """Scores of triples given as three id tensors (B,), to (B,)."""
+        return self.interaction.compare(self.queries(heads, relations), self.entities[tails])
+
+    @torch.no_grad()
+    def score_all(self, heads: Tensor, relations: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """Scores of queries (B,), (B,) against candidate ids (C,), or every entity, to (B, C)."""
+        table = self.entities if candidates is None else self.entities[candidates]
+        return self.interaction.against(self.queries(heads, relations), table)
+
+    @torch.no_grad()
+    def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
+        """Query vectors (B, d) of heads (B,) and relations (B,)."""
+        return self.interaction.query(self.entities[heads], self.relations[relations])
+
+    def save(
+        self,
+        folder: Path,
+        fingerprint: str,
+        *,
+        graph: str = "",
+        entity_names: Sequence[str] | None = None,
+        relation_names: Sequence[str] | None = None,
+    ) -> None:
+        """Write the folder in one step. `fingerprint` stands for the graph's vocabulary, `graph` names it to people.
+
+        With names the folder also holds `entities.json` and `relations.json`.
+        """
+        expected = {"entities": len(self.entities), "relations": len(self.relations) // 2}
+        names = {"entities": entity_names, "relations": relation_names}
+        for what, given in names.items():
+            if given is not None and len(given) != expected[what]:
+                raise FewlinkError(f"{len(given)} names are given for {expected[what]} {what}")
+        config = {"model": self.model, "norm": self.norm, "dim": self.dim, **expected}
+        config |= {"graph": graph, "fingerprint": fingerprint, "settings": self.settings, "measured": self.facts}
+        with new_folder(folder, FORMAT, {"fingerprint": fingerprint}) as path:
+            tables = {"entities": self.entities, "relations": self.relations}
+            save_file({name: table.contiguous().cpu() for name, table in tables.items()}, path / "weights.safetensors")
+            write_json(path / "config.json", config)
+            (path / "trace.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in self.trace), "utf-8")
+            for what, given in names.items():
+                if given is not None:
+                    write_json(path / f"{what}.json", list(given))
+
+    @classmethod
+    def open(cls, folder: Path, fingerprint: str | None = None) -> Embeddings:
+        """Read a saved folder; with a fingerprint, only when it was trained on the graph with that vocabulary."""
+        folder = Path(folder)
+        open_folder(folder, FORMAT)
+        config = read_json(folder / "config.json")
+        if fingerprint is not None and fingerprint != config["fingerprint"]:
+            trained_on = config["graph"] or "another graph"
+            raise InputError(
+                folder,
+                f"was trained on {trained_on} ({config['entities']} entities, {config['relations']} relations, "
+                f"vocabulary {config['fingerprint']}), and this graph has vocabulary {fingerprint}: "
+                "train embeddings on this graph, or use the graph they were trained on",
+            )
+        tables = load_file(folder / "weights.safetensors")
+        return cls(
+            tables["entities"],
+            tables["relations"],
+            config["model"],
+            config["norm"],
+            config["settings"],
+            config["measured"],
+        )

@@ -1,0 +1,270 @@
+"""The command as a user meets it: what it prints, where it stores, how it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer
+
+from conftest import RECORD_KEYS, write_layout
+from fewlink import cli
+from fewlink.evaluation.records import read_records
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Fewlink = Callable[..., Answer]
+
+
+@pytest.fixture
+def fewlink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fewlink:
+    """Run the command in an empty folder and catch what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEWLINK_DATA", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["fewlink", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return Answer(code, *capsys.readouterr())
+
+    return run
+
+
+def refused(answer: Answer) -> str:
+    """The one line with which the command refuses."""
+    assert answer.code == 2
+    assert answer.out == ""
+    assert answer.err.startswith("error: ")
+    assert answer.err.count("\n") == 1
+    return answer.err
+
+
+def commands() -> list[tuple[str, ...]]:
+    """Every command, those of a group with its name in front."""
+    found: list[tuple[str, ...]] = []
+    for name, command in typer.main.get_command(cli.app).commands.items():  # type: ignore[attr-defined]
+        found += [(name, inside) for inside in getattr(command, "commands", {})] or [(name,)]
+    return found
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    source = str(Path(cli.__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": source}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    answer = python("-X", "importtime", "-m", "fewlink", "--help")
+    assert answer.returncode == 0
+    assert "few" in answer.stdout
+    loaded = {line.rsplit("|", 1)[-1].strip() for line in answer.stderr.splitlines()}
+    assert "fewlink.cli" in loaded
+    assert not loaded & {"torch", "numpy", "pyarrow", "pydantic", "pandas"}
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_every_help_shows_an_example(command: tuple[str, ...], fewlink: Fewlink) -> None:
+    answer = fewlink(*command, "--help")
+    assert answer.code == 0
+    text = re.sub(r"[\s│]+", " ", answer.out)
+    assert f"Example: fewlink {' '.join(command)}" in text
+
+
+def test_the_version_is_shown_with_the_machine(fewlink: Fewlink) -> None:
+    assert re.fullmatch(r"fewlink \d+\.\d+\.\d+\n", fewlink("version").out)
+    assert "torch" in fewlink("version", "--env").out
+
+
+def test_evaluating_umls_stores_a_record_and_prints_it(fewlink: Fewlink, tmp_path: Path) -> None:
+    answer = fewlink("evaluate", "umls", "--scorer", "popularity", "--split", "test", "--shots", 5, "--json")
+    assert (answer.code, answer.err) == (0, "")
+    record = json.loads(answer.out)
+    assert list(record) == RECORD_KEYS
+    assert (record["benchmark"], record["model"], record["split"], record["shots"]) == ("umls", "popularity", "test", 5)
+    assert (record["candidates"], record["references"], record["seed"]) == ("full", "first", 0)
+    assert record["queries"] == sum(r["queries"] for r in record["relations"].values())
+    assert record["command"] == "fewlink evaluate umls --scorer popularity --split test --shots 5 --json"
+    assert [r.model_dump() for r in read_records(tmp_path / "results")] == [record]
+
+
+def test_evaluating_shows_a_table_with_every_relation(fewlink: Fewlink) -> None:
+    answer = fewlink("evaluate", "umls", "--scorer", "popularity", "--results", "here")
+    assert answer.code == 0
+    assert "MRR" in answer.out
+    assert "popularity" in answer.out
+    for relation in json.loads(next(Path("here").iterdir()).read_text())["relations"]:
+        assert relation in answer.out
+
+
+def test_draws_store_a_record_each(fewlink: Fewlink) -> None:
+    answer = fewlink("evaluate", "umls", "--scorer", "popularity", "--draws", 3, "--seed", 7, "--json")
+    records = json.loads(answer.out)
+    assert [r["references"] for r in records] == ["draw-1", "draw-2", "draw-3"]
+    assert {r["seed"] for r in records} == {7}
+    assert len(list(Path("results").iterdir())) == 3
+    assert len({r["metrics"]["micro"]["mrr"] for r in records}) > 1
+
+
+def test_repeating_a_command_replaces_its_record(fewlink: Fewlink) -> None:
+    first, second = (json.loads(fewlink("evaluate", "umls", "--json").out) for _ in range(2))
+    assert len(list(Path("results").iterdir())) == 1
+    assert first["metrics"] == second["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("evaluate umls --scorer rulez", "unknown scorer 'rulez'; did you mean 'rules'?"),
+        ("evaluate umls --split tets", "unknown split 'tets'; did you mean 'test'?"),
+        ("evaluate umls --candidates ful", "unknown candidates protocol 'ful'; did you mean 'full'?"),
+        ("evaluate umlz", "did you mean 'umls'?"),
+        ("evaluate umls --shots 0", "shots must be at least 1"),
+        ("evaluate umls --shots 900", "references leave no query"),
+        ("evaluate umls --draws -1", "draws must be 0 or more"),
+        ("evaluate umls --processes 0", "processes must be at least 1"),
+        ("evaluate umls --scorer popularity --results /dev/null/x", "/dev/null/x"),
+        ("data info nowhere", "'nowhere' is neither a file or folder"),
+        ("data get nell", "unknown benchmark 'nell'; did you mean 'nell-one'?"),
+        ("data get umls", "umls is built in"),
+        ("data check nothing.tsv", "nothing.tsv: cannot be read (No such file or directory)"),
+        ("data check .", "cannot be read (Is a directory)"),
+        ("data carve nothing.tsv --out new", "nothing.tsv: cannot be read"),
+        ("results", "results does not exist"),
+    ],
+)
+def test_a_mistake_is_one_line_without_a_traceback(arguments: str, problem: str, fewlink: Fewlink) -> None:
+    assert problem in refused(fewlink(*arguments.split()))
+
+
+def test_an_argument_that_is_not_text_is_no_traceback(tmp_path: Path) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path / "r") + b"\xff")
+    answer = python("-m", "fewlink", "evaluate", "umls", "--scorer", "popularity", "--results", folder)
+    assert "Traceback" not in answer.stderr
+
+
+def test_the_catalogue_is_listed(fewlink: Fewlink) -> None:
+    shown = fewlink("data", "list").out
+    assert all(name in shown for name in ("umls", "nell-one", "wiki-one"))
+    rows = {row["name"]: row for row in json.loads(fewlink("data", "list", "--json").out)}
+    assert rows["umls"]["here"] is True
+    assert rows["nell-one"]["here"] is False
+    assert rows["nell-one"]["from"].startswith("https://")
+
+
+def test_info_counts_what_a_benchmark_holds(fewlink: Fewlink, tmp_path: Path) -> None:
+    found = json.loads(fewlink("data", "info", write_layout(tmp_path / "tiny"), "--json").out)
+    assert found["counts"] == {
+        "entities": 7,
+        "background triples": 4,
+        "background relations": 2,
+        "entity types": 0,
+        "train tasks": 1,
+        "dev tasks": 1,
+        "test tasks": 1,
+        "train pairs": 2,
+        "dev pairs": 2,
+        "test pairs": 3,
+    }
+    assert found["tasks"][-1] == {"split": "test", "relation": "visited", "pairs": 3, "candidates": 2}
+    assert "visited" in fewlink("data", "info", tmp_path / "tiny").out
+
+
+def test_a_benchmark_one_has_already_is_taken_kept_and_used_by_name(fewlink: Fewlink, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "mine.tar.gz", "w:gz") as tar:
+        tar.add(write_layout(tmp_path / "tiny"), arcname="nell")
+    answer = fewlink("data", "get", "nell-one", "--from", tmp_path / "mine.tar.gz")
+    assert answer.code == 0
+    assert "differ from the published" in answer.err
+    assert f"nell-one is in {tmp_path / 'home' / 'nell-one'}" in answer.out
+    assert fewlink("evaluate", "nell-one", "--split", "test", "--shots", 1).code == 0
+
+
+def test_check_is_a_doctor(fewlink: Fewlink, tmp_path: Path) -> None:
+    (tmp_path / "g.tsv").write_text("a\tr\tb\na\tr\tb\nb\tq\tb\nbad line\n")
+    answer = fewlink("data", "check", "g.tsv", "--smallest", 1, "--largest", 9)
+    assert answer.code == 0
+    assert "2 relations of 1 to 9 triples could be few-shot tasks: r, q" in answer.out
+    assert "1 bad lines, the first: g.tsv:4: has 1 columns" in answer.out
+    assert "1 self-loops, such as on 'b'" in answer.out
+    found = json.loads(fewlink("data", "check", "g.tsv", "--json").out)
+    assert found["counts"]["duplicate triples"] == 1
+
+
+@pytest.mark.parametrize("name", ["[/x]", "a[bold]b", "x:dog:y", "[link=http://x]y"])
+def test_names_are_printed_as_they_are(name: str, fewlink: Fewlink, tmp_path: Path) -> None:
+    (tmp_path / "g.tsv").write_text(f"a\t{name}\tb\n")
+    answer = fewlink("data", "check", "g.tsv")
+    assert answer.code == 0
+    assert name in answer.out
+
+
+def test_carving_makes_a_benchmark_that_evaluates(fewlink: Fewlink, tmp_path: Path) -> None:
+    rows = [f"p{i}\tin\tc{i % 4}" for i in range(40)]
+    rows += [f"p{i}\tr{k}\tp{(i + k + 1) % 40}" for k in range(5) for i in range(10 + k)]
+    (tmp_path / "g.tsv").write_text("\n".join([*rows, "bad line", rows[0]]))
+    carve = ("data", "carve", "g.tsv", "--out", "mine", "--smallest", 5, "--largest", 20)
+    assert "g.tsv:101: has 1 columns" in refused(fewlink(*carve))
+    answer = fewlink(*carve, "--on-error", "skip")
+    assert answer.code == 0
+    assert "mine is in mine" in answer.out
+    assert "note: 1 bad lines skipped" in answer.err
+    assert "note: 1 duplicate triples left out" in answer.err
+    record = json.loads(fewlink("evaluate", "mine", "--split", "test", "--json").out)
+    assert record["benchmark"] == "mine"
+    assert record["queries"] > 0
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("irreplaceable")
+    assert "thesis exists" in refused(fewlink(*carve[:4], "thesis", *carve[5:], "--on-error", "skip"))
+
+
+def test_results_are_shown_filtered_and_summed_up(fewlink: Fewlink) -> None:
+    fewlink("evaluate", "umls", "--scorer", "popularity", "--draws", 2)
+    fewlink("evaluate", "umls", "--scorer", "popularity", "--split", "test", "--shots", 5)
+    fewlink("evaluate", "umls", "--scorer", "random", "--candidates", "open")
+
+    def listed(*filters: object) -> list[dict[str, object]]:
+        return json.loads(fewlink("results", "--json", *filters).out)
+
+    assert len(listed()) == 4
+    assert len(listed("--model", "popularity")) == 3
+    assert [r["shots"] for r in listed("--split", "test")] == [5]
+    assert [r["model"] for r in listed("--candidates", "open")] == ["random"]
+    assert [r["references"] for r in listed("--references", "draw-2")] == ["draw-2"]
+    assert listed("--shots", 3, "--benchmark", "other") == []
+    table = fewlink("results", "--model", "popularity", "--split", "dev").out
+    assert "2 draws" in table
+    assert "±" in table
+    assert fewlink("results", "--each", "--model", "popularity", "--split", "dev").out.count("popularity") == 2
+    assert "no record in results matches" in refused(fewlink("results", "--benchmark", "other"))
+
+
+def test_results_of_different_settings_are_not_averaged(fewlink: Fewlink, tmp_path: Path) -> None:
+    fewlink("evaluate", "umls", "--scorer", "popularity")
+    (record,) = read_records(tmp_path / "results")
+    for layers in (1, 2):
+        record.model_copy(update={"model": "deep", "config": {"layers": layers}}).save(tmp_path / "results")
+    assert fewlink("results").out.count("deep") == 2
+
+
+def test_a_broken_record_is_named(fewlink: Fewlink, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "broken.json").write_text("{")
+    assert "broken.json:1: is not JSON" in refused(fewlink("results"))

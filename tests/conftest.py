@@ -1,0 +1,93 @@
+"""Small graphs, tasks and files that several tests share."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
+from fewlink.tasks import Benchmark, Task
+
+settings.register_profile("fewlink", deadline=5000, max_examples=50)  # milliseconds: a hang fails, a slow machine not
+settings.load_profile("fewlink")
+
+ENTITIES, RELATIONS = 8, 3
+id_triples = st.lists(
+    st.tuples(st.integers(0, ENTITIES - 1), st.integers(0, RELATIONS - 1), st.integers(0, ENTITIES - 1)),
+    min_size=1,
+    max_size=24,
+    unique=True,
+)
+
+
+def graph_of(*rows: str) -> Graph:
+    """A graph from texts such as `a likes b`, ids by first appearance."""
+    triples = [row.split() for row in rows]
+    entities = list(dict.fromkeys(name for h, _, t in triples for name in (h, t)))
+    relations = list(dict.fromkeys(r for _, r, _ in triples))
+    ids = [(entities.index(h), relations.index(r), entities.index(t)) for h, r, t in triples]
+    return Graph.of(Vocabulary.of(entities), Vocabulary.of(relations), np.array(ids, np.int32).reshape(-1, 3))
+
+
+def id_graph(triples: Sequence[tuple[int, int, int]], entities: int = ENTITIES, relations: int = RELATIONS) -> Graph:
+    """A graph from ids; entity 3 is called e3 and relation 1 r1."""
+    names = [Vocabulary.of(f"{letter}{i}" for i in range(n)) for letter, n in (("e", entities), ("r", relations))]
+    return Graph.of(*names, np.array(triples, np.int32).reshape(-1, 3))
+
+
+def named(graph: Graph) -> list[tuple[str, str, str]]:
+    """The triples of a graph as names, in file order."""
+    return [(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in graph.triples()]
+
+
+def compiled(content: bytes, name: str = "graph.tsv", **options: Any) -> tuple[Graph, CompileReport]:
+    """What a file of this name and content compiles to."""
+    report = CompileReport()
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / name
+        path.write_bytes(content)
+        return compile_graph([path], report=report, **options), report
+
+
+def task_of(
+    pairs: Sequence[tuple[int, int]],
+    range: Sequence[int],
+    known: Sequence[tuple[int, int]] = (),
+    name: str = "task",
+) -> Task:
+    """A task; its pairs are known answers as well."""
+    every = np.array(sorted({*pairs, *known}), np.int32).reshape(-1, 2)
+    return Task(name, np.array(pairs, np.int32).reshape(-1, 2), every, np.array(sorted(range), np.int32))
+
+
+def benchmark_of(graph: Graph, **tasks: Sequence[Task]) -> Benchmark:
+    """A benchmark with these tasks, no task in the splits that are not named."""
+    return Benchmark("small", graph, {split: tasks.get(split, []) for split in ("train", "dev", "test")})
+
+
+RECORD_KEYS = [  # what a result record holds, in order
+    *("benchmark", "model", "split", "shots", "candidates", "references", "seed", "queries", "metrics", "relations"),
+    *("command", "config", "version", "data_sha256", "hardware", "seconds"),
+]
+
+LAYOUT: dict[str, Any] = {
+    "path_graph": "ann\tlives_in\toslo\nbob\tlives_in\trome\noslo\tcapital_of\tnorway\nrome\tcapital_of\titaly\n",
+    "train_tasks.json": {"born_in": [["ann", "born_in", "rome"], ["bob", "born_in", "oslo"]]},
+    "dev_tasks.json": {"likes": [["ann", "likes", "bob"], ["bob", "likes", "ann"]]},
+    "test_tasks.json": {"visited": [["ann", "visited", "oslo"], ["ann", "visited", "rome"], ["cy", "visited", "oslo"]]},
+}
+
+
+def write_layout(folder: Path, files: Mapping[str, Any] | None = None) -> Path:
+    """A small benchmark in the NELL-One layout, with these files added or replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in {**LAYOUT, **(files or {})}.items():
+        (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder

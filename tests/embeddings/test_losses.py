@@ -1,0 +1,108 @@
+"""The loss of a batch: numbers by hand, and the fast step against a literal dense one in float64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from fewlink.embeddings import EmbeddingSettings, interaction, losses
+from fewlink.embeddings.batches import Batches, torch_generator
+from fewlink.embeddings.losses import LOSSES
+from fewlink.embeddings.trainer import step_loss
+
+ENTITIES, RELATIONS = 12, 3
+
+
+def test_by_hand() -> None:
+    true, others = torch.tensor([1.0]), torch.tensor([[0.0, 2.0]])
+    soft = -math.log(math.e / (math.e + 1 + math.e**2))
+    assert LOSSES["softmax"](true, others, 1.0).item() == pytest.approx(soft)
+    logistic = math.log(1 + math.exp(-1)) + (math.log(2) + math.log(1 + math.e**2)) / 2
+    assert LOSSES["logistic"](true, others, 1.0).item() == pytest.approx(logistic)
+    assert LOSSES["margin"](true, others, 0.5).item() == pytest.approx((0 + 1.5) / 2)
+
+
+def slow_loss(
+    settings: EmbeddingSettings,
+    batches: Batches,
+    examples: list[int],
+    pools: list[list[int]],
+    tables: list[torch.Tensor],
+) -> torch.Tensor:
+    """One example after the other, written from the definitions."""
+    rule = interaction(settings.model, settings.norm)
+    entities, relations = tables
+    total = entities.new_zeros(())
+    for example, pool in zip(examples, pools, strict=True):
+        h, r, t = batches.triples[example % len(batches.triples)].tolist()
+        if example >= len(batches.triples):
+            h, r, t = t, r + RELATIONS, h
+        q = rule.query(entities[h : h + 1], relations[r : r + 1])[0]
+        true = rule.compare(q, entities[t])
+        rest = torch.stack([rule.compare(q, entities[e]) for e in pool if e != t])
+        if settings.loss == "softmax":
+            total = total + functional.cross_entropy(torch.cat([true[None], rest])[None], torch.tensor([0]))
+        elif settings.loss == "logistic":
+            total = total + functional.softplus(-true) + functional.softplus(rest).sum() / len(pool)
+        else:
+            total = total + (settings.margin - true + rest).relu().sum() / len(pool)
+        for weight, power in ((settings.n3, 3.0), (settings.lp, settings.lp_power)):
+            for row in (entities[h], relations[r], entities[t]):
+                total = total + weight * rule.powers(row[None], power).sum()
+    return total / len(examples)
+
+
+CASES = [
+    {"model": model, "norm": norm, "loss": loss, "corrupt": corrupt}
+    for model, norm in (("rescal", 2), ("transe", 1), ("transe", 2), ("distmult", 2), ("complex", 2))
+    for loss in ("softmax", "logistic", "margin")
+    for corrupt in ("shared", "each")
+] + [{"model": model, "regime": "one-vs-all"} for model in ("rescal", "transe", "distmult", "complex")]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
+def test_gradient_equals_a_dense_one(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "slice_rows", lambda *_: 3)  # several slices, the last one short
+    settings = EmbeddingSettings(dim=4, negatives=5, n3=0.1, lp=0.2, lp_power=2.0, **case)
+    rule = interaction(settings.model, settings.norm)
+    random = torch.Generator().manual_seed(1)
+    triples = torch.stack([torch.randint(n, (9,), generator=random) for n in (ENTITIES, RELATIONS, ENTITIES)], dim=1)
+    batches = Batches(triples, ENTITIES, RELATIONS, settings)
+    examples = torch.tensor([0, 3, 17, 9, 3, 8, 12, 1])
+    batch = batches.prepare(examples, torch_generator(0, "test"))
+
+    shapes = (ENTITIES, 4), (2 * RELATIONS, rule.relation_width(4))
+    tables = [torch.randn(s, generator=random, dtype=torch.float64).requires_grad_() for s in shapes]
+    order = sorted(range(8), key=lambda i: int(triples[examples[i] % 9, 1] + RELATIONS * (examples[i] >= 9)))
+    if settings.regime == "one-vs-all":
+        pools = [list(range(ENTITIES))] * 8
+    elif settings.corrupt == "each":
+        pools = batch.entities[16:].view(8, 5).tolist()
+    else:
+        pools = [batch.entities[16:].tolist()] * 8
+    slow = slow_loss(settings, batches, examples[order].tolist(), pools, tables)
+    expected = torch.autograd.grad(slow, tables)
+
+    rows = tables[0].detach()[batch.entities].requires_grad_()
+    kinds = tables[1].detach()[batch.relations].requires_grad_()
+    every = tables[0].detach().requires_grad_() if settings.regime == "one-vs-all" else None
+    batch = type(batch)(**{**vars(batch), "penalty": batch.penalty.double()})
+    value, penalty = step_loss(rule, settings, batch, rows, kinds, every)
+    leaves = [rows, kinds, *([] if every is None else [every])]
+    gradients = torch.autograd.grad(value + penalty, leaves)
+    dense = torch.zeros_like(tables[0]).index_add_(0, batch.unique[batch.slots], gradients[0])
+    if every is not None:
+        dense += gradients[2]
+    torch.testing.assert_close(value + penalty, slow)
+    torch.testing.assert_close(dense, expected[0], atol=1e-7, rtol=1e-6)
+    torch.testing.assert_close(torch.zeros_like(tables[1]).index_copy_(0, batch.relations, gradients[1]), expected[1])
+
+
+def test_slices_stay_inside_the_budget() -> None:
+    assert losses.slice_rows(8192, 4, "cpu") * 8192 * 4 <= losses.SLICE_BYTES["cpu"]
+    assert losses.slice_rows(5_000_000, 4, "cpu") * 5_000_000 * 4 <= losses.SLICE_BYTES["cpu"]
+    assert losses.slice_rows(10**9, 4, "cpu") == 1

@@ -1,0 +1,47 @@
+"""Tables on disk, and refusal of another graph's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fewlink.embeddings import Embeddings, interaction
+from fewlink.errors import FewlinkError
+
+
+def table(model: str = "complex", dim: int = 4) -> Embeddings:
+    random = torch.Generator().manual_seed(0)
+    width = interaction(model).relation_width(dim)
+    return Embeddings(
+        torch.randn(5, dim, generator=random), torch.randn(4, width, generator=random), model, facts={"a": 1}
+    )
+
+
+@pytest.mark.parametrize("model", ["rescal", "transe", "distmult", "complex"])
+def test_scores_of_all_equal_scores_of_each(model: str) -> None:
+    vectors = table(model)
+    heads, relations, candidates = torch.tensor([0, 3]), torch.tensor([1, 2]), torch.tensor([4, 0, 2])
+    expected = torch.stack([vectors.score(heads, relations, c.expand(2)) for c in candidates], dim=1)
+    torch.testing.assert_close(vectors.score_all(heads, relations, candidates), expected)
+    assert vectors.score_all(heads, relations).shape == (2, 5)
+
+
+def test_round_trip_and_other_graph(tmp_path: Path) -> None:
+    vectors = table()
+    vectors.save(tmp_path / "t", "abc", graph="umls", entity_names=list("abcde"), relation_names=["r", "s"])
+    back = Embeddings.open(tmp_path / "t", "abc")
+    assert torch.equal(back.entities, vectors.entities) and torch.equal(back.relations, vectors.relations)
+    assert (back.model, back.norm, back.facts) == ("complex", 2, {"a": 1})
+    Embeddings.open(tmp_path / "t")
+    with pytest.raises(FewlinkError, match=r"trained on umls \(5 entities, 2 relations, vocabulary abc\).*xyz"):
+        Embeddings.open(tmp_path / "t", "xyz")
+
+
+def test_wrong_shapes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FewlinkError, match="needs its inverse"):
+        Embeddings(torch.zeros(3, 4), torch.zeros(3, 4), "complex")
+    with pytest.raises(FewlinkError, match="4 names are given for 5 entities"):
+        table().save(tmp_path / "t", "abc", entity_names=list("abcd"))
+    assert not (tmp_path / "t").exists()

@@ -1,0 +1,184 @@
+"""The trainer learns planted structure, repeats itself to the bit, resumes after SIGKILL and stops on NaN."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fewlink.embeddings import EmbeddingSettings, train
+from fewlink.embeddings.heldout import HeldOut
+from fewlink.errors import FewlinkError
+
+ENTITIES = 100
+
+
+def planted() -> np.ndarray:
+    """Entities are the points of a 10 by 10 grid; relation r joins each with the point one step of its own away."""
+    steps = enumerate(((1, 0), (0, 1), (1, 1), (2, 1)))
+    return np.array(
+        [[10 * x + y, r, 10 * (x + a) + y + b] for r, (a, b) in steps for x in range(10 - a) for y in range(10 - b)]
+    )
+
+
+SMALL: dict[str, Any] = {"dim": 16, "batch_size": 64, "negatives": 50, "epochs": 4, "n3": 0.01}
+
+
+def small(**changes: Any) -> EmbeddingSettings:
+    return EmbeddingSettings(**{**SMALL, **changes})
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"model": "complex"},
+        {"model": "complex", "regime": "one-vs-all", "optimizer": "adam", "learning_rate": 0.02},
+        {"model": "transe", "n3": 0.0},
+        {"model": "rescal", "n3": 0.02},
+        {"model": "complex", "corrupt": "each", "negatives": 8, "loss": "logistic", "n3": 0.0},
+        {"model": "transe", "norm": 1, "loss": "margin", "margin": 2.0, "n3": 0.0},
+    ],
+    ids=str,
+)
+def test_planted_structure_is_learnt(case: dict[str, Any]) -> None:
+    triples = planted()
+    held = np.random.default_rng(0).permutation(len(triples)) < 30
+    settings = small(dim=32, epochs=60, **{"n3": 0.01, **case})
+    table = train(triples[~held], ENTITIES, 4, settings)
+    mrr = HeldOut(triples[held], triples, 4, 0).mrr(table.interaction, table.entities, table.relations)
+    chance = sum(1 / rank for rank in range(1, ENTITIES + 1)) / ENTITIES
+    assert mrr > 5 * chance, (mrr, chance)
+
+
+@pytest.mark.parametrize(
+    "case", [{}, {"optimizer": "adam"}, {"regime": "one-vs-all", "schedule": "cosine"}, {"model": "rescal"}], ids=str
+)
+def test_resumed_run_equals_undisturbed_run(case: dict[str, Any], tmp_path: Path) -> None:
+    triples, settings = planted(), small(held_out=0.1, patience=9, **case)
+    whole = train(triples, ENTITIES, 4, settings)
+    again = train(triples, ENTITIES, 4, settings)
+
+    class Stop(Exception):
+        pass
+
+    def stop(trace: dict[str, Any]) -> None:
+        raise Stop
+
+    state = tmp_path / "state.safetensors"
+    for _ in range(4):
+        with pytest.raises(Stop):
+            train(triples, ENTITIES, 4, settings, resume=state, on_epoch=stop)
+    resumed = train(triples, ENTITIES, 4, settings, resume=state, on_epoch=stop)
+    for other in (again, resumed):
+        assert torch.equal(whole.entities, other.entities)
+        assert torch.equal(whole.relations, other.relations)
+    assert resumed.facts["held_out_mrr"] == whole.facts["held_out_mrr"]
+
+
+CHILD = """
+import json, sys
+import numpy as np, torch
+from fewlink.embeddings import EmbeddingSettings, train
+from pathlib import Path
+torch.set_num_threads(1)
+table = train(np.load(sys.argv[1]), 100, 4, EmbeddingSettings(**json.loads(sys.argv[2])), resume=Path(sys.argv[3]))
+np.savez(sys.argv[4], entities=table.entities.numpy(), relations=table.relations.numpy())
+"""
+
+
+def test_killed_at_any_moment_and_resumed_is_bit_equal(tmp_path: Path) -> None:
+    np.save(tmp_path / "triples.npy", planted())
+    settings = json.dumps({**SMALL, "epochs": 250, "held_out": 0.1, "patience": 250, "dim": 64})
+
+    def start(name: str) -> subprocess.Popen[bytes]:
+        places = [tmp_path / "triples.npy", settings, tmp_path / f"{name}.state", tmp_path / f"{name}.npz"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return subprocess.Popen([sys.executable, "-c", CHILD, *map(str, places)], env=environment)
+
+    assert start("whole").wait(120) == 0
+    killed = 0
+    for pause in (0.05, 0.4, 0.2):
+        child = start("killed")
+        state = tmp_path / "killed.state"
+        before = state.stat().st_mtime_ns if state.exists() else 0
+        while child.poll() is None and (state.stat().st_mtime_ns if state.exists() else 0) == before:
+            time.sleep(0.005)
+        time.sleep(pause)
+        child.send_signal(signal.SIGKILL)
+        killed += child.wait() == -signal.SIGKILL
+    assert killed >= 2
+    assert start("killed").wait(120) == 0
+    whole, resumed = np.load(tmp_path / "whole.npz"), np.load(tmp_path / "killed.npz")
+    for name in ("entities", "relations"):
+        assert np.array_equal(whole[name], resumed[name])
+
+
+def test_a_loss_that_is_no_number_stops_and_leaves_the_last_state(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    triples = planted()
+    train(triples, ENTITIES, 4, small(epochs=1), resume=state)
+    good = state.read_bytes()
+    with pytest.raises(FewlinkError, match=r"in epoch 1, batch \d+: train with a smaller learning_rate"):
+        train(triples, ENTITIES, 4, small(learning_rate=1e25, epochs=3), resume=tmp_path / "bad")
+    assert not (tmp_path / "bad").exists()
+    assert state.read_bytes() == good
+
+
+def test_other_settings_or_triples_are_refused(tmp_path: Path) -> None:
+    state, triples = tmp_path / "state", planted()
+    train(triples, ENTITIES, 4, small(epochs=1), resume=state)
+    with pytest.raises(FewlinkError, match=r"trained with dim = 16, and 8 is asked for"):
+        train(triples, ENTITIES, 4, small(dim=8), resume=state)
+    with pytest.raises(FewlinkError, match="trained on other triples"):
+        train(triples[1:], ENTITIES, 4, small(), resume=state)
+    longer = train(triples, ENTITIES, 4, small(epochs=3), resume=state)
+    assert torch.equal(longer.entities, train(triples, ENTITIES, 4, small(epochs=3)).entities)
+    train(triples, ENTITIES, 4, small(epochs=1, schedule="linear"), resume=tmp_path / "falling")
+    with pytest.raises(FewlinkError, match="trained with epochs = 1, and 2 is asked for"):
+        train(triples, ENTITIES, 4, small(epochs=2, schedule="linear"), resume=tmp_path / "falling")
+
+
+def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.write_bytes(b"not a state")
+    with pytest.raises(FewlinkError, match="remove it to start again"):
+        train(planted(), ENTITIES, 4, small(), resume=state)
+
+
+def test_early_stopping_keeps_the_best_table() -> None:
+    traces: list[dict[str, Any]] = []
+    settings = small(epochs=200, held_out=0.1, patience=2, learning_rate=0.5)
+    table = train(planted(), ENTITIES, 4, settings, on_epoch=traces.append)
+    found = [trace["held_out_mrr"] for trace in traces]
+    assert len(traces) < 200
+    assert table.facts["held_out_mrr"] == max(found) == found[-3]
+
+
+def test_trace_names_its_phases() -> None:
+    traces: list[dict[str, Any]] = []
+    train(planted(), ENTITIES, 4, small(epochs=1), on_epoch=traces.append)
+    assert set(traces[0]["seconds"]) == {"sampling", "step", "evaluation", "saving"}
+    assert traces[0]["triples_per_second"] > 0 and traces[0]["held_out_mrr"] is None
+
+
+@pytest.mark.parametrize(
+    ("triples", "message"),
+    [
+        (np.zeros((0, 3), dtype=int), "no triples"),
+        (np.zeros((2, 2), dtype=int), "shape"),
+        (np.array([[0, 4, 1]]), "relation ids run from 4 to 4"),
+        (np.array([[0, 0, 100]]), "tail ids run from 100 to 100"),
+    ],
+)
+def test_bad_triples_are_named(triples: np.ndarray, message: str) -> None:
+    with pytest.raises(FewlinkError, match=message):
+        train(triples, ENTITIES, 4, small())

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from conftest import compiled, named
+from fewlink.errors import FewlinkError, InputError
+from fewlink.graph import CompileReport, compile_graph
+
+
+def test_duplicates_are_left_out_and_self_loops_kept_and_both_are_counted() -> None:
+    graph, report = compiled(b"a\tr\tb\nc\tr\tc\na\tr\tb\na\tr\tb\nc\tr\tc\n")
+    assert named(graph) == [("a", "r", "b"), ("c", "r", "c")]
+    assert (report.triples, report.duplicates, report.self_loops) == (5, 3, 1)
+    assert report.remarks() == ["3 duplicate triples left out", "1 self-loops (head = tail) kept"]
+
+
+def test_a_clean_file_needs_no_remark() -> None:
+    assert compiled(b"a\tr\tb\n")[1].remarks() == []
+
+
+def test_several_files_become_one_graph(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(b"head\trelation\ttail\na\tr\tb\n")
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"head,relation,tail\nb,q,c\na,r,b\n"))
+    report = CompileReport()
+    graph = compile_graph([tmp_path / "a.tsv", str(tmp_path / "b.csv.gz")], report=report)
+    assert named(graph) == [("a", "r", "b"), ("b", "q", "c")]
+    assert report.duplicates == 1
+    assert [Path(f).name for f in report.files] == ["a.tsv", "b.csv.gz"]
+
+
+def test_a_single_path_is_not_taken_for_a_list_of_letters(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(b"a\tr\tb\n")
+    assert named(compile_graph(str(tmp_path / "a.tsv"))) == [("a", "r", "b")]
+    assert named(compile_graph(tmp_path / "a.tsv")) == [("a", "r", "b")]  # type: ignore[arg-type]
+
+
+def test_no_files_are_an_error() -> None:
+    with pytest.raises(FewlinkError, match="no triples in no files"):
+        compile_graph([])
+
+
+def test_a_bad_side_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"types.tsv: cannot be read \(No such file"):
+        compiled(b"a\tr\tb\n", types=tmp_path / "types.tsv")
+    (tmp_path / "names.tsv").write_text("a Alpha\n")
+    with pytest.raises(InputError, match=r"names.tsv:1: needs at least 2 columns"):
+        compiled(b"a\tr\tb\n", names=tmp_path / "names.tsv")
+
+
+def test_types_that_name_no_entity_of_the_graph_are_refused(tmp_path: Path) -> None:
+    """They are of another graph. Believed, they would make each relation's range its true tails and nothing else."""
+    (tmp_path / "types.tsv").write_text("A\tletter\nB\tletter\n")
+    with pytest.raises(FewlinkError, match=r"types.tsv"):
+        compiled(b"a\tr\tb\n", types=tmp_path / "types.tsv")
+
+
+def test_a_header_that_was_left_out_is_remarked() -> None:
+    """`h r t` may as well be a triple: a user must be able to see that it was not read as one."""
+    graph, report = compiled(b"h\tr\tt\na\tr\tb\n")
+    assert named(graph) == [("a", "r", "b")]
+    assert any("header" in remark for remark in report.remarks())
