@@ -3,7 +3,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check docs bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,9 +19,15 @@ check: .venv/.dev  ## lint, formatting and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: .venv/.dev  ## every benchmark
-	@set -e; for script in $(filter-out benchmarks/measure.py,$(wildcard benchmarks/*.py)); do \
-	  echo "== $$script"; $(BIN)/python $$script; done
+docs: .venv/.dev  ## docs/results.md and README's table from the stored records
+	$(BIN)/python docs/generate.py
+
+bench: .venv/.dev  ## every benchmark, with ratios measured side by side
+	$(BIN)/python benchmarks/reading.py --large
+	$(BIN)/python benchmarks/embeddings_speed.py
+	$(BIN)/python benchmarks/embeddings_speed.py --memory
+	-$(BIN)/python benchmarks/embeddings_quality.py
+	-$(BIN)/python benchmarks/embeddings_gpu.py
 
 clean:  ## remove the environment, caches and builds
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -25,6 +25,7 @@ import torch
 from fewlink.embeddings import Embeddings, EmbeddingSettings, interaction
 from fewlink.embeddings.heldout import HeldOut
 from fewlink.embeddings.trainer import Run
+from measure import print_table, write_record
 
 
 def read(folder: Path) -> tuple[list[np.ndarray], int, int]:
@@ -118,20 +119,24 @@ def pykeen(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/fb15k-237"))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    if not options.data.is_dir():
+        raise SystemExit(f"skipped: no FB15k-237 in {options.data} (name its folder with --data)")
     parts, entities, relations = read(options.data)
     test = HeldOut(parts[2], np.concatenate(parts), relations, seed=0)
     arguments = parts[0], entities, relations, options.seconds, options.dim
     makers: dict[str, Callable[[], tuple[Embeddings, int]]] = {"fewlink": lambda: ours(*arguments)}
     makers |= {name: partial(pykeen, *arguments, setting) for name, setting in PYKEEN.items()}
     print(f"FB15k-237, ComplEx, dim {options.dim}, {options.seconds:.0f} s each, {len(test.queries)} test queries")
-    print("| | rows trained on | test MRR |\n|---|---|---|")
+    rows = []
     for name, make in makers.items():
         table, seen = make()
         mrr = test.mrr(table.interaction, table.entities, table.relations)
-        print(f"| {name} | {seen:,} | {mrr:.4f} |", flush=True)
+        rows.append({"trained by": name, "seconds": options.seconds, "examples": seen, "test MRR": mrr})
+    print_table(rows)
+    write_record("embeddings-quality", {"dim": options.dim, "queries": len(test.queries), "rows": rows})

@@ -20,6 +20,7 @@ import torch
 
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.trainer import Run
+from measure import print_table, write_record
 
 RELATIONS, TRIPLES, BATCH = 291, 181_109, 1024
 
@@ -87,20 +88,26 @@ def pykeen(graph: np.ndarray, entities: int, seconds: float) -> tuple[float, int
 
 def speed(sizes: list[int], seconds: float) -> None:
     print(f"{torch.get_num_threads()} threads, batch {BATCH}, 1 negative, 100 complex numbers")
-    print(
-        "| entities | PyKEEN, Adam: triples/s (steps) | Adagrad: triples/s (steps) | ratio | Adam: triples/s | ratio |"
-    )
-    print("|---|---|---|---|---|---|")
+    rows = []
     for entities in sizes:
         graph = random_graph(entities, TRIPLES)
         adagrad, steps = ours(graph, entities, seconds, "adagrad")
         adam, _ = ours(graph, entities, seconds, "adam")
         theirs, their_steps = pykeen(graph, entities, seconds)
-        print(
-            f"| {entities:,} | {theirs:,.0f} ({their_steps}) | {adagrad:,.0f} ({steps}) | {adagrad / theirs:.1f} "
-            f"| {adam:,.0f} | {adam / theirs:.1f} |",
-            flush=True,
+        rows.append(
+            {
+                "entities": entities,
+                "PyKEEN, Adam: triples/s": theirs,
+                "its steps": their_steps,
+                "fewlink, Adagrad: triples/s": adagrad,
+                "steps": steps,
+                "ratio": adagrad / theirs,
+                "fewlink, Adam: triples/s": adam,
+                "ratio with Adam": adam / theirs,
+            }
         )
+    print_table(rows)
+    write_record("embeddings-speed", {"threads": torch.get_num_threads(), "seconds": seconds, "rows": rows})
 
 
 def memory(seconds: float) -> None:
@@ -110,7 +117,7 @@ def memory(seconds: float) -> None:
     settings = EmbeddingSettings(dim=100, negatives=1024, epochs=1)
     start = time.perf_counter()
     run = Run(graph, entities, relations, settings)
-    print(f"set up in {time.perf_counter() - start:.1f} s")
+    set_up = time.perf_counter() - start
     start, examples = time.perf_counter(), 0
     for batch in run.batches.epoch(0):
         run.step(batch, 0.1)
@@ -119,7 +126,10 @@ def memory(seconds: float) -> None:
             break
     rate = examples / (time.perf_counter() - start)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{entities:,} entities, {len(graph):,} triples: {rate:,.0f} triples/s, peak {peak:.2f} GiB")
+    row = {"entities": entities, "triples": len(graph), "dim": settings.dim, "set-up seconds": set_up}
+    rows = [{**row, "triples/s": rate, "peak GiB": peak}]
+    print_table(rows)
+    write_record("embeddings-memory", {"seconds": seconds, "rows": rows})
 
 
 if __name__ == "__main__":

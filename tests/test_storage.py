@@ -63,12 +63,12 @@ def test_a_folder_of_the_same_format_is_replaced_and_others_are_refused(tmp_path
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "irreplaceable"
 
 
-def test_the_working_folder_is_written_or_refused_cleanly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_working_folder_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    with contextlib.suppress(FewlinkError):
-        write(Path("."))
-        storage.open_folder(tmp_path / "empty", FORMAT)
+    for place in (Path("."), Path("..")):
+        with pytest.raises(FewlinkError, match="is or holds the working folder"):
+            write(place)
 
 
 def test_a_place_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:

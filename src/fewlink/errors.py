@@ -13,9 +13,12 @@ class InputError(FewlinkError):
     """A file that cannot be read as asked, with its line where there is one."""
 
     def __init__(self, path: str | Path, problem: str, line: int | None = None) -> None:
+        super().__init__(path, problem, line)  # the arguments themselves, so that the error can be pickled
         self.path, self.problem, self.line = Path(path), problem, line
-        where = f"{path}:{line}" if line is not None else f"{path}"
-        super().__init__(f"{where}: {problem}")
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}" if self.line is not None else f"{self.path}"
+        return f"{where}: {self.problem}"
 
 
 class UnknownName(FewlinkError):
@@ -26,7 +29,11 @@ class MissingExtra(FewlinkError):
     """An optional dependency that is not installed."""
 
     def __init__(self, purpose: str, extra: str) -> None:
-        super().__init__(f"{purpose} needs the extra '{extra}': pip install 'fewlink[{extra}]'")
+        super().__init__(purpose, extra)
+        self.purpose, self.extra = purpose, extra
+
+    def __str__(self) -> str:
+        return f"{self.purpose} needs the extra '{self.extra}': pip install 'fewlink[{self.extra}]'"
 
 
 class ScoreError(FewlinkError):

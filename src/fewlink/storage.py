@@ -14,6 +14,7 @@ from typing import Any
 from fewlink.errors import FewlinkError, InputError
 
 MANIFEST = "manifest.json"
+CHANGED = "was changed or damaged since it was written: make the folder again"
 ALWAYS_VERIFIED_BYTES = 64 << 20  # folders up to this size are hashed on every opening (a tenth of a second)
 
 
@@ -24,17 +25,18 @@ def sha256_file(path: Path) -> str:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace a file in one step: a reader sees the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.parent / f".{path.name}.{os.getpid()}.part"
+        try:
+            with beside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
+        _sync_folder(path.parent)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -42,14 +44,21 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
+    """The content of a JSON file; all its strings can be written as UTF-8."""
     try:
-        return json.loads(path.read_bytes())
+        text = path.read_bytes().decode("utf-8-sig")
+        content = json.loads(text)
+        if "\\u" in text:  # an escape may be half of a surrogate pair
+            json.dumps(content, ensure_ascii=False).encode()
     except OSError as error:
         raise InputError(path, f"cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise InputError(path, f"is not JSON text ({error.__class__.__name__})") from None
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise InputError(path, f"is not UTF-8 text ({error.reason})") from None
     except json.JSONDecodeError as error:
         raise InputError(path, f"is not JSON ({error.msg})", error.lineno) from None
+    except (ValueError, RecursionError) as error:  # numbers and nesting without end
+        raise InputError(path, f"is JSON that cannot be read ({error})") from None
+    return content
 
 
 @contextmanager
@@ -59,30 +68,29 @@ def new_folder(path: Path, format: str, facts: dict[str, Any]) -> Iterator[Path]
     An existing folder of the same format is replaced; anything else at `path` is refused. `facts` may be filled
     inside the block; it is stored in the manifest.
     """
-    path = Path(path)
-    if path.exists() and (not path.is_dir() or (any(path.iterdir()) and _format_of(path) != format)):
-        raise FewlinkError(f"{path} exists and is not a {format} folder: remove it or choose another place")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir()
-    try:
-        yield beside
-        files = {str(f.relative_to(beside)): f for f in sorted(beside.rglob("*")) if f.is_file()}
-        for file in files.values():
-            _sync_file(file)
-        listed = {name: {"bytes": f.stat().st_size, "sha256": sha256_file(f)} for name, f in files.items()}
-        write_json(beside / MANIFEST, {"format": format, **facts, "files": listed})
-        if path.exists():
-            old = path.with_name(f".{path.name}.{os.getpid()}.old")
-            os.rename(path, old)
-            os.rename(beside, path)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.rename(beside, path)
-        _sync_folder(path.parent)
-    finally:
+    with _writing(path):
+        path = Path(os.path.realpath(path))
+        if Path.cwd().is_relative_to(path):
+            raise FewlinkError(f"{path} is or holds the working folder and would be replaced: choose another place")
+        if path.exists() and (not path.is_dir() or (any(path.iterdir()) and _format_of(path) != format)):
+            raise FewlinkError(f"{path} exists and is not a {format} folder: remove it or choose another place")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}.part")
         shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir()
+        try:
+            yield beside
+            _write_manifest(beside, format, facts)
+            if path.exists():
+                old = path.with_name(f".{path.name}.{os.getpid()}.old")
+                os.rename(path, old)
+                os.rename(beside, path)
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                os.rename(beside, path)
+            _sync_folder(path.parent)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str, Any]:
@@ -91,12 +99,14 @@ def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str
     With `verify=None` small folders are hashed and large ones (which are memory-mapped) are not.
     """
     path = Path(path)
-    if not path.is_dir():
-        raise InputError(path, "is not a folder" if path.exists() else "does not exist")
+    if not os.path.isdir(path):
+        raise InputError(path, "is not a folder" if os.path.exists(path) else "does not exist")
     manifest = read_json(path / MANIFEST)
     found = manifest.get("format") if isinstance(manifest, dict) else None
     if found != format:
         raise InputError(path, f"has format {found!r}, this version of fewlink reads {format!r}: make it again")
+    if manifest.pop("sha256", None) != _sha256_json(manifest):
+        raise InputError(path / MANIFEST, CHANGED)
     files: dict[str, Any] = manifest["files"]
     if verify is None:
         verify = sum(f["bytes"] for f in files.values()) <= ALWAYS_VERIFIED_BYTES
@@ -105,20 +115,42 @@ def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str
         if not file.is_file():
             raise InputError(file, "is missing from its folder: make the folder again")
         if file.stat().st_size != expected["bytes"] or (verify and sha256_file(file) != expected["sha256"]):
-            raise InputError(file, "was changed or damaged since it was written: make the folder again")
+            raise InputError(file, CHANGED)
     return dict(manifest)
 
 
 def is_folder_of(path: Path, format: str) -> bool:
-    return Path(path).is_dir() and _format_of(Path(path)) == format
+    return os.path.isdir(path) and _format_of(Path(path)) == format
 
 
 def _format_of(path: Path) -> str | None:
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
-    except (OSError, ValueError):
+        manifest = read_json(path / MANIFEST)
+    except InputError:
         return None
     return manifest.get("format") if isinstance(manifest, dict) else None
+
+
+def _write_manifest(folder: Path, format: str, facts: dict[str, Any]) -> None:
+    files = {str(f.relative_to(folder)): f for f in sorted(folder.rglob("*")) if f.is_file()}
+    for file in files.values():
+        _sync_file(file)
+    listed = {name: {"bytes": f.stat().st_size, "sha256": sha256_file(f)} for name, f in files.items()}
+    manifest = {"format": format, **facts, "files": listed}
+    write_json(folder / MANIFEST, {**manifest, "sha256": _sha256_json(manifest)})
+
+
+def _sha256_json(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Whatever the system refuses while `path` is written, as an error that names it and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise FewlinkError(f"{path} cannot be written ({error.strerror or error})") from None
 
 
 def _sync_file(path: Path) -> None:

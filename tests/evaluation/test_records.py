@@ -21,7 +21,7 @@ def record(config: dict[str, Any] | None = None, seed: int = 0, **protocol: Any)
         benchmark, learning_free("popularity", benchmark.graph), Protocol(shots=1, seed=seed, **protocol)
     )
     return make_record(
-        evaluation, benchmark="small", data_sha256=benchmark.fingerprint, model="popularity", seed=seed, config=config
+        evaluation, benchmark="small", data_sha256=benchmark.fingerprint, model="popularity", config=config
     )
 
 

@@ -42,6 +42,11 @@ def test_no_files_are_an_error() -> None:
         compile_graph([])
 
 
+def test_files_of_bad_lines_only_are_an_error_that_shows_the_first() -> None:
+    with pytest.raises(FewlinkError, match=r"no triples in .*2 bad lines, the first: .*graph.tsv:1: has 1 columns"):
+        compiled(b"a r b\nb r c\n", on_error="skip")
+
+
 def test_a_bad_side_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"types.tsv: cannot be read \(No such file"):
         compiled(b"a\tr\tb\n", types=tmp_path / "types.tsv")

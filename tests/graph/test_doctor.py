@@ -5,12 +5,11 @@ import random
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from conftest import ENTITIES, graph_of, id_graph, id_triples
-from fewlink.errors import FewlinkError
-from fewlink.graph.doctor import _parts, examine
+from conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
+from fewlink.graph.doctor import NEAR, _near_copies, _parts, examine
 
 
 def check(tmp_path: Path, *rows: str, **options: Any) -> dict[str, Any]:
@@ -68,8 +67,13 @@ def test_a_graph_of_one_relation_or_few_tasks_is_remarked(tmp_path: Path) -> Non
 
 def test_a_file_in_which_every_line_is_bad_is_told_why(tmp_path: Path) -> None:
     (tmp_path / "spaces.txt").write_text("a r b\nb r c\n")
-    with pytest.raises(FewlinkError, match=r"spaces.txt:1: has 1 columns"):
-        examine(tmp_path / "spaces.txt")
+    found = examine(tmp_path / "spaces.txt")
+    assert (found["counts"]["triples"], found["counts"]["bad lines"]) == (0, 2)
+    assert "spaces.txt:1: has 1 columns" in found["problems"][0]
+
+
+def test_a_row_taken_as_a_header_is_shown(tmp_path: Path) -> None:
+    assert "was taken as a header: h r t" in check(tmp_path, "h r t", "a r b")["problems"][0]
 
 
 def test_parts_of_a_chain_a_loop_and_a_lone_entity() -> None:
@@ -93,3 +97,22 @@ def test_a_long_chain_in_any_order_is_one_part() -> None:
     order = random.Random(0).sample(range(1000), 1000)
     graph = id_graph([(a, 0, b) for a, b in itertools.pairwise(order)], entities=1000)
     assert _parts(graph).tolist() == [1000]
+
+
+id_pairs = st.sets(st.tuples(st.integers(0, ENTITIES - 1), st.integers(0, ENTITIES - 1)), min_size=5)
+a_pair_less = st.tuples(id_pairs, st.booleans()).map(
+    lambda both: [both[0], {(t, h) if both[1] else (h, t) for h, t in sorted(both[0])[1:]}]
+)
+
+
+@given(id_pairs, a_pair_less)
+def test_near_copies_are_those_of_a_literal_comparison(one: set[tuple[int, int]], others: list[Any]) -> None:
+    pairs = [one, *others]
+    expected = []
+    for a, b in itertools.combinations(range(RELATIONS), 2):
+        for how, other in (("a copy", pairs[b]), ("the inverse", {(t, h) for h, t in pairs[b]})):
+            share = len(pairs[a] & other) / max(len(pairs[a]), len(other))
+            if min(len(pairs[a]), len(other)) >= 5 and share >= NEAR:
+                expected.append(f"'r{b}' is nearly {how} of 'r{a}' ({share:.0%} of the pairs)")
+    graph = id_graph([(h, r, t) for r in range(RELATIONS) for h, t in pairs[r]])
+    assert _near_copies(graph, graph.triples()) == expected

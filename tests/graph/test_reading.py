@@ -65,102 +65,25 @@ def test_the_format_is_told_by_the_name() -> None:
     assert [format_of(Path(n)) for n in names] == ["tsv", "tsv", "csv", "ntriples", "ntriples", "parquet", "parquet"]
 
 
-# tab- and comma-separated text
+# the longest names and lines
 
 
-def test_a_byte_order_mark_windows_line_ends_and_blank_lines_are_passed_over() -> None:
-    graph, report = compiled(b"\xef\xbb\xbfa\tr\tb\r\n\r\nb\tr\tc\r\n\n")
-    assert named(graph) == ABC
-    assert report.triples == 2
-    assert report.skipped == 0
-
-
-@pytest.mark.parametrize("header", ["head\trelation\ttail", "Subject\tPredicate\tObject", "source\tedge\ttarget"])
-def test_a_header_row_is_no_triple(header: str) -> None:
-    assert named(compiled(f"{header}\na\tr\tb\nb\tr\tc\n".encode())[0]) == ABC
-    assert named(compiled(f"{header}\na\tr\tb\nb\tr\tc\n".replace("\t", ",").encode(), "g.csv")[0]) == ABC
-    quoted = header.replace("\t", '","')
-    assert named(compiled(f'"{quoted}"\na,r,b\nb,r,c\n'.encode(), "g.csv")[0]) == ABC
-
-
-def test_header_words_further_down_are_names() -> None:
-    assert named(compiled(b"a\tr\tb\nhead\trelation\ttail\n")[0])[1] == ("head", "relation", "tail")
-
-
-def test_csv_fields_may_be_quoted_and_hold_commas_quotes_and_line_ends() -> None:
-    graph, report = compiled(b'a,r,b\n"x, y","said ""no""","two\nlines"\nb,r,c\n', "graph.csv")
-    assert named(graph) == [("a", "r", "b"), ("x, y", 'said "no"', "two\nlines"), ("b", "r", "c")]
-    assert report.triples == 3
-
-
-def test_the_line_after_a_quoted_line_end_is_counted_right() -> None:
-    with pytest.raises(InputError, match=r"graph.csv:4: has 2 columns"):
-        compiled(b'a,r,b\n"two\nlines",r,b\nonly,two\n', "graph.csv")
-
-
-def test_names_keep_their_spaces_and_foreign_letters() -> None:
-    assert named(compiled("  São Tomé \tà côté\t日本 \n".encode())[0]) == [("  São Tomé ", "à côté", "日本 ")]
-
-
-BAD_LINES = {
-    b"a\tr": "has 2 columns where head, relation and tail are expected",
-    b"a r b": "has 1 columns",
-    b"a\tr\tb\tc": "has 4 columns",
-    b"\tr\tb": "has an empty head",
-    b"a\t\tb": "has an empty relation",
-    b"a\tr\t": "has an empty tail",
-    b"\t\t": "has an empty head",
-    b"a\t\xff\tb": "is not UTF-8 text",
-    b"a\t\xed\xa0\x80\tb": "is not UTF-8 text",
-}
-
-
-@pytest.mark.parametrize("bad", BAD_LINES)
-def test_a_bad_line_is_an_error_with_file_and_line(bad: bytes) -> None:
-    with pytest.raises(InputError, match=rf"graph.tsv:3: {BAD_LINES[bad]}"):
-        compiled(b"a\tr\tb\n\n" + bad + b"\nb\tr\tc\n")
-    with pytest.raises(InputError, match=rf"graph.csv:2: {BAD_LINES[bad]}"):
-        compiled(b"a,r,b\n" + bad.replace(b"\t", b",") + b"\n", "graph.csv")
-
-
-@pytest.mark.parametrize("bad", BAD_LINES)
-def test_a_bad_line_can_be_skipped_and_is_shown(bad: bytes) -> None:
-    graph, report = compiled(b"a\tr\tb\n" + bad + b"\nb\tr\tc\n", on_error="skip")
-    assert named(graph) == ABC
-    assert report.skipped == 1
-    assert BAD_LINES[bad] in report.problems[0]
-
-
-def test_skipped_lines_are_counted_and_the_first_five_shown() -> None:
-    graph, report = compiled(b"a\tr\tb\n" + b"bad\n" * 7 + b"b\tr\tc\n", on_error="skip")
-    assert named(graph) == ABC
-    assert report.skipped == 7
-    assert [p.split(":")[1] for p in report.problems] == ["2", "3", "4", "5", "6"]
-    assert report.remarks()[0] == "7 bad lines skipped, the first:"
-
-
-def test_what_to_do_with_bad_lines_is_stop_or_skip() -> None:
-    with pytest.raises(FewlinkError, match="'stop' or 'skip', not 'ignore'"):
-        compiled(b"a\tr\tb\n", on_error="ignore")
-
-
-STRANGE_LINES = {
-    "spaces": b" \t \t \n",
-    "a long name": b"a\tr\t" + b"x" * (2 << 20) + b"\n",
-    "a return": b"a\rb\tr\tc\n",
-}
-
-
-@pytest.mark.parametrize("strange", STRANGE_LINES)
-@pytest.mark.parametrize("name", ["graph.tsv", "graph.csv"])
-def test_what_becomes_of_a_line_does_not_depend_on_the_others(strange: str, name: str) -> None:
-    line, quoted = STRANGE_LINES[strange], b""
-    if name == "graph.csv":
-        line, quoted = line.replace(b"\t", b","), b'"q",r,b\n'
-    alone = named(compiled(TEXTS[name] + line, name, on_error="skip")[0])
-    for others in (b"\n", b"bad\n", quoted):
-        triples = named(compiled(TEXTS[name] + line + others, name, on_error="skip")[0])
-        assert [t for t in triples if t[0] != "q"] == alone
+@pytest.mark.parametrize("over", [0, 1])
+def test_the_longest_name_is_the_same_in_every_format(over: int) -> None:
+    name = "x" * (source.LONGEST_NAME + over)
+    contents = {
+        "g.tsv": f"a\tr\t{name}\n".encode(),
+        "g.csv": f"a,r,{name}\n".encode(),
+        "quoted.csv": f'"a",r,{name}\n'.encode(),
+        "g.nt": f"<x:a> <x:r> <x:{name[2:]}> .\n".encode(),
+        "g.parquet": parquet({"h": ["a"], "r": ["r"], "t": [name]}),
+    }
+    for file, content in contents.items():
+        if over:
+            with pytest.raises(InputError, match=rf"{file}:1: "):
+                compiled(content, file)
+        else:
+            assert compiled(content, file)[0].triple_count == 1
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,40 +91,6 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(monkeypatch: p
     monkeypatch.setattr(source, "LONGEST_LINE", 2000)
     with pytest.raises(InputError, match=r"graph.tsv:2: has a line of over 2,000 bytes"):
         compiled(b"a\tr\tb\n" + b"x" * 10_000)
-
-
-# N-Triples
-
-
-def test_ntriples_leave_literals_out_and_count_them() -> None:
-    content = b"""# a comment
-<x:a> <x:r> <x:b> .
-<x:a> <x:name> "Ann" .
-<x:a> <x:age> "3"^^<http://www.w3.org/2001/XMLSchema#integer> .
-
-_:n1 <x:r> _:n2 .
-"""
-    graph, report = compiled(content, "graph.nt")
-    triples = named(graph)
-    assert triples[0] == ("x:a", "x:r", "x:b")
-    assert [n.removeprefix("_:") for n in triples[1]] == ["n1", "x:r", "n2"]
-    assert (report.triples, report.literals) == (2, 2)
-    assert report.remarks() == ["2 triples with a literal object left out"]
-
-
-def test_a_blank_node_is_the_same_one_in_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_BYTES", 20)
-    graph, _ = compiled(b"_:n <x:r> <x:a> .\n_:n <x:r> <x:b> .\n", "graph.nt")
-    assert len(graph.entities) == 3
-
-
-@pytest.mark.parametrize("bad", [b"<x:a> <x:r> .", b"<x:a> <x:r> <x:\xff> .", b"a\tr\tb", b'<x:a> <x:r> "open .'])
-def test_a_bad_ntriples_line_is_an_error_with_file_and_line(bad: bytes) -> None:
-    content = TEXTS["graph.nt"] + bad + b"\n" + b"<x:c> <x:r> <x:d> .\n"
-    with pytest.raises(InputError, match=r"graph.nt:3: is not an N-Triples line"):
-        compiled(content, "graph.nt")
-    graph, report = compiled(content, "graph.nt", on_error="skip")
-    assert (graph.triple_count, report.skipped) == (3, 1)
 
 
 # Parquet
@@ -252,6 +141,19 @@ def test_a_parquet_column_that_holds_no_names_is_a_clean_error() -> None:
         compiled(parquet({"h": [b"\xff"], "r": ["r"], "t": ["b"]}), "g.parquet")
 
 
+def test_a_parquet_name_that_is_not_text_is_an_error_with_its_row() -> None:
+    names = pyarrow.Array.from_buffers(
+        pyarrow.string(), 2, [None, pyarrow.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pyarrow.py_buffer(b"a\xff")]
+    )
+    with pytest.raises(InputError, match=r"g.parquet:2: is not UTF-8 text"):
+        compiled(parquet({"h": names, "r": ["r", "r"], "t": ["b", "b"]}), "g.parquet")
+
+
+def test_a_compressed_parquet_file_is_refused_with_what_to_do() -> None:
+    with pytest.raises(InputError, match=r"g.parquet.gz: is Parquet compressed once more: unpack it first"):
+        compiled(gzip.compress(GOOD_PARQUET), "g.parquet.gz")
+
+
 # files that are not what they say
 
 
@@ -290,7 +192,7 @@ def as_tsv(triples: list[tuple[str, str, str]]) -> bytes:
     return "".join("\t".join(t) + "\n" for t in triples).encode()
 
 
-@given(st.lists(st.tuples(names, names, names), min_size=1).filter(lambda r: all("".join(t).strip() for t in r)))
+@given(st.lists(st.tuples(names, names, names), min_size=1))
 def test_any_names_are_read_back_from_tsv(triples: list[tuple[str, str, str]]) -> None:
     graph, report = compiled(b"head\trelation\ttail\n" + as_tsv(triples))
     assert named(graph) == list(dict.fromkeys(triples))

@@ -173,6 +173,11 @@ def test_an_empty_list_of_known_answers_is_no_error(tmp_path: Path) -> None:
     assert len(benchmark.task("visited").known) == 3
 
 
+def test_a_relation_without_candidates_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"rel2candidates.json: relation 'visited' has no candidates"):
+        read_layout(write_layout(tmp_path, {"rel2candidates.json": {"visited": []}}))
+
+
 def test_a_candidate_the_graph_does_not_have_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="relation 'visited': candidate 'atlantis' is not in the graph"):
         read_layout(write_layout(tmp_path, {"rel2candidates.json": {"visited": ["oslo", "atlantis"]}}))
@@ -212,6 +217,12 @@ def test_an_archive_is_read_like_its_folder(tmp_path: Path, ending: str) -> None
     benchmark, remarks = read_layout(archive(tmp_path / f"tiny{ending}", folder))
     assert (benchmark.name, remarks) == ("tiny", [])
     assert benchmark.fingerprint == read_layout(folder)[0].fingerprint
+
+
+def test_an_error_in_an_archive_names_the_archive(tmp_path: Path) -> None:
+    folder = write_layout(tmp_path / "tiny", {"dev_tasks.json": "["})
+    with pytest.raises(InputError, match=rf"{tmp_path}/tiny.tar.gz/some/where/dev_tasks.json:1: is not JSON"):
+        read_layout(archive(tmp_path / "tiny.tar.gz", folder))
 
 
 @pytest.mark.parametrize("name", ["../evil/path_graph", "/tmp/fewlink-evil/path_graph", "some/../../path_graph"])

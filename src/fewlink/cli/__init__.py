@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 import typer
 
-from fewlink.cli import data, evaluate, links, pretrain, results, tune
+from fewlink.cli import data, embeddings, evaluate, links, pretrain, results, tune
 from fewlink.errors import FewlinkError
 
 app = typer.Typer(
@@ -18,6 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data.app, name="data")
+app.add_typer(embeddings.app, name="embeddings")
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("tune")(tune.tune)
@@ -51,6 +53,9 @@ def version(
 
 def main() -> None:
     """Run the command; what a user can put right is one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a name shows "?" for it
+            stream.reconfigure(errors="replace")
     try:
         app()
     except FewlinkError as error:

@@ -69,7 +69,6 @@ def evaluate(
                 benchmark=benchmark.name,
                 data_sha256=benchmark.fingerprint,
                 model=ranker.name,
-                seed=s,
                 config=config,
             )
             record.save(results)

@@ -38,13 +38,12 @@ def links(
     embeddings = fit(splits["train"], len(graph.entities), len(graph.relations), settings, on_epoch=epoch_lines(model))
     known = np.concatenate(list(splits.values()))
     part = "test" if test else "valid"
-    evaluation = rank_links(embeddings.to(settings.device), splits[part], known, part)
+    evaluation = rank_links(embeddings.to(settings.device), splits[part], known, part, seed)
     record = make_record(
         evaluation,
         benchmark=name or train.resolve().parent.name,
         data_sha256=graph.fingerprint,
         model=model,
-        seed=seed,
         config={"recipe": recipe or model, "settings": settings.as_dict(), "measured": embeddings.facts},
     )
     record = record.model_copy(update={"shots": 0, "references": "none"})

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fewlink.evaluation.records import Record
 
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
-SHOWN = {"MRR": "mrr", "Hits@10": "hits@10", "Hits@5": "hits@5", "Hits@1": "hits@1", "MR": "mr", "AMRI": "amri"}
+SHOWN = {"MRR": "mrr", "Hits@10": "hits@10", "Hits@5": "hits@5", "Hits@1": "hits@1", "AMRI": "amri"}  # MR: --json
 
 
 def results(
@@ -46,29 +46,38 @@ def results(
     for number, record in enumerate(records):
         kind = record.references.split("-")[0]
         what = tuple(getattr(record, k) for k in KEYS[:-1])
-        groups.setdefault((*what, kind, record.data_sha256, number if each else 0), []).append(record)
+        groups.setdefault((*what, kind, record.data_sha256, record.choices(), number if each else 0), []).append(record)
     result_table([result_row(group) for group in groups.values()])
 
 
 def result_row(records: list[Record]) -> list[Any]:
     """One row for records that differ in seed or draw only."""
+    first = records[0]
+    what: list[Any] = [getattr(first, key) for key in KEYS]
+    if len({r.references for r in records}) > 1:
+        what[-1] = f"{len(records)} draws"
+    figures = [_spread([r.metrics["micro"][metric] for r in records]) for metric in SHOWN.values()]
+    return [*what, first.queries, *figures, _spread([r.metrics["macro"]["mrr"] for r in records])]
+
+
+def _spread(values: list[float]) -> float | str:
     import statistics
 
-    first = records[0]
-    what: list[Any] = [getattr(first, k) for k in KEYS]
-    if len(records) > 1:
-        what[-1] = first.references if len({r.references for r in records}) == 1 else f"{len(records)} draws"
-    figures = []
-    for metric in SHOWN.values():
-        values = [r.metrics["micro"][metric] for r in records]
-        mean = statistics.fmean(values)
-        figures.append(mean if len(values) == 1 else f"{mean:.3f} ± {statistics.stdev(values):.3f}")
-    macro = [r.metrics["macro"]["mrr"] for r in records]
-    return [*what, first.queries, *figures, statistics.fmean(macro)]
+    from fewlink.cli import show
+
+    mean = statistics.fmean(values)
+    if len(values) == 1:
+        return mean
+    return "±".join(show.cell(x).removeprefix("0") for x in (mean, statistics.stdev(values)))
 
 
 def result_table(rows: list[list[Any]]) -> None:
+    """Print rows of `result_row`; what is the same in all of them stands above the table instead of in a column."""
     from fewlink.cli import show
 
     columns = ["benchmark", "model", "split", "K", "candidates", "references", "queries", *SHOWN, "macro MRR"]
-    show.table(columns, rows)
+    said = len(KEYS) + 1
+    same = [i for i in range(said) if columns[i] != "model" and len({row[i] for row in rows}) == 1]
+    title = ", ".join(f"{columns[i]} {show.cell(rows[0][i])}" for i in same)
+    shown = [i for i in range(len(columns)) if i not in same]
+    show.table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows], title=title)

@@ -13,14 +13,23 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | No
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     rows = [list(row) for row in rows]
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold", pad_edge=False)
+    made = Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        title_style="bold",
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        collapse_padding=True,
+    )
     for index, column in enumerate(columns):
         numeric = all(isinstance(row[index], int | float) or row[index] == "" for row in rows)
-        made.add_column(column, justify="right" if rows and numeric else "left", overflow="fold")
+        made.add_column(Text(column), justify="right" if rows and numeric else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(cell(value) for value in row))
+        made.add_row(*(Text(cell(value)) for value in row))
     console = Console()
     if not console.is_terminal:  # nothing is cut off in a file or a pipe
         console = Console(width=200)
@@ -29,7 +38,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | No
 
 def cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}"
+        size = abs(value)
+        return f"{value:.3f}" if size < 10 else f"{value:.1f}" if size < 1000 else f"{value:,.0f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

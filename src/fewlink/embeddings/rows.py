@@ -42,28 +42,6 @@ class Adagrad:
         table.index_add_(0, rows, gradient / touched.sqrt_().add_(self.epsilon), alpha=-rate)
 
 
-class RowwiseAdagrad:
-    """s ← s + mean(g²) with one s a row; x ← x − rate · g / (√s + ε).
-
-    The direction of a row's gradient is kept, and the state is one number a row instead of w.
-    """
-
-    epsilon = 1e-10
-
-    def start(self, table: Tensor) -> State:
-        return {"squares": table.new_zeros(len(table), 1)}
-
-    def step(self, table: Tensor, state: State, gradient: Tensor, rate: float, rows: Tensor | None = None) -> None:
-        squares, more = state["squares"], gradient.square().mean(1, keepdim=True)
-        if rows is None:
-            squares.add_(more)
-            table.addcdiv_(gradient, squares.sqrt().add_(self.epsilon), value=-rate)
-            return
-        touched = squares.index_select(0, rows).add_(more)  # (U, 1)
-        squares.index_copy_(0, rows, touched)
-        table.index_add_(0, rows, gradient / touched.sqrt_().add_(self.epsilon), alpha=-rate)
-
-
 class Adam:
     """Adam (Kingma and Ba, ICLR 2015) in which each row counts its own steps.
 
@@ -94,8 +72,4 @@ class Adam:
         return (mean / squares.sqrt().div_(second.sqrt()).add_(self.epsilon)).mul_(rate / first)
 
 
-OPTIMIZERS: dict[str, type[RowOptimizer]] = {
-    "adagrad": Adagrad,
-    "rowwise-adagrad": RowwiseAdagrad,
-    "adam": Adam,
-}
+OPTIMIZERS: dict[str, type[RowOptimizer]] = {"adagrad": Adagrad, "adam": Adam}

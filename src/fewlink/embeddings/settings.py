@@ -15,7 +15,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "regime": ("sampled", "one-vs-all"),
     "loss": ("softmax", "logistic", "margin"),
     "corrupt": ("shared", "each"),
-    "optimizer": ("adagrad", "rowwise-adagrad", "adam"),
+    "optimizer": ("adagrad", "adam"),
     "schedule": ("constant", "linear", "cosine"),
 }
 AT_LEAST_ONE = ("dim", "negatives", "batch_size", "epochs", "patience", "evaluate_every", "save_every")

@@ -38,6 +38,8 @@ class Protocol:
     def __post_init__(self) -> None:
         if self.shots < 1:
             raise FewlinkError(f"shots must be at least 1, got {self.shots}")
+        if self.draw < 0:
+            raise FewlinkError(f"draw must be 0 (the first references) or more, got {self.draw}")
 
     @property
     def references(self) -> str:
@@ -114,13 +116,14 @@ def rank_split(
 
 
 def merge(shards: Sequence[Sequence[TaskRanks]]) -> list[TaskRanks]:
-    """One result from those of all shards, in their order."""
+    """One result from those of all shards, in the order a single process would have."""
     merged = []
     for parts in zip(*shards, strict=True):
         queries, ranks, candidates = (
             np.concatenate([getattr(p, column) for p in parts]) for column in ("queries", "ranks", "candidates")
         )
-        merged.append(TaskRanks(parts[0].relation, queries, ranks, candidates, parts[0].range))
+        order = np.argsort(queries[:, 0], kind="stable")
+        merged.append(TaskRanks(parts[0].relation, queries[order], ranks[order], candidates[order], parts[0].range))
     return merged
 
 
@@ -138,7 +141,7 @@ def rank_task(
     ranked = [_rank_part(scorer, task, references, pool, part) for part in parts]
     ranks = np.concatenate([r for r, _ in ranked]) if ranked else np.zeros(0)
     counts = np.concatenate([c for _, c in ranked]) if ranked else np.zeros(0, np.int64)
-    return TaskRanks(task.name, queries, ranks, counts, len(pool.ids) + pool.outside)
+    return TaskRanks(task.name, queries, ranks, counts, int(pool.counted.sum()) + pool.outside)
 
 
 def _rank_part(
@@ -154,6 +157,11 @@ def _rank_part(
     tails = np.concatenate(known)
     columns, inside = _columns(pool.ids, tails)
     true, within = _columns(pool.ids, queries[:, 1])
+    if not (pool.outside or within.all()):
+        missing = int(queries[~within][0, 1])
+        raise FewlinkError(
+            f"{task.name}: the true tail {missing} is not among the candidates; mend the relation's range"
+        )
 
     def on_device(array: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(array, device=scores.device)

@@ -41,7 +41,7 @@ def _or_none(number: int | None) -> int:
 
 
 @torch.no_grad()
-def rank_links(embeddings: Embeddings, asked: np.ndarray, known: np.ndarray, split: str) -> Evaluation:
+def rank_links(embeddings: Embeddings, asked: np.ndarray, known: np.ndarray, split: str, seed: int = 0) -> Evaluation:
     """Ranks of both ends of the asked triples (n, 3) among all entities, other known triples filtered."""
     begun = time.monotonic()
     relations, entities = len(embeddings.relations) // 2, len(embeddings.entities)
@@ -65,7 +65,7 @@ def rank_links(embeddings: Embeddings, asked: np.ndarray, known: np.ndarray, spl
         counts.append(count.cpu().numpy())
     pairs = queries[:, [0, 2]]
     whole = TaskRanks("all relations", pairs, np.concatenate(ranks), np.concatenate(counts), entities)
-    protocol = Protocol(split=split, shots=1, candidates="all")
+    protocol = Protocol(split=split, shots=1, candidates="all", seed=seed)
     return Evaluation(protocol, [whole], time.monotonic() - begun)
 
 

@@ -18,6 +18,7 @@ from fewlink.errors import InputError
 from fewlink.evaluation.evaluator import Evaluation
 from fewlink.storage import read_json, write_json
 
+NAME_CHARACTERS = 60  # of each part of a file name
 Figures = dict[str, int | float]
 
 
@@ -47,9 +48,18 @@ class Record(BaseModel):
     def file_name(self) -> str:
         """The same for the same measurement, so that repeating one replaces it."""
         what = [self.benchmark, self.model, self.split, f"{self.shots}shot", self.candidates, self.references]
-        chosen = {key: value for key, value in self.config.items() if key != "measured"}
-        digest = hashlib.sha256(json.dumps([chosen, self.data_sha256], sort_keys=True).encode()).hexdigest()[:8]
-        return "_".join([*what, f"seed{self.seed}", digest]).replace(os.sep, "-") + ".json"
+        digest = hashlib.sha256(json.dumps([self.choices(), self.data_sha256]).encode()).hexdigest()[:8]
+        return (
+            "_".join([*(str(w)[:NAME_CHARACTERS] for w in what), f"seed{self.seed}", digest]).replace(os.sep, "-")
+            + ".json"
+        )
+
+    def choices(self) -> str:
+        """The configuration without what was measured and what differs from seed to seed or machine to machine."""
+        config = {key: value for key, value in self.config.items() if key != "measured"}
+        if isinstance(settings := config.get("settings"), dict):
+            config["settings"] = {key: value for key, value in settings.items() if key not in ("seed", "device")}
+        return json.dumps(config, sort_keys=True)
 
     def save(self, folder: Path) -> Path:
         path = Path(folder) / self.file_name
@@ -58,13 +68,7 @@ class Record(BaseModel):
 
 
 def make_record(
-    evaluation: Evaluation,
-    *,
-    benchmark: str,
-    data_sha256: str,
-    model: str,
-    seed: int,
-    config: dict[str, Any] | None = None,
+    evaluation: Evaluation, *, benchmark: str, data_sha256: str, model: str, config: dict[str, Any] | None = None
 ) -> Record:
     protocol = evaluation.protocol
     return Record(
@@ -74,7 +78,7 @@ def make_record(
         shots=protocol.shots,
         candidates=protocol.candidates,
         references=protocol.references,
-        seed=seed,
+        seed=protocol.seed,
         queries=evaluation.queries,
         metrics=evaluation.metrics(),
         relations=evaluation.relations(),
@@ -103,7 +107,8 @@ def read_records(folder: Path) -> list[Record]:
 def command_line() -> str:
     """The command as a user would type it."""
     program = Path(sys.argv[0]).name
-    return shlex.join(["fewlink" if program == "__main__.py" else program, *sys.argv[1:]])
+    command = shlex.join(["fewlink" if program == "__main__.py" else program, *sys.argv[1:]])
+    return command.encode("utf-8", "replace").decode()
 
 
 def hardware() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ class CompileReport(ReadReport):
         """What a user should know, a line each; nothing when all is as it should be."""
         lines = [f"{self.skipped:,} bad lines skipped, the first:", *(f"  {p}" for p in self.problems)]
         return [
+            *self.headers,
             *(lines if self.skipped else []),
             *([f"{self.literals:,} triples with a literal object left out"] if self.literals else []),
             *([f"{self.duplicates:,} duplicate triples left out"] if self.duplicates else []),
@@ -38,30 +38,39 @@ class CompileReport(ReadReport):
 
 
 def compile_graph(
-    paths: Sequence[Path | str],
+    paths: Path | str | Sequence[Path | str],
     *,
     types: Path | None = None,
     names: Path | None = None,
     on_error: str = "stop",
     report: CompileReport | None = None,
 ) -> Graph:
-    """Read triple files into one graph in memory.
+    """Read a triple file, or several, into one graph in memory.
 
     `types` is a file of `entity<TAB>type`, `names` one of `id<TAB>readable name` for entities and relations alike. Bad
     lines raise an error with file and line, or with `on_error="skip"` are counted in `report`.
     """
-    report = report if report is not None else CompileReport()
-    skip = check_on_error(on_error)
+    files = [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)]
+    report = report or CompileReport()
+    graph = read_graph(files, types, names, check_on_error(on_error), report)
+    if not graph.triple_count:
+        why = f" ({report.skipped:,} bad lines, the first: {report.problems[0]})" if report.skipped else ""
+        raise FewlinkError(f"no triples in {', '.join(map(str, files)) or 'no files'}{why}")
+    return graph
+
+
+def read_graph(
+    paths: Sequence[Path], types: Path | None, names: Path | None, skip: bool, report: CompileReport
+) -> Graph:
+    """The graph of these files, which may turn out to have no triples."""
     entities, relations = Interner(), Interner()
-    blocks: list[np.ndarray] = []  # (3, n) ids each
-    for path in map(Path, paths):
+    blocks = [np.zeros((3, 0), np.int32)]  # (3, n) ids each
+    for path in paths:
         report.files.append(str(path))
         with progress(f"reading {path.name}", 1.0) as advance:
             for block in read_triples(path, skip=skip, report=report, advance=advance):
                 ids = (_numbered(entities, block, 0, 2), _numbered(relations, block, 1))
                 blocks.append(np.stack([ids[column % 2][block.codes[:, column]] for column in range(3)]))
-    if not blocks:
-        raise FewlinkError(f"no triples in {', '.join(map(str, paths)) or 'no files'}")
     triples = np.concatenate(blocks, axis=1).T  # (n, 3), each column in one piece
     del blocks
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
@@ -73,12 +82,14 @@ def compile_graph(
 
 
 def _numbered(interner: Interner, block: Block, *columns: int) -> np.ndarray:
-    """The id of each name of a block that stands in one of these columns: (names,) int32, in order of appearance."""
-    there = np.zeros(len(block.names), bool)
-    for column in columns:
-        there[block.codes[:, column]] = True
+    """The id of each name of a block in these columns, new ones in order of appearance there: (names,) int32."""
+    codes = block.codes[:, columns].ravel()
+    first = np.full(len(block.names), -1)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the earliest place of a name is written last
+    there = np.flatnonzero(first >= 0)
+    there = there[np.argsort(first[there], kind="stable")]
     ids = np.zeros(len(block.names), np.int32)
-    ids[there] = interner.ids(list(itertools.compress(block.names, there)))
+    ids[there] = interner.ids([block.names[i] for i in there.tolist()])
     return ids
 
 

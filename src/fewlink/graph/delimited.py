@@ -9,25 +9,42 @@ from typing import IO
 
 import numpy as np
 
-from fewlink.graph.source import BLOCK_ROWS, HEADERS, Block, Source, add_row, is_text, whole_lines
+from fewlink.graph.source import (
+    BLOCK_ROWS,
+    HEADERS,
+    LONGEST_NAME,
+    Block,
+    Source,
+    add_row,
+    is_blank,
+    is_text,
+    whole_lines,
+)
 
 NEWLINE = 10
+RETURN = "\udc0d"  # stands for a lone carriage return, which the csv module would take for the end of a row
 
 
 def read_delimited(separator: bytes) -> Callable[[Source, IO[bytes]], Iterator[Block]]:
     """A reader for one separator. Only a block with something wrong in it is looked at line by line."""
 
     def read(source: Source, file: IO[bytes]) -> Iterator[Block]:
-        blocks = whole_lines(source, file)
-        for raw in blocks:
-            if separator == b"," and b'"' in raw:  # a quoted field may hold line ends: the rest goes through csv
-                yield from _quoted_csv(source, raw, blocks)
-                return
-            block = _split_whole(raw, separator) or _split_lines(source, raw, separator)
-            yield _without_header(block) if source.line == 0 else block
-            source.line += raw.count(b"\n")
+        blocks = (block for block in _blocks(source, file, separator) if len(block.codes))
+        for first in blocks:
+            yield _without_header(source, first)
+            yield from blocks
 
     return read
+
+
+def _blocks(source: Source, file: IO[bytes], separator: bytes) -> Iterator[Block]:
+    parts = whole_lines(source, file)
+    for raw in parts:
+        if separator == b"," and b'"' in raw:  # a quoted field may hold line ends: the rest goes through csv
+            yield from _quoted_csv(source, itertools.chain([raw], parts))
+            return
+        yield _split_whole(raw, separator) or _split_lines(source, raw, separator)
+        source.line += raw.count(b"\n")
 
 
 def _split_whole(raw: bytes, separator: bytes) -> Block | None:
@@ -39,7 +56,8 @@ def _split_whole(raw: bytes, separator: bytes) -> Block | None:
     kinds = data[ends].reshape(-1, 3)
     if (kinds[:, :2] != separator[0]).any() or (kinds[:, 2] != NEWLINE).any():
         return None
-    if (np.diff(ends, prepend=-1) == 1).any():
+    widths = np.diff(ends, prepend=-1)  # each with its separator
+    if widths.min() == 1 or widths.max() > LONGEST_NAME + 1:
         return None
     return _encode(raw.replace(b"\n", separator), ends, separator)
 
@@ -61,41 +79,43 @@ def _encode(raw: bytes, ends: np.ndarray, separator: bytes) -> Block:
 
 def _split_lines(source: Source, raw: bytes, separator: bytes) -> Block:
     fields: list[bytes] = []
-    for line, text in enumerate(raw.split(b"\n")[:-1], source.line + 1):
-        if text.strip():
-            add_row(source, fields, text.split(separator), line)
+    for line, text in source.lines(raw):
+        if not is_blank(row := text.split(separator)):
+            add_row(source, fields, row, line)
     return Block.of(fields)
 
 
-def _without_header(block: Block) -> Block:
-    first = [block.names[code].lower() for code in block.codes[0]] if len(block.codes) else []
-    if first and all(name in known for name, known in zip(first, HEADERS, strict=True)):
+def _without_header(source: Source, block: Block) -> Block:
+    first = [block.names[code] for code in block.codes[0]]
+    if all(name.lower() in known for name, known in zip(first, HEADERS, strict=True)):
+        shown = b" ".join(first).decode()
+        source.report.headers.append(f"the first line of {source.path} was taken as a header: {shown}")
         return Block(block.names, block.codes[1:])
     return block
 
 
-def _quoted_csv(source: Source, raw: bytes, blocks: Iterator[bytes]) -> Iterator[Block]:
-    """The rest of a CSV file from its first quoted field on, by the csv module."""
+def _quoted_csv(source: Source, parts: Iterator[bytes]) -> Iterator[Block]:
+    """The rest of a CSV file from its first block with a quote on, by the csv module."""
 
     def lines() -> Iterator[str]:
-        for part in itertools.chain([raw], blocks):
-            for text in part.decode("utf-8", "surrogateescape").split("\n")[:-1]:
+        for part in parts:
+            for text in part.decode("utf-8", "surrogateescape").replace("\r", RETURN).split("\n")[:-1]:
                 yield text + "\n"
 
-    first, fields = source.line == 0, list[bytes]()
+    fields: list[bytes] = []
     reader = csv.reader(lines(), strict=True)
     while True:
         line = source.line + reader.line_num + 1
         try:
-            row = next(reader)
+            row = [f.replace(RETURN, "\r").encode("utf-8", "surrogateescape") for f in next(reader)]
         except StopIteration:
             break
         except csv.Error as error:
             source.bad(f"is not valid CSV ({error})", line)
             continue
-        if row:
-            add_row(source, fields, [f.encode("utf-8", "surrogateescape") for f in row], line)
+        if not is_blank(row):
+            add_row(source, fields, row, line)
         if len(fields) >= 3 * BLOCK_ROWS:
-            yield _without_header(Block.of(fields)) if first else Block.of(fields)
-            first, fields = False, []
-    yield _without_header(Block.of(fields)) if first else Block.of(fields)
+            yield Block.of(fields)
+            fields = []
+    yield Block.of(fields)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.graph.compile import CompileReport, compile_graph
+from fewlink.graph.compile import CompileReport, read_graph
+from fewlink.graph.csr import spans
 from fewlink.graph.graph import Graph
 
 SHOWN_RELATIONS = 20
@@ -19,7 +20,7 @@ FEW_EXAMPLES = 5
 def examine(path: Path, *, types: Path | None = None, smallest: int = 50, largest: int = 500) -> dict[str, Any]:
     """Read a graph, bad lines counted, and describe it for `fewlink data check`."""
     report = CompileReport()
-    graph = compile_graph([path], types=types, on_error="skip", report=report)
+    graph = read_graph([Path(path)], types, None, skip=True, report=report)
     triples = graph.triples()
     sizes = np.bincount(triples[:, 1], minlength=len(graph.relations))
     order = np.argsort(-sizes, kind="stable")
@@ -69,22 +70,24 @@ def _degree_table(degrees: np.ndarray) -> list[dict[str, Any]]:
 
 
 def _parts(graph: Graph) -> np.ndarray:
-    """The sizes of the connected parts: every entity takes the smallest label around it until nothing changes."""
+    """The sizes of the connected parts: each part joins the smallest around it until none has a neighbour.
+
+    A part that none joins in one round joins another in the next, so their number halves every two rounds.
+    """
     label = np.arange(len(graph.entities))
-    heads, tails = graph.head_ids, graph.tail_ids
     while True:
-        new = label.copy()
-        np.minimum.at(new, heads, label[tails])
-        new = new[new]  # a label's own label: halves the number of rounds
-        if np.array_equal(new, label):
+        heads, tails = label[graph.head_ids], label[graph.tail_ids]
+        if np.array_equal(heads, tails):
             return np.unique(label, return_counts=True)[1]
-        label = new
+        np.minimum.at(label, heads, tails)
+        while not np.array_equal(label, label[label]):
+            label = label[label]
 
 
 def _problems(
     graph: Graph, triples: np.ndarray, report: CompileReport, tasks: int, smallest: int, largest: int
 ) -> list[str]:
-    problems = [f"{report.skipped:,} bad lines, the first: {p}" for p in report.problems[:1]]
+    problems = [*report.headers, *(f"{report.skipped:,} bad lines, the first: {p}" for p in report.problems[:1])]
     problems += [f"also: {p}" for p in report.problems[1:]]
     if report.duplicates:
         problems.append(f"{report.duplicates:,} duplicate triples; they are left out when the graph is compiled")
@@ -119,24 +122,20 @@ def _padded(graph: Graph) -> list[str]:
 
 def _near_copies(graph: Graph, triples: np.ndarray) -> list[str]:
     """Relations that nearly repeat another one's pairs, as they are or turned: answers would leak through them."""
-    width = len(graph.entities)
-    order = np.argsort(triples[:, 1], kind="stable")
-    parts = np.split(triples[order], np.cumsum(np.bincount(triples[:, 1], minlength=len(graph.relations)))[:-1])
-    straight = [np.sort(p[:, 0].astype(np.int64) * width + p[:, 2]) for p in parts]
-    turned = [np.sort(p[:, 2].astype(np.int64) * width + p[:, 0]) for p in parts]
+    sizes = np.bincount(triples[:, 1], minlength=len(graph.relations))
+    triples = triples[sizes[triples[:, 1]] >= FEW_EXAMPLES].astype(np.int64)
+    heads, relations, tails = triples[np.lexsort((triples[:, 2], triples[:, 0]))].T  # by pair
+    pairs = heads * len(graph.entities) + tails
     found = []
-    for a in range(len(parts)):
-        for b in range(a + 1, len(parts)):
-            least, most = sorted((len(straight[a]), len(straight[b])))
-            if least < FEW_EXAMPLES or least < NEAR * most:
-                continue
-            for how, other in (("a copy", straight[b]), ("the inverse", turned[b])):
-                share = len(np.intersect1d(straight[a], other, assume_unique=True)) / most
-                if share >= NEAR:
-                    found.append(
-                        f"'{graph.relations[b]}' is nearly {how} of '{graph.relations[a]}' ({share:.0%} of the pairs)"
-                    )
-    return found
+    for how, others in (("a copy", pairs), ("the inverse", tails * len(graph.entities) + heads)):
+        at, owners = spans(np.searchsorted(pairs, others), np.searchsorted(pairs, others, "right"))
+        both, shared = np.unique(relations[at] * len(sizes) + relations[owners], return_counts=True)
+        first, second = np.divmod(both, len(sizes))
+        share = shared / np.maximum(sizes[first], sizes[second])
+        near = (first < second) & (share >= NEAR)
+        found += [(a, b, how, s) for a, b, s in zip(first[near], second[near], share[near], strict=True)]
+    names = graph.relations
+    return [f"'{names[b]}' is nearly {how} of '{names[a]}' ({s:.0%} of the pairs)" for a, b, how, s in sorted(found)]
 
 
 def _some(names: list[str]) -> str:

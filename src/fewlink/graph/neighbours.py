@@ -44,8 +44,9 @@ def neighbour_table(graph: Graph, most: int = 30, rule: str = "sampled", seed: i
 
 
 def _drawn(graph: Graph, seed: int) -> np.ndarray:
-    heads = scramble(graph.head_ids, seed)
-    return scramble(scramble(heads ^ graph.relation_ids.astype(np.uint64)) ^ graph.tail_ids.astype(np.uint64))
+    inverse, forward = np.divmod(graph.relation_ids, len(graph.relations))
+    slots = (2 * forward + inverse).astype(np.uint64)  # unlike relation ids, the same with more relations
+    return scramble(scramble(scramble(graph.head_ids, seed) ^ slots) ^ graph.tail_ids.astype(np.uint64))
 
 
 def _file_order(graph: Graph, seed: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from fewlink.errors import MissingExtra
-from fewlink.graph.source import Block, Source, whole_lines
+from fewlink.graph.source import LONGEST_NAME, Block, Source, whole_lines
 
 
 def read_ntriples(source: Source, file: IO[bytes]) -> Iterator[Block]:
@@ -24,6 +24,8 @@ def read_ntriples(source: Source, file: IO[bytes]) -> Iterator[Block]:
             else:
                 terms = (quad.subject, quad.predicate, quad.object)
                 fields += [(getattr(term, "value", None) or str(term)).encode() for term in terms]
+        if max(map(len, fields), default=0) > LONGEST_NAME:
+            raise ValueError(f"a name of over {LONGEST_NAME:,} bytes")
         return fields, literals
 
     for raw in whole_lines(source, file):
@@ -31,7 +33,7 @@ def read_ntriples(source: Source, file: IO[bytes]) -> Iterator[Block]:
             fields, literals = parse(raw)
         except (SyntaxError, ValueError):
             fields, literals = [], 0
-            for line, text in enumerate(raw.split(b"\n")[:-1], source.line + 1):
+            for line, text in source.lines(raw):
                 try:
                     one, more = parse(text + b"\n")
                 except (SyntaxError, ValueError) as error:

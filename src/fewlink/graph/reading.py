@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import io
 import lzma
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -15,7 +15,7 @@ from fewlink.errors import FewlinkError, InputError, MissingExtra
 from fewlink.graph.delimited import read_delimited
 from fewlink.graph.ntriples import read_ntriples
 from fewlink.graph.parquet import read_parquet
-from fewlink.graph.source import Block, ReadReport, Source
+from fewlink.graph.source import Block, ReadReport, Source, is_blank, is_text, whole_lines
 from fewlink.progress import Advance, silent
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
@@ -26,8 +26,10 @@ def read_triples(path: Path, *, skip: bool, report: ReadReport, advance: Advance
     path = Path(path)
     kind = format_of(path)
     source = Source(path, skip, report)
-    try:
+    with _reading(path):
         if kind == "parquet":
+            if path.suffix.lower() in COMPRESSIONS:
+                raise InputError(path, "is Parquet compressed once more: unpack it first")
             yield from _counted(read_parquet(source, advance), report)
             return
         size = path.stat().st_size
@@ -36,10 +38,6 @@ def read_triples(path: Path, *, skip: bool, report: ReadReport, advance: Advance
             for block in _counted(ahead(read(source, file)), report):
                 advance(raw.tell() / max(size, 1), f"{report.triples:,} triples")
                 yield block
-    except OSError as error:  # gzip and pyarrow raise OSErrors without a strerror
-        raise InputError(path, f"cannot be read ({error.strerror or error})") from None
-    except (EOFError, zlib.error, lzma.LZMAError) as error:
-        raise InputError(path, f"is cut off or not a valid {path.suffix} file ({error})") from None
 
 
 def format_of(path: Path) -> str:
@@ -62,6 +60,17 @@ def _counted(blocks: Iterator[Block], report: ReadReport) -> Iterator[Block]:
         if len(block.codes):
             report.triples += len(block.codes)
             yield block
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Whatever goes wrong with a file being read, as an error that names it."""
+    try:
+        yield
+    except OSError as error:  # gzip and pyarrow raise OSErrors without a strerror
+        raise InputError(path, f"cannot be read ({error.strerror or error})") from None
+    except (EOFError, zlib.error, lzma.LZMAError) as error:
+        raise InputError(path, f"is cut off or not a valid {path.suffix} file ({error})") from None
 
 
 def _decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
@@ -89,16 +98,15 @@ def check_on_error(on_error: str) -> bool:
 def read_pairs_table(path: Path, least: int = 2) -> Iterator[list[str]]:
     """Rows of a small tab-separated side file (types, readable names), each with at least `least` columns."""
     path = Path(path)
-    try:
-        with path.open("rb") as raw, io.TextIOWrapper(_decompressed(path, raw), "utf-8", newline="\n") as file:
-            for line, text in enumerate(file, 1):
-                row = text.rstrip("\r\n").split("\t")
-                if row == [""]:
+    source = Source(path, skip=False, report=ReadReport())
+    with _reading(path), path.open("rb") as raw, _decompressed(path, raw) as file:
+        for block in whole_lines(source, file):
+            for line, text in source.lines(block):
+                if is_blank(row := text.split(b"\t")):
                     continue
+                if not is_text(text):
+                    raise InputError(path, "is not UTF-8 text", line)
                 if len(row) < least or not all(row[:least]):
                     raise InputError(path, f"needs at least {least} columns separated by tabs", line)
-                yield row
-    except UnicodeDecodeError:
-        raise InputError(path, "is not UTF-8 text") from None
-    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        raise InputError(path, f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
+                yield [name.decode() for name in row]
+            source.line += block.count(b"\n")

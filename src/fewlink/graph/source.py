@@ -16,6 +16,7 @@ from fewlink.graph.vocabulary import Interner
 BLOCK_BYTES = 32 << 20
 BLOCK_ROWS = 1 << 17
 LONGEST_LINE = 1 << 20
+LONGEST_NAME = 1 << 17  # bytes; the csv module's limit too
 SHOWN_PROBLEMS = 5
 HEADERS = (
     {b"head", b"subject", b"source", b"h", b"s", b"from"},
@@ -46,6 +47,7 @@ class ReadReport:
     skipped: int = 0
     literals: int = 0
     problems: list[str] = field(default_factory=list)  # the first few of the skipped
+    headers: list[str] = field(default_factory=list)  # a line for each file whose first row was no triple
 
 
 class Source:
@@ -63,6 +65,15 @@ class Source:
         if len(self.report.problems) < SHOWN_PROBLEMS:
             self.report.problems.append(str(error))
 
+    def lines(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
+        """The lines of the block at hand with their numbers."""
+        return enumerate(raw.split(b"\n")[:-1], self.line + 1)
+
+
+def is_blank(row: list[bytes]) -> bool:
+    """Whether a line is nothing but white space; one with a separator in it is not."""
+    return len(row) < 2 and not b"".join(row).strip()
+
 
 def add_row(source: Source, fields: list[bytes], row: list[bytes], line: int) -> None:
     """Add the three names of one row to the fields, or report what is wrong with it."""
@@ -72,8 +83,8 @@ def add_row(source: Source, fields: list[bytes], row: list[bytes], line: int) ->
         source.bad(f"has an empty {('head', 'relation', 'tail')[row.index(b'')]}", line)
     elif not all(map(is_text, row)):
         source.bad("is not UTF-8 text", line)
-    elif max(map(len, row)) > LONGEST_LINE:
-        source.bad(f"has a name of over {LONGEST_LINE:,} bytes", line)
+    elif max(map(len, row)) > LONGEST_NAME:
+        source.bad(f"has a name of over {LONGEST_NAME:,} bytes", line)
     else:
         fields.extend(row)
 

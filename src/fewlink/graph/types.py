@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fewlink.errors import InputError
 from fewlink.graph.csr import offsets_of, spans
 from fewlink.graph.reading import read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary
@@ -29,6 +30,10 @@ class TypeTable:
         """The distinct types of these entities."""
         at, _ = spans(self.offsets[entities], self.offsets[np.asarray(entities) + 1])
         return np.unique(self.types[at])
+
+    def typed(self, entities: np.ndarray) -> np.ndarray:
+        """Whether each of these entities has a type."""
+        return np.asarray(self.offsets[entities + 1] > self.offsets[entities])
 
     def members(self, types: np.ndarray) -> np.ndarray:
         """The entities, in order, that have any of these types."""
@@ -62,6 +67,8 @@ def types_from_file(path: Path, entities: Vocabulary) -> TypeTable:
         if (entity := entities.find(row[0])) is not None:
             owners.append(entity)
             types.append(names[(row[2] if len(row) > 2 and row[2] else row[1]).encode()])
+    if len(entities) and not owners:
+        raise InputError(path, f"names no entity of the graph, whose first is '{entities[0]}': is it of another graph?")
     return TypeTable.of(names, np.array(owners, np.int32), np.array(types, np.int32), len(entities))
 
 

@@ -71,7 +71,7 @@ class Vocabulary:
 
     def find(self, name: str) -> int | None:
         """The id of a name, or None."""
-        raw = name.encode()
+        raw = name.encode(errors="surrogatepass")  # half of a surrogate pair is in no name
         checksum = np.uint32(zlib.crc32(raw))  # the array's own type: another one would convert all of it
         first, last = (int(np.searchsorted(self.sums, checksum, side)) for side in ("left", "right"))
         for at in range(first, last):

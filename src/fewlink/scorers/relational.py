@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
@@ -27,8 +28,9 @@ class RelationalScorer:
     def __call__(self, question: Question) -> torch.Tensor:
         if question.relation not in self.rows:
             raise FewlinkError(f"the embeddings were trained without references of '{question.relation}'")
-        heads = torch.as_tensor(question.heads, dtype=torch.long, device=self.device)
-        candidates = torch.as_tensor(question.candidates, dtype=torch.long, device=self.device)
+        heads, candidates = (
+            torch.from_numpy(ids.astype(np.int64)).to(self.device) for ids in (question.heads, question.candidates)
+        )
         relation = torch.full_like(heads, self.rows[question.relation])
         return self.embeddings.score_all(heads, relation, candidates)
 

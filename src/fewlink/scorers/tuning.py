@@ -21,21 +21,27 @@ OBJECTIVES = ("dev", "held-out")
 
 
 def suggest(trial: Any, base: EmbeddingSettings) -> EmbeddingSettings:
-    """One point of the search space around the base settings; model, dim, regime and loss stay."""
+    """One point of a search space that holds the base settings; model, dim, regime and loss stay."""
+
+    def number(name: str, low: float, high: float) -> float:
+        value = getattr(base, name) or low
+        return float(trial.suggest_float(name, min(low, value), max(high, value), log=True))
+
+    def one_of(name: str, *choices: Any) -> Any:
+        return trial.suggest_categorical(name, sorted({*choices, getattr(base, name)}))
+
     changes: dict[str, Any] = {
-        "learning_rate": trial.suggest_float("learning_rate", 0.003, 0.5, log=True),
-        "epochs": trial.suggest_int("epochs", 4, 40, log=True),
-        "batch_size": trial.suggest_categorical("batch_size", [512, 1024, 2048, 4096]),
-        "negatives": trial.suggest_categorical("negatives", [512, 2048, 8192]),
-        "init_scale": trial.suggest_float("init_scale", 1e-4, 0.3, log=True),
-        "schedule": trial.suggest_categorical("schedule", ["constant", "linear"]),
+        "learning_rate": number("learning_rate", 0.003, 0.5),
+        "epochs": trial.suggest_int("epochs", min(4, base.epochs), max(40, base.epochs), log=True),
+        "batch_size": one_of("batch_size", 512, 1024, 2048, 4096),
+        "negatives": one_of("negatives", 512, 2048, 8192),
+        "init_scale": number("init_scale", 1e-4, 0.3),
+        "schedule": one_of("schedule", "constant", "linear"),
     }
     if base.model == "transe":
-        changes["norm"] = trial.suggest_categorical("norm", [1, 2])
+        changes["norm"] = one_of("norm", 1, 2)
     else:
-        changes["n3"] = trial.suggest_float("n3", 1e-4, 0.5, log=True)
-    if base.model == "rescal":  # its relation rows are long, and three examples fill them in one direction only
-        changes["optimizer"] = trial.suggest_categorical("optimizer", ["adagrad", "rowwise-adagrad"])
+        changes["n3"] = number("n3", 1e-4, 0.5)
     return dataclasses.replace(base, **changes)
 
 
@@ -72,7 +78,7 @@ def tune(
         sampler=optuna.samplers.TPESampler(seed=None, constant_liar=True),
     )
     if not study.trials:  # the settings one starts from are the first trial
-        study.enqueue_trial(base.as_dict())
+        study.enqueue_trial({name: value for name, value in base.as_dict().items() if value != 0})
     folded = benchmark.with_fold(seed % folds, folds) if folds else benchmark
 
     def value(trial: Any) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,8 +93,10 @@ class Benchmark:
             self.graph.save(beside / "graph")
             for array in ("pairs", "known", "range"):
                 parts = [getattr(t, array) for _, t in listed]
-                np.save(beside / f"{array}.npy", np.concatenate(parts).astype(np.int32), allow_pickle=False)
-                np.save(beside / f"{array}.ends.npy", np.cumsum([len(p) for p in parts]), allow_pickle=False)
+                whole = np.concatenate(parts or [np.zeros(0)]).astype(np.int32)
+                np.save(beside / f"{array}.npy", whole, allow_pickle=False)
+                ends = np.cumsum([len(p) for p in parts], dtype=np.int64)
+                np.save(beside / f"{array}.ends.npy", ends, allow_pickle=False)
         return Path(folder)
 
     @classmethod
@@ -103,7 +106,8 @@ class Benchmark:
         columns = []
         for array in ("pairs", "known", "range"):
             whole = np.load(folder / f"{array}.npy", mmap_mode="r", allow_pickle=False)
-            columns.append(np.split(whole, np.load(folder / f"{array}.ends.npy", allow_pickle=False)[:-1]))
+            ends = np.load(folder / f"{array}.ends.npy", allow_pickle=False)
+            columns.append([whole[begin:end] for begin, end in itertools.pairwise([0, *ends])])
         tasks: dict[str, list[Task]] = {split: [] for split in SPLITS}
         for (split, name), *arrays in zip(manifest["tasks"], *columns, strict=True):
             tasks[split].append(Task(name, *arrays))

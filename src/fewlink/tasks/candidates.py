@@ -44,16 +44,16 @@ def candidates_of(protocol: str, task: Task, references: np.ndarray, graph: Grap
 def likely_tails(graph: Graph, tails: np.ndarray) -> np.ndarray:
     """The type constraint: entities of the same kind as these tails, sorted, the tails themselves included.
 
-    With types: the entities that share a type with one of the tails. Without: those that occur in the same relation
-    slots (as head, or as tail, of the same background relation).
+    For a tail with types: the entities that share one of them. For a tail without: those that occur in the same
+    relation slots (as head, or as tail, of the same background relation).
     """
     tails = np.unique(tails).astype(np.int32)
-    alike = _same_types(graph, tails) if graph.types is not None else _same_slots(graph, tails)
-    return np.union1d(alike, tails).astype(np.int32)
-
-
-def _same_types(graph: Graph, tails: np.ndarray) -> np.ndarray:
-    return graph.types.members(graph.types.of_entities(tails)) if graph.types is not None else tails[:0]
+    alike, untyped = [tails], tails
+    if graph.types is not None:
+        alike.append(graph.types.members(graph.types.of_entities(tails)))
+        untyped = tails[~graph.types.typed(tails)]
+    alike.append(_same_slots(graph, untyped))
+    return np.unique(np.concatenate(alike)).astype(np.int32)
 
 
 def _same_slots(graph: Graph, tails: np.ndarray) -> np.ndarray:

@@ -26,8 +26,10 @@ class CarveSettings:
     def __post_init__(self) -> None:
         if not 2 <= self.smallest <= self.largest:
             raise FewlinkError(f"task sizes go from 2 up: got smallest {self.smallest}, largest {self.largest}")
-        if min(self.dev_share, self.test_share) <= 0 or self.dev_share + self.test_share >= 1:
-            raise FewlinkError(f"dev and test shares lie in (0, 1): got {self.dev_share} and {self.test_share}")
+        if not (self.dev_share > 0 and self.test_share > 0 and self.dev_share + self.test_share < 1):  # NaN is neither
+            raise FewlinkError(
+                f"dev and test shares are above 0 and below 1 together: got {self.dev_share} and {self.test_share}"
+            )
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ def carve(graph: Graph, name: str, settings: CarveSettings = CarveSettings()) ->
     """A benchmark from one graph: task relations, and their exact inverses and duplicates, leave the background."""
     triples = graph.triples()
     pairs = _pairs_by_relation(triples, len(graph.relations))
-    tasks = [r for r, p in enumerate(pairs) if settings.smallest <= len(p) <= settings.largest]
-    twins = _twins(graph, pairs, tasks)
+    tasks = [r for r, p in pairs.items() if settings.smallest <= len(p) <= settings.largest]
+    twins = _twins(pairs, tasks)
     tasks = [r for r in tasks if r not in twins]
 
     stays = np.ones(len(graph.relations), bool)
@@ -71,6 +73,8 @@ def carve(graph: Graph, name: str, settings: CarveSettings = CarveSettings()) ->
     carved = _background(graph, background, kept, number, stays)
     rng = generator(settings.seed, "carve")
     enough = [r for r in tasks if len(whole[r]) >= settings.smallest]
+    twins |= _twins(whole, enough)  # those that became equal when pairs were dropped
+    enough = [r for r in enough if r not in twins]
     made = {r: _task(carved, graph.relations[r], rng.permutation(whole[r])) for r in enough}
     good = [r for r in enough if len(made[r].range) > 1]
     if len(good) < len(SPLITS) or not len(background):
@@ -82,21 +86,21 @@ def carve(graph: Graph, name: str, settings: CarveSettings = CarveSettings()) ->
     report = CarveReport(
         twins=[(graph.relations[r], how, graph.relations[of]) for r, (how, of) in twins.items()],
         dropped_pairs=sum(len(renumbered[r]) - len(whole[r]) for r in tasks),
-        dropped_relations=[graph.relations[r] for r in tasks if r not in good],
+        dropped_relations=[graph.relations[r] for r in tasks if r not in good and r not in twins],
         dropped_entities=len(graph.entities) - len(kept),
     )
     return Benchmark(name, carved, _split([made[r] for r in good], settings, rng)), report
 
 
-def _pairs_by_relation(triples: np.ndarray, relations: int) -> list[np.ndarray]:
+def _pairs_by_relation(triples: np.ndarray, relations: int) -> dict[int, np.ndarray]:
     order = np.argsort(triples[:, 1], kind="stable")
     ends = np.cumsum(np.bincount(triples[:, 1], minlength=relations))
-    return np.split(triples[order][:, [0, 2]], ends[:-1])
+    return dict(enumerate(np.split(triples[order][:, [0, 2]], ends[:-1])))
 
 
-def _twins(graph: Graph, pairs: list[np.ndarray], tasks: list[int]) -> dict[int, tuple[str, int]]:
+def _twins(pairs: dict[int, np.ndarray], tasks: list[int]) -> dict[int, tuple[str, int]]:
     """Relations with exactly the pairs of a task relation before them, or exactly the turned ones."""
-    keys = {r: sorted_pairs(pairs[r]).tobytes() for r in range(len(pairs))}
+    keys = {r: sorted_pairs(p).tobytes() for r, p in pairs.items()}
     turned = {r: sorted_pairs(pairs[r][:, ::-1]).tobytes() for r in tasks}
     by_key: dict[bytes, list[int]] = {}
     for relation, key in keys.items():
@@ -127,7 +131,7 @@ def _task(graph: Graph, name: str, pairs: np.ndarray) -> Task:
 
 def _split(tasks: list[Task], settings: CarveSettings, rng: np.random.Generator) -> dict[str, list[Task]]:
     order = rng.permutation(len(tasks))
-    dev = max(1, round(settings.dev_share * len(tasks)))
-    test = max(1, round(settings.test_share * len(tasks)))
+    dev = min(max(1, round(settings.dev_share * len(tasks))), len(tasks) - 2)  # one each is left for test and train
+    test = min(max(1, round(settings.test_share * len(tasks))), len(tasks) - dev - 1)
     parts = {"dev": order[:dev], "test": order[dev : dev + test], "train": order[dev + test :]}
     return {split: [tasks[i] for i in np.sort(parts[split])] for split in SPLITS}

@@ -66,9 +66,8 @@ def data_home() -> Path:
 
 def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmark:
     """A benchmark by catalogue name, compiled folder, NELL-One layout folder or archive of it."""
-    path = Path(which)
-    if path.exists():
-        return _from_path(path, verify)
+    if os.path.exists(which):
+        return _from_path(Path(which), verify)
     if str(which) in CATALOGUE:
         if CATALOGUE[str(which)].address is None:
             return built_in()

@@ -8,8 +8,11 @@ Needed: `path_graph` (triples) and `{train,dev,test}_tasks.json`. Rebuilt when a
 from __future__ import annotations
 
 import dataclasses
+import lzma
+import os
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,10 +40,10 @@ def is_layout(folder: Path) -> bool:
 def read_layout(path: Path, name: str | None = None) -> tuple[Benchmark, list[str]]:
     """The benchmark in a folder or .tar.gz of this layout, and remarks on what differed from the rules."""
     path = Path(path)
-    if path.is_file():
+    if os.path.isfile(path):
         with _unpacked(path) as folder:
             return read_layout(folder, name or path.name.split(".")[0])
-    missing = [n for n in NEEDED if not (path / n).is_file()]
+    missing = [n for n in NEEDED if not os.path.isfile(path / n)]
     if missing:
         raise InputError(path, f"is not in the NELL-One layout: {', '.join(missing)} missing")
     report = CompileReport()
@@ -125,19 +128,19 @@ def _check_known(path: Path, index: dict[str, int], tasks: dict[str, Task], rema
     if not file.is_file():
         return
     extra, listed_pairs, unread = dict.fromkeys(tasks, 0), dict[str, list[tuple[int, int]]](), 0
-    for key, tails in _object(file).items():
-        relation = next((r for r in _endings(key) if r in tasks), None)
-        head = index.get(key[: -len(relation)]) if relation else None
-        ids = [index.get(t) for t in tails]
-        if relation is None:
+    for key, tails in _lists(file).items():
+        parted = [(key[:i], key[i:]) for i in range(1, len(key)) if key[i:] in tasks]
+        if not parted:
             continue
+        head, relation = next(((index[h], r) for h, r in parted if h in index), (None, ""))
+        ids = [index.get(t) for t in tails]
         if head is None or None in ids:
             unread += 1
             continue
         listed_pairs.setdefault(relation, []).extend((head, t) for t in ids if t is not None)
     for relation, rows in listed_pairs.items():
         task = tasks[relation]
-        known = sorted_pairs(np.concatenate([task.known, np.array(rows, np.int32)]))
+        known = sorted_pairs(np.concatenate([task.known, np.array(rows, np.int32).reshape(-1, 2)]))
         extra[relation] = len(known) - len(task.known)
         tasks[relation] = dataclasses.replace(task, known=known)
     if total := sum(extra.values()):
@@ -151,11 +154,13 @@ def _check_candidates(path: Path, index: dict[str, int], tasks: dict[str, Task],
     file = path / "rel2candidates.json"
     if not file.is_file():
         return
-    listed = _object(file)
+    listed = _lists(file)
     differ = []
     for name, task in tasks.items():
         if name not in listed:
             continue
+        if not listed[name]:
+            raise InputError(file, f"relation '{name}' has no candidates")
         ids = [index.get(e) for e in listed[name]]
         if None in ids:
             raise InputError(
@@ -178,15 +183,18 @@ def _object(path: Path) -> dict[str, Any]:
     return content
 
 
+def _lists(path: Path) -> dict[str, list[str]]:
+    content = _object(path)
+    for key, names in content.items():
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise InputError(path, f"entry '{key}' is not a list of names")
+    return content
+
+
 def _compare(file: str, listed: set[str], rebuilt: set[str], remarks: list[str]) -> None:
     if listed != rebuilt:
         only = f"{len(listed - rebuilt):,} only there, {len(rebuilt - listed):,} only in the graph and tasks"
         remarks.append(f"{file} lists other names than the graph: {only}; the graph's are used")
-
-
-def _endings(key: str) -> Iterator[str]:
-    """Every ending of a string, longest first, without copying more than it must."""
-    return (key[i:] for i in range(1, len(key)))
 
 
 @contextmanager
@@ -203,9 +211,12 @@ def _unpacked(archive: Path) -> Iterator[Path]:
                     if total > LARGEST_UNPACKED:
                         raise InputError(archive, f"unpacks to over {LARGEST_UNPACKED >> 30} GiB")
                 tar.extractall(place, members=wanted, filter="data")
-        except (tarfile.TarError, EOFError, OSError) as error:
+        except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             raise InputError(archive, f"cannot be unpacked ({error})") from None
         folders = sorted({p.parent for p in Path(place).rglob("path_graph")})
         if not folders:
             raise InputError(archive, "holds no path_graph: is it in the NELL-One layout?")
-        yield folders[0]
+        try:
+            yield folders[0]
+        except InputError as error:  # a path in the archive lasts, one in the temporary folder does not
+            raise InputError(archive / error.path.relative_to(place), error.problem, error.line) from None

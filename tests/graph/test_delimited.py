@@ -1,0 +1,114 @@
+"""Tab- and comma-separated text."""
+
+from __future__ import annotations
+
+import pytest
+
+from conftest import compiled, named
+from fewlink.errors import FewlinkError, InputError
+from fewlink.graph import source
+
+ABC = [("a", "r", "b"), ("b", "r", "c")]
+GOOD = {"graph.tsv": b"a\tr\tb\nb\tr\tc\n", "graph.csv": b"a,r,b\nb,r,c\n"}
+
+
+def test_a_byte_order_mark_windows_line_ends_and_blank_lines_are_passed_over() -> None:
+    graph, report = compiled(b"\xef\xbb\xbfa\tr\tb\r\n\r\nb\tr\tc\r\n\n")
+    assert named(graph) == ABC
+    assert report.triples == 2
+    assert report.skipped == 0
+
+
+@pytest.mark.parametrize("header", ["head\trelation\ttail", "Subject\tPredicate\tObject", "source\tedge\ttarget"])
+def test_a_header_row_is_no_triple(header: str) -> None:
+    assert named(compiled(f"{header}\na\tr\tb\nb\tr\tc\n".encode())[0]) == ABC
+    assert named(compiled(f"{header}\na\tr\tb\nb\tr\tc\n".replace("\t", ",").encode(), "g.csv")[0]) == ABC
+    quoted = header.replace("\t", '","')
+    assert named(compiled(f'"{quoted}"\na,r,b\nb,r,c\n'.encode(), "g.csv")[0]) == ABC
+
+
+def test_a_header_below_blank_lines_is_found_whatever_the_size_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"\n\n\nhead\trelation\ttail\na\tr\tb\nb\tr\tc\n"
+    assert named(compiled(content)[0]) == ABC
+    monkeypatch.setattr(source, "BLOCK_BYTES", 2)
+    assert named(compiled(content)[0]) == ABC
+
+
+def test_header_words_further_down_are_names() -> None:
+    assert named(compiled(b"a\tr\tb\nhead\trelation\ttail\n")[0])[1] == ("head", "relation", "tail")
+
+
+def test_csv_fields_may_be_quoted_and_hold_commas_quotes_and_line_ends() -> None:
+    graph, report = compiled(b'a,r,b\n"x, y","said ""no""","two\nlines"\nb,r,c\n', "graph.csv")
+    assert named(graph) == [("a", "r", "b"), ("x, y", 'said "no"', "two\nlines"), ("b", "r", "c")]
+    assert report.triples == 3
+
+
+def test_the_line_after_a_quoted_line_end_is_counted_right() -> None:
+    with pytest.raises(InputError, match=r"graph.csv:4: has 2 columns"):
+        compiled(b'a,r,b\n"two\nlines",r,b\nonly,two\n', "graph.csv")
+
+
+def test_names_keep_their_spaces_and_foreign_letters() -> None:
+    assert named(compiled("  São Tomé \tà côté\t日本 \n".encode())[0]) == [("  São Tomé ", "à côté", "日本 ")]
+
+
+BAD_LINES = {
+    b"a\tr": "has 2 columns where head, relation and tail are expected",
+    b"a r b": "has 1 columns",
+    b"a\tr\tb\tc": "has 4 columns",
+    b"\tr\tb": "has an empty head",
+    b"a\t\tb": "has an empty relation",
+    b"a\tr\t": "has an empty tail",
+    b"\t\t": "has an empty head",
+    b"a\t\xff\tb": "is not UTF-8 text",
+    b"a\t\xed\xa0\x80\tb": "is not UTF-8 text",
+}
+
+
+@pytest.mark.parametrize("bad", BAD_LINES)
+def test_a_bad_line_is_an_error_with_file_and_line(bad: bytes) -> None:
+    with pytest.raises(InputError, match=rf"graph.tsv:3: {BAD_LINES[bad]}"):
+        compiled(b"a\tr\tb\n\n" + bad + b"\nb\tr\tc\n")
+    with pytest.raises(InputError, match=rf"graph.csv:2: {BAD_LINES[bad]}"):
+        compiled(b"a,r,b\n" + bad.replace(b"\t", b",") + b"\n", "graph.csv")
+
+
+@pytest.mark.parametrize("bad", BAD_LINES)
+def test_a_bad_line_can_be_skipped_and_is_shown(bad: bytes) -> None:
+    graph, report = compiled(b"a\tr\tb\n" + bad + b"\nb\tr\tc\n", on_error="skip")
+    assert named(graph) == ABC
+    assert report.skipped == 1
+    assert BAD_LINES[bad] in report.problems[0]
+
+
+def test_skipped_lines_are_counted_and_the_first_five_shown() -> None:
+    graph, report = compiled(b"a\tr\tb\n" + b"bad\n" * 7 + b"b\tr\tc\n", on_error="skip")
+    assert named(graph) == ABC
+    assert report.skipped == 7
+    assert [p.split(":")[1] for p in report.problems] == ["2", "3", "4", "5", "6"]
+    assert report.remarks()[0] == "7 bad lines skipped, the first:"
+
+
+def test_what_to_do_with_bad_lines_is_stop_or_skip() -> None:
+    with pytest.raises(FewlinkError, match="'stop' or 'skip', not 'ignore'"):
+        compiled(b"a\tr\tb\n", on_error="ignore")
+
+
+STRANGE_LINES = {
+    "spaces": b" \t \t \n",
+    "a long name": b"a\tr\t" + b"x" * (2 << 20) + b"\n",
+    "a return": b"a\rb\tr\tc\n",
+}
+
+
+@pytest.mark.parametrize("strange", STRANGE_LINES)
+@pytest.mark.parametrize("name", ["graph.tsv", "graph.csv"])
+def test_what_becomes_of_a_line_does_not_depend_on_the_others(strange: str, name: str) -> None:
+    line, quoted = STRANGE_LINES[strange], b""
+    if name == "graph.csv":
+        line, quoted = line.replace(b"\t", b","), b'"q",r,b\n'
+    alone = named(compiled(GOOD[name] + line, name, on_error="skip")[0])
+    for others in (b"\n", b"bad\n", quoted):
+        triples = named(compiled(GOOD[name] + line + others, name, on_error="skip")[0])
+        assert [t for t in triples if t[0] != "q"] == alone
