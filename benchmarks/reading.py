@@ -83,7 +83,7 @@ def compare(sizes: Sizes, repeats: int, folder: Path) -> dict[str, object]:
     path = folder / "graph.tsv"
     generate(path, sizes)
     contenders = {
-        "fewlink": (read_with_fewlink, ["fewlink.graph", "pyarrow"]),
+        "fewlink": (read_with_fewlink, ["fewlink.graph", "pyarrow.compute"]),
         "PyKEEN": (read_with_pykeen, ["pykeen.triples"]),
     }
     runs = [  # in turns, so that a busy moment of the machine does not fall on one of them alone

@@ -1,0 +1,57 @@
+"""What the documents say is what the records say, and what the README shows works."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def test_generated_documents_are_fresh() -> None:
+    documents = runpy.run_path(str(ROOT / "docs" / "generate.py"))["documents"]()
+    stale = [path.name for path, text in documents.items() if path.read_text("utf-8") != text]
+    assert not stale, f"run make docs: {stale}"
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        exec(compile(block, "README.md", "exec"), {})  # noqa: S102
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```\n(.*?)```", README, re.DOTALL)
+    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("fewlink ")]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_the_options_the_readme_shows_exist(command: str) -> None:
+    words = shlex.split(command)[1:]
+    path = [w for w in words[:2] if w.isalpha() and w not in ("train", "umls")]
+    helped = subprocess.run([sys.executable, "-m", "fewlink", *path, "--help"], capture_output=True, text=True)
+    assert helped.returncode == 0, helped.stderr
+    for option in (w for w in words if w.startswith("--")):
+        assert option in helped.stdout
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in commands() if c.startswith(("fewlink evaluate umls", "fewlink data list"))]
+)
+def test_commands_on_the_built_in_data_run(command: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "fewlink", *shlex.split(command)[1:]]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_link_of_the_documents_leads_somewhere() -> None:
+    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text("utf-8")):
+            assert target.startswith("http") or (document.parent / target).exists(), f"{document.name}: {target}"
