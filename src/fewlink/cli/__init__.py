@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from fewlink.cli import data, embeddings, evaluate, links, pretrain, results, tune
+from fewlink.cli import data, embeddings, evaluate, links, pretrain, recipes, results, tune
 from fewlink.errors import FewlinkError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("tune")(tune.tune)
 app.command("links")(links.links)
+app.command("recipes")(recipes.recipes)
 app.command("results")(results.results)
 
 

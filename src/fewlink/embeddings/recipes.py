@@ -44,6 +44,11 @@ def recipe_texts() -> dict[str, str]:
     return {e.name.removesuffix(".toml"): e.read_text("utf-8") for e in entries if e.name.endswith(".toml")}
 
 
+def measured() -> dict[str, dict[str, str]]:
+    """What each recipe reached, by name, as generated from the project's stored results."""
+    return dict(json.loads((files("fewlink") / "recipes" / "measured.json").read_text("utf-8")))
+
+
 def adjusted(settings: EmbeddingSettings, changes: Iterable[str]) -> EmbeddingSettings:
     """The settings with `name=value` changes made, each value read as the setting's own type."""
     values: dict[str, Any] = {}
