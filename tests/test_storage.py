@@ -174,3 +174,22 @@ def test_json_that_no_parser_likes_is_a_clean_error(tmp_path: Path, content: byt
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(InputError):
         storage.read_json(tmp_path / "a.json")
+
+
+DEAD = 2**22 + 1  # over the largest process number of Linux
+
+
+def test_a_folder_put_aside_by_a_killed_process_comes_back(tmp_path: Path) -> None:
+    with storage.new_folder(tmp_path / "kept", FORMAT, {"fact": 1}):
+        pass
+    (tmp_path / "kept").rename(tmp_path / f".kept.{DEAD}.old")
+    assert storage.open_folder(tmp_path / "kept", FORMAT)["fact"] == 1
+
+
+def test_drafts_of_killed_processes_go_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+    dead, living = tmp_path / f".kept.{DEAD}.part", tmp_path / ".kept.1.part"
+    for folder in (dead, living):
+        folder.mkdir()
+    with storage.new_folder(tmp_path / "kept", FORMAT, {}):
+        pass
+    assert not dead.exists() and living.exists()

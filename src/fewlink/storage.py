@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -72,6 +73,7 @@ def new_folder(path: Path, format: str, facts: dict[str, Any]) -> Iterator[Path]
         path = Path(os.path.realpath(path))
         if Path.cwd().is_relative_to(path):
             raise FewlinkError(f"{path} is or holds the working folder and would be replaced: choose another place")
+        _mend(path)
         if path.exists() and (not path.is_dir() or (any(path.iterdir()) and _format_of(path) != format)):
             raise FewlinkError(f"{path} exists and is not a {format} folder: remove it or choose another place")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,6 +101,8 @@ def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str
     With `verify=None` small folders are hashed and large ones (which are memory-mapped) are not.
     """
     path = Path(path)
+    if not os.path.exists(path):
+        _mend(path)
     if not os.path.isdir(path):
         raise InputError(path, "is not a folder" if os.path.exists(path) else "does not exist")
     manifest = read_json(path / MANIFEST)
@@ -129,6 +133,28 @@ def _format_of(path: Path) -> str | None:
     except InputError:
         return None
     return manifest.get("format") if isinstance(manifest, dict) else None
+
+
+def _mend(path: Path) -> None:
+    """Undo what a process left that was killed while it wrote: what it had put aside comes back, its drafts go."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.*"):
+        kind, process = left.suffix, left.stem.rpartition(".")[2]
+        if kind not in (".old", ".part") or not process.isdigit() or _runs(int(process)):
+            continue
+        if kind == ".old" and not path.exists():
+            os.rename(left, path)
+        else:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's, and alive
+        return True
+    return True
 
 
 def _write_manifest(folder: Path, format: str, facts: dict[str, Any]) -> None:
