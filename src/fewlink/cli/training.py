@@ -45,12 +45,12 @@ def working_device(device: str) -> str:
 
 def epoch_lines(title: str) -> Callable[[dict[str, Any]], None]:
     """A reporter for `train(on_epoch=…)`: a line an epoch with speed, held-out quality and time left."""
-    begun, first = time.monotonic(), 0
+    begun, before = time.monotonic(), -1  # epochs that an earlier run had done
 
     def show(trace: dict[str, Any]) -> None:
-        nonlocal first
-        first = first or trace["epoch"] - 1
-        passed = (time.monotonic() - begun) / max(trace["epoch"] - first, 1)
+        nonlocal before
+        before = trace["epoch"] - 1 if before < 0 else before
+        passed = (time.monotonic() - begun) / (trace["epoch"] - before)
         left = passed * (trace["epochs"] - trace["epoch"])
         held = f"  held-out MRR {trace['held_out_mrr']:.3f}" if trace["held_out_mrr"] is not None else ""
         print(
