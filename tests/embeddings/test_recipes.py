@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
-from fewlink.embeddings.recipes import adjusted, as_toml, recipe, recipe_texts
+from fewlink.embeddings.recipes import as_toml, recipe, recipe_texts
 from fewlink.errors import FewlinkError, InputError, UnknownName
 
 
@@ -24,7 +24,7 @@ def test_a_recipe_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_changes_take_the_type_of_their_setting() -> None:
-    changed = adjusted(EmbeddingSettings(), ["epochs=3", "n3=0.5", "model=distmult", "mixed_precision=false"])
+    changed = EmbeddingSettings().adjusted(["epochs=3", "n3=0.5", "model=distmult", "mixed_precision=false"])
     assert (changed.epochs, changed.n3, changed.model) == (3, 0.5, "distmult")
 
 
@@ -39,7 +39,7 @@ def test_changes_take_the_type_of_their_setting() -> None:
 )
 def test_a_bad_change_says_what_is_wrong(change: str, message: str) -> None:
     with pytest.raises(FewlinkError, match=message):
-        adjusted(EmbeddingSettings(), [change])
+        EmbeddingSettings().adjusted([change])
 
 
 def test_a_bad_recipe_names_the_file_or_the_choices(tmp_path: Path) -> None:

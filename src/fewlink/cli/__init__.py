@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from fewlink.cli import data, embeddings, evaluate, links, pretrain, recipes, results, tune
+from fewlink.cli import data, embeddings, evaluate, links, models, pretrain, recipes, results, train, tune
 from fewlink.errors import FewlinkError
 
 app = typer.Typer(
@@ -20,8 +20,10 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(embeddings.app, name="embeddings")
+app.command("models")(models.models)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
+app.command("train")(train.train)
 app.command("tune")(tune.tune)
 app.command("links")(links.links)
 app.command("recipes")(recipes.recipes)

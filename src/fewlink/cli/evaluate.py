@@ -15,19 +15,27 @@ if TYPE_CHECKING:
     from fewlink.tasks import Benchmark
 
 
+Maker = Callable[["Benchmark", int, int, int], "tuple[Scorer, dict[str, Any]]"]
+
+
 def evaluate(
-    bench: str = typer.Argument(..., metavar="BENCH", help="A catalogue name, a benchmark folder, or an archive."),
+    what: str = typer.Argument(
+        ..., metavar="BENCH|RUN", help="A catalogue name, a benchmark folder or archive; or a run of fewlink train."
+    ),
+    bench: str = typer.Option(None, help="With a RUN: where its benchmark is; by default the catalogue's of its name."),
     scorer: list[str] = typer.Option(
         ["rules"],
         help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained on the spot).",
     ),
     split: list[str] = typer.Option(["dev"], help="train, dev or test. Choose on dev; look at test once."),
-    shots: list[int] = typer.Option([3], "--shots", "-k", help="References of each relation."),
+    shots: list[int] = typer.Option(
+        None, "--shots", "-k", help="References of each relation; 3, or as many as a RUN was trained with."
+    ),
     candidates: list[str] = typer.Option(
         ["full"], help="paper (at most 1000), full (all of the right type) or open (no oracle)."
     ),
     draws: int = typer.Option(0, help="Random draws of the references; 0 takes the first K of each relation."),
-    seed: list[int] = typer.Option([0], help="Seed of the draws and of the scorer."),
+    seed: list[int] = typer.Option(None, help="Seed of the draws and of the scorer; 0, or that of a RUN."),
     recipe: str = typer.Option(None, help="Recipe of an embedding baseline; the model's own by default."),
     change: list[str] = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of the recipe."),
     device: str = typer.Option("auto", help="auto, cpu or cuda, for baselines that are trained."),
@@ -49,6 +57,7 @@ def evaluate(
     from fewlink.evaluation import evaluate as run
     from fewlink.evaluation.records import make_record
     from fewlink.tasks import PROTOCOLS, SPLITS, open_benchmark
+    from fewlink.training.run import RunConfig, is_run
 
     for name in split:
         choose("split", name, dict.fromkeys(SPLITS))
@@ -56,10 +65,16 @@ def evaluate(
         choose("candidates protocol", name, dict.fromkeys(PROTOCOLS))
     if draws < 0:
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
-    makers = [_maker(name, recipe, change, device) for name in scorer]
-    benchmark = open_benchmark(bench)
+    if is_run(Path(what)):
+        trained = RunConfig.read(Path(what))
+        makers, own_shots, own_seed = [_run_maker(what, device)], trained.settings.shots, trained.settings.seed
+        benchmark = open_benchmark(bench or trained.benchmark["name"])
+    else:
+        makers, own_shots, own_seed = [_maker(name, recipe, change, device) for name in scorer], 3, 0
+        benchmark = open_benchmark(what)
+    drawn = range(1, draws + 1) if draws else [0]
     records = []
-    for make, k, s, draw in itertools.product(makers, shots, seed, range(1, draws + 1) if draws else [0]):
+    for make, k, s, draw in itertools.product(makers, shots or [own_shots], seed or [own_seed], drawn):
         ranker, config = make(benchmark, k, draw, s)
         for part, against in itertools.product(split, candidates):
             workers = processes if not config else 1
@@ -85,7 +100,17 @@ def evaluate(
         show.table(["relation", "queries", "candidates", "MRR", "Hits@1", "Hits@10"], rows)
 
 
-Maker = Callable[["Benchmark", int, int, int], "tuple[Scorer, dict[str, Any]]"]
+def _run_maker(run: str, device: str) -> Maker:
+    """The best model of a run, whatever the number of references asked for."""
+    from fewlink.cli.training import working_device
+    from fewlink.training.run import RunConfig, open_run
+
+    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> tuple[Scorer, dict[str, Any]]:
+        scorer = open_run(Path(run), benchmark, device=working_device(device))
+        config = RunConfig.read(Path(run))
+        return scorer, {"settings": config.settings.as_dict(), "embeddings": config.embeddings}
+
+    return make
 
 
 def _maker(name: str, recipe: str | None, changes: list[str], device: str) -> Maker:

@@ -19,7 +19,6 @@ def chosen_settings(
 
     from fewlink.choices import choose
     from fewlink.embeddings import INTERACTIONS
-    from fewlink.embeddings.recipes import adjusted
     from fewlink.embeddings.recipes import recipe as load
     from fewlink.errors import FewlinkError
 
@@ -27,7 +26,7 @@ def chosen_settings(
     settings = load(recipe or model).settings
     if settings.model != model:
         raise FewlinkError(f"recipe '{recipe}' is for {settings.model}, not for {model}")
-    return adjusted(dataclasses.replace(settings, seed=seed, device=working_device(device)), changes)
+    return dataclasses.replace(settings, seed=seed, device=working_device(device)).adjusted(changes)
 
 
 def working_device(device: str) -> str:

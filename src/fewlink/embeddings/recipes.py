@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 from fewlink.choices import choose
 from fewlink.embeddings.settings import EmbeddingSettings
-from fewlink.errors import FewlinkError, InputError
+from fewlink.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -47,27 +45,6 @@ def recipe_texts() -> dict[str, str]:
 def measured() -> dict[str, dict[str, str]]:
     """What each recipe reached, by name, as generated from the project's stored results."""
     return dict(json.loads((files("fewlink") / "recipes" / "measured.json").read_text("utf-8")))
-
-
-def adjusted(settings: EmbeddingSettings, changes: Iterable[str]) -> EmbeddingSettings:
-    """The settings with `name=value` changes made, each value read as the setting's own type."""
-    values: dict[str, Any] = {}
-    known = {field.name: str(field.type) for field in dataclasses.fields(EmbeddingSettings)}
-    for change in changes:
-        name, equals, text = change.partition("=")
-        if not equals:
-            raise FewlinkError(f"'{change}' is not of the form name=value")
-        values[name] = _read(name, text, choose("embedding setting", name, known))
-    return dataclasses.replace(settings, **values)
-
-
-def _read(name: str, text: str, kind: str) -> Any:
-    try:
-        if kind == "bool":
-            return {"true": True, "false": False}[text.lower()]
-        return {"int": int, "float": float, "str": str}[kind](text)
-    except (ValueError, KeyError):
-        raise FewlinkError(f"{name} is '{text}': it must be of type {kind}") from None
 
 
 def _parse(name: str, text: str, path: Path) -> Recipe:

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
-from fewlink.choices import choose
 from fewlink.embeddings.interactions import interaction
-from fewlink.errors import FewlinkError
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "regime": ("sampled", "one-vs-all"),
-    "loss": ("softmax", "logistic", "margin"),
-    "corrupt": ("shared", "each"),
-    "optimizer": ("adagrad", "adam"),
-    "schedule": ("constant", "linear", "cosine"),
-}
-AT_LEAST_ONE = ("dim", "negatives", "batch_size", "epochs", "patience", "evaluate_every", "save_every")
-POSITIVE = ("learning_rate", "margin", "init_scale")
-NOT_NEGATIVE = ("n3", "lp")
+from fewlink.settings import Settings
 
 
 @dataclass(frozen=True)
-class EmbeddingSettings:
+class EmbeddingSettings(Settings):
     """How a table of vectors is trained.
 
     model           rescal, transe, distmult or complex
@@ -72,53 +59,28 @@ class EmbeddingSettings:
     device: str = "cpu"
     mixed_precision: bool = False
 
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
+        "regime": ("sampled", "one-vs-all"),
+        "loss": ("softmax", "logistic", "margin"),
+        "corrupt": ("shared", "each"),
+        "optimizer": ("adagrad", "adam"),
+        "schedule": ("constant", "linear", "cosine"),
+    }
+    AT_LEAST_ONE = ("dim", "negatives", "batch_size", "epochs", "patience", "evaluate_every", "save_every")
+    POSITIVE = ("learning_rate", "margin", "init_scale")
+    NOT_NEGATIVE = ("n3", "lp")
+
     def __post_init__(self) -> None:
-        self._check_types()
+        self.check()
         interaction(self.model).check_dim(self.dim)
-        for field, allowed in CHOICES.items():
-            choose(field, getattr(self, field), dict.fromkeys(allowed))
-        for field in AT_LEAST_ONE:
-            self._require(field, getattr(self, field) >= 1, "at least 1")
-        for field in POSITIVE:
-            self._require(field, 0 < getattr(self, field) < math.inf, "a finite number over 0")
-        for field in NOT_NEGATIVE:
-            self._require(field, 0 <= getattr(self, field) < math.inf, "a finite number, 0 or more")
-        self._require("lp_power", 1 <= self.lp_power < math.inf, "a finite number, 1 or more")
-        self._require("norm", self.norm in (1, 2), "1 or 2")
-        self._require("held_out", 0 <= self.held_out <= 0.5, "between 0 and 0.5")
-        cuda, _, index = self.device.partition(":")
-        self._require(
-            "device", self.device == "cpu" or (cuda == "cuda" and (not index or index.isdigit())), "cpu, cuda or cuda:N"
-        )
+        self.require("lp_power", 1 <= self.lp_power < math.inf, "a finite number, 1 or more")
+        self.require("norm", self.norm in (1, 2), "1 or 2")
+        self.require("held_out", 0 <= self.held_out <= 0.5, "between 0 and 0.5")
         if self.regime == "one-vs-all":
-            self._require("loss", self.loss == "softmax", "softmax when regime is one-vs-all")
-            self._require("corrupt", self.corrupt == "shared", "shared when regime is one-vs-all")
+            self.require("loss", self.loss == "softmax", "softmax when regime is one-vs-all")
+            self.require("corrupt", self.corrupt == "shared", "shared when regime is one-vs-all")
         if self.mixed_precision:
-            self._require("mixed_precision", self.device != "cpu", "false on the cpu: it is for a cuda device")
-
-    def _check_types(self) -> None:
-        kinds = {"int": (int, "a whole number"), "float": ((int, float), "a number"), "str": (str, "a name")}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "bool":
-                self._require(field.name, isinstance(value, bool), "true or false")
-            else:
-                kind, words = kinds[str(field.type)]
-                self._require(field.name, isinstance(value, kind) and not isinstance(value, bool), words)  # type: ignore[arg-type]
-
-    def _require(self, field: str, holds: bool, allowed: str) -> None:
-        if not holds:
-            raise FewlinkError(f"{field} is {getattr(self, field)!r}: it must be {allowed}")
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> EmbeddingSettings:
-        known = {field.name: field for field in fields(cls)}
-        for name in values:
-            choose("embedding setting", name, known)
-        return cls(**values)
+            self.require("mixed_precision", self.device != "cpu", "false on the cpu: it is for a cuda device")
 
     def rate_at(self, step: int, steps: int) -> float:
         """The learning rate of one step out of all."""

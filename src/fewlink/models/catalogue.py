@@ -1,0 +1,44 @@
+"""The models by name, each a composition of three parts; adding one is a line here."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fewlink.choices import choose
+from fewlink.models import aggregators, encoders, matchers
+from fewlink.models.fewshot import FewShotModel
+
+
+class Composition(NamedTuple):
+    """Which encoder, aggregator and matcher, and what the paper calls it."""
+
+    encoder: Any
+    aggregator: Any
+    matcher: Any
+    about: str
+
+
+ATTENTIVE, AUTOENCODER, MATCHING = (
+    encoders.AttentiveNeighbours,
+    aggregators.RecurrentAutoencoder,
+    matchers.RecurrentMatching,
+)
+GMATCHING = encoders.ProjectedMean
+
+MODELS = {
+    "fsrl": Composition(ATTENTIVE, AUTOENCODER, MATCHING, "FSRL, Eqs. 2–10"),
+    "fsrl-as1": Composition(encoders.MeanNeighbours, AUTOENCODER, MATCHING, "mean of neighbours (AS1)"),
+    "fsrl-as2a": Composition(ATTENTIVE, aggregators.MeanPooling, MATCHING, "mean of references (AS2a)"),
+    "fsrl-as2b": Composition(ATTENTIVE, aggregators.RecurrentWithoutAttention, MATCHING, "no attention weight (AS2b)"),
+    "fsrl-as2c": Composition(ATTENTIVE, aggregators.RecurrentWithoutDecoder, MATCHING, "no decoder (AS2c)"),
+    "fsrl-as3": Composition(ATTENTIVE, AUTOENCODER, matchers.InnerProduct, "inner product (AS3)"),
+    "gmatching-maxp": Composition(GMATCHING, aggregators.MaxPooling, MATCHING, "GMatching (MaxP)"),
+    "gmatching-meanp": Composition(GMATCHING, aggregators.MeanPooling, MATCHING, "GMatching (MeanP)"),
+    "gmatching-max": Composition(GMATCHING, aggregators.EveryReference, MATCHING, "GMatching (Max)"),
+}
+
+
+def build(name: str, dim: int, *, steps: int = 2) -> FewShotModel:
+    """A model with fresh parameters for vectors of `dim` reals and `steps` of matching."""
+    parts = choose("model", name, MODELS)
+    return FewShotModel(parts.encoder(dim), parts.aggregator(2 * dim), parts.matcher(2 * dim, steps))

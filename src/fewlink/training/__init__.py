@@ -1,0 +1,7 @@
+"""Meta-training of few-shot models: the paper's Algorithm 1, run folders that continue exactly, and their scorers."""
+
+from fewlink.training.run import RunConfig, is_run, open_run
+from fewlink.training.settings import TrainingSettings
+from fewlink.training.trainer import RunResult, train
+
+__all__ = ["RunConfig", "RunResult", "TrainingSettings", "is_run", "open_run", "train"]

@@ -1,0 +1,151 @@
+"""The checkpoints of a run: `last/` to continue from and `best/` to use, whole at every moment.
+
+`last/` is where an evaluation is committed: it is written first and says whether its weights are the best so far;
+`best/` follows. A folder is replaced by two renames; between them it lies aside under a hidden name, where readers
+find it and from where the next training puts it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fewlink.errors import FewlinkError, InputError
+from fewlink.storage import new_folder, open_folder, read_json, write_json
+
+FORMAT = "fewlink-checkpoint/1"
+WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
+TRIES, PAUSE = 5, 0.02  # readers of a run that is being trained: a folder may be replaced under their eyes
+
+T = TypeVar("T")
+
+
+@dataclass
+class State:
+    """Where a run stands: steps made, the best evaluation (step and dev figures), how many came after it in vain.
+
+    `line` is the last line of metrics.jsonl, `seconds` the time spent in all.
+    """
+
+    step: int = 0
+    best_step: int = 0
+    best: dict[str, float] = field(default_factory=dict)
+    waited: int = 0
+    seconds: float = 0.0
+    line: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_best(self) -> bool:
+        return self.step == self.best_step
+
+
+def save_last(run: Path, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: State) -> None:
+    with new_folder(run / "last", FORMAT, {"step": state.step}) as folder:
+        _save_tensors(weights, folder / WEIGHTS)
+        _save_tensors(optimizer, folder / OPTIMIZER)
+        write_json(folder / STATE, asdict(state))
+
+
+def save_best(run: Path, weights: Mapping[str, Tensor], step: int) -> None:
+    with new_folder(run / "best", FORMAT, {"step": step}) as folder:
+        _save_tensors(weights, folder / WEIGHTS)
+
+
+def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] | None:
+    """Weights, optimizer state and counters, or nothing where no evaluation has been committed yet."""
+    folder = run / "last"
+    if not folder.exists():
+        return None
+    open_folder(folder, FORMAT)
+    return load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER), _state(folder)
+
+
+def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
+    """The best weights so far and their step; also of a run that is being trained, or was killed."""
+    return _patiently(lambda: _load_best(run))
+
+
+def _load_best(run: Path) -> tuple[dict[str, Tensor], int]:
+    last = _place(run, "last")
+    if last is not None:
+        open_folder(last, FORMAT)
+        if (state := _state(last)).is_best:
+            return load_file(last / WEIGHTS), state.step
+    best = _place(run, "best")
+    if best is None:
+        raise InputError(run, "has no checkpoint yet: train it up to its first evaluation")
+    step = int(open_folder(best, FORMAT)["step"])
+    return load_file(best / WEIGHTS), step
+
+
+def mend(run: Path) -> None:
+    """After a kill: put aside folders back, drop what was half written, and let `best/` follow `last/`."""
+    for name in ("last", "best"):
+        place = _place(run, name)
+        if place is not None and place != run / name:
+            os.rename(place, run / name)
+    for left in (*run.glob(".*.part"), *run.glob(".*.old")):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+    if (found := load_last(run)) is not None and found[2].is_best:
+        weights, _, state = found
+        if not (run / "best").exists() or open_folder(run / "best", FORMAT)["step"] != state.step:
+            save_best(run, weights, state.step)
+
+
+@contextlib.contextmanager
+def only_one(run: Path) -> Iterator[None]:
+    """Keep the run folder for this process; the system lets go of it when the process ends, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # a system without such locks
+        yield
+        return
+    handle = os.open(run, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FewlinkError(
+                f"{run} is being trained by another process: wait for it, or choose another folder"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
+def _place(run: Path, name: str) -> Path | None:
+    """The folder of this name, or where it lies aside while it is replaced."""
+    if (run / name).exists():
+        return run / name
+    return max(run.glob(f".{name}.*.old"), default=None)
+
+
+def _state(folder: Path) -> State:
+    return State(**read_json(folder / STATE))
+
+
+def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+
+
+def _patiently(read: Callable[[], T]) -> T:
+    for _ in range(TRIES - 1):
+        try:
+            return read()
+        except (InputError, OSError):
+            time.sleep(PAUSE)
+    return read()

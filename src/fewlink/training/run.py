@@ -1,0 +1,193 @@
+"""A run folder: what was trained, on what and how, and the scorer that came of it.
+
+config.json     settings, fingerprints of benchmark, graph and embeddings, version
+embeddings/     the vectors that were used, so that the folder needs nothing else but the graph
+metrics.jsonl   a line for each evaluation, with seconds per phase
+best/, last/    checkpoints
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fewlink import __version__
+from fewlink.embeddings.table import Embeddings
+from fewlink.errors import FewlinkError, InputError
+from fewlink.graph import Graph
+from fewlink.models import FewShotModel, FewShotScorer, Surroundings, build
+from fewlink.seeds import derive
+from fewlink.storage import read_json, write_bytes, write_json
+from fewlink.tasks.benchmark import Benchmark
+from fewlink.training.checkpoints import load_best
+from fewlink.training.settings import TrainingSettings
+
+FORMAT = "fewlink-run/1"
+CONFIG, METRICS, EMBEDDINGS = "config.json", "metrics.jsonl", "embeddings"
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What decides a run: settings, the benchmark, its graph and the embeddings, each with its fingerprint."""
+
+    settings: TrainingSettings
+    benchmark: dict[str, str]
+    graph: dict[str, Any]
+    embeddings: dict[str, Any]
+
+    @classmethod
+    def of(cls, benchmark: Benchmark, embeddings: Embeddings, settings: TrainingSettings) -> RunConfig:
+        graph = benchmark.graph
+        return cls(
+            settings,
+            {"name": benchmark.name, "fingerprint": benchmark.fingerprint},
+            {"fingerprint": graph.fingerprint, "entities": len(graph.entities), "relations": len(graph.relations)},
+            {"model": embeddings.model, "dim": embeddings.dim, "sha256": _digest(embeddings)},
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        facts = {"benchmark": self.benchmark, "graph": self.graph, "embeddings": self.embeddings}
+        return {"format": FORMAT, "version": __version__, **facts, "settings": self.settings.as_dict()}
+
+    @classmethod
+    def read(cls, run: Path) -> RunConfig:
+        """The configuration of a run folder."""
+        path = Path(run) / CONFIG
+        content = read_json(path)
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != FORMAT:
+            raise InputError(path, f"has format {found!r}, this version of fewlink reads {FORMAT!r}: train again")
+        settings = TrainingSettings.from_dict(content["settings"])
+        return cls(settings, content["benchmark"], content["graph"], content["embeddings"])
+
+    def refuse_other(self, run: Path, asked: RunConfig) -> None:
+        """An error where `asked` is not a continuation of this run; more steps and another device are."""
+        for what, mine, other in (
+            ("benchmark", self.benchmark["fingerprint"], asked.benchmark["fingerprint"]),
+            ("embeddings", self.embeddings["sha256"], asked.embeddings["sha256"]),
+        ):
+            if mine != other:
+                told = {"benchmark": self.benchmark["name"], "embeddings": f"{self.embeddings['model']} vectors"}[what]
+                raise FewlinkError(
+                    f"{run} was trained with other {what} ({told}, {mine[:12]}…, not {other[:12]}…): "
+                    "give the same, or choose another folder"
+                )
+        found, wanted = self.settings.as_dict(), asked.settings.as_dict()
+        for name in wanted:
+            if name == "steps" and wanted[name] < found[name]:
+                raise FewlinkError(
+                    f"{run} was trained for {found[name]} steps, and {wanted[name]} are asked for: not fewer"
+                )
+            if name not in ("steps", "device") and wanted[name] != found[name]:
+                raise FewlinkError(
+                    f"{run} was trained with {name} = {found[name]!r}, and {wanted[name]!r} is asked for: "
+                    "give the same settings, or choose another folder"
+                )
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a training run."""
+    try:
+        content = read_json(Path(folder) / CONFIG)
+    except InputError:
+        return False
+    return isinstance(content, dict) and content.get("format") == FORMAT
+
+
+def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> FewShotScorer:
+    """The best model of a run as a scorer, on the graph it was trained on and no other."""
+    folder = Path(folder)
+    config = RunConfig.read(folder)
+    if config.graph["fingerprint"] != benchmark.graph.fingerprint:
+        raise InputError(
+            folder,
+            f"was trained on the graph of {config.benchmark['name']} ({config.graph['entities']} entities), which is "
+            f"not that of {benchmark.name} ({len(benchmark.graph.entities)} entities): use the one it was trained on",
+        )
+    embeddings = Embeddings.open(folder / EMBEDDINGS, config.graph["fingerprint"])
+    model, surroundings = assemble(benchmark.graph, embeddings, config.settings, device)
+    weights, _ = load_best(folder)
+    load_weights(model, weights, folder)
+    return FewShotScorer(config.settings.model, model, surroundings)
+
+
+def start_or_continue(run: Path, asked: RunConfig, embeddings: Embeddings) -> None:
+    """Make a run folder ready for training: `config.json` is written last, so a folder that has one is complete."""
+    place, fingerprint = run / EMBEDDINGS, asked.graph["fingerprint"]
+    if (run / CONFIG).exists():
+        RunConfig.read(run).refuse_other(run, asked)
+    elif not place.exists():
+        embeddings.save(place, fingerprint, graph=asked.benchmark["name"])
+    elif _digest(Embeddings.open(place, fingerprint)) != asked.embeddings["sha256"]:  # never replace a user's vectors
+        raise FewlinkError(f"{run} exists, holds other embeddings and is not a training run: choose another folder")
+    write_json(run / CONFIG, asked.as_dict())
+
+
+def make_folder(run: Path) -> None:
+    """The folder itself; one that holds anything but a run, or the beginning of one, is refused."""
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FewlinkError(f"{run} cannot be made ({error.strerror})") from None
+    begun = (f".{EMBEDDINGS}.", f".{CONFIG}.")
+    others = [p.name for p in run.iterdir() if p.name != EMBEDDINGS and not p.name.startswith(begun)]
+    if others and CONFIG not in others:
+        raise FewlinkError(f"{run} exists and is not a training run: choose another folder")
+
+
+def assemble(
+    graph: Graph, embeddings: Embeddings, settings: TrainingSettings, device: str
+) -> tuple[FewShotModel, Surroundings]:
+    """A model with its first parameters, a pure function of the seed, and what it looks at."""
+    surroundings = Surroundings.of(
+        graph, embeddings, most=settings.neighbours, rule=settings.neighbour_rule, seed=settings.seed
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(settings.seed, "start"))
+        model = build(settings.model, embeddings.dim, steps=settings.matching_steps)
+    return model.to(device), surroundings.to(device)
+
+
+def load_weights(model: FewShotModel, weights: dict[str, torch.Tensor], run: Path) -> None:
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        problem = " ".join(str(error).split())
+        raise InputError(run, f"holds weights of another version of its model ({problem}): train again") from None
+
+
+def keep_lines(run: Path, last: dict[str, Any]) -> None:
+    """Bring metrics.jsonl to where a run stands: its lines up to the last committed evaluation, and none twice."""
+    lines: list[dict[str, Any]] = []
+    path = run / METRICS
+    for text in path.read_text("utf-8").splitlines() if path.exists() else []:
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError:  # cut off by a kill
+            break
+        if line["step"] <= last.get("step", 0):
+            lines.append(line)
+    if last and (not lines or lines[-1]["step"] != last["step"]):
+        lines.append(last)
+    write_bytes(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def add_line(run: Path, line: dict[str, Any]) -> None:
+    with (run / METRICS).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def _digest(embeddings: Embeddings) -> str:
+    """The sha256 of both tables with their shapes."""
+    seen = hashlib.sha256(embeddings.model.encode())
+    for table in (embeddings.entities, embeddings.relations):
+        array = np.ascontiguousarray(table.cpu().numpy())
+        seen.update(f"{array.dtype} {array.shape}".encode())
+        seen.update(array.data)
+    return seen.hexdigest()

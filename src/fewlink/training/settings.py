@@ -1,0 +1,74 @@
+"""Everything that decides how a few-shot model is meta-trained, validated where it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fewlink.models import MODELS
+from fewlink.settings import Settings
+
+
+@dataclass(frozen=True)
+class TrainingSettings(Settings):
+    """How a model is meta-trained; the defaults are the paper's.
+
+    model                a name of `fewlink.models.MODELS`
+    shots                references of an episode (K), and of each dev relation
+    batch                queries of an episode
+    negatives            polluted tails of each query
+    loss                 hinge (Eq. 9), or softmax of the true tail among the polluted ones
+    margin               ξ of the hinge loss
+    reconstruction       γ of Eq. 10, the weight of the aggregator's reconstruction loss
+    learning_rate        of Adam, times `decay` after every `decay_every` steps
+    steps                episodes at most
+    clip                 largest norm of the gradient; 0 leaves it as it is
+    neighbours           neighbours of an entity at most (N)
+    neighbour_rule       which of them where there are more: sampled, or the first in the file
+    matching_steps       T of Eq. 8
+    evaluate_every       steps between evaluations on dev; each one saves the run
+    patience             evaluations without a better dev MRR before training stops
+    evaluate_candidates  the candidates on dev: full or paper
+    """
+
+    model: str = "fsrl"
+    shots: int = 3
+    batch: int = 128
+    negatives: int = 1
+    loss: str = "hinge"
+    margin: float = 5.0
+    reconstruction: float = 1e-4
+    learning_rate: float = 1e-3
+    decay: float = 0.25
+    decay_every: int = 10_000
+    steps: int = 10_000
+    clip: float = 0.0
+    neighbours: int = 30
+    neighbour_rule: str = "sampled"
+    matching_steps: int = 2
+    evaluate_every: int = 500
+    patience: int = 10
+    evaluate_candidates: str = "full"
+    seed: int = 0
+    device: str = "cpu"
+
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
+        "model": tuple(MODELS),
+        "loss": ("hinge", "softmax"),
+        "neighbour_rule": ("sampled", "first"),
+        "evaluate_candidates": ("full", "paper"),
+    }
+    AT_LEAST_ONE = (
+        *("shots", "batch", "negatives", "decay_every", "steps", "neighbours", "matching_steps"),
+        *("evaluate_every", "patience"),
+    )
+    POSITIVE = ("margin", "learning_rate", "decay")
+    NOT_NEGATIVE = ("reconstruction", "clip")
+
+    def __post_init__(self) -> None:
+        self.check()
+        self.require("decay", self.decay <= 1, "1 or less")
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step, the first of which is 0."""
+        return float(self.learning_rate * self.decay ** (step // self.decay_every))

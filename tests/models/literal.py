@@ -1,0 +1,248 @@
+"""The paper's equations as plain loops: one neighbour, one reference, one pair at a time, nothing shared or saved.
+
+Each function takes a module for its parameters alone. `f`, `m`, `d`, `g` are the paper's letters.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fewlink.models import FewShotModel, Surroundings
+
+EXACT = {"rtol": 0.0, "atol": 1e-10}
+
+
+def close(found: Tensor, expected: Tensor | float | Sequence[float], atol: float = 1e-10) -> None:
+    torch.testing.assert_close(found, torch.as_tensor(expected, dtype=found.dtype), rtol=0.0, atol=atol)
+
+
+def normal(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def parameters_of(module: nn.Module, seed: int) -> nn.Module:
+    """The module in float64 with every parameter drawn anew, biases as well."""
+    module = module.double()
+    for i, parameter in enumerate(module.parameters()):
+        parameter.data = normal(seed + i, *parameter.shape) / 2
+    return module
+
+
+def surroundings_of(
+    entities: Tensor, relations: Tensor, neighbours: Sequence[Sequence[tuple[int, int]]], slots: int | None = None
+) -> Surroundings:
+    """From the (relation, entity) neighbours of each entity, padded to `slots`."""
+    most = max(len(n) for n in neighbours) if slots is None else slots
+    table = torch.tensor([[*n, *[(0, 0)] * (most - len(n))] for n in neighbours], dtype=torch.long)
+    table = table.reshape(len(neighbours), most, 2)
+    present = torch.tensor([[i < len(n) for i in range(most)] for n in neighbours], dtype=torch.bool)
+    return Surroundings(entities, relations, table[..., 0], table[..., 1], present)
+
+
+def random_surroundings(seed: int, dim: int, slots: int, entities: int = 7, relations: int = 6) -> Surroundings:
+    """Entity 0 has no neighbour and entity 1 fills every slot."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def below(bound: int) -> int:
+        return int(torch.randint(bound, (), generator=draw))
+
+    counts = [0, slots, *(below(slots + 1) for _ in range(entities - 2))]
+    neighbours = [[(below(relations), below(entities)) for _ in range(count)] for count in counts]
+    return surroundings_of(normal(seed, entities, dim), normal(seed + 1, relations, dim), neighbours, slots)
+
+
+# Encoders: Eq. 2 and its replacements
+
+
+def around(entity: int, s: Surroundings) -> Iterator[tuple[Tensor, Tensor]]:
+    """The vectors (e_r, e_t) of each real neighbour."""
+    for slot in range(s.present.shape[1]):
+        if s.present[entity, slot]:
+            yield s.relations[s.neighbour_relations[entity, slot]], s.entities[s.neighbour_entities[entity, slot]]
+
+
+def attentive_neighbours(encoder: nn.Module, entity: int, s: Surroundings) -> Tensor:
+    u, W, b = encoder.u, encoder.projection.weight, encoder.projection.bias
+    powers, tails = [], []
+    for e_r, e_t in around(entity, s):
+        powers.append(torch.exp(u @ (W @ torch.cat([e_r, e_t]) + b)))
+        tails.append(e_t)
+    if not tails:
+        return torch.tanh(s.entities[entity])
+    return torch.tanh(sum(power / sum(powers) * e_t for power, e_t in zip(powers, tails, strict=True)))
+
+
+def mean_neighbours(encoder: nn.Module, entity: int, s: Surroundings) -> Tensor:
+    tails = [e_t for _, e_t in around(entity, s)]
+    return torch.tanh(sum(tails) / len(tails) if tails else s.entities[entity])
+
+
+def projected_mean(encoder: nn.Module, entity: int, s: Surroundings) -> Tensor:
+    W, b = encoder.projection.weight, encoder.projection.bias
+    projected = [W @ torch.cat([e_r, e_t]) + b for e_r, e_t in around(entity, s)]
+    return torch.tanh(sum(projected) / len(projected) if projected else s.entities[entity])
+
+
+# Aggregators: Eqs. 4 to 7 and their replacements; from K pairs (2d,) to M vectors (2d,) and the reconstruction loss
+
+Summarised = tuple[list[Tensor], Tensor]
+NOTHING = torch.zeros((), dtype=torch.float64)
+
+
+def lstm(x: Tensor, h: Tensor, c: Tensor, W: Tensor, U: Tensor, b: Tensor, b_: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of an LSTM whose gates i, f, g, o lie below each other in the parameters."""
+    n = len(c)
+
+    def gate(k: int) -> Tensor:
+        rows = slice(k * n, (k + 1) * n)
+        return W[rows] @ x + b[rows] + U[rows] @ h + b_[rows]
+
+    i, f, g, o = torch.sigmoid(gate(0)), torch.sigmoid(gate(1)), torch.tanh(gate(2)), torch.sigmoid(gate(3))
+    c = f * c + i * g
+    return o * torch.tanh(c), c
+
+
+def run_encoder(aggregator: nn.Module, pairs: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """m_1 … m_K and the last cell state."""
+    rnn = aggregator.recurrence.encoder
+    weights = rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0, rnn.bias_hh_l0
+    h = c = torch.zeros_like(pairs[0])
+    m = []
+    for pair in pairs:
+        h, c = lstm(pair, h, c, *weights)
+        m.append(h)
+    return m, c
+
+
+def run_decoder(aggregator: nn.Module, m_K: Tensor, c_K: Tensor, pairs: Sequence[Tensor]) -> Tensor:
+    """Eq. 6: Σ_k ‖d_k − E_k‖², where m_K gives d_K, d_K gives d_{K-1} and so on down to d_1."""
+    rnn = aggregator.reconstruction.decoder
+    weights = rnn.weight_ih, rnn.weight_hh, rnn.bias_ih, rnn.bias_hh
+    loss, x, h, c = NOTHING, m_K, m_K, c_K
+    for pair in reversed(pairs):
+        h, c = lstm(x, h, c, *weights)
+        loss = loss + ((h - pair) ** 2).sum()
+        x = h
+    return loss
+
+
+def attend(aggregator: nn.Module, hidden: Sequence[Tensor]) -> Tensor:
+    """Eq. 7: Σ_k β_k m'_k."""
+    u, W, b = aggregator.attention.u, aggregator.attention.projection.weight, aggregator.attention.projection.bias
+    powers = [torch.exp(u @ (W @ m + b)) for m in hidden]
+    return sum(power / sum(powers) * m for power, m in zip(powers, hidden, strict=True))
+
+
+def recurrent_autoencoder(aggregator: nn.Module, pairs: Sequence[Tensor]) -> Summarised:
+    m, c = run_encoder(aggregator, pairs)
+    residual = [m_k + pair for m_k, pair in zip(m, pairs, strict=True)]
+    return [attend(aggregator, residual)], run_decoder(aggregator, m[-1], c, pairs)
+
+
+def recurrent_without_attention(aggregator: nn.Module, pairs: Sequence[Tensor]) -> Summarised:
+    m, c = run_encoder(aggregator, pairs)
+    mean = sum(m_k + pair for m_k, pair in zip(m, pairs, strict=True)) / len(pairs)
+    return [mean], run_decoder(aggregator, m[-1], c, pairs)
+
+
+def recurrent_without_decoder(aggregator: nn.Module, pairs: Sequence[Tensor]) -> Summarised:
+    m, _ = run_encoder(aggregator, pairs)
+    return [attend(aggregator, [m_k + pair for m_k, pair in zip(m, pairs, strict=True)])], NOTHING
+
+
+def mean_pooling(aggregator: nn.Module, pairs: Sequence[Tensor]) -> Summarised:
+    return [sum(pairs) / len(pairs)], NOTHING
+
+
+def max_pooling(aggregator: nn.Module, pairs: Sequence[Tensor]) -> Summarised:
+    return [torch.stack([max(pair[i] for pair in pairs) for i in range(len(pairs[0]))])], NOTHING
+
+
+def every_reference(aggregator: nn.Module, pairs: Sequence[Tensor]) -> Summarised:
+    return list(pairs), NOTHING
+
+
+# Matchers: Eq. 8 and its replacement; a query (2d,) against M vectors (2d,) is the best of M scores
+
+
+def recurrent_matching(matcher: nn.Module, query: Tensor, vectors: Sequence[Tensor]) -> Tensor:
+    rnn = matcher.cell
+    weights = rnn.weight_ih, rnn.weight_hh, rnn.bias_ih, rnn.bias_hh
+    scores = []
+    for f_R in vectors:
+        g, c = torch.zeros_like(query), torch.zeros(2 * len(query), dtype=query.dtype)
+        for _ in range(matcher.steps):
+            h, c = lstm(query, torch.cat([g, f_R]), c, *weights)
+            g = h[: len(query)] + query
+        scores.append(g @ f_R)
+    return max(scores)
+
+
+def inner_product(matcher: nn.Module, query: Tensor, vectors: Sequence[Tensor]) -> Tensor:
+    return max(query @ f_R for f_R in vectors)
+
+
+# The whole model, pair by pair
+
+PARTS = {
+    "AttentiveNeighbours": attentive_neighbours,
+    "MeanNeighbours": mean_neighbours,
+    "ProjectedMean": projected_mean,
+    "RecurrentAutoencoder": recurrent_autoencoder,
+    "RecurrentWithoutAttention": recurrent_without_attention,
+    "RecurrentWithoutDecoder": recurrent_without_decoder,
+    "MeanPooling": mean_pooling,
+    "MaxPooling": max_pooling,
+    "EveryReference": every_reference,
+    "RecurrentMatching": recurrent_matching,
+    "InnerProduct": inner_product,
+}
+
+
+def literal(part: nn.Module, *inputs: object) -> Tensor | Summarised:
+    """What this part's equation gives."""
+    return PARTS[type(part).__name__](part, *inputs)
+
+
+def score(model: FewShotModel, references: Sequence[Sequence[int]], query: Sequence[int], s: Surroundings) -> Tensor:
+    return literal(model.matcher, embed(model, query, s), summary(model, references, s)[0])
+
+
+def summary(model: FewShotModel, references: Sequence[Sequence[int]], s: Surroundings) -> Summarised:
+    return literal(model.aggregator, [embed(model, pair, s) for pair in references])
+
+
+def embed(model: FewShotModel, pair: Sequence[int], s: Surroundings) -> Tensor:
+    """E_{h,t} = f(h) ⊕ f(t)."""
+    return torch.cat([literal(model.encoder, int(entity), s) for entity in pair])
+
+
+# Comparisons
+
+
+def places(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every index into the leading dimensions."""
+    return itertools.product(*(range(n) for n in shape))
+
+
+def gathered(shape: Sequence[int], entries: Sequence[Tensor]) -> Tensor:
+    """One tensor from what each place gave, in the order of `places`."""
+    return torch.stack(list(entries)).reshape((*shape, *entries[0].shape))
+
+
+def assert_same(fast: Sequence[Tensor], slow: Sequence[Tensor], leaves: Sequence[Tensor]) -> None:
+    """Equal outputs, and equal gradients of a random weighting of them with respect to every leaf."""
+    for a, b in zip(fast, slow, strict=True):
+        torch.testing.assert_close(a, b, **EXACT)
+    weights = [normal(100 + i, *a.shape) for i, a in enumerate(fast)]
+    for a, b in zip(_gradients(fast, weights, leaves), _gradients(slow, weights, leaves), strict=True):
+        torch.testing.assert_close(a, b, **EXACT)
+
+
+def _gradients(outputs: Sequence[Tensor], weights: Sequence[Tensor], leaves: Sequence[Tensor]) -> Sequence[Tensor]:
+    total = sum((o * w).sum() for o, w in zip(outputs, weights, strict=True))
+    return torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)

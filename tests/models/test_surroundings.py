@@ -1,0 +1,55 @@
+"""What the models look at: vectors and neighbours of a graph, by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from literal import normal
+
+from conftest import graph_of, id_graph
+from fewlink.embeddings import Embeddings
+from fewlink.errors import FewlinkError
+from fewlink.models import Surroundings
+
+GRAPH = graph_of("a r b", "a q c", "b q c")  # a 0, b 1, c 2; r 0, q 1, their inverses 2 and 3
+
+
+def around_of(s: Surroundings, entity: int) -> set[tuple[int, int]]:
+    table = zip(s.neighbour_relations[entity].tolist(), s.neighbour_entities[entity].tolist(), strict=True)
+    return {pair for pair, present in zip(table, s.present[entity].tolist(), strict=True) if present}
+
+
+def test_neighbours_and_vectors_by_hand() -> None:
+    embeddings = Embeddings(normal(1, 3, 2), normal(2, 4, 2), "distmult")
+    s = Surroundings.of(GRAPH, embeddings, most=4)
+    assert [around_of(s, e) for e in range(3)] == [{(0, 1), (1, 2)}, {(2, 0), (1, 2)}, {(3, 0), (3, 1)}]
+    assert torch.equal(s.entities, embeddings.entities) and torch.equal(s.relations, embeddings.relations)
+    assert not s.neighbour_relations[~s.present].any() and not s.neighbour_entities[~s.present].any()
+    assert (s.dim, s.entity_count) == (2, 3)
+
+
+def test_relations_the_graph_lacks_are_left_out() -> None:
+    relations = normal(2, 6, 2)  # r, q and a third, then their inverses
+    s = Surroundings.of(GRAPH, Embeddings(normal(1, 3, 2), relations, "transe"))
+    assert torch.equal(s.relations, relations[[0, 1, 3, 4]])
+
+
+def test_entities_without_edges_and_fewer_slots_than_edges() -> None:
+    graph = id_graph([(0, 0, 1), (0, 1, 1), (0, 2, 1), (2, 0, 2)], entities=5)
+    s = Surroundings.of(graph, Embeddings(normal(1, 5, 2), normal(2, 6, 2), "complex"), most=2)
+    assert s.present.sum(1).tolist() == [2, 2, 2, 0, 0]
+    assert around_of(s, 2) == {(0, 2), (3, 2)}
+
+
+def test_nothing_of_it_is_trained_or_saved() -> None:
+    s = Surroundings.of(GRAPH, Embeddings(normal(1, 3, 2), normal(2, 4, 2), "distmult"))
+    assert not list(s.parameters()) and not s.state_dict()
+    assert s.float().entities.dtype == torch.float32 and s.neighbour_entities.dtype == torch.int64
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(FewlinkError, match="rescal"):
+        Surroundings.of(GRAPH, Embeddings(normal(1, 3, 2), normal(2, 4, 4), "rescal"))
+    for entities, relations in ((2, 4), (4, 4), (3, 2)):
+        with pytest.raises(FewlinkError, match="graph"):
+            Surroundings.of(GRAPH, Embeddings(normal(1, entities, 2), normal(2, relations, 2), "distmult"))

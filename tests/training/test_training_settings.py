@@ -1,0 +1,49 @@
+"""Training settings are the paper's, say which field is wrong, and are changed by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fewlink.errors import FewlinkError
+from fewlink.training import TrainingSettings
+
+
+def test_the_defaults_are_the_papers() -> None:
+    settings = TrainingSettings()
+    assert (settings.model, settings.margin, settings.reconstruction, settings.negatives) == ("fsrl", 5.0, 1e-4, 1)
+    assert (settings.neighbours, settings.matching_steps, settings.loss) == (30, 2, "hinge")
+    rates = [settings.rate_at(step) for step in (0, 9_999, 10_000, 19_999, 20_000)]
+    assert rates == pytest.approx([1e-3, 1e-3, 2.5e-4, 2.5e-4, 6.25e-5])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model": "fsrll"}, "did you mean 'fsrl'"),
+        ({"shots": 0}, "shots is 0: it must be at least 1"),
+        ({"batch": 1.5}, "batch is 1.5: it must be a whole number"),
+        ({"steps": True}, "steps is True: it must be a whole number"),
+        ({"loss": "hing"}, "did you mean 'hinge'"),
+        ({"neighbour_rule": "last"}, "unknown neighbour_rule"),
+        ({"evaluate_candidates": "open"}, "Choices: full, paper"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"decay": 1.5}, "decay is 1.5: it must be 1 or less"),
+        ({"clip": -1}, "clip is -1: it must be a finite number, 0 or more"),
+        ({"device": "gpu"}, "cpu, cuda or cuda:N"),
+        ({"learning_rat": 0.1}, "did you mean 'learning_rate'"),
+    ],
+)
+def test_refusals(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(FewlinkError, match=message):
+        TrainingSettings.from_dict(values)
+
+
+def test_round_trip_and_changes() -> None:
+    settings = TrainingSettings(model="gmatching-max", shots=5).adjusted(["steps=7", "margin=2", "loss=softmax"])
+    assert (settings.shots, settings.steps, settings.margin, settings.loss) == (5, 7, 2.0, "softmax")
+    assert TrainingSettings.from_dict(settings.as_dict()) == settings
+    for change, message in (("steps", "name=value"), ("steps=x", "of type int"), ("step=3", "did you mean 'steps'")):
+        with pytest.raises(FewlinkError, match=message):
+            settings.adjusted([change])
