@@ -5,6 +5,10 @@ import fewlink
 benchmark = fewlink.open_benchmark("umls")
 scorer = fewlink.learning_free("rules", benchmark.graph)
 print(fewlink.evaluate(benchmark, scorer).metrics()["micro"])
+
+vectors = fewlink.pretrain(benchmark, out="runs/vectors")
+fewlink.train(benchmark, vectors, fewlink.TrainingSettings("fsrl"), "runs/fsrl")
+print(fewlink.evaluate(benchmark, fewlink.open_run("runs/fsrl", benchmark)).metrics()["micro"])
 """
 
 from __future__ import annotations
@@ -19,29 +23,40 @@ if TYPE_CHECKING:
     from fewlink.graph import Graph, compile_graph
     from fewlink.scorers import learning_free
     from fewlink.tasks import Benchmark, carve, open_benchmark
+    from fewlink.training import TrainingSettings, open_run, pretrain, train, train_together
 
 _HOMES = {
     "Benchmark": "tasks",
     "Evaluation": "evaluation",
     "Graph": "graph",
     "Protocol": "evaluation",
+    "TrainingSettings": "training",
     "carve": "tasks",
     "compile_graph": "graph",
     "evaluate": "evaluation",
     "learning_free": "scorers",
     "open_benchmark": "tasks",
+    "open_run": "training",
+    "pretrain": "training",
+    "train": "training",
+    "train_together": "training",
 }
 __all__ = [
     "Benchmark",
     "Evaluation",
     "Graph",
     "Protocol",
+    "TrainingSettings",
     "__version__",
     "carve",
     "compile_graph",
     "evaluate",
     "learning_free",
     "open_benchmark",
+    "open_run",
+    "pretrain",
+    "train",
+    "train_together",
 ]
 
 

@@ -1,6 +1,7 @@
-"""The paper's equations as plain loops: one neighbour, one reference, one pair at a time, nothing shared or saved.
+"""The equations as plain loops: one neighbour, one reference, one pair at a time, nothing shared or saved.
 
-Each function takes a module for its parameters alone. `f`, `m`, `d`, `g` are the paper's letters.
+Each function takes a module for its parameters alone. `f`, `m`, `d`, `g` are the paper's letters; what is called
+released is what the authors' program computes.
 """
 
 from __future__ import annotations
@@ -55,6 +56,13 @@ def random_surroundings(seed: int, dim: int, slots: int, entities: int = 7, rela
     return surroundings_of(normal(seed, entities, dim), normal(seed + 1, relations, dim), neighbours, slots)
 
 
+def ask(model: FewShotModel, references: Tensor, queries: Tensor, s: Surroundings) -> tuple[Tensor, Tensor]:
+    """Scores and reconstruction for pairs of entity ids."""
+    ids, where = torch.cat([references.flatten(), queries.flatten()]).unique(return_inverse=True)
+    of_references, of_queries = where.split([references.numel(), queries.numel()])
+    return model(ids, of_references.view_as(references), of_queries.view_as(queries), s)
+
+
 # Encoders: Eq. 2 and its replacements
 
 
@@ -65,15 +73,25 @@ def around(entity: int, s: Surroundings) -> Iterator[tuple[Tensor, Tensor]]:
             yield s.relations[s.neighbour_relations[entity, slot]], s.entities[s.neighbour_entities[entity, slot]]
 
 
-def attentive_neighbours(encoder: nn.Module, entity: int, s: Surroundings) -> Tensor:
-    u, W, b = encoder.u, encoder.projection.weight, encoder.projection.bias
+def attended(part: nn.Module, entity: int, s: Surroundings) -> Tensor | None:
+    """Σ_i α_i e_ti, and nothing where there is no neighbour."""
+    u, W, b = part.u, part.projection.weight, part.projection.bias
     powers, tails = [], []
     for e_r, e_t in around(entity, s):
         powers.append(torch.exp(u @ (W @ torch.cat([e_r, e_t]) + b)))
         tails.append(e_t)
-    if not tails:
-        return torch.tanh(s.entities[entity])
-    return torch.tanh(sum(power / sum(powers) * e_t for power, e_t in zip(powers, tails, strict=True)))
+    return sum(power / sum(powers) * e_t for power, e_t in zip(powers, tails, strict=True)) if tails else None
+
+
+def attentive_neighbours(encoder: nn.Module, entity: int, s: Surroundings) -> Tensor:
+    summary = attended(encoder.attention, entity, s)
+    return torch.tanh(s.entities[entity] if summary is None else summary)
+
+
+def own_and_neighbours(encoder: nn.Module, entity: int, s: Surroundings) -> Tensor:
+    summary = attended(encoder.attention, entity, s)
+    own = encoder.own.weight @ s.entities[entity] + encoder.own.bias
+    return torch.tanh(torch.cat([own, torch.zeros_like(own) if summary is None else summary]))
 
 
 def mean_neighbours(encoder: nn.Module, entity: int, s: Surroundings) -> Tensor:
@@ -85,6 +103,40 @@ def projected_mean(encoder: nn.Module, entity: int, s: Surroundings) -> Tensor:
     W, b = encoder.projection.weight, encoder.projection.bias
     projected = [W @ torch.cat([e_r, e_t]) + b for e_r, e_t in around(entity, s)]
     return torch.tanh(sum(projected) / len(projected) if projected else s.entities[entity])
+
+
+def released_neighbours(encoder: nn.Module, entity: int, s: Surroundings) -> Tensor:
+    """Attention over all slots; where there is no neighbour, both vectors are zero."""
+    W, b, u, c = encoder.projection.weight, encoder.projection.bias, encoder.u.weight[0], encoder.u.bias[0]
+    zero = torch.zeros(s.dim, dtype=s.entities.dtype)
+    powers, tails = [], []
+    for slot in range(s.present.shape[1]):
+        e_r, e_t = zero, zero
+        if s.present[entity, slot]:
+            e_r = s.relations[s.neighbour_relations[entity, slot]]
+            e_t = s.entities[s.neighbour_entities[entity, slot]]
+        powers.append(torch.exp(u @ torch.tanh(W @ torch.cat([e_r, e_t]) + b) + c))
+        tails.append(e_t)
+    return torch.tanh(sum((power / sum(powers) * e_t for power, e_t in zip(powers, tails, strict=True)), zero))
+
+
+# Pair encoders: f(h) and f(t), (d,) each, to E_{h,t} (2d,)
+
+
+def concatenation(pair: nn.Module, head: Tensor, tail: Tensor) -> Tensor:
+    return torch.stack([*head, *tail])
+
+
+def feed_forward(pair: nn.Module, head: Tensor, tail: Tensor) -> Tensor:
+    x = torch.stack([*head, *tail])
+    inner = [torch.clamp(row @ x + b, min=0) for row, b in zip(pair.inner.weight, pair.inner.bias, strict=True)]
+    outer = [row @ torch.stack(inner) + b for row, b in zip(pair.outer.weight, pair.outer.bias, strict=True)]
+    y = [x_i + added for x_i, added in zip(x, outer, strict=True)]
+    mean = sum(y) / len(y)
+    deviation = (sum((y_i - mean) ** 2 for y_i in y) / (len(y) - 1)) ** 0.5
+    return torch.stack(
+        [a * (y_i - mean) / (deviation + 0.001) + b for y_i, a, b in zip(y, pair.a, pair.b, strict=True)]
+    )
 
 
 # Aggregators: Eqs. 4 to 7 and their replacements; from K pairs (2d,) to M vectors (2d,) and the reconstruction loss
@@ -109,7 +161,7 @@ def lstm(x: Tensor, h: Tensor, c: Tensor, W: Tensor, U: Tensor, b: Tensor, b_: T
 def run_encoder(aggregator: nn.Module, pairs: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
     """m_1 … m_K and the last cell state."""
     rnn = aggregator.recurrence.encoder
-    weights = rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0, rnn.bias_hh_l0
+    weights = rnn.weight_ih, rnn.weight_hh, rnn.bias_ih, rnn.bias_hh
     h = c = torch.zeros_like(pairs[0])
     m = []
     for pair in pairs:
@@ -166,18 +218,54 @@ def every_reference(aggregator: nn.Module, pairs: Sequence[Tensor]) -> Summarise
     return list(pairs), NOTHING
 
 
-# Matchers: Eq. 8 and its replacement; a query (2d,) against M vectors (2d,) is the best of M scores
+def released_references(aggregator: nn.Module, pairs: Sequence[Tensor]) -> Summarised:
+    """Every attention weight is 1; the decoder's outputs are held against the references in the order they come."""
+    rnn = aggregator.decoder
+    weights = rnn.weight_ih, rnn.weight_hh, rnn.bias_ih, rnn.bias_hh
+    m, c = run_encoder(aggregator, pairs)
+    loss, d = NOTHING, m[-1]
+    for pair in pairs:
+        d, c = lstm(d, d, c, *weights)
+        loss = loss + ((d.detach() - pair) ** 2).sum()
+    return [sum(m_k + pair for m_k, pair in zip(m, pairs, strict=True))], loss / (len(pairs) * len(pairs[0]))
+
+
+# Matchers: Eq. 8 and its replacements; a query (2d,) against M vectors (2d,) is the best of M scores
+
+
+def whole_cell(matcher: nn.Module) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The parameters of Eq. 8's cell, 2w units wide: what the matcher has, and anything for units that are not read."""
+
+    def with_unread(read: Tensor) -> Tensor:
+        gates = read.unflatten(0, (4, -1))
+        return torch.cat([gates, torch.full_like(gates, 0.7)], 1).flatten(0, 1)
+
+    U = torch.cat([matcher.from_state, matcher.from_reference], 1)
+    b = with_unread(matcher.bias)
+    return with_unread(matcher.from_query), with_unread(U), b, torch.zeros_like(b)
 
 
 def recurrent_matching(matcher: nn.Module, query: Tensor, vectors: Sequence[Tensor]) -> Tensor:
-    rnn = matcher.cell
-    weights = rnn.weight_ih, rnn.weight_hh, rnn.bias_ih, rnn.bias_hh
+    weights = whole_cell(matcher)
     scores = []
     for f_R in vectors:
         g, c = torch.zeros_like(query), torch.zeros(2 * len(query), dtype=query.dtype)
         for _ in range(matcher.steps):
             h, c = lstm(query, torch.cat([g, f_R]), c, *weights)
             g = h[: len(query)] + query
+        scores.append(g @ f_R)
+    return max(scores)
+
+
+def zero_start_matching(matcher: nn.Module, query: Tensor, vectors: Sequence[Tensor]) -> Tensor:
+    weights = whole_cell(matcher)
+    scores = []
+    for f_R in vectors:
+        s = c = torch.zeros(2 * len(query), dtype=query.dtype)
+        for _ in range(matcher.steps):
+            h, c = lstm(query, s, c, *weights)
+            g = query + h[: len(query)]
+            s = torch.cat([g, f_R])
         scores.append(g @ f_R)
     return max(scores)
 
@@ -190,15 +278,21 @@ def inner_product(matcher: nn.Module, query: Tensor, vectors: Sequence[Tensor]) 
 
 PARTS = {
     "AttentiveNeighbours": attentive_neighbours,
+    "OwnAndNeighbours": own_and_neighbours,
     "MeanNeighbours": mean_neighbours,
     "ProjectedMean": projected_mean,
+    "ReleasedNeighbours": released_neighbours,
+    "Concatenation": concatenation,
+    "FeedForward": feed_forward,
     "RecurrentAutoencoder": recurrent_autoencoder,
     "RecurrentWithoutAttention": recurrent_without_attention,
     "RecurrentWithoutDecoder": recurrent_without_decoder,
     "MeanPooling": mean_pooling,
     "MaxPooling": max_pooling,
     "EveryReference": every_reference,
+    "ReleasedReferences": released_references,
     "RecurrentMatching": recurrent_matching,
+    "ZeroStartMatching": zero_start_matching,
     "InnerProduct": inner_product,
 }
 
@@ -217,8 +311,8 @@ def summary(model: FewShotModel, references: Sequence[Sequence[int]], s: Surroun
 
 
 def embed(model: FewShotModel, pair: Sequence[int], s: Surroundings) -> Tensor:
-    """E_{h,t} = f(h) ⊕ f(t)."""
-    return torch.cat([literal(model.encoder, int(entity), s) for entity in pair])
+    """E_{h,t} from f(h) and f(t)."""
+    return literal(model.pair, *(literal(model.encoder, int(entity), s) for entity in pair))
 
 
 # Comparisons
@@ -245,4 +339,6 @@ def assert_same(fast: Sequence[Tensor], slow: Sequence[Tensor], leaves: Sequence
 
 def _gradients(outputs: Sequence[Tensor], weights: Sequence[Tensor], leaves: Sequence[Tensor]) -> Sequence[Tensor]:
     total = sum((o * w).sum() for o, w in zip(outputs, weights, strict=True))
+    if not total.requires_grad:  # a constant, as the released encoding of an entity without any slot
+        return [torch.zeros_like(leaf) for leaf in leaves]
     return torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)

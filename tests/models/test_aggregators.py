@@ -19,16 +19,21 @@ from fewlink.models.aggregators import (
     RecurrentAutoencoder,
     RecurrentWithoutAttention,
     RecurrentWithoutDecoder,
+    ReleasedReferences,
+    unrolled,
 )
 
 RECURRENT = [RecurrentAutoencoder, RecurrentWithoutAttention, RecurrentWithoutDecoder]
-AGGREGATORS = [*RECURRENT, MeanPooling, MaxPooling, EveryReference]
+POOLING = [*RECURRENT, MeanPooling, MaxPooling, EveryReference]
+AGGREGATORS = [*POOLING, ReleasedReferences]
 TANH_1, TANH_2 = math.tanh(1), math.tanh(2)
 # first components such that those of m'_1 and m'_2 are tanh 1 and tanh 1 + ln 3
 BY_HAND = [[0.0, 3.0], [math.log(3) + TANH_1 - TANH_2, -1.0]]
 M_1, M_2 = [TANH_1, 3 + TANH_1], [math.log(3) + TANH_1, TANH_2 - 1]
 # d_2 = tanh 1 and d_1 = tanh 0 = 0
 RECONSTRUCTION = (TANH_1 - BY_HAND[1][0]) ** 2 + (TANH_1 + 1) ** 2 + 0**2 + 3**2
+# released: tanh 1 is held against the first reference and 0 against the second; the mean of four squares
+RELEASED = (TANH_1**2 + (TANH_1 - 3) ** 2 + BY_HAND[1][0] ** 2 + 1**2) / 4
 
 
 def counting(aggregator: nn.Module) -> nn.Module:
@@ -40,11 +45,10 @@ def counting(aggregator: nn.Module) -> nn.Module:
     aggregator.double()
     for parameter in aggregator.parameters():
         parameter.data.zero_()
-    aggregator.recurrence.encoder.bias_ih_l0.data[:] = 100.0
-    if hasattr(aggregator, "reconstruction"):
-        aggregator.reconstruction.decoder.bias_hh.data[:] = (
-            torch.tensor([1.0, 1.0, 1.0, 1.0, -1.0, -1.0, 1.0, 1.0]) * 100
-        )
+    aggregator.recurrence.encoder.bias_ih.data[:] = 100.0
+    for name, module in aggregator.named_modules():
+        if name.endswith("decoder"):
+            module.bias_hh.data[:] = torch.tensor([1.0, 1.0, 1.0, 1.0, -1.0, -1.0, 1.0, 1.0]) * 100
     if hasattr(aggregator, "attention"):
         aggregator.attention.projection.weight.data[:] = torch.tensor([[2.0, 0.0]])
         aggregator.attention.projection.bias.data[:] = -5.0
@@ -62,6 +66,7 @@ def weighted(first: float, second: float) -> list[list[float]]:
         (RecurrentAutoencoder, weighted(1 / 4, 3 / 4), RECONSTRUCTION),  # e^(ln 3) = 3 to 1
         (RecurrentWithoutAttention, weighted(1 / 2, 1 / 2), RECONSTRUCTION),
         (RecurrentWithoutDecoder, weighted(1 / 4, 3 / 4), 0.0),
+        (ReleasedReferences, weighted(1, 1), RELEASED),
     ],
 )
 def test_recurrence_by_hand(kind: type[nn.Module], vectors: list[list[float]], reconstruction: float) -> None:
@@ -131,15 +136,34 @@ def test_pooling_does_not_depend_on_the_order(kind: type[nn.Module], order: list
     close(kind(6)(references[order]).vectors, kind(6)(references).vectors)
 
 
-@pytest.mark.parametrize("kind", AGGREGATORS)
+def at_rest(aggregator: nn.Module) -> nn.Module:
+    """With random parameters but for the encoder's, which are zero: m = 0."""
+    parameters_of(aggregator, 1)
+    if hasattr(aggregator, "recurrence"):
+        for parameter in aggregator.recurrence.parameters():
+            parameter.data.zero_()
+    return aggregator
+
+
+@pytest.mark.parametrize("kind", POOLING)
 def test_copies_of_one_reference_pool_to_it(kind: type[nn.Module]) -> None:
     references = normal(1, 1, 4).expand(3, 4)
-    aggregator = parameters_of(kind(4), 1)
-    if kind in RECURRENT:
-        for parameter in aggregator.recurrence.parameters():
-            parameter.data.zero_()  # the encoder stays at rest: m = 0
-    for vector in aggregator(references).vectors:
+    for vector in at_rest(kind(4))(references).vectors:
         close(vector, references[0])
+
+
+def test_the_authors_program_adds_references_up() -> None:
+    references = normal(1, 3, 4)
+    close(at_rest(ReleasedReferences(4))(references).vectors, references.sum(0, keepdim=True))
+
+
+def test_the_authors_program_never_trains_its_decoder_and_draws_the_references_to_it() -> None:
+    aggregator, references = parameters_of(ReleasedReferences(4), 1), normal(2, 3, 4).requires_grad_()
+    aggregator(references).reconstruction.backward()
+    assert all(parameter.grad is None for parameter in aggregator.parameters())  # nor the encoder, by this loss
+    _, last, cell = aggregator.recurrence(references)
+    drawn_to = references - 12 / 2 * references.grad  # the mean of 12 squares is least there
+    close(drawn_to, unrolled(aggregator.decoder, last, cell, 3))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

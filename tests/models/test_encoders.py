@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from literal import (
     assert_same,
@@ -22,9 +22,17 @@ from literal import (
 from torch import nn
 
 from fewlink.models import Surroundings
-from fewlink.models.encoders import AttentiveNeighbours, MeanNeighbours, ProjectedMean
+from fewlink.models.encoders import (
+    AttentiveNeighbours,
+    MeanNeighbours,
+    OwnAndNeighbours,
+    ProjectedMean,
+    ReleasedNeighbours,
+)
 
-ENCODERS = [AttentiveNeighbours, MeanNeighbours, ProjectedMean]
+PAPER = [AttentiveNeighbours, MeanNeighbours, ProjectedMean]  # an entity without neighbours is its own vector
+MASKED = [*PAPER, OwnAndNeighbours]  # padding is left out
+ENCODERS = [*MASKED, ReleasedNeighbours]
 EVERY = torch.arange(7)
 
 
@@ -37,11 +45,11 @@ def by_hand(*relations: float) -> Surroundings:
 
 
 def with_weights(encoder: nn.Module, weights: list[float], bias: float, u: float | None = None) -> nn.Module:
-    encoder.double()
-    encoder.projection.weight.data[:] = torch.tensor([weights], dtype=torch.float64)
-    encoder.projection.bias.data[:] = bias
+    part = getattr(encoder.double(), "attention", encoder)
+    part.projection.weight.data[:] = torch.tensor([weights], dtype=torch.float64)
+    part.projection.bias.data[:] = bias
     if u is not None:
-        encoder.u.data[:] = u
+        part.u.data[:] = u
     return encoder
 
 
@@ -68,6 +76,14 @@ def test_projected_mean_by_hand() -> None:
     close(encoder(torch.tensor([0, 1]), by_hand(0.0, 1.0)), [[math.tanh(3.0)], [math.tanh(1.0)]])
 
 
+def test_own_vector_beside_the_neighbours_by_hand() -> None:
+    # neighbours as above, 1.75; own vectors 3e − ½: 1 for entity 0 (e = ½), 2½ for entity 1 (e = 1), which has none
+    encoder = with_weights(OwnAndNeighbours(1), [0.5, 0.0], bias=7.0, u=2.0)
+    encoder.own.weight.data[:], encoder.own.bias.data[:] = 3.0, -0.5
+    found = encoder(torch.tensor([0, 1]), by_hand(0.0, math.log(3)))
+    close(found, [[math.tanh(1.0), math.tanh(1.75)], [math.tanh(2.5), 0.0]])
+
+
 @pytest.mark.parametrize("slots", [1, 4])
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3), (2, 1, 3)])
 @pytest.mark.parametrize("dim", [1, 3])
@@ -78,13 +94,14 @@ def test_an_encoder_is_its_equation(kind: type[nn.Module], dim: int, shape: tupl
     s.relations.requires_grad_()
     ids = (torch.arange(math.prod(shape)) % 7).reshape(shape)  # entity 0, without a neighbour, is always asked for
     fast = encoder(ids, s)
-    assert fast.shape == (*shape, dim)
+    assert fast.shape == (*shape, encoder.width)
     slow = gathered(shape, [literal(encoder, int(ids[place]), s) for place in places(shape)])
     assert_same([fast], [slow], [*encoder.parameters(), s.entities, s.relations])
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
-@given(seed=st.integers(0, 10_000), slots=st.integers(1, 6), dim=st.integers(1, 5))
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10_000), slots=st.integers(0, 6), dim=st.integers(1, 5))
 def test_an_encoder_is_its_equation_on_any_graph(kind: type[nn.Module], seed: int, slots: int, dim: int) -> None:
     encoder, s = parameters_of(kind(dim), seed), random_surroundings(seed, dim, slots)
     leaves = [*encoder.parameters(), s.entities.requires_grad_()]
@@ -92,21 +109,29 @@ def test_an_encoder_is_its_equation_on_any_graph(kind: type[nn.Module], seed: in
     assert_same([encoder(EVERY, s)], [torch.stack(slow)], leaves)
 
 
-@pytest.mark.parametrize("kind", ENCODERS)
+def wider(s: Surroundings, added: int, id_of_padding: int = 0) -> Surroundings:
+    """The same neighbours with further slots that hold none."""
+    ids = torch.full((s.entity_count, added), id_of_padding)
+    tables = (torch.cat([table, ids], 1) for table in (s.neighbour_relations, s.neighbour_entities))
+    absent = torch.zeros_like(ids, dtype=torch.bool)
+    return Surroundings(s.entities, s.relations, *tables, torch.cat([s.present, absent], 1))
+
+
+@pytest.mark.parametrize("kind", MASKED)
 @pytest.mark.parametrize("added", [1, 5])
 def test_padding_changes_nothing(kind: type[nn.Module], added: int) -> None:
     encoder, s = parameters_of(kind(3), 1), random_surroundings(2, 3, 4)
-    absent = torch.zeros(7, added, dtype=torch.bool)
     for id_of_padding in (0, 5):
-        ids = torch.full((7, added), id_of_padding)
-        wider = Surroundings(
-            s.entities,
-            s.relations,
-            torch.cat([s.neighbour_relations, ids], 1),
-            torch.cat([s.neighbour_entities, ids], 1),
-            torch.cat([s.present, absent], 1),
-        )
-        close(encoder(EVERY, wider), encoder(EVERY, s))
+        close(encoder(EVERY, wider(s, added, id_of_padding)), encoder(EVERY, s))
+
+
+@pytest.mark.parametrize("added", [1, 5])
+def test_padding_takes_its_share_of_attention_in_the_authors_program(added: int) -> None:
+    encoder, s = parameters_of(ReleasedNeighbours(3), 1), random_surroundings(2, 3, 4)
+    some = s.present.any(1)
+    change = (encoder(EVERY, wider(s, added)) - encoder(EVERY, s)).abs().amax(1)
+    assert (change[some] > 1e-3).all() and not change[~some].any() and 0 < some.sum() < 7
+    close(encoder(EVERY, wider(s, added, id_of_padding=5)), encoder(EVERY, wider(s, added)))
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
@@ -129,10 +154,18 @@ def test_the_order_of_the_neighbours_changes_nothing(kind: type[nn.Module], orde
 def test_a_graph_without_any_edge(kind: type[nn.Module], slots: int) -> None:
     encoder, s = parameters_of(kind(2), 1), surroundings_of(normal(1, 3, 2), normal(2, 2, 2), [[], [], []], slots)
     found = encoder(torch.arange(3), s)
-    close(found, torch.tanh(s.entities))
+    if kind in PAPER:
+        close(found, torch.tanh(s.entities))
+    elif kind is OwnAndNeighbours:
+        own = torch.tanh(s.entities @ encoder.own.weight.T + encoder.own.bias)
+        close(found, torch.cat([own, torch.zeros_like(own)], 1))
+    else:
+        close(found, torch.zeros(3, 2))
     if found.requires_grad:
         found.sum().backward()
-    assert all(p.grad is None or not p.grad.any() for p in encoder.parameters())  # zero, and not NaN
+    for label, parameter in encoder.named_parameters():
+        if not label.startswith("own."):
+            assert parameter.grad is None or not parameter.grad.any(), label  # zero, and not NaN
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -156,5 +189,14 @@ def test_attention_of_one_neighbour_is_that_neighbour() -> None:
 
 def test_attention_without_preference_is_the_mean() -> None:
     encoder, s = parameters_of(AttentiveNeighbours(3), 1), random_surroundings(2, 3, 4)
-    encoder.u.data.zero_()
+    encoder.attention.u.data.zero_()
     close(encoder(EVERY, s), MeanNeighbours(3)(EVERY, s))
+
+
+def test_own_vector_alone_and_neighbours_alone() -> None:
+    encoder, s = parameters_of(OwnAndNeighbours(3), 1), random_surroundings(2, 3, 4)
+    own = s.entities @ encoder.own.weight.T + encoder.own.bias
+    neighbours = parameters_of(AttentiveNeighbours(3), 1)
+    neighbours.attention.load_state_dict(encoder.attention.state_dict())
+    some = s.present.any(1, keepdim=True)
+    close(encoder(EVERY, s), torch.cat([own.tanh(), neighbours(EVERY, s) * some], 1))

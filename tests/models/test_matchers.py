@@ -12,19 +12,20 @@ from literal import assert_same, close, gathered, literal, normal, parameters_of
 from torch import Tensor, nn
 
 from fewlink.models import matchers
-from fewlink.models.matchers import InnerProduct, RecurrentMatching
+from fewlink.models.matchers import InnerProduct, RecurrentMatching, ZeroStartMatching, blocks
 
+RECURRENT = [RecurrentMatching, ZeroStartMatching]
 every_matcher = pytest.mark.parametrize(
-    ("kind", "steps"), [(InnerProduct, 2), (RecurrentMatching, 1), (RecurrentMatching, 2), (RecurrentMatching, 4)]
+    ("kind", "steps"), [(InnerProduct, 2), *((kind, steps) for kind in RECURRENT for steps in (1, 2, 4))]
 )
 
 QUERY = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
 SUMMARY = torch.tensor([[3.0, -1.0]], dtype=torch.float64)
 
 
-def still(steps: int) -> RecurrentMatching:
+def still(kind: type[RecurrentMatching], steps: int) -> RecurrentMatching:
     """A matcher of pairs of two numbers whose parameters are all zero."""
-    matcher = RecurrentMatching(2, steps).double()
+    matcher = kind(2, steps).double()
     for parameter in matcher.parameters():
         parameter.data.zero_()
     return matcher
@@ -36,29 +37,31 @@ def test_inner_product_by_hand() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_counting_steps_by_hand(steps: int) -> None:
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_counting_steps_by_hand(kind: type[RecurrentMatching], steps: int) -> None:
     # i = f = g = o = 1: c_t = t, g'_t = tanh t in each number; ⟨q + tanh T, f⟩ = 3(1 + tanh T) − (2 + tanh T)
-    matcher = still(steps)
-    matcher.cell.bias_ih.data[:] = 100.0
+    matcher = still(kind, steps)
+    matcher.bias.data[:] = 100.0
     close(matcher(QUERY, SUMMARY), [1 + 2 * math.tanh(steps)])
 
 
 @pytest.mark.parametrize(
-    ("column", "steps", "read"),
+    ("kind", "column", "steps", "read"),
     [
-        (0, 1, 0.0),  # g_0 = 0
-        (0, 2, 1.0),  # g_1 = g'_1 + q with g'_1 = tanh tanh 0 = 0: the query's first number
-        (0, 3, 1 + math.tanh(math.tanh(1))),  # g_2 = tanh tanh 1 + the query's first number
-        (2, 1, 3.0),  # f(R) stands behind g from the first step on
-        (2, 3, 3.0),
-        (3, 2, -1.0),
+        *((kind, 0, 1, 0.0) for kind in RECURRENT),  # g_0 = 0
+        *((kind, 0, 2, 1.0) for kind in RECURRENT),  # g_1 = q + g'_1, g'_1 = tanh tanh 0 = 0: the query's first number
+        *((kind, 0, 3, 1 + math.tanh(math.tanh(1))) for kind in RECURRENT),  # g_2 = 1 + tanh tanh 1
+        (RecurrentMatching, 2, 1, 3.0),  # f(R) stands behind g from the first step on
+        (ZeroStartMatching, 2, 1, 0.0),  # and here from the second
+        *((kind, 2, 3, 3.0) for kind in RECURRENT),
+        *((kind, 3, 2, -1.0) for kind in RECURRENT),
     ],
 )
-def test_what_the_cell_remembers_by_hand(column: int, steps: int, read: float) -> None:
+def test_what_the_cell_remembers_by_hand(kind: type[RecurrentMatching], column: int, steps: int, read: float) -> None:
     # i = o = 1, f = 0 and g = tanh of one number of [g_{t-1} ; f(R)]: g'_t = tanh tanh of it
-    matcher = still(steps)
-    matcher.cell.bias_ih.data[:] = torch.tensor([100.0, -100.0, 0.0, 100.0]).repeat_interleave(4)
-    matcher.cell.weight_hh.data[8:12, column] = 1.0
+    matcher = still(kind, steps)
+    matcher.bias.data[:] = torch.tensor([100.0, -100.0, 0.0, 100.0]).repeat_interleave(2)
+    (matcher.from_state if column < 2 else matcher.from_reference).data[4:6, column % 2] = 1.0
     close(matcher(QUERY, SUMMARY), [1 + 2 * math.tanh(math.tanh(read))])
 
 
@@ -123,13 +126,28 @@ def test_a_grid_in_small_pieces_is_the_same(kind: type[nn.Module], steps: int, m
     matcher, h, t, vectors = parameters_of(kind(4, steps), 1), normal(2, 3, 2), normal(3, 7, 2), normal(4, 2, 4)
     whole = matcher.grid(h, t, vectors)
     for pairs in (1, 4, 14):
-        monkeypatch.setattr(matchers, "PAIRS_AT_ONCE", pairs)
+        monkeypatch.setattr(matchers, "NEAR", pairs)
+        close(matcher.grid(h, t, vectors), whole)
+    on_gpu = torch.device("cuda")
+    monkeypatch.setattr(matchers, "blocks", lambda heads, tails, count, _: blocks(heads, tails, count, on_gpu))
+    for pairs in (1, 4, 14, 28, 1 << 18):
+        monkeypatch.setattr(matchers, "ON_DEVICE", pairs)
         close(matcher.grid(h, t, vectors), whole)
 
 
-def test_matching_without_a_step_is_the_inner_product() -> None:
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_matching_without_a_step_is_the_inner_product(kind: type[RecurrentMatching]) -> None:
     queries, vectors = normal(1, 5, 4), normal(2, 3, 4)
-    close(RecurrentMatching(4, 0).double()(queries, vectors), InnerProduct(4, 0)(queries, vectors))
+    close(kind(4, 0).double()(queries, vectors), InnerProduct(4, 0)(queries, vectors))
+
+
+def test_starting_from_zero_differs_only_where_the_references_are_read_first() -> None:
+    queries, vectors = normal(1, 5, 4), normal(2, 1, 4)
+    paper, zero = parameters_of(RecurrentMatching(4, 2), 1), parameters_of(ZeroStartMatching(4, 2), 1)
+    assert not torch.allclose(paper(queries, vectors), zero(queries, vectors))
+    for matcher in (paper, zero):
+        matcher.from_reference.data[:] = 0.0
+    close(paper(queries, vectors), zero(queries, vectors))
 
 
 @every_matcher
@@ -153,7 +171,7 @@ def test_a_score_does_not_depend_on_other_queries_nor_on_the_order_of_rivals(kin
 @every_matcher
 def test_a_further_rival_never_lowers_a_score(kind: type[nn.Module], steps: int) -> None:
     matcher, queries, vectors = parameters_of(kind(4, steps), 1), normal(2, 6, 4), normal(3, 3, 4)
-    assert (matcher(queries, vectors) >= matcher(queries, vectors[:1])).all()
+    assert (matcher(queries, vectors) >= matcher(queries, vectors[:1]) - 1e-12).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from literal import normal
+from literal import close, normal
 
 from conftest import graph_of, id_graph
 from fewlink.embeddings import Embeddings
@@ -45,6 +45,18 @@ def test_nothing_of_it_is_trained_or_saved() -> None:
     s = Surroundings.of(GRAPH, Embeddings(normal(1, 3, 2), normal(2, 4, 2), "distmult"))
     assert not list(s.parameters()) and not s.state_dict()
     assert s.float().entities.dtype == torch.float32 and s.neighbour_entities.dtype == torch.int64
+
+
+def test_vectors_standardised_by_hand() -> None:
+    # [1, 5]: mean 3, deviation 2 (of all, not of all but one); [4, 4]: no deviation; [−1, 0]: mean −½, deviation ½
+    table = torch.tensor([[1.0, 5.0], [4.0, 4.0], [-1.0, 0.0]], dtype=torch.float64)
+    standard = [[-2 / 2.001, 2 / 2.001], [0.0, 0.0], [-0.5 / 0.501, 0.5 / 0.501]]
+    embeddings = Embeddings(table, table[[1, 0, 2, 0]], "complex")
+    s = Surroundings.of(GRAPH, embeddings, standardise=True)
+    close(s.entities, standard)
+    close(s.relations, [standard[i] for i in (1, 0, 2, 0)])
+    assert torch.equal(Surroundings.of(GRAPH, embeddings).entities, table)  # as they are unless asked for
+    assert torch.equal(embeddings.entities, table)
 
 
 def test_what_does_not_fit_is_refused() -> None:

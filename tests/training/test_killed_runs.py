@@ -21,13 +21,17 @@ from fewlink.embeddings import Embeddings
 from fewlink.errors import InputError
 from fewlink.tasks import Benchmark
 from fewlink.training import TrainingSettings, open_run, train
+from fewlink.training.board import Board
+
+Board.add = lambda self, line: None  # its writer is a thread, which does not go with a fork
+os.fsync = lambda handle: None  # what a killed process has written is not lost
 
 place = Path(sys.argv[3])
 benchmark = Benchmark.open(place / "benchmark")
 random_vectors = torch.Generator().manual_seed(0)
 sizes = (len(benchmark.graph.entities), 8), (2 * len(benchmark.graph.relations), 8)
 vectors = Embeddings(*(torch.randn(size, generator=random_vectors) for size in sizes), "transe")
-settings = TrainingSettings(**json.loads(sys.argv[2]))
+wanted = json.loads(sys.argv[2])
 
 def saved(run):
     files = ("last/weights", "last/optimizer", "best/weights")
@@ -59,8 +63,18 @@ def read(run):
         assert "has no checkpoint yet" in str(error) or not (run / "config.json").exists(), error
         return "empty"
 
-train(benchmark, vectors, settings, place / "whole")
-whole, seen = saved(place / "whole"), {"opened": 0, "empty": 0}
+def bests(lines):
+    found = [line[2]["mrr"] for line in lines]
+    return sum(mrr > max(found[:i], default=0) for i, mrr in enumerate(found))
+
+for seed in range(50):  # one whose evaluations are the best so far as often as is wanted
+    run = place / f"whole-{seed}"
+    settings = TrainingSettings(seed=seed, **wanted["settings"])
+    train(benchmark, vectors, settings, run)
+    whole = saved(run)
+    if wanted["bests"] in (None, bests(whole[1])):
+        break
+seen = {"opened": 0, "empty": 0, "bests": bests(whole[1])}
 
 def every_operation():
     count = 0
@@ -105,17 +119,16 @@ def random_moments():
     assert saved(run) == whole
     return kills
 
-best = [line[2]["mrr"] for line in whole[1]]
-seen["bests"] = sum(mrr > max(best[:i], default=0) for i, mrr in enumerate(best))
 print(json.dumps({"kills": {"operations": every_operation, "moments": random_moments}[sys.argv[1]](), **seen}))
 """
 
 
-def killed(way: str, place: Path, **settings: Any) -> dict[str, int]:
+def killed(way: str, place: Path, bests: int | None = None, **settings: Any) -> dict[str, int]:
     graph = id_graph([(e, e % 3, (5 * e + 1) % 24) for e in range(24)], entities=24)
     tasks = [task_of([(e, (e + shift) % 24) for e in range(12)], range(24), name=f"by{shift}") for shift in (1, 2, 3)]
     benchmark_of(graph, train=tasks[:2], dev=tasks[2:]).save(place / "benchmark")
-    words = [way, json.dumps({"batch": 4, "neighbours": 4, **settings}), str(place)]
+    wanted = {"bests": bests, "settings": {"batch": 4, "neighbours": 4, **settings}}
+    words = [way, json.dumps(wanted), str(place)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", CHILD, *words], env=environment, capture_output=True, text=True, timeout=240
@@ -126,7 +139,7 @@ def killed(way: str, place: Path, **settings: Any) -> dict[str, int]:
 
 def test_killed_at_every_file_operation(tmp_path: Path) -> None:
     """Of three evaluations two are the best so far: both checkpoints are made and replaced, and `best/` left alone."""
-    found = killed("operations", tmp_path, steps=3, evaluate_every=1, seed=1)
+    found = killed("operations", tmp_path, bests=2, steps=3, evaluate_every=1, learning_rate=0.01)
     assert found["bests"] == 2
     assert found["kills"] > 25 and found["opened"] > 15 and found["empty"] > 5, found
 

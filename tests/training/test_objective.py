@@ -13,17 +13,16 @@ from fewlink.training.objective import hinge, objective, softmax
 
 
 def test_hinge_by_hand() -> None:
-    positive = torch.tensor([7.0, 1.0, -2.0])
-    negative = torch.tensor([[1.0], [0.0], [4.0]])
-    assert hinge(positive, negative, 5.0).item() == pytest.approx((0 + 4 + 11) / 3)
-    assert hinge(torch.tensor([1.0]), torch.tensor([[0.5, -3.0]]), 1.0).item() == pytest.approx((0.5 + 0) / 2)
+    positive = torch.tensor([[7.0, 1.0, -2.0], [0.0, 0.0, 0.0]])  # two runs
+    negative = torch.tensor([[[1.0], [0.0], [4.0]], [[-9.0], [-9.0], [1.0]]])
+    assert hinge(positive, negative, 5.0).tolist() == pytest.approx([(0 + 4 + 11) / 3, 6 / 3])
+    assert hinge(torch.tensor([[1.0]]), torch.tensor([[[0.5, -3.0]]]), 1.0).tolist() == pytest.approx([(0.5 + 0) / 2])
 
 
 def test_softmax_by_hand() -> None:
-    positive, negative = torch.tensor([math.log(3.0)]), torch.tensor([[0.0, math.log(2.0)]])
-    assert softmax(positive, negative, 5.0).item() == pytest.approx(-math.log(3 / 6))
-    assert softmax(torch.tensor([300.0]), torch.tensor([[-300.0]]), 5.0).item() == 0
-    assert softmax(torch.tensor([-300.0]), torch.tensor([[300.0]]), 5.0).item() == pytest.approx(600)
+    positive = torch.tensor([[math.log(3.0)], [300.0], [-300.0]])  # three runs
+    negative = torch.tensor([[[0.0, math.log(2.0)]], [[-300.0, -300.0]], [[300.0, -300.0]]])
+    assert softmax(positive, negative, 5.0).tolist() == pytest.approx([-math.log(3 / 6), 0, 600])
 
 
 def literal(scores: Tensor, reconstruction: Tensor, queries: int, loss: str, margin: float, gamma: float) -> Tensor:
@@ -45,19 +44,25 @@ def literal(scores: Tensor, reconstruction: Tensor, queries: int, loss: str, mar
 
 
 @pytest.mark.parametrize("loss", ["hinge", "softmax"])
-@pytest.mark.parametrize(("episodes", "queries", "count"), [(1, 1, 1), (1, 5, 1), (1, 4, 3), (2, 3, 2)])
-def test_objective_and_its_gradients_equal_the_literal_sums(loss: str, episodes: int, queries: int, count: int) -> None:
+@pytest.mark.parametrize(
+    ("runs", "episodes", "queries", "count"), [(1, 1, 1, 1), (1, 1, 5, 1), (1, 1, 4, 3), (1, 2, 3, 2), (3, 2, 2, 3)]
+)
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_objective_and_its_gradients_equal_the_literal_sums(
+    loss: str, runs: int, episodes: int, queries: int, count: int, temperature: float
+) -> None:
     random = torch.Generator().manual_seed(queries * count)
-    shape = (episodes, queries * (1 + count))
+    shape = (runs, episodes, queries * (1 + count))
     scores = torch.randn(shape, generator=random, dtype=torch.float64).requires_grad_()
-    reconstruction = torch.rand(episodes, generator=random, dtype=torch.float64).requires_grad_()
-    found = objective(scores, reconstruction, queries, loss=loss, margin=1.0, weight=0.25)
-    expected = literal(scores, reconstruction, queries, loss, 1.0, 0.25)
+    reconstruction = torch.rand(runs, episodes, generator=random, dtype=torch.float64).requires_grad_()
+    found = objective(scores, reconstruction, queries, loss=loss, margin=1.0, weight=0.25, temperature=temperature)
+    each = zip(scores / temperature, reconstruction, strict=True)
+    expected = torch.stack([literal(s, r, queries, loss, 1.0, 0.25) for s, r in each])
     torch.testing.assert_close(found.total, expected)
     torch.testing.assert_close(found.total, found.rank + 0.25 * found.reconstruction)
     for mine, theirs in zip(
-        torch.autograd.grad(found.total, [scores, reconstruction]),
-        torch.autograd.grad(expected, [scores, reconstruction]),
+        torch.autograd.grad(found.total.sum(), [scores, reconstruction]),
+        torch.autograd.grad(expected.sum(), [scores, reconstruction]),
         strict=True,
     ):
         torch.testing.assert_close(mine, theirs)
@@ -65,4 +70,4 @@ def test_objective_and_its_gradients_equal_the_literal_sums(loss: str, episodes:
 
 def test_an_unknown_loss_is_named() -> None:
     with pytest.raises(FewlinkError, match="did you mean 'hinge'"):
-        objective(torch.zeros(1, 2), torch.zeros(1), 1, loss="hing", margin=1.0, weight=0.0)
+        objective(torch.zeros(1, 1, 2), torch.zeros(1, 1), 1, loss="hing", margin=1.0, weight=0.0)

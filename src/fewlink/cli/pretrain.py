@@ -26,30 +26,16 @@ def pretrain(
     """
     from fewlink.cli import show
     from fewlink.cli.training import chosen_settings, epoch_lines
-    from fewlink.embeddings import train
     from fewlink.tasks import open_benchmark
-    from fewlink.tasks.triples import training_triples
+    from fewlink.training.pretraining import pretrain as run
 
     changes = [*change, *([f"dim={dim}"] if dim is not None else [])]
     settings = chosen_settings(model, recipe, changes, seed, device)
     benchmark = open_benchmark(bench)
-    data = training_triples(benchmark, with_train_tasks=with_train_tasks)
-    state = out.with_name(f".{out.name}.state.safetensors")
-    embeddings = train(
-        data.triples,
-        len(benchmark.graph.entities),
-        len(data.relations),
-        settings,
-        resume=state,
-        on_epoch=epoch_lines(model),
-        protected=~data.background,
-    )
-    embeddings.save(out, benchmark.graph.fingerprint, graph=benchmark.name, relation_names=data.relations)
-    state.unlink(missing_ok=True)
+    embeddings = run(benchmark, settings, out=out, with_train_tasks=with_train_tasks, on_epoch=epoch_lines(model))
     rows = [
         ["entities", len(embeddings.entities)],
-        ["relations", len(data.relations)],
-        ["triples", len(data.triples)],
+        ["relations", len(embeddings.relations) // 2],
         ["epochs", embeddings.facts["epochs"]],
         ["held-out MRR", embeddings.facts["held_out_mrr"] or ""],
         ["seconds", float(embeddings.facts["seconds"])],

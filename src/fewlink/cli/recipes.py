@@ -6,19 +6,22 @@ import typer
 
 
 def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with all settings.")) -> None:
-    """List the recipes for embeddings.
+    """List the recipes for embeddings and for few-shot models.
 
     Example: `fewlink recipes`
     """
     from fewlink.cli import show
-    from fewlink.embeddings.recipes import measured, recipe, recipe_texts
+    from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
+    from fewlink.recipes import measured, model_of, recipe, recipe_texts
+    from fewlink.training import TrainingSettings
 
-    found = [recipe(name) for name in recipe_texts()]
+    kinds = {name: EmbeddingSettings if model_of(name) in INTERACTIONS else TrainingSettings for name in recipe_texts()}
+    found = [recipe(name, kind) for name, kind in kinds.items()]
     reached = measured()
     if json:
         rows = [
             {"name": r.name, "about": r.about, "chosen": r.chosen, "measured": reached.get(r.name, {})}
-            | {"settings": r.settings.as_dict()}
+            | {"settings": r.settings.as_dict(), "vectors": r.vectors}
             for r in found
         ]
         show.as_json(rows)

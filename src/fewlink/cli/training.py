@@ -18,12 +18,12 @@ def chosen_settings(
     import dataclasses
 
     from fewlink.choices import choose
-    from fewlink.embeddings import INTERACTIONS
-    from fewlink.embeddings.recipes import recipe as load
+    from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
     from fewlink.errors import FewlinkError
+    from fewlink.recipes import recipe as load
 
     choose("embedding model", model, INTERACTIONS)
-    settings = load(recipe or model).settings
+    settings = load(recipe or model, EmbeddingSettings).settings
     if settings.model != model:
         raise FewlinkError(f"recipe '{recipe}' is for {settings.model}, not for {model}")
     return dataclasses.replace(settings, seed=seed, device=working_device(device)).adjusted(changes)

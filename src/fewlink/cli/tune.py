@@ -27,7 +27,7 @@ def tune(
     """
     from fewlink.choices import choose
     from fewlink.cli.training import chosen_settings
-    from fewlink.embeddings.recipes import as_toml
+    from fewlink.recipes import as_toml
     from fewlink.scorers.tuning import OBJECTIVES
     from fewlink.scorers.tuning import tune as search
     from fewlink.storage import write_bytes

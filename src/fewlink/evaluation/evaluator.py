@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fewlink import together
 from fewlink.errors import FewlinkError, ScoreError
 from fewlink.evaluation.metrics import average, summarise
 from fewlink.evaluation.ranks import realistic_ranks
@@ -85,11 +86,17 @@ class Evaluation:
 def evaluate(
     benchmark: Benchmark, scorer: Scorer, protocol: Protocol = Protocol(), *, processes: int = 1
 ) -> Evaluation:
-    """Rank every query of a split. The number of processes changes the time, never the ranks."""
+    """Rank every query of a split. The number of processes changes the time, never the ranks.
+
+    Where torchrun started several processes, each ranks its share and all of them get the whole.
+    """
     begun = time.monotonic()
     if processes < 1:
         raise FewlinkError(f"processes must be at least 1, got {processes}")
-    if processes == 1:
+    if together.count() > 1:
+        own = rank_split(benchmark, scorer, protocol, (together.rank(), together.count()))
+        tasks = merge(together.gathered(own))
+    elif processes == 1:
         tasks = rank_split(benchmark, scorer, protocol)
     else:
         spawn = multiprocessing.get_context("spawn")

@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from fewlink.models.recurrence import gated
 
 
 class Summary(NamedTuple):
@@ -23,14 +26,18 @@ class ResidualRecurrence(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.encoder = nn.LSTM(width, width, batch_first=True)
+        self.encoder = nn.LSTMCell(width, width)
 
     def forward(self, references: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """m' (…, K, w), and the last state m_K and cell c_K (…, w)."""
-        lead = references.shape[:-2]
-        states, (last, cell) = self.encoder(references.reshape(-1, *references.shape[-2:]))
-        width = references.shape[-1]
-        return states.reshape(references.shape) + references, last.reshape(*lead, width), cell.reshape(*lead, width)
+        cell = self.encoder
+        from_pairs = linear(references, cell.weight_ih, cell.bias_ih + cell.bias_hh)  # (…, K, 4w)
+        state, memory = gated(from_pairs[..., 0, :])
+        states = [state]
+        for gates in from_pairs.unbind(-2)[1:]:
+            state, memory = gated(gates, linear(state, cell.weight_hh), memory)
+            states.append(state)
+        return torch.stack(states, -2) + references, state, memory
 
 
 class ReferenceAttention(nn.Module):
@@ -55,14 +62,21 @@ class Reconstruction(nn.Module):
         self.decoder = nn.LSTMCell(width, width)
 
     def forward(self, references: Tensor, last: Tensor, cell: Tensor) -> Tensor:
-        lead, (count, width) = references.shape[:-2], references.shape[-2:]
-        flat = references.reshape(-1, count, width)
-        state, memory = last.reshape(-1, width), cell.reshape(-1, width)
-        loss = flat.new_zeros(len(flat))
-        for k in range(count - 1, -1, -1):
-            state, memory = self.decoder(state, (state, memory))
-            loss = loss + (state - flat[:, k]).square().sum(-1)
-        return loss.reshape(lead)
+        decoded = unrolled(self.decoder, last, cell, references.shape[-2])  # d_K … d_1
+        return (decoded.flip(-2) - references).square().sum((-1, -2))
+
+
+def unrolled(decoder: nn.LSTMCell, state: Tensor, memory: Tensor, count: int) -> Tensor:
+    """`count` outputs (…, count, w) of an LSTM that reads its own output, first the state it starts from.
+
+    Input and state are the same, so their weights act as one.
+    """
+    weight, bias = decoder.weight_ih + decoder.weight_hh, decoder.bias_ih + decoder.bias_hh
+    outputs = []
+    for _ in range(count):
+        state, memory = gated(linear(state, weight, bias), None, memory)
+        outputs.append(state)
+    return torch.stack(outputs, -2)
 
 
 class RecurrentAutoencoder(nn.Module):
@@ -133,6 +147,23 @@ class EveryReference(nn.Module):
 
     def forward(self, references: Tensor) -> Summary:
         return Summary(references, _nothing(references))
+
+
+class ReleasedReferences(nn.Module):
+    """The authors' program: Σ_k m'_k, and the references drawn to a decoder that never trains.
+
+    The reconstruction is the mean of (d_k − E_k)², d_k detached and in the order the decoder gives them.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.recurrence = ResidualRecurrence(width)
+        self.decoder = nn.LSTMCell(width, width)
+
+    def forward(self, references: Tensor) -> Summary:
+        states, last, cell = self.recurrence(references)
+        decoded = unrolled(self.decoder, last, cell, references.shape[-2]).detach()
+        return Summary(states.sum(-2, keepdim=True), (decoded - references).square().mean((-1, -2)))
 
 
 def _nothing(references: Tensor) -> Tensor:

@@ -1,21 +1,22 @@
-"""The models by name, each a composition of three parts; adding one is a line here."""
+"""The models by name, each a composition of four parts; adding one is a line here."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from fewlink.choices import choose
-from fewlink.models import aggregators, encoders, matchers
+from fewlink.models import aggregators, encoders, matchers, pairs
 from fewlink.models.fewshot import FewShotModel
 
 
 class Composition(NamedTuple):
-    """Which encoder, aggregator and matcher, and what the paper calls it."""
+    """Which neighbour encoder, reference aggregator and matcher; what it is; and which pair encoder."""
 
     encoder: Any
     aggregator: Any
     matcher: Any
     about: str
+    pairs: Any = pairs.Concatenation
 
 
 ATTENTIVE, AUTOENCODER, MATCHING = (
@@ -32,13 +33,26 @@ MODELS = {
     "fsrl-as2b": Composition(ATTENTIVE, aggregators.RecurrentWithoutAttention, MATCHING, "no attention weight (AS2b)"),
     "fsrl-as2c": Composition(ATTENTIVE, aggregators.RecurrentWithoutDecoder, MATCHING, "no decoder (AS2c)"),
     "fsrl-as3": Composition(ATTENTIVE, AUTOENCODER, matchers.InnerProduct, "inner product (AS3)"),
+    "fsrl-released": Composition(
+        encoders.ReleasedNeighbours,
+        aggregators.ReleasedReferences,
+        matchers.ZeroStartMatching,
+        "as the authors' program computes",
+        pairs.FeedForward,
+    ),
+    "fsrl-tuned": Composition(
+        encoders.OwnAndNeighbours, AUTOENCODER, MATCHING, "FSRL with own vectors, trained well", pairs.FeedForward
+    ),
     "gmatching-maxp": Composition(GMATCHING, aggregators.MaxPooling, MATCHING, "GMatching (MaxP)"),
     "gmatching-meanp": Composition(GMATCHING, aggregators.MeanPooling, MATCHING, "GMatching (MeanP)"),
     "gmatching-max": Composition(GMATCHING, aggregators.EveryReference, MATCHING, "GMatching (Max)"),
 }
 
 
-def build(name: str, dim: int, *, steps: int = 2) -> FewShotModel:
+def build(name: str, dim: int, *, steps: int = 2, dropout: float = 0.0) -> FewShotModel:
     """A model with fresh parameters for vectors of `dim` reals and `steps` of matching."""
     parts = choose("model", name, MODELS)
-    return FewShotModel(parts.encoder(dim), parts.aggregator(2 * dim), parts.matcher(2 * dim, steps))
+    encoder = parts.encoder(dim, dropout)
+    width = 2 * encoder.width
+    pair = parts.pairs(encoder.width, dropout)
+    return FewShotModel(encoder, pair, parts.aggregator(width), parts.matcher(width, steps))

@@ -1,7 +1,8 @@
 """Neighbour encoders: an entity's vector from its neighbours in the background graph.
 
-Each takes entity ids (…,) and the surroundings and gives (…, d). An entity without neighbours is tanh of its own
-vector.
+Each is made for vectors of `dim` reals, takes entity ids (…,) and the surroundings, and gives (…, `width`). Except
+where an equation says otherwise, padding is left out and an entity without neighbours is tanh of its own vector.
+Dropout falls on the vectors that come in while training.
 """
 
 from __future__ import annotations
@@ -9,67 +10,126 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fewlink.models.surroundings import Surroundings
+from fewlink.models.surroundings import Surroundings, rows
 
 
-class AttentiveNeighbours(nn.Module):
-    """The paper's Eq. 2: tanh(Σ α_i e_ti), α = softmax_i u·(W[e_ri ; e_ti] + b), padding left out.
+class Encoder(nn.Module):
+    """What all of them share: sizes and dropout."""
 
-    The logit is linear in the frozen vectors, so u·(W[e_r ; e_t] + b) is a number for each relation plus one for each
-    entity, looked up for every neighbour; the constant u·b cancels in the softmax and is kept for its equation's sake.
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.width = dim
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, around: Surroundings) -> Tensor:
+        raise NotImplementedError
+
+
+class NeighbourAttention(nn.Module):
+    """Σ α_i e_ti, α = softmax_i u·(W[e_ri ; e_ti] + b) over the real neighbours; zeros where there is none.
+
+    The logit is linear in the vectors, so u·(W[e_r ; e_t] + b) is a number for each relation plus one for each entity,
+    looked up for every neighbour; the constant u·b cancels in the softmax and is kept for its equation's sake. So that
+    this holds while training too, dropout takes the same parts of a relation's vector from all its neighbours.
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, dropout: float) -> None:
         super().__init__()
         self.projection = nn.Linear(2 * dim, dim)
         self.u = nn.Parameter(torch.empty(dim).normal_(0, dim**-0.5))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, around: Surroundings) -> tuple[Tensor, Tensor]:
+        """The weighted sum (…, d), and whether there is any neighbour (…, 1)."""
+        direction = self.u @ self.projection.weight  # (2d,)
+        by_relation = self.dropout(around.relations) @ direction[: around.dim] + self.u @ self.projection.bias  # (2R,)
+        relations, entities, present = _neighbours(ids, around)  # (…, N) each
+        vectors = self.dropout(rows(around.entities, entities))  # (…, N, d)
+        logits = rows(by_relation, relations) + vectors @ direction[around.dim :]
+        any_present = present.any(-1, keepdim=True)
+        weights = logits.masked_fill(~(present | ~any_present), -torch.inf).softmax(-1)
+        return (weights.unsqueeze(-2) @ vectors).squeeze(-2) * any_present, any_present
+
+
+class AttentiveNeighbours(Encoder):
+    """The paper's Eq. 2: tanh(Σ α_i e_ti), α = softmax_i u·(W[e_ri ; e_ti] + b), padding left out."""
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__(dim, dropout)
+        self.attention = NeighbourAttention(dim, dropout)
 
     def forward(self, ids: Tensor, around: Surroundings) -> Tensor:
-        direction = self.u @ self.projection.weight  # (2d,)
-        by_relation = around.relations @ direction[: around.dim] + self.u @ self.projection.bias  # (2R,)
-        relations, entities, present = _neighbours(ids, around)  # (…, N) each
-        vectors = around.entities[entities]  # (…, N, d)
-        logits = by_relation[relations] + vectors @ direction[around.dim :]
-        weights = _masked_softmax(logits, present)
-        return _encoded((weights.unsqueeze(-2) @ vectors).squeeze(-2), ids, present, around)
+        summary, any_present = self.attention(ids, around)
+        return torch.where(any_present, summary, rows(around.entities, ids)).tanh()
 
 
-class MeanNeighbours(nn.Module):
+class OwnAndNeighbours(Encoder):
+    """tanh [V e + c ; Σ α_i e_ti]: Eq. 2 with the entity's own vector beside its neighbours, twice as wide."""
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__(dim, dropout)
+        self.width = 2 * dim
+        self.attention = NeighbourAttention(dim, dropout)
+        self.own = nn.Linear(dim, dim)
+
+    def forward(self, ids: Tensor, around: Surroundings) -> Tensor:
+        summary, _ = self.attention(ids, around)
+        own = self.own(self.dropout(rows(around.entities, ids)))
+        return torch.cat([own, summary], -1).tanh()
+
+
+class MeanNeighbours(Encoder):
     """The ablation AS1: tanh of the mean of the neighbours' vectors."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
 
     def forward(self, ids: Tensor, around: Surroundings) -> Tensor:
         _, entities, present = _neighbours(ids, around)
-        return _encoded(_masked_mean(around.entities[entities], present), ids, present, around)
+        summary = _masked_mean(self.dropout(rows(around.entities, entities)), present)
+        return _or_own(summary, ids, present, around).tanh()
 
 
-class ProjectedMean(nn.Module):
+class ProjectedMean(Encoder):
     """GMatching (Xiong et al., EMNLP 2018): tanh((1/n) Σ (W[e_ri ; e_ti] + b)) over the n real neighbours.
 
     The map is affine, so it is applied once, to the mean of the pairs.
     """
 
-    def __init__(self, dim: int) -> None:
-        super().__init__()
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__(dim, dropout)
         self.projection = nn.Linear(2 * dim, dim)
 
     def forward(self, ids: Tensor, around: Surroundings) -> Tensor:
         relations, entities, present = _neighbours(ids, around)
-        halves = [_masked_mean(v, present) for v in (around.relations[relations], around.entities[entities])]
-        return _encoded(self.projection(torch.cat(halves, -1)), ids, present, around)
+        tables = self.dropout(rows(around.relations, relations)), self.dropout(rows(around.entities, entities))
+        halves = [_masked_mean(vectors, present) for vectors in tables]
+        return _or_own(self.projection(torch.cat(halves, -1)), ids, present, around).tanh()
+
+
+class ReleasedNeighbours(Encoder):
+    """The authors' program: tanh(Σ α_i e_ti), α = softmax_i u·tanh(W[e_ri ; e_ti] + b) + c over all slots.
+
+    Padding has zero vectors and takes its share of the attention.
+    """
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__(dim, dropout)
+        self.projection = nn.Linear(2 * dim, dim)
+        self.u = nn.Linear(dim, 1)
+        nn.init.xavier_normal_(self.projection.weight)
+        nn.init.xavier_normal_(self.u.weight)
+
+    def forward(self, ids: Tensor, around: Surroundings) -> Tensor:
+        relations, entities, present = _neighbours(ids, around)
+        there = present.unsqueeze(-1)  # (…, N, 1)
+        kinds = self.dropout(rows(around.relations, relations) * there)  # (…, N, d)
+        vectors = self.dropout(rows(around.entities, entities) * there)
+        logits = self.u(self.projection(torch.cat([kinds, vectors], -1)).tanh())  # (…, N, 1)
+        summary: Tensor = (logits.softmax(-2) * vectors).sum(-2)
+        return summary.tanh()
 
 
 def _neighbours(ids: Tensor, around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:
     """Relations, entities and presence of the neighbours: (…, N) each."""
     return around.neighbour_relations[ids], around.neighbour_entities[ids], around.present[ids]
-
-
-def _masked_softmax(logits: Tensor, present: Tensor) -> Tensor:
-    """Softmax over the present slots (…, N); over all of them where none is, a row that is not used."""
-    counted = present | ~present.any(-1, keepdim=True)
-    return logits.masked_fill(~counted, -torch.inf).softmax(-1)
 
 
 def _masked_mean(vectors: Tensor, present: Tensor) -> Tensor:
@@ -79,5 +139,6 @@ def _masked_mean(vectors: Tensor, present: Tensor) -> Tensor:
     return total / weights.sum(-1, keepdim=True).clamp_min(1)
 
 
-def _encoded(summary: Tensor, ids: Tensor, present: Tensor, around: Surroundings) -> Tensor:
-    return torch.where(present.any(-1, keepdim=True), summary, around.entities[ids]).tanh()
+def _or_own(summary: Tensor, ids: Tensor, present: Tensor, around: Surroundings) -> Tensor:
+    """The entity's own vector where it has no neighbour."""
+    return torch.where(present.any(-1, keepdim=True), summary, rows(around.entities, ids))

@@ -1,4 +1,4 @@
-"""A few-shot model: an encoder, an aggregator and a matcher put together, and as a scorer of the common evaluator."""
+"""A few-shot model: its parts put together, and as a scorer of the common evaluator."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fewlink.models.encoders import Encoder
 from fewlink.models.matchers import Matcher
-from fewlink.models.surroundings import Surroundings
+from fewlink.models.pairs import PairEncoder
+from fewlink.models.surroundings import Surroundings, rows
 from fewlink.scorers.question import Question
 
 ENCODED_AT_ONCE = 4096
@@ -18,18 +20,18 @@ ENCODED_AT_ONCE = 4096
 class FewShotModel(nn.Module):
     """Scores query pairs of a relation by a handful of reference pairs of it."""
 
-    def __init__(self, encoder: nn.Module, aggregator: nn.Module, matcher: Matcher) -> None:
+    def __init__(self, encoder: Encoder, pair: PairEncoder, aggregator: nn.Module, matcher: Matcher) -> None:
         super().__init__()
-        self.encoder, self.aggregator, self.matcher = encoder, aggregator, matcher
+        self.encoder, self.pair, self.aggregator, self.matcher = encoder, pair, aggregator, matcher
 
-    def forward(self, references: Tensor, queries: Tensor, around: Surroundings) -> tuple[Tensor, Tensor]:
-        """References (B, K, 2) and queries (B, Q, 2) of ids to scores (B, Q) and reconstruction losses (B,)."""
-        both = torch.cat([references, queries], 1)  # (B, K + Q, 2)
-        ids, places = both.unique(return_inverse=True)  # each entity is encoded once
-        pairs = self.encoder(ids, around)[places].flatten(-2)  # (B, K + Q, 2d)
-        shots = references.shape[1]
-        summary = self.aggregator(pairs[:, :shots])
-        return self.matcher(pairs[:, shots:], summary.vectors), summary.reconstruction
+    def forward(self, ids: Tensor, references: Tensor, queries: Tensor, around: Surroundings) -> tuple[Tensor, Tensor]:
+        """Scores (B, Q) of the queries of B episodes, and the reconstruction losses (B,) of their references.
+
+        Each entity of `ids` (U,) is encoded once; `references` (B, K, 2) and `queries` (B, Q, 2) are places in it.
+        """
+        encoded = self.encoder(ids, around)  # (U, d)
+        summary = self.aggregator(self._pairs(encoded, references))
+        return self.matcher(self._pairs(encoded, queries), summary.vectors), summary.reconstruction
 
     @torch.no_grad()
     def encode_all(self, around: Surroundings) -> Tensor:
@@ -46,8 +48,12 @@ class FewShotModel(nn.Module):
     @torch.no_grad()
     def grid(self, encoded: Tensor, references: Tensor, heads: Tensor, candidates: Tensor) -> Tensor:
         """Scores (H, C) of every head with every candidate, from the vectors of all entities (E, d)."""
-        summary = self.aggregator(encoded[references].flatten(-2))  # (K, 2d) in
-        return self.matcher.grid(encoded[heads], encoded[candidates], summary.vectors)
+        summary = self.aggregator(self._pairs(encoded, references))  # (K, 2d) in
+        return self.pair.grid(self.matcher, encoded[heads], encoded[candidates], summary.vectors)
+
+    def _pairs(self, encoded: Tensor, places: Tensor) -> Tensor:
+        pairs: Tensor = self.pair(rows(encoded, places))  # from (…, 2, d)
+        return pairs
 
 
 class FewShotScorer:
@@ -63,9 +69,24 @@ class FewShotScorer:
 
     def __call__(self, question: Question) -> Tensor:
         if self._kinds is None:
-            self._kinds = self.model.encode_all(self.around).unique(dim=0, return_inverse=True)
+            self._kinds = distinct(self.model.encode_all(self.around))
         vectors, owners = self._kinds
         parts = (question.references, question.heads, question.candidates)
         references, heads, candidates = (owners[torch.from_numpy(p.astype(np.int64)).to(owners.device)] for p in parts)
-        (rows, row), (columns, column) = (ids.unique(return_inverse=True) for ids in (heads, candidates))
-        return self.model.grid(vectors, references, rows, columns)[row][:, column]
+        (asked, row), (among, column) = (ids.unique(return_inverse=True) for ids in (heads, candidates))
+        return self.model.grid(vectors, references, asked, among)[row][:, column]
+
+
+def distinct(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct rows (U, d) of a table (E, d), and which of them each row is (E,)."""
+    bits = (vectors + 0.0).view(torch.int64 if vectors.dtype == torch.float64 else torch.int32).long()
+    random = torch.Generator().manual_seed(0)
+    factors = torch.randint(torch.iinfo(torch.int64).max, (vectors.shape[1],), generator=random) | 1
+    keys = ((bits ^ (bits >> 32)) * factors.to(bits.device)).sum(1)  # equal rows have equal keys; others hardly ever do
+    kinds, owners = keys.unique(return_inverse=True)
+    members = torch.arange(len(keys), device=keys.device)
+    first = members.new_full((len(kinds),), len(keys)).scatter_reduce(0, owners, members, "amin")
+    if not torch.equal(vectors[first][owners], vectors):
+        kinds, owners = vectors.unique(dim=0, return_inverse=True)
+        return kinds, owners
+    return vectors[first], owners

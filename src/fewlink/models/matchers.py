@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
-PAIRS_AT_ONCE = 1 << 14  # pairs whose gates are held together: they stay near the processor
+from fewlink.models.recurrence import gated
+
+NEAR = 1 << 9  # pairs whose gates are held together on the CPU: they stay near the processor
+ON_DEVICE = 1 << 18  # and on a GPU: enough to fill it
+
+
+def blocks(heads: int, tails: int, vectors: int, device: torch.device) -> Iterator[tuple[slice, slice]]:
+    """Parts (rows, columns) of a grid of scores that are worked out together.
+
+    On the CPU one head at a time, copied to where memory is aligned: a product's rounding depends on shape and
+    alignment, and a head's scores should not depend on who else is asked about.
+    """
+    most = (NEAR if device.type == "cpu" else ON_DEVICE) // max(1, vectors)
+    columns = max(1, min(tails, most))
+    rows = 1 if device.type == "cpu" else max(1, most // columns)
+    for row, column in itertools.product(range(0, heads, rows), range(0, tails, columns)):
+        yield slice(row, row + rows), slice(column, column + columns)
 
 
 class Matcher(nn.Module):
@@ -32,60 +52,70 @@ class InnerProduct(Matcher):
     def grid(self, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
         d = heads.shape[-1]
         of_tails = tails @ vectors[:, d:].T  # (C, M)
-        return torch.stack([(of_tails + vectors[:, :d] @ head).amax(-1) for head in heads])
+        scores = heads.new_empty(len(heads), len(tails))
+        for rows, columns in blocks(len(heads), len(tails), len(vectors), heads.device):
+            of_heads = heads[rows].clone() @ vectors[:, :d].T  # (H', M)
+            scores[rows, columns] = (of_heads.unsqueeze(1) + of_tails[columns]).amax(-1)
+        return scores
 
 
 class RecurrentMatching(Matcher):
     """The paper's Eq. 8: T steps of an LSTM cell with hidden state [g ; f(R)], then ⟨g_T, f(R)⟩.
 
     g', c = cell(q, [g ; f(R)], c) and g = g' + q. The hidden state is 2w wide and only the first w of g' is ever read
-    (the rest of the next state is f(R) again), so only those units of the cell are computed; what f(R) and q add to
-    their gates is the same in every step and is computed once; in a grid it is a head part plus a tail part.
+    (the rest of the next state is f(R) again), so the cell has only those units: of each gate the weights from the
+    query, from g and from f(R), (4w, w) each. What f(R) and q add to the gates is the same in every step and is
+    computed once; in a grid it is a head part plus a tail part.
     """
 
     def __init__(self, width: int, steps: int) -> None:
         super().__init__()
         self.steps = steps
-        self.cell = nn.LSTMCell(width, 2 * width)
+        self.from_query, self.from_state, self.from_reference = (
+            nn.Parameter(_uniform(4 * width, width, hidden=2 * width)) for _ in range(3)
+        )
+        self.bias = nn.Parameter(_uniform(4 * width, hidden=2 * width) + _uniform(4 * width, hidden=2 * width))
 
     def forward(self, queries: Tensor, vectors: Tensor) -> Tensor:
-        from_query, from_state, from_reference, bias = self._read_units()
-        constant = (queries @ from_query.T + bias).unsqueeze(-2) + (vectors @ from_reference.T).unsqueeze(-3)
-        return self._match(queries.unsqueeze(-2), vectors.unsqueeze(-3), constant, from_state).amax(-1)
+        of_queries = linear(queries, self.from_query, self.bias).unsqueeze(-2)  # (…, Q, 1, 4w)
+        of_vectors = linear(vectors, self.from_reference).unsqueeze(-3)  # (…, 1, M, 4w)
+        return self._match(queries.unsqueeze(-2), vectors.unsqueeze(-3), of_queries, of_vectors).amax(-1)
 
     def grid(self, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
-        from_query, from_state, from_reference, bias = self._read_units()
-        d = heads.shape[-1]
-        of_tails = tails @ from_query[:, d:].T  # (C, 4w)
-        of_vectors = vectors @ from_reference.T  # (M, 4w)
+        from_head, from_tail = self.from_query.split(heads.shape[-1], 1)
+        of_tails = linear(tails, from_tail)  # (C, 4w)
+        of_vectors = linear(vectors, self.from_reference)  # (M, 4w)
         scores = heads.new_empty(len(heads), len(tails))
-        rows = max(1, PAIRS_AT_ONCE // max(1, len(vectors)))
-        for h in range(len(heads)):  # one by one: a head's scores must not depend on who else is asked about
-            of_head = from_query[:, :d] @ heads[h] + bias  # (4w,)
-            for begin in range(0, len(tails), rows):
-                part = slice(begin, begin + rows)
-                queries = torch.cat([heads[h].expand(len(tails[part]), d), tails[part]], -1).unsqueeze(-2)  # (C', 1, w)
-                constant = (of_head + of_tails[part]).unsqueeze(-2) + of_vectors  # (C', M, 4w)
-                scores[h, part] = self._match(queries, vectors, constant, from_state).amax(-1)
+        for rows, columns in blocks(len(heads), len(tails), len(vectors), heads.device):
+            some, others = heads[rows].clone().unsqueeze(1), tails[columns].unsqueeze(0)  # (H', 1, d), (1, C', d)
+            shape = (some.shape[0], others.shape[1], heads.shape[-1])
+            queries = torch.cat([some.expand(shape), others.expand(shape)], -1).unsqueeze(-2)  # (H', C', 1, w)
+            of_queries = (linear(some, from_head, self.bias) + of_tails[columns]).unsqueeze(-2)
+            scores[rows, columns] = self._match(queries, vectors, of_queries, of_vectors).amax(-1)
         return scores
 
-    def _read_units(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Weights (4w, w) from query, g and f(R), and bias (4w,), of the units of each gate that are read."""
-        width = self.cell.input_size
-        units = torch.arange(8 * width, device=self.cell.weight_ih.device).view(4, 2 * width)[:, :width].flatten()
-        state = self.cell.weight_hh[units]
-        bias = self.cell.bias_ih[units] + self.cell.bias_hh[units]
-        return self.cell.weight_ih[units], state[:, :width], state[:, width:], bias
+    def first_gates(self, of_queries: Tensor, constant: Tensor) -> Tensor:
+        """The gates (…, Q, M, 4w) of the first step, whose state is [0 ; f(R)]."""
+        return constant
 
-    def _match(self, queries: Tensor, vectors: Tensor, constant: Tensor, from_state: Tensor) -> Tensor:
-        """⟨g_T, f(R)⟩ from queries (…, 1, w), vectors (…, M, w) and the constant part of the gates (…, M, 4w)."""
-        refined: Tensor | None = None
-        memory: Tensor | None = None
-        for _ in range(self.steps):
-            gates = constant if refined is None else constant + refined @ from_state.T
-            enter, keep, new, leave = gates.chunk(4, -1)
-            added = enter.sigmoid() * new.tanh()
-            memory = added if memory is None else keep.sigmoid() * memory + added
-            refined = queries + leave.sigmoid() * memory.tanh()
-        final = queries if refined is None else refined
-        return (final * vectors).sum(-1)
+    def _match(self, queries: Tensor, vectors: Tensor, of_queries: Tensor, of_vectors: Tensor) -> Tensor:
+        """⟨g_T, f(R)⟩ from queries (…, Q, 1, w), vectors (…, M, w) and what both add to the gates (…, 4w)."""
+        constant = of_queries + of_vectors
+        gates, refined, memory = self.first_gates(of_queries, constant), queries, None
+        for step in range(self.steps):
+            more = linear(refined, self.from_state) if step else None
+            state, memory = gated(constant if step else gates, more, memory)
+            refined = queries + state
+        return (refined * vectors).sum(-1)
+
+
+class ZeroStartMatching(RecurrentMatching):
+    """The authors' program: as Eq. 8, the first step starting from zero in place of [0 ; f(R)]."""
+
+    def first_gates(self, of_queries: Tensor, constant: Tensor) -> Tensor:
+        return of_queries.expand(constant.shape)
+
+
+def _uniform(*shape: int, hidden: int) -> Tensor:
+    """As torch starts an LSTM cell of this many hidden units."""
+    return torch.empty(shape).uniform_(-(hidden**-0.5), hidden**-0.5)

@@ -39,9 +39,16 @@ class Surroundings(nn.Module):
 
     @classmethod
     def of(
-        cls, graph: Graph, embeddings: Embeddings, *, most: int = 30, rule: str = "sampled", seed: int = 0
+        cls,
+        graph: Graph,
+        embeddings: Embeddings,
+        *,
+        most: int = 30,
+        rule: str = "sampled",
+        seed: int = 0,
+        standardise: bool = False,
     ) -> Surroundings:
-        """The vectors of a graph and at most `most` neighbours of each entity."""
+        """The vectors of a graph, each standardised if asked for, and at most `most` neighbours of each entity."""
         if embeddings.relations.shape[1] != embeddings.dim:
             raise FewlinkError(
                 f"{embeddings.model} relations are not vectors of {embeddings.dim} reals: use another model"
@@ -54,7 +61,10 @@ class Surroundings(nn.Module):
         relations = torch.cat([embeddings.relations[:count], embeddings.relations[trained : trained + count]])
         table = neighbour_table(graph, most, rule, seed)
         kinds, others = (torch.from_numpy(column).long() for column in (table.relations, table.entities))
-        return cls(embeddings.entities, relations, kinds.clamp_min(0), others.clamp_min(0), kinds >= 0)
+        entities = embeddings.entities
+        if standardise:
+            entities, relations = _standardised(entities), _standardised(relations)
+        return cls(entities, relations, kinds.clamp_min(0), others.clamp_min(0), kinds >= 0)
 
     @property
     def dim(self) -> int:
@@ -63,3 +73,14 @@ class Surroundings(nn.Module):
     @property
     def entity_count(self) -> int:
         return len(self.entities)
+
+
+def _standardised(vectors: Tensor) -> Tensor:
+    """Each row to mean 0 and deviation 1, as the authors' program does: (x − mean)/(deviation + 0.001)."""
+    centred = vectors - vectors.mean(1, keepdim=True)
+    return centred / (vectors.std(1, correction=0, keepdim=True) + 1e-3)
+
+
+def rows(table: Tensor, ids: Tensor) -> Tensor:
+    """table[ids], (…, *row); its gradient is one sum over equal ids, quick on any device."""
+    return table.index_select(0, ids.flatten()).view(*ids.shape, *table.shape[1:])

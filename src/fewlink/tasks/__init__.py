@@ -1,10 +1,9 @@
-"""Few-shot benchmarks: tasks, candidates, episodes."""
+"""Few-shot benchmarks: tasks and candidates; `tasks.episodes`, which needs torch, is imported by its own name."""
 
 from fewlink.tasks.benchmark import SPLITS, Benchmark, Task
 from fewlink.tasks.candidates import PROTOCOLS, Candidates, candidates_of, likely_tails
 from fewlink.tasks.carving import CarveReport, CarveSettings, carve
 from fewlink.tasks.catalogue import CATALOGUE, open_benchmark
-from fewlink.tasks.episodes import Episode, EpisodeSampler
 
 __all__ = [
     "CATALOGUE",
@@ -14,8 +13,6 @@ __all__ = [
     "Candidates",
     "CarveReport",
     "CarveSettings",
-    "Episode",
-    "EpisodeSampler",
     "Task",
     "candidates_of",
     "carve",

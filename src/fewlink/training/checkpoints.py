@@ -69,6 +69,15 @@ def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] |
     return load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER), _state(folder)
 
 
+def load_state(run: Path) -> State:
+    """Where a run stands; at its beginning, if no evaluation has been committed yet."""
+    folder = run / "last"
+    if not folder.exists():
+        return State()
+    open_folder(folder, FORMAT)
+    return _state(folder)
+
+
 def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
     """The best weights so far and their step; also of a run that is being trained, or was killed."""
     return _patiently(lambda: _load_best(run))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from fewlink.training.settings import TrainingSettings
 
 FORMAT = "fewlink-run/1"
 CONFIG, METRICS, EMBEDDINGS = "config.json", "metrics.jsonl", "embeddings"
+TUNED = ("entities", "relations")  # the pretrained vectors, as `around.NAME` among the weights where they were trained
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> FewS
     embeddings = Embeddings.open(folder / EMBEDDINGS, config.graph["fingerprint"])
     model, surroundings = assemble(benchmark.graph, embeddings, config.settings, device)
     weights, _ = load_best(folder)
-    load_weights(model, weights, folder)
+    load_weights(model, surroundings, weights, folder)
     return FewShotScorer(config.settings.model, model, surroundings)
 
 
@@ -130,11 +132,17 @@ def start_or_continue(run: Path, asked: RunConfig, embeddings: Embeddings) -> No
 
 
 def make_folder(run: Path) -> None:
-    """The folder itself; one that holds anything but a run, or the beginning of one, is refused."""
+    """The folder of a run."""
     try:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FewlinkError(f"{run} cannot be made ({error.strerror})") from None
+
+
+def refuse_other_folder(run: Path) -> None:
+    """An error where a folder holds anything but a run, or the beginning of one."""
+    if not run.is_dir():
+        return
     begun = (f".{EMBEDDINGS}.", f".{CONFIG}.")
     others = [p.name for p in run.iterdir() if p.name != EMBEDDINGS and not p.name.startswith(begun)]
     if others and CONFIG not in others:
@@ -146,20 +154,35 @@ def assemble(
 ) -> tuple[FewShotModel, Surroundings]:
     """A model with its first parameters, a pure function of the seed, and what it looks at."""
     surroundings = Surroundings.of(
-        graph, embeddings, most=settings.neighbours, rule=settings.neighbour_rule, seed=settings.seed
+        graph,
+        embeddings,
+        most=settings.neighbours,
+        rule=settings.neighbour_rule,
+        seed=settings.seed,
+        standardise=settings.standardise,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(settings.seed, "start"))
-        model = build(settings.model, embeddings.dim, steps=settings.matching_steps)
+        model = build(settings.model, embeddings.dim, steps=settings.matching_steps, dropout=settings.dropout)
     return model.to(device), surroundings.to(device)
 
 
-def load_weights(model: FewShotModel, weights: dict[str, torch.Tensor], run: Path) -> None:
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        problem = " ".join(str(error).split())
-        raise InputError(run, f"holds weights of another version of its model ({problem}): train again") from None
+def load_weights(model: FewShotModel, around: Surroundings, weights: dict[str, torch.Tensor], run: Path) -> None:
+    """Put the weights of a checkpoint into a model, and into its surroundings where they were trained too."""
+    tuned = {name: weights[f"around.{name}"] for name in TUNED if f"around.{name}" in weights}
+    for name, table in tuned.items():
+        getattr(around, name).copy_(table)
+    own = {name: weight for name, weight in weights.items() if not name.startswith("around.")}
+    check_weights(model.state_dict(), own, run)
+    model.load_state_dict(own)
+
+
+def check_weights(expected: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor], run: Path) -> None:
+    """An error where a checkpoint's weights have other names or shapes than the model's."""
+    mine, theirs = ({name: tuple(w.shape) for name, w in weights.items()} for weights in (expected, found))
+    if mine != theirs:
+        names = ", ".join(name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name))
+        raise InputError(run, f"holds weights of another version of its model ({names}): train again")
 
 
 def keep_lines(run: Path, last: dict[str, Any]) -> None:

@@ -1,45 +1,46 @@
 """Meta-training, the paper's Algorithm 1: an episode, its loss, a step of Adam; now and then an evaluation on dev.
 
 All randomness is a pure function of (seed, step), so a run that is killed and continued on the CPU ends in the same
-bytes as one that was never stopped, given the same number of threads.
+bytes as one that was never stopped, given the same number of threads. Several seeds train side by side on a GPU, and
+several processes share the relations of each step and the queries of each evaluation.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.ahead import ahead
+from fewlink import together
 from fewlink.embeddings.table import Embeddings
 from fewlink.errors import FewlinkError
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models import FewShotScorer
-from fewlink.seeds import derive
 from fewlink.tasks.benchmark import Benchmark, Task
-from fewlink.tasks.episodes import Episode, EpisodeSampler
-from fewlink.training.checkpoints import State, load_last, mend, only_one, save_best, save_last
-from fewlink.training.objective import Objective, objective
+from fewlink.tasks.episodes import EpisodeSampler
+from fewlink.training.board import Board
+from fewlink.training.checkpoints import State, load_last, load_state, mend, only_one, save_best, save_last
+from fewlink.training.learner import Learner
 from fewlink.training.run import (
     RunConfig,
     add_line,
-    assemble,
+    check_weights,
     keep_lines,
-    load_weights,
     make_folder,
+    refuse_other_folder,
     start_or_continue,
 )
 from fewlink.training.settings import TrainingSettings
 
-LOOK_EVERY = 64  # steps between looks at the loss on a GPU, where each look waits for the device
+AT_ONCE = {"cpu": 16, "cuda": 256}  # steps whose episodes are drawn together
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is whole"
 Event = dict[str, Any]
 
@@ -60,197 +61,178 @@ def train(
     benchmark: Benchmark,
     embeddings: Embeddings,
     settings: TrainingSettings,
-    run: Path,
+    run: Path | str,
     *,
     on_event: Callable[[Event], None] | None = None,
 ) -> RunResult:
     """Meta-train a model into a run folder, or continue one that is there with the same settings.
 
-    `on_event` receives, after each evaluation, the line of metrics.jsonl with `event` = "evaluated", `steps`,
-    `best_step` and `best_mrr`; and where a run is continued, `event` = "continued" with `step` and `steps`.
+    `on_event` receives, after each evaluation, the line of metrics.jsonl with `event` = "evaluated", `seed`, `steps`,
+    `best_step` and `best_mrr`; and where a run is continued, `event` = "continued" with `seed`, `step` and `steps`.
     """
-    run = Path(run)
+    return train_together(benchmark, embeddings, settings, {settings.seed: Path(run)}, on_event=on_event)[0]
+
+
+def train_together(
+    benchmark: Benchmark,
+    embeddings: Embeddings,
+    settings: TrainingSettings,
+    runs: Mapping[int, Path],
+    *,
+    on_event: Callable[[Event], None] | None = None,
+) -> list[RunResult]:
+    """Meta-train a model with each of several seeds into its own run folder; `settings.seed` is not used.
+
+    On a GPU they train side by side; on the CPU, where one run fills the cores, one after another.
+    """
     tell = on_event or (lambda event: None)
-    trainer = Trainer(benchmark, embeddings, settings)
-    make_folder(run)
-    with only_one(run), trainer.exactly():
-        start_or_continue(run, RunConfig.of(benchmark, embeddings, settings), embeddings)
-        mend(run)
-        trainer.load(run)
-        keep_lines(run, trainer.state.line)
-        if trainer.state.step:
-            tell({"event": "continued", "step": trainer.state.step, "steps": settings.steps})
-        while not trainer.finished:
-            line = trainer.until_evaluation()
-            began = time.perf_counter()
-            trainer.save(run)
-            line["seconds"]["saving"] = time.perf_counter() - began
-            trainer.state.seconds += line["seconds"]["saving"]
-            add_line(run, line)
-            state = trainer.state
-            more = {"steps": settings.steps, "best_step": state.best_step, "best_mrr": state.best["mrr"]}
-            tell({"event": "evaluated", **line, **more})
-    return trainer.result(run)
+    _check(benchmark, settings)
+    with contextlib.ExitStack() as held, exactly(settings.device):
+        together.from_first(lambda: _prepare(benchmark, embeddings, settings, runs, held))
+        states = _states(runs)
+        for seed, state in states.items():
+            if state.step:
+                tell({"event": "continued", "seed": seed, "step": state.step, "steps": settings.steps})
+        while group := _next_group(states, settings):
+            trainer = Trainer(benchmark, embeddings, settings, group)
+            trainer.load(runs)
+            while not any(_finished(state, settings) for state in trainer.states):
+                trainer.until_evaluation()
+                trainer.save(runs)
+                for seed, state in zip(group, trainer.states, strict=True):
+                    more = {"steps": settings.steps, "best_step": state.best_step, "best_mrr": state.best["mrr"]}
+                    tell({"event": "evaluated", "seed": seed, **state.line, **more})
+            states = _states(runs)
+    return [_result(runs[seed], state, settings) for seed, state in states.items()]
 
 
 class Trainer:
-    """Model, optimizer and counters: all that a continued run needs, and the step that changes them."""
+    """Runs at the same step, side by side: they train, are evaluated and saved together."""
 
-    def __init__(self, benchmark: Benchmark, embeddings: Embeddings, settings: TrainingSettings) -> None:
-        self.benchmark, self.settings, self.device = benchmark, settings, settings.device
-        for task in _dev_tasks(benchmark):
-            task.split(settings.shots)
-        self.sampler = EpisodeSampler(
-            benchmark.split("train"),
-            len(benchmark.graph.entities),
-            shots=settings.shots,
-            batch=settings.batch,
-            negatives=settings.negatives,
-            seed=settings.seed,
-        )
-        self.model, self.surroundings = assemble(benchmark.graph, embeddings, settings, settings.device)
-        self.parameters = dict(self.model.named_parameters())
-        self.optimizer = torch.optim.Adam(self.parameters.values(), settings.learning_rate, fused=True)
-        self.state = State()
+    def __init__(
+        self, benchmark: Benchmark, embeddings: Embeddings, settings: TrainingSettings, seeds: Sequence[int]
+    ) -> None:
+        self.benchmark, self.settings, self.seeds = benchmark, settings, seeds
+        self.sampler = _sampler(benchmark, settings, seeds)
+        self.learner = Learner(benchmark.graph, embeddings, settings, seeds)
+        self.states = [State() for _ in seeds]
+        self.boards: dict[int, Board] = {}
 
-    @property
-    def finished(self) -> bool:
-        return self.state.step >= self.settings.steps or self.state.waited >= self.settings.patience
+    def load(self, runs: Mapping[int, Path]) -> None:
+        """Continue from the last checkpoints, where there are any."""
+        found = together.from_first(lambda: [load_last(runs[seed]) for seed in self.seeds])
+        saved = [last for last in found if last is not None]
+        if saved:
+            for seed, (weights, _, _) in zip(self.seeds, saved, strict=True):
+                check_weights(self.learner.state(0)[0], weights, runs[seed])
+            self.learner.take([(weights, moments) for weights, moments, _ in saved])
+            self.states = [state for _, _, state in saved]
 
-    def until_evaluation(self) -> dict[str, Any]:
-        """Train up to the next evaluation and make it; its line of metrics.jsonl."""
-        settings, first = self.settings, self.state.step
+    def ids(self, first: int, count: int) -> Tensor:
+        """The entities (S, count, U) of steps: of a step's relations, those that are this process's share."""
+        share = self.learner.layout.relations
+        steps = torch.arange(first, first + count).unsqueeze(1) * self.settings.relations
+        numbers = (steps + together.rank() * share + torch.arange(share)).flatten()
+        return self.learner.layout.ids(self.sampler(numbers))
+
+    def until_evaluation(self) -> None:
+        """Train up to the next evaluation and make it: each state holds its line of metrics.jsonl."""
+        settings, first = self.settings, self.states[0].step
         end = min(settings.steps, (first // settings.evaluate_every + 1) * settings.evaluate_every)
-        began = clock = time.perf_counter()
-        losses, sampling = torch.zeros(end - first, 3, device=self.device), 0.0
-        episodes = (self.lesson(self.sampler(step)) for step in range(first, end))
-        for index, lesson in enumerate(episodes if self.device == "cpu" else ahead(episodes)):
-            sampling += time.perf_counter() - clock
-            losses[index] = torch.stack(self.step(first + index, *lesson))
-            if self.device != "cpu" and index % LOOK_EVERY == LOOK_EVERY - 1:
-                self._look(losses[: index + 1, 0], first)
+        most = AT_ONCE["cpu" if settings.device == "cpu" else "cuda"]
+        began, sampling, losses = time.perf_counter(), 0.0, []
+        for step in range(first, end, most):
             clock = time.perf_counter()
-        self._look(losses[:, 0], first)
+            ids = self.ids(step, min(most, end - step))
+            sampling += time.perf_counter() - clock
+            losses.append(self.learner.learn(step, ids))
+            self._look(losses[-1], step)
         trained = time.perf_counter() - began
-        self.state.step = end
-        figures = self.evaluate()
-        passed = time.perf_counter() - began
-        total, rank, restored = losses.double().mean(0).tolist()
-        self.state.seconds += passed
-        self.state.line = {
-            "step": end,
-            "loss": total,
-            "rank_loss": rank,
-            "reconstruction_loss": restored,
-            "learning_rate": settings.rate_at(end - 1),
-            "dev": figures,
-            "steps_per_second": (end - first) / trained,
-            "seconds": {
-                "sampling": sampling,
-                "step": trained - sampling,
-                "evaluation": passed - trained,
-                "saving": 0.0,
-            },
-        }
-        return self.state.line
+        means = torch.cat(losses).double().mean(0).T.tolist()  # (S, 3)
+        for run, (state, (total, rank, restored)) in enumerate(zip(self.states, means, strict=True)):
+            clock = time.perf_counter()
+            state.step = end
+            figures = self.evaluate(run)
+            passed = time.perf_counter() - clock
+            state.seconds += trained + passed
+            state.line = {
+                "step": end,
+                "loss": total,
+                "rank_loss": rank,
+                "reconstruction_loss": restored,
+                "learning_rate": settings.learning_rate * settings.decay_at(end - 1),
+                "dev": figures,
+                "steps_per_second": (end - first) / trained,
+                "side_by_side": len(self.seeds),
+                "seconds": {"sampling": sampling, "step": trained - sampling, "evaluation": passed, "saving": 0.0},
+            }
 
-    def lesson(self, episode: Episode) -> tuple[Tensor, Tensor]:
-        """References (1, K, 2) and pairs (1, B + B·N, 2): queries, then each query's head with its polluted tails."""
-        heads = np.repeat(episode.queries[:, 0], episode.negatives.shape[1])
-        polluted = np.stack([heads, episode.negatives.reshape(-1)], 1)
-        pairs = np.concatenate([episode.queries, polluted]).astype(np.int64)
-        references = episode.references.astype(np.int64)
-        return tuple(torch.from_numpy(x).unsqueeze(0).to(self.device) for x in (references, pairs))  # type: ignore[return-value]
-
-    def step(self, number: int, references: Tensor, pairs: Tensor) -> Objective:
-        """Move the parameters along one episode; its losses before the move."""
-        settings = self.settings
-        torch.manual_seed(derive(settings.seed, "step", number))  # dropout, where a model has it
-        scores, reconstruction = self.model(references, pairs, self.surroundings)  # (1, B + B·N), (1,)
-        losses = objective(
-            scores,
-            reconstruction,
-            settings.batch,
-            loss=settings.loss,
-            margin=settings.margin,
-            weight=settings.reconstruction,
-        )
-        if self.device == "cpu" and not math.isfinite(losses.total.item()):
-            raise FewlinkError(f"the loss is {losses.total.item()} in step {number + 1}: {ADVICE}")
-        self.optimizer.zero_grad()
-        losses.total.backward()
-        if settings.clip:
-            torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.clip)
-        for group in self.optimizer.param_groups:
-            group["lr"] = settings.rate_at(number)
-        self.optimizer.step()
-        return Objective(*(loss.detach() for loss in losses))
-
-    def evaluate(self) -> dict[str, float]:
-        """Micro figures on dev by the common evaluator; the state learns whether they are the best."""
-        state = self.state
-        for name, parameter in self.parameters.items():
-            if not math.isfinite(float(parameter.detach().sum())):
-                raise FewlinkError(f"{name} is not finite after step {state.step}: {ADVICE}")
+    def evaluate(self, run: int) -> dict[str, float]:
+        """Micro figures of a run on dev by the common evaluator; its state learns whether they are the best."""
+        state = self.states[run]
+        for name, weight in self.learner.weights.items():
+            if not math.isfinite(float(weight.detach()[run].sum())):
+                raise FewlinkError(f"{name} is not finite after step {state.step} of seed {self.seeds[run]}: {ADVICE}")
+        model, around = self.learner.scorer_parts(run)
         protocol = Protocol("dev", self.settings.shots, self.settings.evaluate_candidates)
-        scorer = FewShotScorer(self.settings.model, self.model, self.surroundings)
+        scorer = FewShotScorer(self.settings.model, model, around)
         figures = evaluate(self.benchmark, scorer, protocol).metrics()["micro"]
-        self.model.train()
+        self.learner.pupil.train()
         if not state.best or figures["mrr"] > state.best["mrr"]:
             state.best_step, state.best, state.waited = state.step, figures, 0
         else:
             state.waited += 1
         return figures
 
-    def _look(self, losses: Tensor, first: int) -> None:
-        """Stop at the first loss that is not a number."""
-        bad = (~torch.isfinite(losses)).nonzero()
-        if len(bad):
-            raise FewlinkError(f"the loss is {float(losses[bad[0]])} in step {first + int(bad[0]) + 1}: {ADVICE}")
-
-    def save(self, run: Path) -> None:
-        weights = self.model.state_dict()
-        moments = {
-            f"{name}.{part}": value
-            for name, parameter in self.parameters.items()
-            for part, value in self.optimizer.state[parameter].items()
-        }
-        save_last(run, weights, moments, self.state)
-        if self.state.is_best:
-            save_best(run, weights, self.state.step)
-
-    def load(self, run: Path) -> None:
-        """Take up the last checkpoint, where there is one."""
-        if (found := load_last(run)) is None:
+    def save(self, runs: Mapping[int, Path]) -> None:
+        """Write each run's checkpoints and line; of several processes the first does."""
+        if together.rank():
             return
-        weights, moments, self.state = found
-        load_weights(self.model, weights, run)
-        states: dict[int, dict[str, Tensor]] = {}
-        for index, name in enumerate(self.parameters):
-            parts = ("step", "exp_avg", "exp_avg_sq")
-            if f"{name}.step" in moments:
-                states[index] = {part: moments[f"{name}.{part}"].clone() for part in parts}
-        self.optimizer.load_state_dict({"state": states, "param_groups": self.optimizer.state_dict()["param_groups"]})
+        for index, (seed, state) in enumerate(zip(self.seeds, self.states, strict=True)):
+            began = time.perf_counter()
+            run, (weights, moments) = runs[seed], self.learner.state(index)
+            save_last(run, weights, moments, state)
+            if state.is_best:
+                save_best(run, weights, state.step)
+            state.line["seconds"]["saving"] = time.perf_counter() - began
+            add_line(run, state.line)
+            self.boards.setdefault(seed, Board(run)).add(state.line)
 
-    def result(self, run: Path) -> RunResult:
-        state = self.state
-        stopped = "patience" if state.waited >= self.settings.patience else "steps"
-        return RunResult(run, state.step, state.best_step, dict(state.best), stopped, state.seconds)
+    def _look(self, losses: Tensor, first: int) -> None:
+        """Stop at the first loss (steps, 3, S) that is not a number."""
+        bad = (~torch.isfinite(losses[:, 0])).nonzero().tolist()
+        if bad:
+            step, run = bad[0]
+            raise FewlinkError(
+                f"the loss is {float(losses[step, 0, run])} in step {first + step + 1}"
+                f" of seed {self.seeds[run]}: {ADVICE}"
+            )
 
-    @contextlib.contextmanager
-    def exactly(self) -> Iterator[None]:
-        """Leave torch's generators as they were; on the CPU, sums over threads in one order only."""
-        deterministic: Any = torch.utils.deterministic
-        before, filled = torch.get_deterministic_debug_mode(), deterministic.fill_uninitialized_memory
-        with torch.random.fork_rng(devices=[] if self.device == "cpu" else [torch.device(self.device)]):
-            if self.device == "cpu":
-                deterministic.fill_uninitialized_memory = False
-                torch.set_deterministic_debug_mode("error")
-            try:
-                yield
-            finally:
-                torch.set_deterministic_debug_mode(before)
-                deterministic.fill_uninitialized_memory = filled
+
+def _sampler(benchmark: Benchmark, settings: TrainingSettings, seeds: Sequence[int]) -> EpisodeSampler:
+    tasks = [task for task in benchmark.split("train") if len(task.range) >= settings.smallest_range]
+    return EpisodeSampler(
+        tasks,
+        len(benchmark.graph.entities),
+        shots=settings.shots,
+        batch=settings.batch,
+        negatives=settings.negatives,
+        shared=settings.shared_negatives,
+        seeds=seeds,
+        device=settings.device,
+    )
+
+
+def _check(benchmark: Benchmark, settings: TrainingSettings) -> None:
+    """Refuse what cannot be trained or evaluated before anything is written."""
+    _sampler(benchmark, settings, [settings.seed])
+    for task in _dev_tasks(benchmark):
+        task.split(settings.shots)
+    if settings.relations % together.count():
+        raise FewlinkError(
+            f"{together.count()} processes cannot share {settings.relations} relations of a step evenly: "
+            f"--set relations={together.count()}, or a multiple"
+        )
 
 
 def _dev_tasks(benchmark: Benchmark) -> Sequence[Task]:
@@ -258,3 +240,58 @@ def _dev_tasks(benchmark: Benchmark) -> Sequence[Task]:
     if not tasks:
         raise FewlinkError(f"{benchmark.name} has no dev relations to choose the best model on")
     return tasks
+
+
+def _prepare(
+    benchmark: Benchmark,
+    embeddings: Embeddings,
+    settings: TrainingSettings,
+    runs: Mapping[int, Path],
+    held: contextlib.ExitStack,
+) -> None:
+    """Make every run folder ready, and keep it for this process as long as it is `held`."""
+    for run in runs.values():
+        refuse_other_folder(run)
+    for seed, run in runs.items():
+        make_folder(run)
+        held.enter_context(only_one(run))
+        config = RunConfig.of(benchmark, embeddings, dataclasses.replace(settings, seed=seed))
+        start_or_continue(run, config, embeddings)
+        mend(run)
+        keep_lines(run, load_state(run).line)
+
+
+def _states(runs: Mapping[int, Path]) -> dict[int, State]:
+    return together.from_first(lambda: {seed: load_state(run) for seed, run in runs.items()})
+
+
+def _finished(state: State, settings: TrainingSettings) -> bool:
+    return state.step >= settings.steps or state.waited >= settings.patience
+
+
+def _next_group(states: Mapping[int, State], settings: TrainingSettings) -> list[int]:
+    """The seeds to train next: on a GPU all that are furthest behind, on the CPU the first of them."""
+    waiting = {seed: state.step for seed, state in states.items() if not _finished(state, settings)}
+    group = [seed for seed, step in waiting.items() if step == min(waiting.values())]
+    return group[:1] if settings.device == "cpu" else group
+
+
+def _result(run: Path, state: State, settings: TrainingSettings) -> RunResult:
+    stopped = "patience" if state.waited >= settings.patience else "steps"
+    return RunResult(run, state.step, state.best_step, dict(state.best), stopped, state.seconds)
+
+
+@contextlib.contextmanager
+def exactly(device: str) -> Iterator[None]:
+    """Leave torch's generators as they were; on the CPU, sums over threads in one order only."""
+    deterministic: Any = torch.utils.deterministic
+    before, filled = torch.get_deterministic_debug_mode(), deterministic.fill_uninitialized_memory
+    with torch.random.fork_rng(devices=[] if device == "cpu" else [torch.device(device)]):
+        if device == "cpu":
+            deterministic.fill_uninitialized_memory = False
+            torch.set_deterministic_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.set_deterministic_debug_mode(before)
+            deterministic.fill_uninitialized_memory = filled

@@ -3,22 +3,27 @@ from pathlib import Path
 import pytest
 
 from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
-from fewlink.embeddings.recipes import as_toml, recipe, recipe_texts
 from fewlink.errors import FewlinkError, InputError, UnknownName
+from fewlink.models import MODELS
+from fewlink.recipes import as_toml, model_of, recipe, recipe_texts
+from fewlink.settings import Settings
+from fewlink.training import TrainingSettings
 
 
 def test_every_shipped_recipe_is_valid_and_says_how_it_was_chosen() -> None:
     for name in recipe_texts():
-        found = recipe(name)
+        kind: type[Settings] = TrainingSettings if model_of(name) in MODELS else EmbeddingSettings
+        found = recipe(name, kind)
         assert found.about and found.chosen
-    assert set(INTERACTIONS) <= set(recipe_texts())
+        assert recipe(found.vectors.get("recipe", "complex"), EmbeddingSettings)
+    assert {*INTERACTIONS, "fsrl-released", "fsrl-tuned"} <= set(recipe_texts())
 
 
 def test_a_recipe_written_is_read_back(tmp_path: Path) -> None:
     settings = EmbeddingSettings(model="transe", n3=0.0, epochs=7, schedule="linear", learning_rate=0.123)
     path = tmp_path / "mine.toml"
     path.write_text(as_toml('about "it"', "by hand", settings))
-    found = recipe(str(path))
+    found = recipe(str(path), EmbeddingSettings)
     assert found.settings == settings
     assert (found.name, found.about, found.chosen) == ("mine", 'about "it"', "by hand")
 
@@ -44,10 +49,10 @@ def test_a_bad_change_says_what_is_wrong(change: str, message: str) -> None:
 
 def test_a_bad_recipe_names_the_file_or_the_choices(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="did you mean 'complex'"):
-        recipe("complx")
+        recipe("complx", EmbeddingSettings)
     with pytest.raises(InputError, match="cannot be read"):
-        recipe(str(tmp_path / "none.toml"))
+        recipe(str(tmp_path / "none.toml"), EmbeddingSettings)
     for text, message in (("about = 1 2", "is not TOML"), ("about = 'x'", "has no 'settings'")):
         (tmp_path / "bad.toml").write_text(text)
         with pytest.raises(InputError, match=message):
-            recipe(str(tmp_path / "bad.toml"))
+            recipe(str(tmp_path / "bad.toml"), EmbeddingSettings)

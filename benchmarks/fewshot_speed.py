@@ -1,0 +1,458 @@
+"""Meta-training and evaluation beside the literal version of FSRL in one run, and how far both are from the limit.
+
+    python benchmarks/fewshot_speed.py [BENCH] [--device cpu|cuda] [--seeds-together 8] [--threads 2] [--quick]
+
+Both sides have the same parameters, random vectors of 100 reals, 30 neighbours, 3 references and 128 queries with one
+polluted tail each; that they give the same scores is checked before anything is timed. The sides take turns, and
+figures are medians over the turns. Evaluation is on the test split; the literal version ranks some of its queries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewlink.embeddings import Embeddings
+from fewlink.evaluation import Evaluation, Protocol, evaluate
+from fewlink.evaluation.records import hardware
+from fewlink.models import FewShotModel, FewShotScorer, Surroundings
+from fewlink.scorers import Question
+from fewlink.tasks import Benchmark, candidates_of, open_benchmark
+from fewlink.training import TrainingSettings
+from fewlink.training.run import assemble
+from fewlink.training.trainer import AT_ONCE, Trainer, exactly
+from measure import RECORDS, print_table, write_record
+from plain_fsrl import PlainFSRL, PlainTraining, Query, episodes, query_scores, rank, rivals, test_queries
+
+DIM = 100
+WARM_UP = 3  # calls before the clock starts
+ROUNDING = 1e-5  # largest difference of scores, as a share of the largest score: float32 in another order
+LARGE = 16_384  # rows of the product that shows what the machine can do
+
+
+@dataclass(frozen=True)
+class Case:
+    """What both sides work on."""
+
+    benchmark: Benchmark
+    embeddings: Embeddings
+    settings: TrainingSettings
+
+    @property
+    def device(self) -> str:
+        return self.settings.device
+
+
+def case_of(name: str, device: str) -> Case:
+    """A benchmark with random vectors: enough for everything but quality."""
+    benchmark, random = open_benchmark(name), torch.Generator().manual_seed(0)
+    sizes = (len(benchmark.graph.entities), DIM), (2 * len(benchmark.graph.relations), DIM)
+    entities, relations = (torch.randn(size, generator=random) for size in sizes)
+    return Case(benchmark, Embeddings(entities, relations, "transe"), TrainingSettings(device=device))
+
+
+# The package's side
+
+
+def our_model(case: Case) -> tuple[FewShotModel, Surroundings]:
+    return assemble(case.benchmark.graph, case.embeddings, case.settings, case.device)
+
+
+def our_episode(case: Case, number: int) -> tuple[Tensor, Tensor]:
+    """References (K, 2) and pairs (2B, 2) of a training step."""
+    trainer = Trainer(case.benchmark, case.embeddings, case.settings, [case.settings.seed])
+    lesson = trainer.learner.layout.lesson(trainer.ids(number, 1)[:, 0])
+    return lesson.ids[0][lesson.references[0, 0]], lesson.ids[0][lesson.pairs[0, 0]]
+
+
+@torch.no_grad()
+def our_scores(case: Case, references: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores (2B,) and reconstruction loss of an episode."""
+    model, around = our_model(case)
+    ids, places = torch.cat([references, pairs]).unique(return_inverse=True)
+    shots = len(references)
+    scores, reconstruction = model(ids, places[None, :shots], places[None, shots:], around)
+    return scores[0], reconstruction[0]
+
+
+def our_training_rate(case: Case, seconds: float, seeds: int = 1) -> float:
+    """Steps a second of the package's trainer, sampling included, summed over the runs of `seeds` seeds."""
+    trainer = Trainer(case.benchmark, case.embeddings, case.settings, range(seeds))
+    most = AT_ONCE[case.device]
+    firsts = itertools.count(0, most)
+
+    def block() -> None:
+        first = next(firsts)
+        trainer.learner.learn(first, trainer.ids(first, most))
+
+    with exactly(case.device):
+        return seeds * most * rate(block, seconds, case.device)
+
+
+def our_evaluation_rate(case: Case, candidates: str) -> tuple[float, Evaluation]:
+    """Queries a second over the whole test split, the encoding of all entities included, and the evaluation itself."""
+    scorer = FewShotScorer("fsrl", *our_model(case))
+    evaluation = evaluate(case.benchmark, scorer, Protocol("test", case.settings.shots, candidates))
+    return evaluation.queries / evaluation.seconds, evaluation
+
+
+def our_pairs(case: Case, candidates: str) -> dict[str, int]:
+    """Queries times their candidates over the test split, and how many of these pairs differ in a vector."""
+    model, around = our_model(case)
+    owners = model.encode_all(around).unique(dim=0, return_inverse=True)[1].cpu().numpy()
+    ranked = distinct = 0
+    for task in case.benchmark.split("test"):
+        references, queries = task.split(case.settings.shots)
+        ids = candidates_of(candidates, task, references, case.benchmark.graph).ids
+        ranked += len(queries) * len(ids)
+        distinct += len(np.unique(owners[queries[:, 0]])) * len(np.unique(owners[ids]))
+    return {"ranked": ranked, "distinct": distinct}
+
+
+def our_query_scores(case: Case, query: Query) -> Tensor:
+    """The scores of a query's true tail and its rivals, as the evaluator gets them."""
+    tails = np.array(rivals(query))
+    question = Question(query.task.name, query.references, np.array([query.head]), tails)
+    return torch.as_tensor(FewShotScorer("fsrl", *our_model(case))(question))[0]
+
+
+# The literal side
+
+
+def plain_model(case: Case) -> PlainFSRL:
+    model, around = our_model(case)
+    return PlainFSRL(around, case.settings.matching_steps).copy_from(model.state_dict())
+
+
+def plain_training_rate(case: Case, seconds: float) -> float:
+    settings = case.settings
+    training = PlainTraining(
+        plain_model(case),
+        case.benchmark.split("train"),
+        shots=settings.shots,
+        batch=settings.batch,
+        margin=settings.margin,
+        reconstruction=settings.reconstruction,
+        learning_rate=settings.learning_rate,
+    )
+    return rate(training.step, seconds, case.device)
+
+
+def plain_evaluation_rate(case: Case, queries: list[Query]) -> float:
+    """Queries a second, one after the other; each rank is a number on the host, so nothing is left running."""
+    model = plain_model(case)
+    rank(model, queries[0])
+    began = time.perf_counter()
+    for query in queries:
+        rank(model, query)
+    return len(queries) / (time.perf_counter() - began)
+
+
+def check(case: Case, query: Query) -> dict[str, float]:
+    """Refuse to time two sides that do not compute the same; how far apart their scores are.
+
+    Compared are the scores and the reconstruction loss of one episode, and the scores of one test query.
+    """
+    plain, (references, pairs) = plain_model(case), our_episode(case, 0)
+    scores, restored = our_scores(case, references, pairs)
+    with torch.no_grad():
+        plain_scores, plain_restored = plain(references, pairs)
+    apart = {
+        "episode's scores": _apart(scores, plain_scores),
+        "episode's reconstruction": _apart(restored, plain_restored),
+        "query's scores": _apart(our_query_scores(case, query), query_scores(plain, query)),
+    }
+    for what, difference in apart.items():
+        if not difference < ROUNDING:
+            raise SystemExit(f"the two sides differ in the {what} by {difference:.1e} of the largest: nothing is timed")
+    return apart
+
+
+def _apart(ours: Tensor, plain: Tensor) -> float:
+    return float((ours - plain).abs().max() / plain.abs().max())
+
+
+# The work there is, and what the machine can do
+
+
+@dataclass(frozen=True)
+class Work:
+    """Floating-point operations and bytes."""
+
+    operations: float
+    bytes: float
+
+
+def plain_pair(d: int, neighbours: int, steps: int) -> float:
+    """Operations of scoring one pair literally.
+
+    Two entities, each neighbour through a map of 2d × d, a vote of d and a weighted sum of d; and in each matching step
+    a cell of 8w gate units over w inputs and 2w hidden ones. A product with an m × n map is 2mn.
+    """
+    w = 2 * d
+    encoding = 2 * neighbours * (2 * 2 * d * d + 2 * d + 2 * d)
+    matching = steps * 2 * (w + 2 * w) * 8 * w
+    return encoding + matching
+
+
+def plain_step(d: int, neighbours: int, steps: int, shots: int, batch: int) -> float:
+    """Operations of a literal training step: 2B pairs and K references, forward and backward.
+
+    Backward is a product for the weights and one for the inputs: three times forward in all. The neighbours' vectors
+    are frozen and need no gradient, so that the encoding is counted twice, not three times.
+    """
+    w = 2 * d
+    encoding = plain_pair(d, neighbours, 0)
+    matching = plain_pair(d, neighbours, steps) - encoding
+    references = shots * (2 * 2 * (w + w) * 4 * w + 2 * w * d)
+    return (2 * batch + shots) * encoding * 2 + 2 * batch * matching * 3 + references * 3
+
+
+def our_pair(d: int, steps: int) -> Work:
+    """What scoring one distinct pair asks for where heads' and tails' parts of the gates are at hand.
+
+    The 4w gate units that are read are a sum of two parts in the first step and need a product with w in each later
+    one. A step applies 4w + w non-linear functions and about 4w products and sums; the score is 2w. Bytes: the sum of
+    the parts, each later product's gates and the refined query are written once and read once.
+    """
+    w = 2 * d
+    operations = (steps - 1) * 2 * w * 4 * w + steps * (4 * w + 5 * w + 4 * w) + 2 * w
+    return Work(operations, 4 * 2 * (steps * 4 * w + steps * w))
+
+
+def our_step(
+    d: int, neighbours: int, steps: int, shots: int, batch: int, entities: int, relations: int, parameters: int
+) -> Work:
+    """What a training step asks for with `entities` distinct entities in it, forward and backward.
+
+    Operations: for each entity's neighbours a logit and a weighted sum of d each, twice (the vectors are frozen); a
+    logit for each of the relations (both directions), twice; for each of 2B pairs a product of w × 4w in each matching
+    step, the first one with the query itself, three times; the references' two LSTMs and attention, three times; Adam,
+    about 12 a parameter.
+
+    Bytes: parameters are read in forward and in backward, their gradients written, and Adam reads four and writes three
+    numbers for each; neighbours' vectors and ids (8 bytes) are read in forward and in backward; the pairs' gates and
+    their gradients are written once and read once.
+    """
+    w = 2 * d
+    encoding = 2 * (entities * neighbours * 4 * d + relations * 2 * d)
+    matching = 3 * 2 * batch * steps * 2 * w * 4 * w
+    references = 3 * shots * (2 * 2 * (w + w) * 4 * w + 2 * w * d)
+    moved = 4 * parameters * (2 + 1 + 7) + 2 * entities * neighbours * (4 * d + 2 * 8)
+    return Work(encoding + matching + references + 12 * parameters, moved + 4 * 4 * 2 * batch * steps * 4 * w)
+
+
+def distinct_entities(case: Case, count: int = 100) -> int:
+    """Mean number of different entities in an episode."""
+    settings = case.settings
+    drawn = itertools.islice(episodes(case.benchmark.split("train"), settings.shots, settings.batch, 0), count)
+    return round(statistics.mean(len(set(itertools.chain(*itertools.chain(*parts)))) for parts in drawn))
+
+
+def limits(device: str, batch: int) -> dict[str, float]:
+    """What this machine does in float32: operations/s of the matching's product, and bytes/s of a copy."""
+    big = torch.randn(1 << (24 if device == "cpu" else 28), device=device)
+    other = torch.empty_like(big)
+    return {
+        "op/s, large": product_rate(LARGE, device),
+        "op/s, one step's shape": product_rate(2 * batch, device),
+        "copy bytes/s": 2 * big.nbytes / seconds_of(lambda: other.copy_(big), device),
+    }
+
+
+def product_rate(rows: int, device: str) -> float:
+    """Operations/s of (rows, w) times (w, 4w)."""
+    w = 2 * DIM
+    queries, weights = torch.randn(rows, w, device=device), torch.randn(w, 4 * w, device=device)
+    gates = torch.empty(rows, 4 * w, device=device)
+    return 2 * rows * w * 4 * w / seconds_of(lambda: torch.mm(queries, weights, out=gates), device)
+
+
+def shares(work: Work, per_second: float, limit: dict[str, float]) -> dict[str, float]:
+    """Work done `per_second` times a second as shares of the machine's arithmetic and memory; the larger one binds."""
+    arithmetic = work.operations * per_second / limit["op/s, large"]
+    memory = work.bytes * per_second / limit["copy bytes/s"]
+    return {"arithmetic": arithmetic, "memory": memory, "of limit": max(arithmetic, memory)}
+
+
+# Measuring
+
+
+def wait_for(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def rate(step: Callable[[], object], seconds: float, device: str) -> float:
+    """Calls a second, over at least `seconds`."""
+    for _ in range(WARM_UP):
+        step()
+    wait_for(device)
+    done, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        step()
+        done += 1
+    wait_for(device)
+    return done / (time.perf_counter() - began)
+
+
+def seconds_of(work: Callable[[], object], device: str, repeats: int = 7, seconds: float = 0.1) -> float:
+    """Median seconds of one call."""
+    return statistics.median(1 / rate(work, seconds, device) for _ in range(repeats))
+
+
+def in_turns(repeats: int, sides: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+    """Every side measured once in each turn, so that what slows the machine slows all of them."""
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, side in sides.items():
+            found[name].append(side())
+    return found
+
+
+def beside_plain(what: str, found: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """A row for each side: its median, extremes, and the median ratio to the literal version in the same turn."""
+    return [
+        {
+            "what": what,
+            "side": name,
+            "median": statistics.median(values),
+            "least": min(values),
+            "most": max(values),
+            "times plain": statistics.median(v / p for v, p in zip(values, found["plain"], strict=True)),
+        }
+        for name, values in found.items()
+    ]
+
+
+def main() -> None:
+    options = arguments()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("skipped: --device cuda needs a GPU")
+    torch.backends.cudnn.allow_tf32 = False  # in the literal LSTM; the package has none
+    torch.set_num_threads(options.threads)
+    case, seeds = case_of(options.benchmark, options.device), options.seeds_together
+    queries = test_queries(case.benchmark, case.settings.shots, options.queries)
+    apart = check(case, queries[0])
+    sides: dict[str, Callable[[], float]] = {
+        "plain": lambda: plain_training_rate(case, options.seconds),
+        "fewlink": lambda: our_training_rate(case, options.seconds),
+    }
+    if options.device == "cuda":
+        sides[f"fewlink, {seeds} seeds"] = lambda: our_training_rate(case, options.seconds, seeds)
+    training = in_turns(options.repeats, sides)
+    our_evaluation_rate(case, "paper")  # the first one warms up
+    ranking = in_turns(
+        options.repeats,
+        {
+            "plain": lambda: plain_evaluation_rate(case, queries),
+            "fewlink": lambda: our_evaluation_rate(case, "paper")[0],
+        },
+    )
+    rows = beside_plain("steps/s", training) + beside_plain("queries/s", ranking)
+    whole = whole_evaluation(case, 1 if options.quick else options.repeats)
+    limit = limits(options.device, case.settings.batch)
+    against = against_limit(case, training, ranking, whole, limit)
+    for table in (rows, [whole], [limit], against):
+        print_table(table)
+        print()
+    results = {
+        "hardware": hardware(),
+        "device": options.device,
+        "threads": torch.get_num_threads(),
+        "benchmark": case.benchmark.name,
+        "dim": DIM,
+        "settings": case.settings.as_dict(),
+        "turns": options.repeats,
+        "seconds a turn": options.seconds,
+        "plain queries": len(queries),
+        "largest difference of the two sides": apart,
+        "rows": rows,
+        "whole test split, full": whole,
+        "limits": limit,
+        "against the limits": against,
+    }
+    write_record(str(options.out.resolve().with_suffix("")), results)
+
+
+def whole_evaluation(case: Case, repeats: int) -> dict[str, float]:
+    """The test split against whole ranges: median seconds, and pairs a second."""
+    found = [our_evaluation_rate(case, "full")[1] for _ in range(repeats)]
+    seconds, pairs = statistics.median(e.seconds for e in found), our_pairs(case, "full")
+    return {
+        "queries": found[0].queries,
+        "seconds": seconds,
+        "pairs": pairs["ranked"],
+        "pairs/s": pairs["ranked"] / seconds,
+        "distinct pairs": pairs["distinct"],
+        "distinct pairs/s": pairs["distinct"] / seconds,
+    }
+
+
+def against_limit(
+    case: Case,
+    training: dict[str, list[float]],
+    ranking: dict[str, list[float]],
+    whole: dict[str, float],
+    limit: dict[str, float],
+) -> list[dict[str, Any]]:
+    """The work of a training step and of a distinct pair, how often each is done, and shares of the limits."""
+    settings, (model, around) = case.settings, our_model(case)
+    size = {"d": DIM, "steps": settings.matching_steps}
+    more = {"neighbours": settings.neighbours, "shots": settings.shots, "batch": settings.batch}
+    parameters = sum(p.numel() for p in model.parameters())
+    step = our_step(
+        **size,
+        **more,
+        entities=distinct_entities(case),
+        relations=len(around.relations),
+        parameters=parameters,
+    )
+    pair = our_pair(**size)
+    pairs = our_pairs(case, "paper")
+    distinct_rate = statistics.median(ranking["fewlink"]) * pairs["distinct"] / whole["queries"]
+    done = [(f"step, {side}", step, statistics.median(rates)) for side, rates in training.items() if side != "plain"]
+    done += [("pair, paper", pair, distinct_rate), ("pair, full", pair, whole["distinct pairs/s"])]
+    literal = {"step": plain_step(**size, **more), "pair": plain_pair(**size, neighbours=settings.neighbours)}
+    return [
+        {
+            "what": what,
+            **asdict(work),
+            "operations, plain": literal[what.split(",")[0]],
+            "done/s": often,
+            **shares(work, often, limit),
+        }
+        for what, work, often in done
+    ]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("benchmark", nargs="?", default="nell-one")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--seeds-together", type=int, default=8, help="runs trained at once on a GPU")
+    parser.add_argument("--repeats", type=int, default=5, help="turns of each side")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of training in a turn")
+    parser.add_argument("--queries", type=int, default=30, help="ranked by the literal version in a turn")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of torch on the CPU")
+    parser.add_argument("--quick", action="store_true", help="one short turn, only to see that it works")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/records/fewshot-speed-DEVICE.json")
+    options = parser.parse_args()
+    options.out = options.out or RECORDS / f"fewshot-speed-{options.device}.json"
+    if options.quick:
+        options.repeats, options.seconds, options.queries = 1, 1.0, 5
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Several processes as one: started by torchrun, each knows its rank, and values and gradients pass between them.
+
+In a process on its own every function here does nothing or gives back what it was given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fewlink.errors import FewlinkError
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def processes(device: str = "cpu") -> Iterator[str]:
+    """Join the processes torchrun started, if it did; gives this process's own device."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+        yield device
+        return
+    if device.startswith("cuda"):
+        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    try:
+        yield device
+    finally:
+        dist.destroy_process_group()
+
+
+def count() -> int:
+    """How many processes work together."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this one is."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def gathered(value: T) -> list[T]:
+    """The values of all processes, in the order of their ranks, in each of them."""
+    if count() == 1:
+        return [value]
+    values: list[T | None] = [None] * count()
+    dist.all_gather_object(values, value)
+    return values  # type: ignore[return-value]
+
+
+def from_first(make: Callable[[], T]) -> T:
+    """What `make` gives in the first process, in each of them; an error there is an error everywhere."""
+    if count() == 1:
+        return make()
+    answer: list[tuple[T | None, FewlinkError | None] | None] = [None]
+    if rank() == 0:
+        try:
+            answer = [(make(), None)]
+        except FewlinkError as error:
+            answer = [(None, error)]
+    dist.broadcast_object_list(answer)
+    assert answer[0] is not None
+    value, problem = answer[0]
+    if problem is not None:
+        raise problem
+    return value  # type: ignore[return-value]
+
+
+def average_(tensors: Sequence[Tensor]) -> None:
+    """Put the mean over all processes in the place of each tensor, in one exchange."""
+    if count() == 1 or not tensors:
+        return
+    flat = torch.cat([t.reshape(-1) for t in tensors])
+    dist.all_reduce(flat)
+    flat /= count()
+    for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))

@@ -1,0 +1,231 @@
+"""Runs that learn side by side: their parameters stacked, their losses, and the step that moves them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from fewlink import together
+from fewlink.embeddings.table import Embeddings
+from fewlink.graph import Graph
+from fewlink.models import FewShotModel, Surroundings
+from fewlink.seeds import derive
+from fewlink.training.lessons import Layout, Lesson, compact
+from fewlink.training.objective import Objective, objective
+from fewlink.training.run import TUNED, assemble
+from fewlink.training.settings import TrainingSettings
+
+TABLES = ("neighbour_relations", "neighbour_entities", "present")  # drawn by the seed, so each run has its own
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+WARM_UP = 3
+RunState = tuple[dict[str, Tensor], dict[str, Tensor]]  # parameters, and the optimizer's moments
+
+
+class Pupil(nn.Module):
+    """A model with what it looks at, so that both can be replaced by name."""
+
+    def __init__(self, model: FewShotModel, around: Surroundings) -> None:
+        super().__init__()
+        self.model, self.around = model, around
+
+    def forward(self, ids: Tensor, references: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        scores, reconstruction = self.model(ids, references, pairs, self.around)
+        return scores, reconstruction
+
+
+class Learner:
+    """S runs of one model that differ in their seed.
+
+    `weights` maps each parameter's name in `Pupil` to a tensor (S, …); where there are several runs, one product
+    serves all of them. On a GPU a step is recorded once as a CUDA graph and replayed.
+    """
+
+    def __init__(self, graph: Graph, embeddings: Embeddings, settings: TrainingSettings, seeds: Sequence[int]) -> None:
+        self.settings, self.seeds, self.device = settings, seeds, settings.device
+        made = [
+            assemble(graph, embeddings, dataclasses.replace(settings, seed=seed), settings.device) for seed in seeds
+        ]
+        self.pupil = Pupil(*made[0]).train()
+        model = {f"model.{name}": [dict(m.named_parameters())[name] for m, _ in made] for name in _names(made[0][0])}
+        vectors = {f"around.{name}": [getattr(around, name) for _, around in made] for name in TUNED}
+        tuned = vectors if settings.embedding_rate else {}
+        self.weights = {
+            name: nn.Parameter(torch.stack([tensor.detach() for tensor in tensors]))
+            for name, tensors in (model | tuned).items()
+        }
+        tables = {f"around.{name}": [getattr(around, name) for _, around in made] for name in TABLES}
+        self.tables = {name: torch.stack(tensors) for name, tensors in tables.items()}
+        self.on_gpu = self.device != "cpu"
+        groups: list[dict[str, Any]] = [
+            {"params": [w for name, w in self.weights.items() if (name in tuned) == moved], "rate": rate}
+            for moved, rate in ((False, settings.learning_rate), (True, settings.embedding_rate))
+        ]
+        groups = [{**group, "lr": self._rate(group["rate"])} for group in groups if group["params"]]
+        self.optimizer = torch.optim.Adam(groups, fused=True, capturable=self.on_gpu)
+        sizes = (settings.relations // together.count(), settings.shots, settings.batch, settings.negatives)
+        self.layout = Layout(len(seeds), *sizes, self.device)
+        self._recorded: Recorded | None = None
+
+    def learn(self, first: int, ids: Tensor) -> Tensor:
+        """Make a step for each of the entities (S, steps, U), the first being step `first`; losses (steps, 3, S)."""
+        if self.on_gpu and together.count() == 1:
+            if self._recorded is None:
+                self._recorded = Recorded(self, ids)
+            return self._recorded.replay(first, ids)
+        losses = []
+        for i in range(ids.shape[1]):
+            torch.manual_seed(derive(self.seeds[0], "step", first + i, together.rank()))  # for dropout
+            losses.append(self.step(first + i, self.layout.lesson(ids[:, i])))
+        return torch.stack(losses)
+
+    def step(self, number: int | Tensor, lesson: Lesson) -> Tensor:
+        """Move the parameters along one lesson; its losses (3, S) before the move."""
+        losses = self.losses(compact(lesson) if len(self.seeds) == 1 and not self.on_gpu else lesson)
+        for weight in self.weights.values():
+            weight.grad = None
+        losses.total.sum().backward()
+        told = torch.stack(losses).detach()
+        together.average_([told, *(w.grad for w in self.weights.values() if w.grad is not None)])
+        if self.settings.clip:
+            self._clip()
+        self._set_rates(number)
+        self.optimizer.step()
+        return told
+
+    def losses(self, lesson: Lesson) -> Objective:
+        """The losses (S,) of a lesson, each run's by its own parameters."""
+        settings = self.settings
+        half = torch.autocast("cuda", torch.bfloat16) if settings.mixed_precision and self.on_gpu else None
+        with half or contextlib.nullcontext():
+            scores, reconstruction = self._scores(lesson)
+        return objective(
+            scores.float() if half else scores,
+            reconstruction.float() if half else reconstruction,
+            settings.batch,
+            loss=settings.loss,
+            margin=settings.margin,
+            weight=settings.reconstruction,
+            temperature=settings.temperature,
+        )
+
+    def _scores(self, lesson: Lesson) -> tuple[Tensor, Tensor]:
+        values = {**self.weights, **self.tables}
+        if len(self.seeds) == 1:
+            alone = {name: value.squeeze(0) for name, value in values.items()}
+            scores, reconstruction = functional_call(self.pupil, alone, tuple(part[0] for part in lesson))
+            return scores.unsqueeze(0), reconstruction.unsqueeze(0)
+        side_by_side = vmap(lambda v, *parts: functional_call(self.pupil, v, parts), randomness="different")
+        return side_by_side(values, *lesson)  # type: ignore[no-any-return]
+
+    def _clip(self) -> None:
+        """Scale each run's gradient to the norm `clip` where it is longer; in new tensors, since two may share one."""
+        gradients = {weight: weight.grad for weight in self.weights.values() if weight.grad is not None}
+        squares = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients.values()]).sum(0)  # (S,)
+        scale = (self.settings.clip / (squares.sqrt() + 1e-6)).clamp_max(1)
+        for weight, gradient in gradients.items():
+            weight.grad = gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
+
+    def _rate(self, rate: float) -> float | Tensor:
+        return torch.tensor(rate, device=self.device) if self.on_gpu else rate
+
+    def _set_rates(self, number: int | Tensor) -> None:
+        for group in self.optimizer.param_groups:
+            if isinstance(number, int):
+                rate = group["rate"] * self.settings.decay_at(number)
+                group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
+            else:
+                times = (number // self.settings.decay_every).clamp_max(self.settings.decays)
+                group["lr"].copy_((group["rate"] * self.settings.decay ** times.double()).squeeze())
+
+    def scorer_parts(self, run: int) -> tuple[FewShotModel, Surroundings]:
+        """The model and surroundings of one run, holding its parameters as they are now."""
+        with torch.no_grad():
+            for name, parameter in self.pupil.model.named_parameters():
+                parameter.copy_(self.weights[f"model.{name}"][run])
+        trained = {name: weight.detach()[run] for name, weight in self.weights.items()}
+        vectors = {name: trained.get(f"around.{name}", getattr(self.pupil.around, name)) for name in TUNED}
+        tables = {name: self.tables[f"around.{name}"][run] for name in TABLES}
+        return self.pupil.model, Surroundings(**vectors, **tables)
+
+    def state(self, run: int) -> RunState:
+        """The parameters and the optimizer's moments of one run."""
+        weights = {_saved(name): weight.detach()[run] for name, weight in self.weights.items()}
+        moments = {}
+        for name, weight in self.weights.items():
+            for part, value in self.optimizer.state[weight].items():
+                moments[f"{_saved(name)}.{part}"] = value if value.dim() == 0 else value[run]
+        return weights, moments
+
+    def take(self, states: Sequence[RunState]) -> None:
+        """Continue from the states of all runs, in the tensors that are there: a recorded step goes on using them."""
+        with torch.no_grad():
+            for name, weight in self.weights.items():
+                weight.copy_(torch.stack([weights[_saved(name)] for weights, _ in states]))
+        for name, weight in self.weights.items():
+            kept = self.optimizer.state[weight]
+            for part in MOMENTS:
+                if (label := f"{_saved(name)}.{part}") in states[0][1]:
+                    found = [moments[label].to(self.device) for _, moments in states]
+                    value = found[0].clone() if part == "step" else torch.stack(found)
+                    kept[part] = kept[part].copy_(value) if part in kept else value
+                elif part in kept:
+                    kept[part].zero_()
+
+
+class Recorded:
+    """A step of a learner as a CUDA graph: which entities it sees and which step it is are read from the device."""
+
+    def __init__(self, learner: Learner, ids: Tensor) -> None:
+        """Record a step for blocks of up to ids.shape[1] steps; the learner stays as it is."""
+        self.learner, device = learner, ids.device
+        self.ids = ids.clone()
+        self.at, self.number = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
+        self.losses = torch.zeros(ids.shape[1], 3, len(learner.seeds), device=device)
+        self.graph = torch.cuda.CUDAGraph()
+        before = [_copied(learner.state(run)) for run in range(len(learner.seeds))]
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
+                self.at.zero_()
+                self._step()
+        torch.cuda.current_stream().wait_stream(aside)
+        with torch.cuda.graph(self.graph):
+            self._step()
+        learner.take(before)
+
+    def replay(self, first: int, ids: Tensor) -> Tensor:
+        count = ids.shape[1]
+        self.ids[:, :count].copy_(ids)
+        self.at.zero_()
+        self.number.fill_(first)
+        for _ in range(count):
+            self.graph.replay()
+        return self.losses[:count].clone()
+
+    def _step(self) -> None:
+        now = self.learner.layout.lesson(self.ids.index_select(1, self.at).squeeze(1))
+        losses = self.learner.step(self.number, now)
+        self.losses.index_copy_(0, self.at, losses.unsqueeze(0))
+        self.at += 1
+        self.number += 1
+
+
+def _names(model: nn.Module) -> list[str]:
+    return [name for name, _ in model.named_parameters()]
+
+
+def _copied(state: RunState) -> RunState:
+    weights, moments = ({name: tensor.clone() for name, tensor in part.items()} for part in state)
+    return weights, moments
+
+
+def _saved(name: str) -> str:
+    """A parameter's name in a checkpoint: the model's own, and `around.…` for vectors that were tuned."""
+    return name.removeprefix("model.")

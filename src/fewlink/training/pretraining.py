@@ -1,0 +1,43 @@
+"""The vectors a few-shot model looks at, trained on a benchmark's own triples; no dev or test pair is ever seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fewlink.embeddings import Embeddings, EmbeddingSettings
+from fewlink.embeddings import train as train_embeddings
+from fewlink.recipes import recipe
+from fewlink.tasks.benchmark import Benchmark
+from fewlink.tasks.triples import training_triples
+
+
+def pretrain(
+    benchmark: Benchmark,
+    settings: EmbeddingSettings | None = None,
+    *,
+    out: Path | str,
+    with_train_tasks: bool = False,
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
+) -> Embeddings:
+    """Train embeddings on the background, with the train relations if asked for, into a folder.
+
+    Without settings they are those of the recipe `complex`.
+    A training that was stopped continues from its last saved epoch.
+    """
+    out, settings = Path(out), settings or recipe("complex", EmbeddingSettings).settings
+    data = training_triples(benchmark, with_train_tasks=with_train_tasks)
+    state = out.with_name(f".{out.name}.state.safetensors")
+    embeddings = train_embeddings(
+        data.triples,
+        len(benchmark.graph.entities),
+        len(data.relations),
+        settings,
+        resume=state,
+        on_epoch=on_epoch,
+        protected=~data.background,
+    )
+    embeddings.save(out, benchmark.graph.fingerprint, graph=benchmark.name, relation_names=data.relations)
+    state.unlink(missing_ok=True)
+    return embeddings
