@@ -49,9 +49,11 @@ def evaluate(
 
     Example: `fewlink evaluate umls --scorer rules --scorer popularity --split test --shots 3 --candidates full`
     """
+    from fewlink import together
     from fewlink.choices import choose
     from fewlink.cli import show
     from fewlink.cli.results import result_row, result_table
+    from fewlink.cli.training import working_device
     from fewlink.errors import FewlinkError
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
@@ -74,20 +76,24 @@ def evaluate(
         benchmark = open_benchmark(what)
     drawn = range(1, draws + 1) if draws else [0]
     records = []
-    for make, k, s, draw in itertools.product(makers, shots or [own_shots], seed or [own_seed], drawn):
-        ranker, config = make(benchmark, k, draw, s)
-        for part, against in itertools.product(split, candidates):
-            workers = processes if not config else 1
-            evaluation = run(benchmark, ranker, Protocol(part, k, against, draw, s), processes=workers)
-            record = make_record(
-                evaluation,
-                benchmark=benchmark.name,
-                data_sha256=benchmark.fingerprint,
-                model=ranker.name,
-                config=config,
-            )
-            record.save(results)
-            records.append(record)
+    with together.processes(working_device(device)):
+        for make, k, s, draw in itertools.product(makers, shots or [own_shots], seed or [own_seed], drawn):
+            ranker, config = make(benchmark, k, draw, s)
+            for part, against in itertools.product(split, candidates):
+                workers = processes if not config else 1
+                evaluation = run(benchmark, ranker, Protocol(part, k, against, draw, s), processes=workers)
+                record = make_record(
+                    evaluation,
+                    benchmark=benchmark.name,
+                    data_sha256=benchmark.fingerprint,
+                    model=ranker.name,
+                    config=config,
+                )
+                if together.rank() == 0:
+                    record.save(results)
+                records.append(record)
+        if together.rank():
+            return
     if json:
         show.as_json(records[0].model_dump() if len(records) == 1 else [r.model_dump() for r in records])
         return

@@ -13,7 +13,7 @@ def models(json: bool = typer.Option(False, "--json", help="Print JSON.")) -> No
     from fewlink.cli import show
     from fewlink.models import MODELS
 
-    kinds = ("encoder", "aggregator", "matcher")
+    kinds = ("encoder", "pairs", "aggregator", "matcher")
     if json:
         show.as_json(
             [{"name": n, "about": m.about, **{k: getattr(m, k).__name__ for k in kinds}} for n, m in MODELS.items()]

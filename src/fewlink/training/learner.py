@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -48,25 +48,20 @@ class Learner:
 
     def __init__(self, graph: Graph, embeddings: Embeddings, settings: TrainingSettings, seeds: Sequence[int]) -> None:
         self.settings, self.seeds, self.device = settings, seeds, settings.device
-        made = [
-            assemble(graph, embeddings, dataclasses.replace(settings, seed=seed), settings.device) for seed in seeds
-        ]
-        self.pupil = Pupil(*made[0]).train()
-        model = {f"model.{name}": [dict(m.named_parameters())[name] for m, _ in made] for name in _names(made[0][0])}
-        vectors = {f"around.{name}": [getattr(around, name) for _, around in made] for name in TUNED}
-        tuned = vectors if settings.embedding_rate else {}
-        self.weights = {
-            name: nn.Parameter(torch.stack([tensor.detach() for tensor in tensors]))
-            for name, tensors in (model | tuned).items()
-        }
-        tables = {f"around.{name}": [getattr(around, name) for _, around in made] for name in TABLES}
-        self.tables = {name: torch.stack(tensors) for name, tensors in tables.items()}
         self.on_gpu = self.device != "cpu"
-        groups: list[dict[str, Any]] = [
-            {"params": [w for name, w in self.weights.items() if (name in tuned) == moved], "rate": rate}
-            for moved, rate in ((False, settings.learning_rate), (True, settings.embedding_rate))
+        pupils = [
+            Pupil(*assemble(graph, embeddings, dataclasses.replace(settings, seed=seed), self.device)) for seed in seeds
         ]
-        groups = [{**group, "lr": self._rate(group["rate"])} for group in groups if group["params"]]
+        self.pupil = pupils[0].train()
+        rates = dict.fromkeys((name for name, _ in self.pupil.named_parameters()), settings.learning_rate)
+        if settings.embedding_rate:
+            rates |= dict.fromkeys((f"around.{name}" for name in TUNED), settings.embedding_rate)
+        self.weights = {name: nn.Parameter(_stacked(pupils, name)) for name in rates}
+        self.tables = {name: _stacked(pupils, name) for name in (f"around.{table}" for table in TABLES)}
+        groups = [
+            {"params": [self.weights[n] for n in rates if rates[n] == rate], "rate": rate, "lr": self._rate(rate)}
+            for rate in dict.fromkeys(rates.values())
+        ]
         self.optimizer = torch.optim.Adam(groups, fused=True, capturable=self.on_gpu)
         sizes = (settings.relations // together.count(), settings.shots, settings.batch, settings.negatives)
         self.layout = Layout(len(seeds), *sizes, self.device)
@@ -75,7 +70,7 @@ class Learner:
     def learn(self, first: int, ids: Tensor) -> Tensor:
         """Make a step for each of the entities (S, steps, U), the first being step `first`; losses (steps, 3, S)."""
         if self.on_gpu and together.count() == 1:
-            if self._recorded is None:
+            if self._recorded is None or self._recorded.most < ids.shape[1]:
                 self._recorded = Recorded(self, ids)
             return self._recorded.replay(first, ids)
         losses = []
@@ -184,9 +179,9 @@ class Recorded:
     def __init__(self, learner: Learner, ids: Tensor) -> None:
         """Record a step for blocks of up to ids.shape[1] steps; the learner stays as it is."""
         self.learner, device = learner, ids.device
-        self.ids = ids.clone()
+        self.ids, self.most = ids.clone(), ids.shape[1]
         self.at, self.number = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
-        self.losses = torch.zeros(ids.shape[1], 3, len(learner.seeds), device=device)
+        self.losses = torch.zeros(self.most, 3, len(learner.seeds), device=device)
         self.graph = torch.cuda.CUDAGraph()
         before = [_copied(learner.state(run)) for run in range(len(learner.seeds))]
         aside = torch.cuda.Stream()
@@ -217,8 +212,8 @@ class Recorded:
         self.number += 1
 
 
-def _names(model: nn.Module) -> list[str]:
-    return [name for name, _ in model.named_parameters()]
+def _stacked(pupils: Sequence[Pupil], name: str) -> Tensor:
+    return torch.stack([attrgetter(name)(pupil).detach() for pupil in pupils])
 
 
 def _copied(state: RunState) -> RunState:
