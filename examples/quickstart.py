@@ -6,6 +6,7 @@ from pathlib import Path
 import fewlink
 from fewlink.cli import show
 from fewlink.cli.train import step_lines
+from fewlink.cli.training import epoch_lines
 from fewlink.scorers import LEARNING_FREE, Question, best_tails
 
 benchmark = fewlink.open_benchmark("umls")
@@ -13,7 +14,8 @@ graph = benchmark.graph
 print(f"{benchmark.name}: {len(graph.entities)} entities, {graph.triple_count:,} background triples\n")
 
 with tempfile.TemporaryDirectory() as folder:
-    vectors = fewlink.pretrain(benchmark, out=Path(folder) / "vectors")  # ComplEx, on the background alone
+    # ComplEx vectors, trained on the background alone
+    vectors = fewlink.pretrain(benchmark, out=Path(folder) / "vectors", on_epoch=epoch_lines("vectors"))
     settings = fewlink.TrainingSettings("fsrl", steps=1500, evaluate_every=250)
     fewlink.train(benchmark, vectors, settings, Path(folder) / "run", on_event=step_lines("fsrl"))
     fsrl = fewlink.open_run(Path(folder) / "run", benchmark)  # the step that was best on dev

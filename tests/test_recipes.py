@@ -15,7 +15,7 @@ def test_every_shipped_recipe_is_valid_and_says_how_it_was_chosen() -> None:
         kind: type[Settings] = TrainingSettings if model_of(name) in MODELS else EmbeddingSettings
         found = recipe(name, kind)
         assert found.about and found.chosen
-        assert recipe(found.vectors.get("recipe", "complex"), EmbeddingSettings)
+        assert recipe(found.vectors.recipe, EmbeddingSettings)
     assert {*INTERACTIONS, "fsrl-released", "fsrl-tuned"} <= set(recipe_texts())
 
 
@@ -52,7 +52,7 @@ def test_a_bad_recipe_names_the_file_or_the_choices(tmp_path: Path) -> None:
         recipe("complx", EmbeddingSettings)
     with pytest.raises(InputError, match="cannot be read"):
         recipe(str(tmp_path / "none.toml"), EmbeddingSettings)
-    for text, message in (("about = 1 2", "is not TOML"), ("about = 'x'", "has no 'settings'")):
+    for text, message in (("about = 1 2", "is not TOML"), ("about = 'x'", "has no table")):
         (tmp_path / "bad.toml").write_text(text)
         with pytest.raises(InputError, match=message):
             recipe(str(tmp_path / "bad.toml"), EmbeddingSettings)

@@ -15,7 +15,7 @@ def choose(what: str, name: str, table: Mapping[str, T]) -> T:
     """`table[name]`, or an error that names the choices."""
     if name in table:
         return table[name]
-    raise UnknownName(f"unknown {what} '{name}'{did_you_mean(name, table)}. Choices: {', '.join(table)}")
+    raise UnknownName(f"unknown {what} '{name}'{did_you_mean(name, table) or '.'} Choices: {', '.join(table)}")
 
 
 def did_you_mean(name: str, names: Iterable[str], count: int = 3) -> str:

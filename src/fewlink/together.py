@@ -19,15 +19,27 @@ from fewlink.errors import FewlinkError
 T = TypeVar("T")
 
 
+def use(device: str) -> str:
+    """Make this device the current one; a name that is none, or one that is not there, is an error."""
+    kind, _, index = device.partition(":")
+    if device != "cpu" and not (kind == "cuda" and (not index or index.isdigit())):
+        raise FewlinkError(f"device '{device}' is not cpu, cuda or cuda:N")
+    if kind == "cuda":
+        if int(index or 0) >= torch.cuda.device_count():
+            there = f"{torch.cuda.device_count()} GPUs" if torch.cuda.is_available() else "no GPU"
+            raise FewlinkError(f"device '{device}' is asked for and this machine has {there} torch can use: try cpu")
+        torch.cuda.set_device(device if index else torch.cuda.current_device())
+    return device
+
+
 @contextlib.contextmanager
 def processes(device: str = "cpu") -> Iterator[str]:
     """Join the processes torchrun started, if it did; gives this process's own device."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
-        yield device
+        yield use(device)
         return
     if device.startswith("cuda"):
-        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-        torch.cuda.set_device(device)
+        device = use(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
     dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
     try:
         yield device

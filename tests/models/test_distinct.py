@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from literal import normal, parameters_of, random_surroundings, surroundings_of
 from torch import Tensor
 
-from fewlink.models import MODELS, FewShotScorer, build
+from fewlink.models import MODELS, FewShotScorer, build, fewshot
 from fewlink.models.fewshot import distinct
 from fewlink.scorers import Question
 
@@ -56,6 +56,19 @@ def test_many_rows_and_many_copies(dtype: torch.dtype) -> None:
     vectors = normal(1, 300, 20).to(dtype)[torch.arange(2000) % 300]
     rows, owners = distinct(vectors)
     assert len(rows) == 300 and torch.equal(rows[owners], vectors)
+
+
+@every_precision
+@pytest.mark.parametrize("at_once", [1, 7, 100])
+def test_it_does_not_matter_how_many_rows_are_looked_at_at_once(
+    at_once: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = normal(1, 9, 3).to(dtype)[torch.arange(40) * 5 % 9]
+    whole = distinct(vectors)
+    monkeypatch.setattr(fewshot, "COMPARED_AT_ONCE", at_once)
+    assert all(torch.equal(a, b) for a, b in zip(distinct(vectors), whole, strict=True))
+    monkeypatch.setattr(torch, "randint", same_keys)
+    assert_kinds(torch.tensor([[1, 2, 3], [7, 0, 0], [3, 2, 1], [1, 2, 3], [2, 1, 3]], dtype=dtype))
 
 
 @every_precision

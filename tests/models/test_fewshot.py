@@ -264,6 +264,16 @@ def test_ranks_do_not_depend_on_how_the_queries_are_shared_out(name: str) -> Non
         assert np.array_equal(one.ranks, other.ranks), one.relation
 
 
+@every_model
+def test_encoding_all_in_parts_is_encoding_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, s = model_of(name), random_surroundings(2, 3, 4)
+    monkeypatch.setattr(fewshot, "ENCODED_AT_ONCE", 3)  # of 7
+    with torch.no_grad():
+        close(model.encode_all(s), model.encoder(torch.arange(7), s))
+    single = model.float().encode_all(s.float())
+    assert single.dtype == s.entities.dtype == torch.float32
+
+
 def test_entities_are_encoded_once_and_lazily(monkeypatch: pytest.MonkeyPatch) -> None:
     model, s = model_of("fsrl"), random_surroundings(2, 3, 4)
     calls = []

@@ -126,12 +126,12 @@ def test_a_grid_in_small_pieces_is_the_same(kind: type[nn.Module], steps: int, m
     matcher, h, t, vectors = parameters_of(kind(4, steps), 1), normal(2, 3, 2), normal(3, 7, 2), normal(4, 2, 4)
     whole = matcher.grid(h, t, vectors)
     for pairs in (1, 4, 14):
-        monkeypatch.setattr(matchers, "NEAR", pairs)
+        monkeypatch.setattr(matchers, "NEAR", 16 * pairs)  # of four numbers, each with four gates
         close(matcher.grid(h, t, vectors), whole)
     on_gpu = torch.device("cuda")
     monkeypatch.setattr(matchers, "blocks", lambda heads, tails, count, _: blocks(heads, tails, count, on_gpu))
     for pairs in (1, 4, 14, 28, 1 << 18):
-        monkeypatch.setattr(matchers, "ON_DEVICE", pairs)
+        monkeypatch.setattr(matchers, "ON_DEVICE", 16 * pairs)
         close(matcher.grid(h, t, vectors), whole)
 
 

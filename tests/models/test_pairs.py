@@ -135,7 +135,7 @@ def test_a_grid_in_pieces_is_the_same_on_every_device(
         for module in (pairs, matchers):
             monkeypatch.setattr(module, "blocks", lambda h, t, count, _, device=device: blocks(h, t, count, device))
         for most in (1, 4, 14, 28, 1 << 18):
-            monkeypatch.setattr(matchers, limit, most)
+            monkeypatch.setattr(matchers, limit, 16 * most)  # pairs of four numbers, each with four gates
             close(pair.grid(*grid_of), whole)
 
 
@@ -176,29 +176,32 @@ def test_large_inputs_give_no_nan(kind: type[nn.Module], dtype: torch.dtype) -> 
 sizes = {
     "heads": st.integers(0, 6),
     "tails": st.integers(0, 9),
-    "vectors": st.integers(1, 5),
-    "most": st.integers(1, 60),
+    "numbers": st.integers(1, 15),
+    "most": st.integers(1, 720),
 }
 
 
 @pytest.mark.parametrize("device", [CPU, GPU])
 @given(**sizes)
 def test_blocks_cover_every_cell_once_and_are_not_too_large(
-    device: torch.device, heads: int, tails: int, vectors: int, most: int
+    device: torch.device, heads: int, tails: int, numbers: int, most: int
 ) -> None:
     covered = torch.zeros(heads, tails)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matchers, "NEAR" if device == CPU else "ON_DEVICE", most)
-        for rows, columns in blocks(heads, tails, vectors, device):
+        for rows, columns in blocks(heads, tails, numbers, device):
             covered[rows, columns] += 1
             cells = covered[rows, columns].numel()
-            assert cells == 1 or cells * vectors <= most
+            assert cells == 1 or cells * 4 * numbers <= most
             assert device == GPU or covered[rows].shape[0] == 1  # on the CPU one head at a time
     assert (covered == 1).all()
 
 
 def test_blocks_as_they_are() -> None:
-    # as many as fit: 2⁹ / 4 candidates of one head, or 2¹⁸ / 4 / 1000 = 65 heads of 1000 candidates
-    near, far = list(blocks(2, 200, 4, CPU)), list(blocks(100, 1000, 4, GPU))
+    # as many as fit for four vectors of 200: 2⁹ / 4 candidates of one head, or 2¹⁸ / 4 / 1000 = 65 heads of 1000
+    near, far = list(blocks(2, 200, 4 * 200, CPU)), list(blocks(100, 1000, 4 * 200, GPU))
     assert near == [(slice(i, i + 1), slice(j, j + 128)) for i in (0, 1) for j in (0, 128)]
     assert far == [(slice(i, i + 65), slice(0, 1000)) for i in (0, 65)]
+    # half as many where they are twice as wide
+    assert next(blocks(2, 200, 4 * 400, CPU)) == (slice(0, 1), slice(0, 64))
+    assert next(blocks(100, 1000, 4 * 400, GPU)) == (slice(0, 32), slice(0, 1000))

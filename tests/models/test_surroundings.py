@@ -9,7 +9,7 @@ from literal import close, normal
 from conftest import graph_of, id_graph
 from fewlink.embeddings import Embeddings
 from fewlink.errors import FewlinkError
-from fewlink.models import Surroundings
+from fewlink.models import Surroundings, check_fits
 
 GRAPH = graph_of("a r b", "a q c", "b q c")  # a 0, b 1, c 2; r 0, q 1, their inverses 2 and 3
 
@@ -41,7 +41,7 @@ def test_entities_without_edges_and_fewer_slots_than_edges() -> None:
     assert around_of(s, 2) == {(0, 2), (3, 2)}
 
 
-def test_nothing_of_it_is_trained_or_saved() -> None:
+def test_it_has_no_parameters_and_saves_nothing() -> None:
     s = Surroundings.of(GRAPH, Embeddings(normal(1, 3, 2), normal(2, 4, 2), "distmult"))
     assert not list(s.parameters()) and not s.state_dict()
     assert s.float().entities.dtype == torch.float32 and s.neighbour_entities.dtype == torch.int64
@@ -59,9 +59,32 @@ def test_vectors_standardised_by_hand() -> None:
     assert torch.equal(embeddings.entities, table)
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(FewlinkError, match="rescal"):
-        Surroundings.of(GRAPH, Embeddings(normal(1, 3, 2), normal(2, 4, 4), "rescal"))
-    for entities, relations in ((2, 4), (4, 4), (3, 2)):
-        with pytest.raises(FewlinkError, match="graph"):
-            Surroundings.of(GRAPH, Embeddings(normal(1, entities, 2), normal(2, relations, 2), "distmult"))
+def test_doubled_has_the_same_neighbours_and_exact_vectors() -> None:
+    s = Surroundings.of(GRAPH, Embeddings(normal(1, 3, 2).float(), normal(2, 4, 2).float(), "distmult"))
+    exact = s.doubled()
+    for name in ("entities", "relations"):
+        vectors = getattr(s, name)
+        assert vectors.dtype == torch.float32 and getattr(exact, name).dtype == torch.float64
+        assert torch.equal(getattr(exact, name).float(), vectors)
+    for name in ("neighbour_relations", "neighbour_entities", "present"):
+        assert getattr(exact, name) is getattr(s, name)
+
+
+@pytest.mark.parametrize(
+    ("entities", "relations", "width", "message"),
+    [
+        (3, 4, 4, "rescal relations are not vectors of 2 reals: pretrain with complex, transe or distmult"),
+        (2, 4, 2, "the embeddings have 2 entities and the graph 3: train them on this graph"),
+        (4, 4, 2, "the embeddings have 4 entities and the graph 3: train them on this graph"),
+        (3, 2, 2, "the embeddings have 1 relations and the graph 2: train them on this graph"),
+    ],
+)
+def test_what_does_not_fit_is_refused(entities: int, relations: int, width: int, message: str) -> None:
+    embeddings = Embeddings(normal(1, entities, 2), normal(2, relations, width), "rescal" if width == 4 else "distmult")
+    for refuses in (check_fits, Surroundings.of):
+        with pytest.raises(FewlinkError, match=f"^{message}$"):
+            refuses(GRAPH, embeddings)
+
+
+def test_embeddings_of_more_relations_fit() -> None:
+    check_fits(GRAPH, Embeddings(normal(1, 3, 2), normal(2, 6, 2), "transe"))

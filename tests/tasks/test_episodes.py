@@ -232,6 +232,29 @@ def test_tasks_too_small_for_an_episode_are_refused() -> None:
         EpisodeSampler([], 3, shots=1)
 
 
+@pytest.mark.parametrize(
+    ("options", "widest"),
+    [
+        ({"batch": 1, "negatives": 1}, 4),  # the pairs of the larger task
+        ({"batch": 3, "negatives": 1}, 6),  # the two ends of each query
+        ({"batch": 3, "negatives": 5}, 15),  # the negatives
+        ({"shots": 3, "batch": 1}, 6),  # the two ends of each reference
+    ],
+)
+def test_as_many_episodes_at_once_as_there_is_room_for(
+    options: dict[str, int], widest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [task_of([(h, h + 1) for h in range(count)], range=range(10)) for count in (4, 4)]
+    options = {"shots": 1} | options
+    assert EpisodeSampler(made, 10, seeds=[0, 1], **options).at_once == 2**23 // (2 * widest)
+    assert EpisodeSampler(made * 20, 10, **options).at_once == 2**23 // 40  # the tasks, in the order of their pass
+    monkeypatch.setattr("fewlink.tasks.episodes.ROOM", 100)
+    sampler = EpisodeSampler(made, 10, seeds=[0, 1], **options)
+    assert max(x.numel() for x in sampler(torch.arange(sampler.at_once))) <= 100
+    monkeypatch.setattr("fewlink.tasks.episodes.ROOM", 1)
+    assert EpisodeSampler(made, 10, **options).at_once == 1  # however little room there is
+
+
 def test_the_room_opens_without_torch() -> None:
     subprocess.run([sys.executable, "-c", "import sys, fewlink.tasks; assert 'torch' not in sys.modules"], check=True)
 

@@ -203,7 +203,7 @@ def test_two_processes_continue_to_the_bit(place: Path) -> None:
 def test_both_are_told_what_is_refused(place: Path, told: list[dict[str, Any]]) -> None:
     for run, kind, message in (
         ("uneven", "FewlinkError", "2 processes cannot share 1 relations of a step evenly: --set relations=2"),
-        ("file", "FewlinkError", f"{place / 'file'} cannot be made"),
+        ("file", "FewlinkError", f"{place / 'file'} is a file"),
         ("precious", "FewlinkError", f"{place / 'precious'} exists and is not a training run"),
         ("damaged", "InputError", f"{place / 'damaged' / 'config.json'}:1: is not JSON"),
         ("other", "FewlinkError", f"{place / 'other'} was trained with"),

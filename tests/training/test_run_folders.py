@@ -64,7 +64,7 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
     for benchmark, table, settings, message in (
         (umls(), vectors(), small(steps=4, batch=9), "trained with batch = 8, and 9 is asked for"),
         (umls(), vectors(), small(steps=4, seed=1), "trained with seed = 0"),
-        (umls(), vectors(), small(steps=2), "trained for 4 steps, and 2 are asked for"),
+        (umls(), vectors(), small(steps=2), "trained with steps = 4, and 2 is asked for: not less"),
         (umls(), vectors(seed=1), small(steps=4), "other embeddings"),
         (fold, vectors(), small(steps=4), "other benchmark"),
         *((umls(), vectors(), small(steps=4, **{n: v}), f"trained with {n} = .* {v} is") for n, v in changed.items()),
@@ -80,7 +80,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
         train(umls(), vectors(), small(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
     assert not is_run(tmp_path)
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is not a training run"):
         open_run(tmp_path, umls())
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,30 +17,34 @@ if TYPE_CHECKING:
     from fewlink.tasks import Benchmark
 
 
-Maker = Callable[["Benchmark", int, int, int], "tuple[Scorer, dict[str, Any]]"]
+Maker = Callable[["Benchmark", int, int, int], "Made"]  # of shots (0: its own), draw and seed
+DEFAULT_SHOTS = 3
 
 
 def evaluate(
+    context: typer.Context,
     what: str = typer.Argument(
-        ..., metavar="BENCH|RUN", help="A catalogue name, a benchmark folder or archive; or a run of fewlink train."
+        ...,
+        metavar="BENCH|RUN",
+        help="A catalogue name, a benchmark folder or archive; or a run of fewlink train, or a folder of runs.",
     ),
-    bench: str = typer.Option(None, help="With a RUN: where its benchmark is; by default the catalogue's of its name."),
+    bench: str = typer.Option(None, help="With a RUN: where its benchmark is, if it is not where it was."),
     scorer: list[str] = typer.Option(
         ["rules"],
         help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained on the spot).",
     ),
     split: list[str] = typer.Option(["dev"], help="train, dev or test. Choose on dev; look at test once."),
     shots: list[int] = typer.Option(
-        None, "--shots", "-k", help="References of each relation; 3, or as many as a RUN was trained with."
+        [], "--shots", "-k", help="References of each relation; 3, or as many as a RUN was trained with."
     ),
     candidates: list[str] = typer.Option(
         ["full"], help="paper (at most 1000), full (all of the right type) or open (no oracle)."
     ),
     draws: int = typer.Option(0, help="Random draws of the references; 0 takes the first K of each relation."),
-    seed: list[int] = typer.Option(None, help="Seed of the draws and of the scorer; 0, or that of a RUN."),
+    seed: list[int] = typer.Option([0], help="Seed of the draws and of the scorer; a RUN has its own."),
     recipe: str = typer.Option(None, help="Recipe of an embedding baseline; the model's own by default."),
     change: list[str] = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of the recipe."),
-    device: str = typer.Option("auto", help="auto, cpu or cuda, for baselines that are trained."),
+    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N, for runs and for baselines that are trained."),
     processes: int = typer.Option(
         1, help="Processes to share the ranking of a learning-free scorer; figures stay the same."
     ),
@@ -47,47 +53,53 @@ def evaluate(
 ) -> None:
     """Rank the true tails of a split and store the figures. Options that are given several times make a grid.
 
+    `torchrun --nproc-per-node N -m fewlink evaluate …` shares the queries between several processes.
+
     Example: `fewlink evaluate umls --scorer rules --scorer popularity --split test --shots 3 --candidates full`
+
+    Example: `fewlink evaluate runs/umls-fsrl --split test`
     """
     from fewlink import together
     from fewlink.choices import choose
     from fewlink.cli import show
     from fewlink.cli.results import result_row, result_table
+    from fewlink.cli.train import open_again
     from fewlink.cli.training import working_device
     from fewlink.errors import FewlinkError
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
     from fewlink.evaluation.records import make_record
     from fewlink.tasks import PROTOCOLS, SPLITS, open_benchmark
-    from fewlink.training.run import RunConfig, is_run
+    from fewlink.training import is_run, runs_in
 
     for name in split:
         choose("split", name, dict.fromkeys(SPLITS))
     for name in candidates:
         choose("candidates protocol", name, dict.fromkeys(PROTOCOLS))
+    for k in shots:
+        if k < 1:
+            raise FewlinkError(f"shots must be at least 1, got {k}")
     if draws < 0:
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
-    if is_run(Path(what)):
-        trained = RunConfig.read(Path(what))
-        makers, own_shots, own_seed = [_run_maker(what, device)], trained.settings.shots, trained.settings.seed
-        benchmark = open_benchmark(bench or trained.benchmark["name"])
-    else:
-        makers, own_shots, own_seed = [_maker(name, recipe, change, device) for name in scorer], 3, 0
-        benchmark = open_benchmark(what)
+    runs = [Path(what)] if is_run(Path(what)) else runs_in(Path(what))
+    _refuse_options(context, ("scorer", "recipe", "change", "processes", "seed") if runs else ("bench",), bool(runs))
+    benchmark = open_again(runs[0], bench) if runs else open_benchmark(what)
+    makers = [_run_maker(path, device) for path in runs] or [_maker(name, recipe, change, device) for name in scorer]
     drawn = range(1, draws + 1) if draws else [0]
     records = []
     with together.processes(working_device(device)):
-        for make, k, s, draw in itertools.product(makers, shots or [own_shots], seed or [own_seed], drawn):
-            ranker, config = make(benchmark, k, draw, s)
+        for make, k, s, draw in itertools.product(makers, shots or [0], seed, drawn):
+            made = make(benchmark, k, draw, s)
             for part, against in itertools.product(split, candidates):
-                workers = processes if not config else 1
-                evaluation = run(benchmark, ranker, Protocol(part, k, against, draw, s), processes=workers)
+                made.allowed(benchmark, part)
+                protocol = Protocol(part, made.shots, against, draw, made.seed)
+                evaluation = run(benchmark, made.scorer, protocol, processes=1 if made.config else processes)
                 record = make_record(
                     evaluation,
                     benchmark=benchmark.name,
                     data_sha256=benchmark.fingerprint,
-                    model=ranker.name,
-                    config=config,
+                    model=made.scorer.name,
+                    config=made.config,
                 )
                 if together.rank() == 0:
                     record.save(results)
@@ -106,15 +118,47 @@ def evaluate(
         show.table(["relation", "queries", "candidates", "MRR", "Hits@1", "Hits@10"], rows)
 
 
-def _run_maker(run: str, device: str) -> Maker:
-    """The best model of a run, whatever the number of references asked for."""
-    from fewlink.cli.training import working_device
-    from fewlink.training.run import RunConfig, open_run
+@dataclass(frozen=True)
+class Made:
+    """A scorer for the evaluator, what its record keeps, and how it is asked; `allowed` refuses a split it has seen."""
 
-    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> tuple[Scorer, dict[str, Any]]:
-        scorer = open_run(Path(run), benchmark, device=working_device(device))
-        config = RunConfig.read(Path(run))
-        return scorer, {"settings": config.settings.as_dict(), "embeddings": config.embeddings}
+    scorer: Scorer
+    config: dict[str, Any]
+    shots: int
+    seed: int
+    allowed: Callable[[Benchmark, str], None] = lambda benchmark, split: None
+
+
+def _refuse_options(context: typer.Context, names: Sequence[str], with_run: bool) -> None:
+    """An error for options that would be ignored."""
+    from fewlink.errors import FewlinkError
+
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            shown = "set" if name == "change" else name
+            raise FewlinkError(f"--{shown} is not for {'a run, which has its own' if with_run else 'a benchmark'}")
+
+
+def _run_maker(run: Path, device: str) -> Maker:
+    """The best model of a run, whatever the number of references asked for; opened once."""
+    from fewlink.cli.training import working_device
+    from fewlink.training import RunConfig, open_run
+    from fewlink.training.checkpoints import load_best
+
+    config = RunConfig.read(run)
+    settings = config.settings
+
+    @functools.cache
+    def opened(benchmark: Benchmark) -> tuple[Scorer, dict[str, Any]]:
+        _, step = load_best(run)
+        facts = {"settings": settings.as_dict(), "embeddings": config.embeddings, "measured": {"best_step": step}}
+        return open_run(run, benchmark, device=working_device(device)), facts
+
+    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Made:
+        scorer, facts = opened(benchmark)
+        seen = functools.partial(config.refuse_seen, run)
+        return Made(scorer, facts, shots or settings.shots, settings.seed, seen)
 
     return make
 
@@ -128,15 +172,20 @@ def _maker(name: str, recipe: str | None, changes: list[str], device: str) -> Ma
     from fewlink.scorers.relational import train_baseline
 
     choose("scorer", name, {**LEARNING_FREE, **INTERACTIONS})
+
+    def learning_free(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Made:
+        return Made(LEARNING_FREE[name](benchmark.graph, seed), {}, shots or DEFAULT_SHOTS, seed)
+
     if name in LEARNING_FREE:
-        return lambda benchmark, shots, draw, seed: (LEARNING_FREE[name](benchmark.graph, seed), {})
+        return learning_free
     settings = chosen_settings(name, recipe, changes, 0, device)
 
-    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> tuple[Scorer, dict[str, Any]]:
+    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Made:
+        k = shots or DEFAULT_SHOTS
         seeded = dataclasses.replace(settings, seed=seed)
-        title = f"{name} K={shots} seed {seed}"
-        trained = train_baseline(benchmark, seeded, shots=shots, draw=draw, seed=seed, on_epoch=epoch_lines(title))
+        reporter = epoch_lines(f"{name} K={k} seed {seed}")
+        trained = train_baseline(benchmark, seeded, shots=k, draw=draw, seed=seed, on_epoch=reporter)
         config = {"recipe": recipe or name, "settings": seeded.as_dict(), "measured": trained.embeddings.facts}
-        return trained, config
+        return Made(trained, config, k, seed)
 
     return make

@@ -5,7 +5,10 @@ from __future__ import annotations
 import typer
 
 
-def models(json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+def models(
+    settings: bool = typer.Option(False, "--settings", help="Show what `fewlink train --set` can change instead."),
+    json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
     """List the few-shot models, with the parts of each and the equations the parts implement.
 
     Example: `fewlink models`
@@ -13,6 +16,9 @@ def models(json: bool = typer.Option(False, "--json", help="Print JSON.")) -> No
     from fewlink.cli import show
     from fewlink.models import MODELS
 
+    if settings:
+        _settings(json)
+        return
     kinds = ("encoder", "pairs", "aggregator", "matcher")
     if json:
         show.as_json(
@@ -22,3 +28,18 @@ def models(json: bool = typer.Option(False, "--json", help="Print JSON.")) -> No
     show.table(["model", *kinds], [[n, *(getattr(m, k).__name__ for k in kinds)] for n, m in MODELS.items()])
     parts = dict.fromkeys(getattr(m, kind) for kind in kinds for m in MODELS.values())
     show.table(["part", "what it computes"], [[p.__name__, (p.__doc__ or "").splitlines()[0]] for p in parts])
+
+
+def _settings(json: bool) -> None:
+    """The settings of training with their defaults and what they mean, as their class documents them."""
+    import re
+
+    from fewlink.cli import show
+    from fewlink.training import TrainingSettings
+
+    told = dict(re.findall(r"^    (\w+) {2,}(.+)$", TrainingSettings.__doc__ or "", re.MULTILINE))
+    rows = [[name, value, told.get(name, "")] for name, value in TrainingSettings().as_dict().items()]
+    if json:
+        show.as_json([dict(zip(("name", "default", "about"), row, strict=True)) for row in rows])
+        return
+    show.table(["setting", "default", "what it is"], [[name, str(value), about] for name, value, about in rows])

@@ -5,136 +5,207 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from fewlink.embeddings import Embeddings
     from fewlink.recipes import Recipe
     from fewlink.tasks import Benchmark
-    from fewlink.training import TrainingSettings
+    from fewlink.training import RunResult, TrainingSettings
+
+REASONS = {"steps": "all steps made", "patience": "no better dev MRR; --set patience=N goes on"}
+FIGURES = {"dev MRR": "mrr", "Hits@1": "hits@1", "Hits@5": "hits@5", "Hits@10": "hits@10"}
 
 
 def train(
+    context: typer.Context,
     bench: str = typer.Argument(None, metavar="BENCH", help="A catalogue name, a benchmark folder, or an archive."),
     out: Path = typer.Option(None, help="Folder of the run; with several seeds, of a folder seed-N for each."),
-    model: str = typer.Option("fsrl", help="A name from `fewlink models`."),
+    model: str = typer.Option(None, help="A name from `fewlink models`; the recipe's, or fsrl, by default."),
     recipe: str = typer.Option(None, help="A recipe's name or TOML file; the model's own by default."),
     embeddings: Path = typer.Option(
         None, help="Folder of pretrained vectors (fewlink pretrain); without it the recipe's are trained first."
     ),
-    shots: int = typer.Option(3, "--shots", "-k", help="References of each relation."),
-    change: list[str] = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting."),
+    shots: int = typer.Option(
+        None, "--shots", "-k", help="References of each relation; the recipe's, or 3, by default."
+    ),
+    change: list[str] = typer.Option(
+        [], "--set", metavar="NAME=VALUE", help="Change one of `fewlink models --settings`."
+    ),
     seed: list[int] = typer.Option([0], help="Seed; given several times, the runs train side by side on a GPU."),
-    resume: Path = typer.Option(None, help="Continue this run with its own settings and vectors; --set steps=N adds."),
-    device: str = typer.Option("auto", help="auto, cpu or cuda."),
+    resume: Path = typer.Option(
+        None, help="Continue this run with its own settings and vectors; --set steps=N or patience=N adds to them."
+    ),
+    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
+    json: bool = typer.Option(False, "--json", help="Print the results as JSON."),
 ) -> None:
     """Meta-train on the train relations, choose on dev, and keep the best model.
 
     A run that was stopped continues from its last evaluation with --resume, or when the same command is given again;
-    more steps may be asked for, other settings not. `torchrun --nproc-per-node N -m fewlink train …` trains with
-    several processes.
+    more steps or patience may be asked for, other settings not; where the benchmark has moved, give its new place too.
+    `torchrun --nproc-per-node N -m fewlink train …` trains with several processes.
 
     Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`
     """
     from fewlink import together
-    from fewlink.cli import show
-    from fewlink.cli.training import working_device
+    from fewlink.cli.training import refuse_own, working_device
+    from fewlink.embeddings import Embeddings
     from fewlink.errors import FewlinkError
     from fewlink.tasks import open_benchmark
     from fewlink.training import RunConfig, train_together
+    from fewlink.training.run import refuse_other_folder
+    from fewlink.training.trainer import check
 
+    refuse_own(change)
+    runs: dict[int, Path]
     with together.processes(working_device(device)) as own_device:
         if resume is not None:
+            _refuse_beside_resume(context)
             config = RunConfig.read(resume)
             settings = dataclasses.replace(config.settings, device=own_device).adjusted(change)
-            benchmark, runs = open_benchmark(bench or config.benchmark["name"]), {settings.seed: resume}
-            vectors = _vectors(benchmark, resume / "embeddings")
+            benchmark, runs = open_again(resume, bench), {settings.seed: resume}
+            folder = resume / "embeddings"
         elif bench is None or out is None:
             raise FewlinkError("give a BENCH and --out FOLDER to train, or --resume RUN to continue")
         else:
+            if len(set(seed)) < len(seed):
+                raise FewlinkError(f"--seed is given twice with the same value: {', '.join(map(str, seed))}")
             chosen = _recipe(model, recipe)
-            settings = dataclasses.replace(chosen.settings, shots=shots, device=own_device).adjusted(change)
+            more = {} if shots is None else {"shots": shots}
+            settings = dataclasses.replace(chosen.settings, **more, device=own_device).adjusted(change)
             benchmark = open_benchmark(bench)
             runs = {seed[0]: out} if len(seed) == 1 else {s: out / f"seed-{s}" for s in seed}
-            ready = embeddings or together.from_first(lambda: _pretrained(benchmark, chosen, out, own_device))
-            vectors = _vectors(benchmark, ready)
-        alone = together.rank() == 0
-        results = train_together(
-            benchmark, vectors, settings, runs, on_event=step_lines(settings.model, len(runs)) if alone else None
-        )
-        if alone:
-            reasons = {"steps": "all steps made", "patience": "no better dev MRR for a while"}
-            columns = ["run", "steps", "stopped", "best step", "dev MRR", "Hits@1", "Hits@5", "Hits@10", "seconds"]
-            figures = ("mrr", "hits@1", "hits@5", "hits@10")
-            rows = [
-                [r.run, r.step, reasons[r.stopped], r.best_step, *(r.best[f] for f in figures), r.seconds]
-                for r in results
-            ]
-            against = f"{settings.shots} shots, dev {settings.evaluate_candidates}"
-            show.table(columns, rows, title=f"{settings.model} on {benchmark.name}, {against}")
+            check(benchmark, settings)
+            for run in runs.values():
+                refuse_other_folder(run)
+            place = out.resolve().with_name(f"{out.resolve().name}-vectors")
+            folder = embeddings or together.from_first(lambda: _pretrained(benchmark, chosen, place, own_device))
+        vectors = Embeddings.open(folder, benchmark.graph.fingerprint)
+        first = together.rank() == 0
+        reporter = step_lines(settings.model, len(runs)) if first else None
+        try:
+            results = train_together(benchmark, vectors, settings, runs, on_event=reporter)
+        except KeyboardInterrupt:
+            if first:
+                print("stopped; fewlink train --resume RUN, or the same command, continues", file=sys.stderr)
+            raise typer.Exit(130) from None
+        if first:
+            title = f"{settings.model} on {benchmark.name}, {settings.shots} shots, dev {settings.evaluate_candidates}"
+            _show(results, title, json)
 
 
-def _recipe(model: str, name: str | None) -> Recipe[TrainingSettings]:
+def open_again(run: Path, bench: str | None) -> Benchmark:
+    """The benchmark of a run: where the user says it is, where it was, or the one of its name."""
+    from fewlink.errors import FewlinkError
+    from fewlink.tasks import open_benchmark
+    from fewlink.training import RunConfig
+
+    known = RunConfig.read(run).benchmark
+    source = known["source"] or known["name"]
+    try:
+        return open_benchmark(bench or source)
+    except FewlinkError as error:
+        if bench:
+            raise
+        raise FewlinkError(
+            f"{run} was trained on {known['name']}, which is not to be had from {source} any more ({error}): say where "
+            "it is, with fewlink evaluate RUN --bench PATH or fewlink train PATH --resume RUN"
+        ) from None
+
+
+def _refuse_beside_resume(context: typer.Context) -> None:
+    from fewlink.errors import FewlinkError
+
+    for name in ("out", "model", "recipe", "embeddings", "shots", "seed"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise FewlinkError(f"--{name} cannot be given with --resume: a run keeps its own")
+
+
+def _recipe(model: str | None, name: str | None) -> Recipe[TrainingSettings]:
     """The recipe asked for, or the model's own; a model without one is trained as the paper says."""
     from fewlink.choices import choose
+    from fewlink.embeddings import INTERACTIONS
     from fewlink.errors import FewlinkError
     from fewlink.models import MODELS
-    from fewlink.recipes import Recipe, recipe_texts
+    from fewlink.recipes import Recipe, model_of, recipe_texts
     from fewlink.recipes import recipe as load
     from fewlink.training import TrainingSettings
 
-    choose("model", model, MODELS)
-    if name is None and model not in recipe_texts():
-        return Recipe(model, "", "", TrainingSettings(model))
-    found = load(name or model, TrainingSettings)
-    if found.settings.model != model:
+    if model is not None:
+        choose("model", model, MODELS)
+    if name is None and (model or "fsrl") not in recipe_texts():
+        return Recipe(model or "fsrl", "", "", TrainingSettings(model or "fsrl"))
+    which = name or str(model)
+    if model_of(which) in INTERACTIONS:
+        raise FewlinkError(f"recipe '{which}' is for embeddings: fewlink pretrain takes it")
+    found = load(which, TrainingSettings)
+    if model not in (None, found.settings.model):
         raise FewlinkError(f"recipe '{found.name}' is for {found.settings.model}, not for {model}")
     return found
 
 
-def _pretrained(benchmark: Benchmark, chosen: Recipe[TrainingSettings], out: Path, device: str) -> Path:
+def _pretrained(benchmark: Benchmark, chosen: Recipe[TrainingSettings], place: Path, device: str) -> Path:
     """The folder of the vectors the recipe was chosen with, beside the run; trained now if it is not there."""
     from fewlink.cli.training import chosen_settings, epoch_lines
-    from fewlink.recipes import model_of
-    from fewlink.training.pretraining import pretrain
+    from fewlink.embeddings import Embeddings
+    from fewlink.errors import FewlinkError
+    from fewlink.recipes import OWN, model_of
+    from fewlink.training import pretrain
 
-    wanted = {"recipe": "complex", "with_train_tasks": False, "set": [], **chosen.vectors}
-    place = out.with_name(f"{out.name}-vectors")
+    wanted = chosen.vectors
+    model, whole = model_of(wanted.recipe), wanted.with_train_tasks
+    settings = chosen_settings(model, wanted.recipe, wanted.set, 0, device)
     if not place.exists():
-        model = model_of(wanted["recipe"])
-        settings = chosen_settings(model, wanted["recipe"], wanted["set"], 0, device)
-        whole = wanted["with_train_tasks"]
         pretrain(benchmark, settings, out=place, with_train_tasks=whole, on_epoch=epoch_lines(f"{model} vectors"))
+        return place
+    found = Embeddings.open(place, benchmark.graph.fingerprint)
+    same = all(found.settings.get(n) == v for n, v in settings.as_dict().items() if n not in OWN)
+    if not same or found.facts.get("with_train_tasks") != whole:
+        raise FewlinkError(
+            f"{place} holds {found.model} vectors that are not what the recipe wants ({model}): remove the folder, "
+            "or give --embeddings"
+        )
     return place
 
 
-def _vectors(benchmark: Benchmark, folder: Path) -> Embeddings:
-    from fewlink.embeddings import Embeddings
+def _show(results: Sequence[RunResult], title: str, json: bool) -> None:
+    from fewlink.cli import show
 
-    return Embeddings.open(folder, benchmark.graph.fingerprint)
+    if json:
+        show.as_json([{**dataclasses.asdict(result), "run": str(result.run)} for result in results])
+        return
+    columns = ["run", "steps", "stopped", "best step", *FIGURES, "seconds"]
+    rows = [
+        [r.run, r.step, REASONS[r.stopped], r.best_step, *(r.best[f] for f in FIGURES.values()), r.seconds]
+        for r in results
+    ]
+    show.table(columns, rows, title=title)
 
 
 def step_lines(title: str, runs: int = 1) -> Callable[[dict[str, Any]], None]:
     """A reporter for `train(on_event=…)`: a line an evaluation with speed, dev MRR and time left."""
     begun: dict[int, tuple[float, int]] = {}
+    continued: dict[int, int] = {}
 
     def show(event: dict[str, Any]) -> None:
         seed = event["seed"]
         place = f"{title}{f' seed {seed}' if runs > 1 else ''}  step {event['step']}/{event['steps']}"
         if event["event"] == "continued":
-            begun[seed] = time.monotonic(), event["step"]
+            continued[seed] = event["step"]
             line = f"{place}  continued"
         else:
-            since, first = begun.setdefault(seed, (time.monotonic() - sum(event["seconds"].values()), 0))
+            before = time.monotonic() - sum(event["seconds"].values())
+            since, first = begun.setdefault(seed, (before, continued.get(seed, 0)))
+            rate = event["steps_per_second"]
             left = (time.monotonic() - since) / (event["step"] - first) * (event["steps"] - event["step"])
             line = (
                 f"{place}  loss {event['loss']:.4f}  dev MRR {event['dev']['mrr']:.3f}"
                 f" (best {event['best_mrr']:.3f} at {event['best_step']})"
-                f"  {event['steps_per_second']:,.0f} steps/s  {left:.0f} s left"
+                f"  {rate:{',.0f' if rate >= 10 else '.1f'}} steps/s  {left:.0f} s left"
             )
         print(line, file=sys.stderr, flush=True)
 

@@ -23,6 +23,7 @@ def chosen_settings(
     from fewlink.recipes import recipe as load
 
     choose("embedding model", model, INTERACTIONS)
+    refuse_own(changes)
     settings = load(recipe or model, EmbeddingSettings).settings
     if settings.model != model:
         raise FewlinkError(f"recipe '{recipe}' is for {settings.model}, not for {model}")
@@ -30,16 +31,22 @@ def chosen_settings(
 
 
 def working_device(device: str) -> str:
-    """`auto` to the GPU where there is one; a GPU that is not there is an error."""
+    """`auto` to the GPU where there is one; a device that is not there is an error."""
     import torch
 
-    from fewlink.errors import FewlinkError
+    from fewlink.together import use
 
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise FewlinkError(f"device '{device}' is asked for and this machine has no GPU torch can use: --device cpu")
-    return device
+    return use(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+
+
+def refuse_own(changes: Sequence[str]) -> None:
+    """An error for `--set seed=…` and `--set device=…`, which are options of their own."""
+    from fewlink.errors import FewlinkError
+    from fewlink.recipes import OWN
+
+    for change in changes:
+        if (name := change.partition("=")[0]) in OWN:
+            raise FewlinkError(f"--set {change}: use --{name}")
 
 
 def epoch_lines(title: str) -> Callable[[dict[str, Any]], None]:

@@ -29,9 +29,13 @@ def digest(triples: np.ndarray, entities: int, relations: int) -> str:
 
 def save_state(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """Replace the state file in one step: a process killed at any moment leaves the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.part")
-    save_file({name: x.cpu() for name, x in tensors.items()}, beside, {"format": FORMAT, "facts": json.dumps(facts)})
+    kept = {name: x.cpu() for name, x in tensors.items()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(kept, beside, {"format": FORMAT, "facts": json.dumps(facts)})
+    except (OSError, SafetensorError) as error:
+        raise FewlinkError(f"{path.parent} cannot be written to ({error}): choose another folder") from None
     with beside.open("rb") as file:
         os.fsync(file.fileno())
     os.replace(beside, path)

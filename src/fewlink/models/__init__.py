@@ -2,6 +2,6 @@
 
 from fewlink.models.catalogue import MODELS, Composition, build
 from fewlink.models.fewshot import FewShotModel, FewShotScorer
-from fewlink.models.surroundings import Surroundings
+from fewlink.models.surroundings import Surroundings, check_fits
 
-__all__ = ["MODELS", "Composition", "FewShotModel", "FewShotScorer", "Surroundings", "build"]
+__all__ = ["MODELS", "Composition", "FewShotModel", "FewShotScorer", "Surroundings", "build", "check_fits"]

@@ -15,6 +15,7 @@ from fewlink.models.surroundings import Surroundings, rows
 from fewlink.scorers.question import Question
 
 ENCODED_AT_ONCE = 4096
+COMPARED_AT_ONCE = 1 << 16  # rows
 
 
 class FewShotModel(nn.Module):
@@ -40,10 +41,12 @@ class FewShotModel(nn.Module):
         A product's rounding depends on its shape; in double precision it is gone when the result is stored, so that
         entities with the same neighbours get the same vector to the last bit and tie.
         """
-        encoder, exact = copy.deepcopy(self.encoder).eval().double(), copy.deepcopy(around).double()
+        encoder, exact = copy.deepcopy(self.encoder).eval().double(), around.doubled()
         everyone = torch.arange(around.entity_count, device=around.entities.device)
-        parts = [encoder(ids, exact).to(around.entities.dtype) for ids in everyone.split(ENCODED_AT_ONCE)]
-        return torch.cat(parts)
+        encoded = around.entities.new_empty(around.entity_count, encoder.width)
+        for ids, part in zip(everyone.split(ENCODED_AT_ONCE), encoded.split(ENCODED_AT_ONCE), strict=True):
+            part.copy_(encoder(ids, exact))
+        return encoded
 
     @torch.no_grad()
     def grid(self, encoded: Tensor, references: Tensor, heads: Tensor, candidates: Tensor) -> Tensor:
@@ -79,14 +82,19 @@ class FewShotScorer:
 
 def distinct(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct rows (U, d) of a table (E, d), and which of them each row is (E,)."""
-    bits = (vectors + 0.0).view(torch.int64 if vectors.dtype == torch.float64 else torch.int32).long()
     random = torch.Generator().manual_seed(0)
     factors = torch.randint(torch.iinfo(torch.int64).max, (vectors.shape[1],), generator=random) | 1
-    keys = ((bits ^ (bits >> 32)) * factors.to(bits.device)).sum(1)  # equal rows have equal keys; others hardly ever do
-    kinds, owners = keys.unique(return_inverse=True)
+    factors, parts = factors.to(vectors.device), vectors.split(COMPARED_AT_ONCE)
+    keys = torch.cat([_keys(part, factors) for part in parts])
+    found, owners = keys.unique(return_inverse=True)
     members = torch.arange(len(keys), device=keys.device)
-    first = members.new_full((len(kinds),), len(keys)).scatter_reduce(0, owners, members, "amin")
-    if not torch.equal(vectors[first][owners], vectors):
+    kinds = vectors[members.new_full((len(found),), len(keys)).scatter_reduce(0, owners, members, "amin")]
+    if not all(torch.equal(kinds[own], part) for own, part in zip(owners.split(COMPARED_AT_ONCE), parts, strict=True)):
         kinds, owners = vectors.unique(dim=0, return_inverse=True)
-        return kinds, owners
-    return vectors[first], owners
+    return kinds, owners
+
+
+def _keys(vectors: Tensor, factors: Tensor) -> Tensor:
+    """A number (E,) for each row (E, d): of equal rows the same, of others hardly ever."""
+    bits = (vectors + 0.0).view(torch.int64 if vectors.dtype == torch.float64 else torch.int32).long()
+    return ((bits ^ (bits >> 32)) * factors).sum(1)

@@ -11,21 +11,28 @@ from torch.nn.functional import linear
 
 from fewlink.models.recurrence import gated
 
-NEAR = 1 << 9  # pairs whose gates are held together on the CPU: they stay near the processor
-ON_DEVICE = 1 << 18  # and on a GPU: enough to fill it
+NEAR = 800 << 9  # gates held together on the CPU, those of 2⁹ pairs where w = 200: they stay near the processor
+ON_DEVICE = 800 << 18  # and on a GPU: enough to fill it
 
 
-def blocks(heads: int, tails: int, vectors: int, device: torch.device) -> Iterator[tuple[slice, slice]]:
+def blocks(heads: int, tails: int, numbers: int, device: torch.device) -> Iterator[tuple[slice, slice]]:
     """Parts (rows, columns) of a grid of scores that are worked out together.
 
+    A pair is compared with M vectors of w reals: `numbers` is M·w, and each of them has four gates.
     On the CPU one head at a time, copied to where memory is aligned: a product's rounding depends on shape and
     alignment, and a head's scores should not depend on who else is asked about.
     """
-    most = (NEAR if device.type == "cpu" else ON_DEVICE) // max(1, vectors)
+    most = (NEAR if device.type == "cpu" else ON_DEVICE) // max(1, 4 * numbers)
     columns = max(1, min(tails, most))
     rows = 1 if device.type == "cpu" else max(1, most // columns)
     for row, column in itertools.product(range(0, heads, rows), range(0, tails, columns)):
         yield slice(row, row + rows), slice(column, column + columns)
+
+
+def every_pair(heads: Tensor, tails: Tensor) -> Tensor:
+    """[h ; t] of each head (H, d) with each tail (C, d): (H, C, 2d)."""
+    shape = (len(heads), *tails.shape)
+    return torch.cat([heads.unsqueeze(1).expand(shape), tails.expand(shape)], -1)
 
 
 class Matcher(nn.Module):
@@ -53,7 +60,7 @@ class InnerProduct(Matcher):
         d = heads.shape[-1]
         of_tails = tails @ vectors[:, d:].T  # (C, M)
         scores = heads.new_empty(len(heads), len(tails))
-        for rows, columns in blocks(len(heads), len(tails), len(vectors), heads.device):
+        for rows, columns in blocks(len(heads), len(tails), vectors.numel(), heads.device):
             of_heads = heads[rows].clone() @ vectors[:, :d].T  # (H', M)
             scores[rows, columns] = (of_heads.unsqueeze(1) + of_tails[columns]).amax(-1)
         return scores
@@ -86,11 +93,10 @@ class RecurrentMatching(Matcher):
         of_tails = linear(tails, from_tail)  # (C, 4w)
         of_vectors = linear(vectors, self.from_reference)  # (M, 4w)
         scores = heads.new_empty(len(heads), len(tails))
-        for rows, columns in blocks(len(heads), len(tails), len(vectors), heads.device):
-            some, others = heads[rows].clone().unsqueeze(1), tails[columns].unsqueeze(0)  # (H', 1, d), (1, C', d)
-            shape = (some.shape[0], others.shape[1], heads.shape[-1])
-            queries = torch.cat([some.expand(shape), others.expand(shape)], -1).unsqueeze(-2)  # (H', C', 1, w)
-            of_queries = (linear(some, from_head, self.bias) + of_tails[columns]).unsqueeze(-2)
+        for rows, columns in blocks(len(heads), len(tails), vectors.numel(), heads.device):
+            some = heads[rows].clone()
+            queries = every_pair(some, tails[columns]).unsqueeze(-2)  # (H', C', 1, w)
+            of_queries = (linear(some, from_head, self.bias).unsqueeze(1) + of_tails[columns]).unsqueeze(-2)
             scores[rows, columns] = self._match(queries, vectors, of_queries, of_vectors).amax(-1)
         return scores
 

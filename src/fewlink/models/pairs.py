@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fewlink.models.matchers import Matcher, blocks
+from fewlink.models.matchers import Matcher, blocks, every_pair
 
 
 class PairEncoder(nn.Module):
@@ -57,12 +57,11 @@ class FeedForward(PairEncoder):
         dim = heads.shape[-1]
         of_tails = tails @ self.inner.weight[:, dim:].T  # (C, 4d)
         scores = heads.new_empty(len(heads), len(tails))
-        for rows, columns in blocks(len(heads), len(tails), len(vectors), heads.device):
-            some, others = heads[rows].clone().unsqueeze(1), tails[columns].unsqueeze(0)
-            shape = (some.shape[0], others.shape[1], dim)
-            pairs = torch.cat([some.expand(shape), others.expand(shape)], -1)
-            inner = some @ self.inner.weight[:, :dim].T + self.inner.bias + of_tails[columns]  # (H', C', 4d)
-            scores[rows, columns] = matcher(self._finish(pairs, inner), vectors)
+        for rows, columns in blocks(len(heads), len(tails), vectors.numel(), heads.device):
+            some = heads[rows].clone()
+            of_heads = some @ self.inner.weight[:, :dim].T + self.inner.bias  # (H', 4d)
+            inner = of_heads.unsqueeze(1) + of_tails[columns]  # (H', C', 4d)
+            scores[rows, columns] = matcher(self._finish(every_pair(some, tails[columns]), inner), vectors)
         return scores
 
     def _finish(self, pairs: Tensor, inner: Tensor) -> Tensor:

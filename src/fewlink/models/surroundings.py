@@ -1,4 +1,4 @@
-"""What every few-shot model looks at and none of them trains: pretrained vectors and each entity's neighbours."""
+"""What every few-shot model looks at: pretrained vectors, which a run may tune, and each entity's neighbours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fewlink.graph import Graph, neighbour_table
 
 
 class Surroundings(nn.Module):
-    """Frozen inputs, moved between devices with `.to(device)`.
+    """A model's inputs and none of its parameters, moved between devices with `.to(device)`.
 
     Shapes: `entities` (E, d); `relations` (2R, d); `neighbour_relations`, `neighbour_entities` (E, N) ids, 0 where
     there is none; `present` (E, N) True for a real neighbour.
@@ -49,15 +49,8 @@ class Surroundings(nn.Module):
         standardise: bool = False,
     ) -> Surroundings:
         """The vectors of a graph, each standardised if asked for, and at most `most` neighbours of each entity."""
-        if embeddings.relations.shape[1] != embeddings.dim:
-            raise FewlinkError(
-                f"{embeddings.model} relations are not vectors of {embeddings.dim} reals: use another model"
-            )
+        check_fits(graph, embeddings)
         count, trained = len(graph.relations), len(embeddings.relations) // 2
-        if trained < count or len(embeddings.entities) != len(graph.entities):
-            raise FewlinkError(
-                "the embeddings have fewer entities or relations than the graph: train them on this graph"
-            )
         relations = torch.cat([embeddings.relations[:count], embeddings.relations[trained : trained + count]])
         table = neighbour_table(graph, most, rule, seed)
         kinds, others = (torch.from_numpy(column).long() for column in (table.relations, table.entities))
@@ -73,6 +66,29 @@ class Surroundings(nn.Module):
     @property
     def entity_count(self) -> int:
         return len(self.entities)
+
+    def doubled(self) -> Surroundings:
+        """The same with vectors in double precision; the neighbours are shared, not copied."""
+        tables = self.neighbour_relations, self.neighbour_entities, self.present
+        return Surroundings(self.entities.double(), self.relations.double(), *tables)
+
+
+def check_fits(graph: Graph, embeddings: Embeddings) -> None:
+    """Refuse embeddings that are not vectors of this graph's entities and relations; more relations may be there."""
+    if embeddings.relations.shape[1] != embeddings.dim:
+        raise FewlinkError(
+            f"{embeddings.model} relations are not vectors of {embeddings.dim} reals: "
+            "pretrain with complex, transe or distmult"
+        )
+    entities, relations = len(embeddings.entities), len(embeddings.relations) // 2
+    if entities != len(graph.entities):
+        raise FewlinkError(
+            f"the embeddings have {entities} entities and the graph {len(graph.entities)}: train them on this graph"
+        )
+    if relations < len(graph.relations):
+        raise FewlinkError(
+            f"the embeddings have {relations} relations and the graph {len(graph.relations)}: train them on this graph"
+        )
 
 
 def _standardised(vectors: Tensor) -> Tensor:

@@ -54,11 +54,12 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """`tasks` maps each of train, dev and test to its relations, in order."""
+    """`tasks` maps each of train, dev and test to its relations, in order; `source` is what it was opened by."""
 
     name: str
     graph: Graph
     tasks: Mapping[str, Sequence[Task]]
+    source: str = ""
 
     def split(self, name: str) -> Sequence[Task]:
         return choose("split", name, self.tasks)

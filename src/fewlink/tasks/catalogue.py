@@ -66,6 +66,13 @@ def data_home() -> Path:
 
 def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmark:
     """A benchmark by catalogue name, compiled folder, NELL-One layout folder or archive of it."""
+    found = _open(which, verify)
+    source = os.path.abspath(which) if os.path.exists(which) else str(which)
+    object.__setattr__(found, "source", source)
+    return found
+
+
+def _open(which: str | Path, verify: bool | None) -> Benchmark:
     if os.path.exists(which):
         return _from_path(Path(which), verify)
     if str(which) in CATALOGUE:

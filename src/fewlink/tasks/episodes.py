@@ -16,6 +16,7 @@ from fewlink.tasks.benchmark import Task
 
 PURPOSES = ("pass", "pairs", "repeats", "negatives", "shared")
 LARGEST = 2**63 - 1
+ROOM = 1 << 23  # numbers in one array: 64 MB
 
 
 class Episodes(NamedTuple):
@@ -37,6 +38,7 @@ class EpisodeSampler:
     Negatives are tails of the relation's range that are not known answers of the query's head. With `shared` an episode
     draws them once for all its queries; where one is a known answer of a query's head, that cell has its own.
     An episode is the same on every device and whatever else is asked for; a call never waits for the device.
+    Of `at_once` numbers in one call no array is larger than 64 MB, unless those of a single number are.
     """
 
     def __init__(
@@ -64,6 +66,8 @@ class EpisodeSampler:
         self._sizes = torch.tensor(sizes, device=self.device)  # (T,)
         self._begins = torch.tensor([0, *accumulate(sizes)][:-1], device=self.device)  # (T,)
         self._widest = max(sizes)
+        widest = max(len(tasks), self._widest, 2 * shots, 2 * batch, batch * negatives)
+        self.at_once = max(1, ROOM // (len(seeds) * widest))
         pairs = np.concatenate([task.pairs for task in tasks]).astype(np.int64)
         self._pairs = torch.from_numpy(pairs).to(self.device)  # (all pairs, 2)
         self._false = _FalseTails(tasks, entities, self.device)

@@ -69,6 +69,11 @@ def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] |
     return load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER), _state(folder)
 
 
+def begun(run: Path) -> bool:
+    """Whether an evaluation has been committed, or was being committed when the run was killed."""
+    return _place(run, "last") is not None
+
+
 def load_state(run: Path) -> State:
     """Where a run stands; at its beginning, if no evaluation has been committed yet."""
     folder = run / "last"

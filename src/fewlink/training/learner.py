@@ -200,6 +200,7 @@ class Recorded:
         self.ids[:, :count].copy_(ids)
         self.at.zero_()
         self.number.fill_(first)
+        torch.manual_seed(derive(self.learner.seeds[0], "step", first))  # for dropout
         for _ in range(count):
             self.graph.replay()
         return self.losses[:count].clone()

@@ -38,6 +38,7 @@ def pretrain(
         on_epoch=on_epoch,
         protected=~data.background,
     )
+    embeddings.facts.update(benchmark=benchmark.fingerprint, with_train_tasks=with_train_tasks)
     embeddings.save(out, benchmark.graph.fingerprint, graph=benchmark.name, relation_names=data.relations)
     state.unlink(missing_ok=True)
     return embeddings

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,8 @@ from fewlink.models import FewShotModel, FewShotScorer, Surroundings, build
 from fewlink.seeds import derive
 from fewlink.storage import read_json, write_bytes, write_json
 from fewlink.tasks.benchmark import Benchmark
-from fewlink.training.checkpoints import load_best
+from fewlink.together import use
+from fewlink.training.checkpoints import begun, load_best
 from fewlink.training.settings import TrainingSettings
 
 FORMAT = "fewlink-run/1"
@@ -36,10 +38,13 @@ TUNED = ("entities", "relations")  # the pretrained vectors, as `around.NAME` am
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What decides a run: settings, the benchmark, its graph and the embeddings, each with its fingerprint."""
+    """What decides a run: settings, the benchmark, its graph and the embeddings, each with its fingerprint.
+
+    The benchmark also has the `source` it was opened by and the names of its `train` relations.
+    """
 
     settings: TrainingSettings
-    benchmark: dict[str, str]
+    benchmark: dict[str, Any]
     graph: dict[str, Any]
     embeddings: dict[str, Any]
 
@@ -48,7 +53,12 @@ class RunConfig:
         graph = benchmark.graph
         return cls(
             settings,
-            {"name": benchmark.name, "fingerprint": benchmark.fingerprint},
+            {
+                "name": benchmark.name,
+                "fingerprint": benchmark.fingerprint,
+                "source": benchmark.source,
+                "train": [task.name for task in benchmark.split("train")],
+            },
             {"fingerprint": graph.fingerprint, "entities": len(graph.entities), "relations": len(graph.relations)},
             {"model": embeddings.model, "dim": embeddings.dim, "sha256": _digest(embeddings)},
         )
@@ -61,15 +71,20 @@ class RunConfig:
     def read(cls, run: Path) -> RunConfig:
         """The configuration of a run folder."""
         path = Path(run) / CONFIG
+        if not path.exists():
+            raise InputError(run, "is not a training run: fewlink train makes one")
         content = read_json(path)
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
             raise InputError(path, f"has format {found!r}, this version of fewlink reads {FORMAT!r}: train again")
-        settings = TrainingSettings.from_dict(content["settings"])
-        return cls(settings, content["benchmark"], content["graph"], content["embeddings"])
+        parts = ("settings", "benchmark", "graph", "embeddings")
+        if not all(isinstance(content.get(part), dict) for part in parts):
+            raise InputError(path, "is damaged: train again, in another folder")
+        settings, *facts = (content[part] for part in parts)
+        return cls(TrainingSettings.from_dict(settings), *facts)
 
     def refuse_other(self, run: Path, asked: RunConfig) -> None:
-        """An error where `asked` is not a continuation of this run; more steps and another device are."""
+        """An error where `asked` is not a continuation of this run; more steps or patience, another device are."""
         for what, mine, other in (
             ("benchmark", self.benchmark["fingerprint"], asked.benchmark["fingerprint"]),
             ("embeddings", self.embeddings["sha256"], asked.embeddings["sha256"]),
@@ -82,15 +97,31 @@ class RunConfig:
                 )
         found, wanted = self.settings.as_dict(), asked.settings.as_dict()
         for name in wanted:
-            if name == "steps" and wanted[name] < found[name]:
+            if name in ("steps", "patience") and wanted[name] < found[name]:
                 raise FewlinkError(
-                    f"{run} was trained for {found[name]} steps, and {wanted[name]} are asked for: not fewer"
+                    f"{run} was trained with {name} = {found[name]}, and {wanted[name]} is asked for: not less"
                 )
-            if name not in ("steps", "device") and wanted[name] != found[name]:
+            if name not in ("steps", "patience", "device") and wanted[name] != found[name]:
                 raise FewlinkError(
                     f"{run} was trained with {name} = {found[name]!r}, and {wanted[name]!r} is asked for: "
                     "give the same settings, or choose another folder"
                 )
+
+    def refuse_seen(self, run: Path, benchmark: Benchmark, split: str) -> None:
+        """An error where another benchmark's split holds relations this run was trained on."""
+        if benchmark.fingerprint != self.benchmark["fingerprint"]:
+            seen = {task.name for task in benchmark.split(split)} & set(self.benchmark["train"])
+            if seen:
+                raise FewlinkError(
+                    f"{run} was trained on {', '.join(sorted(seen)[:3])}, which {benchmark.name} has in {split}: "
+                    "evaluate it on the benchmark it was trained on"
+                )
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The runs of several seeds that were trained into one folder."""
+    found = [path for path in Path(folder).glob("seed-*") if is_run(path)]
+    return sorted(found, key=lambda path: RunConfig.read(path).settings.seed)
 
 
 def is_run(folder: Path) -> bool:
@@ -104,7 +135,7 @@ def is_run(folder: Path) -> bool:
 
 def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> FewShotScorer:
     """The best model of a run as a scorer, on the graph it was trained on and no other."""
-    folder = Path(folder)
+    folder, device = Path(folder), use(device)
     config = RunConfig.read(folder)
     if config.graph["fingerprint"] != benchmark.graph.fingerprint:
         raise InputError(
@@ -122,6 +153,9 @@ def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> FewS
 def start_or_continue(run: Path, asked: RunConfig, embeddings: Embeddings) -> None:
     """Make a run folder ready for training: `config.json` is written last, so a folder that has one is complete."""
     place, fingerprint = run / EMBEDDINGS, asked.graph["fingerprint"]
+    if (run / CONFIG).exists() and not begun(run):  # nothing came of it: it may begin anew, with other settings
+        (run / CONFIG).unlink()
+        shutil.rmtree(place, ignore_errors=True)
     if (run / CONFIG).exists():
         RunConfig.read(run).refuse_other(run, asked)
     elif not place.exists():
@@ -141,10 +175,12 @@ def make_folder(run: Path) -> None:
 
 def refuse_other_folder(run: Path) -> None:
     """An error where a folder holds anything but a run, or the beginning of one."""
-    if not run.is_dir():
+    if run.exists() and not run.is_dir():
+        raise FewlinkError(f"{run} is a file: choose another folder")
+    if not run.exists():
         return
-    begun = (f".{EMBEDDINGS}.", f".{CONFIG}.")
-    others = [p.name for p in run.iterdir() if p.name != EMBEDDINGS and not p.name.startswith(begun)]
+    ours = (f".{EMBEDDINGS}.", f".{CONFIG}.")
+    others = [p.name for p in run.iterdir() if p.name != EMBEDDINGS and not p.name.startswith(ours)]
     if others and CONFIG not in others:
         raise FewlinkError(f"{run} exists and is not a training run: choose another folder")
 
@@ -193,6 +229,8 @@ def keep_lines(run: Path, last: dict[str, Any]) -> None:
         try:
             line = json.loads(text)
         except json.JSONDecodeError:  # cut off by a kill
+            break
+        if not isinstance(line, dict) or "step" not in line:
             break
         if line["step"] <= last.get("step", 0):
             lines.append(line)

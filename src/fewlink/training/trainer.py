@@ -23,7 +23,8 @@ from fewlink import together
 from fewlink.embeddings.table import Embeddings
 from fewlink.errors import FewlinkError
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.models import FewShotScorer
+from fewlink.models import FewShotScorer, check_fits
+from fewlink.progress import progress, silent
 from fewlink.tasks.benchmark import Benchmark, Task
 from fewlink.tasks.episodes import EpisodeSampler
 from fewlink.training.board import Board
@@ -77,33 +78,36 @@ def train_together(
     benchmark: Benchmark,
     embeddings: Embeddings,
     settings: TrainingSettings,
-    runs: Mapping[int, Path],
+    runs: Mapping[int, Path | str],
     *,
     on_event: Callable[[Event], None] | None = None,
 ) -> list[RunResult]:
     """Meta-train a model with each of several seeds into its own run folder; `settings.seed` is not used.
 
-    On a GPU they train side by side; on the CPU, where one run fills the cores, one after another.
+    On a GPU they train side by side; on the CPU, where one run fills the cores, one after another. Of evaluations that
+    are equally good the first is the best.
     """
-    tell = on_event or (lambda event: None)
-    _check(benchmark, settings)
+    tell, places = on_event or (lambda event: None), {seed: Path(run) for seed, run in runs.items()}
+    check(benchmark, settings)
+    check_vectors(benchmark, embeddings)
+    together.use(settings.device)
     with contextlib.ExitStack() as held, exactly(settings.device):
-        together.from_first(lambda: _prepare(benchmark, embeddings, settings, runs, held))
-        states = _states(runs)
+        together.from_first(lambda: _prepare(benchmark, embeddings, settings, places, held))
+        states = _states(places)
         for seed, state in states.items():
             if state.step:
                 tell({"event": "continued", "seed": seed, "step": state.step, "steps": settings.steps})
         while group := _next_group(states, settings):
             trainer = Trainer(benchmark, embeddings, settings, group)
-            trainer.load(runs)
+            trainer.load(places)
             while not any(_finished(state, settings) for state in trainer.states):
                 trainer.until_evaluation()
-                trainer.save(runs)
+                trainer.save(places)
                 for seed, state in zip(group, trainer.states, strict=True):
                     more = {"steps": settings.steps, "best_step": state.best_step, "best_mrr": state.best["mrr"]}
                     tell({"event": "evaluated", "seed": seed, **state.line, **more})
-            states = _states(runs)
-    return [_result(runs[seed], state, settings) for seed, state in states.items()]
+            states = _states(places)
+    return [_result(places[seed], state, settings) for seed, state in states.items()]
 
 
 class Trainer:
@@ -140,13 +144,16 @@ class Trainer:
         settings, first = self.settings, self.states[0].step
         end = min(settings.steps, (first // settings.evaluate_every + 1) * settings.evaluate_every)
         most = AT_ONCE["cpu" if settings.device == "cpu" else "cuda"]
+        most = max(1, min(most, self.sampler.at_once // self.learner.layout.relations))
         began, sampling, losses = time.perf_counter(), 0.0, []
-        for step in range(first, end, most):
-            clock = time.perf_counter()
-            ids = self.ids(step, min(most, end - step))
-            sampling += time.perf_counter() - clock
-            losses.append(self.learner.learn(step, ids))
-            self._look(losses[-1], step)
+        with progress("training", end - first) if together.rank() == 0 else contextlib.nullcontext(silent) as advance:
+            for step in range(first, end, most):
+                clock = time.perf_counter()
+                ids = self.ids(step, min(most, end - step))
+                sampling += time.perf_counter() - clock
+                losses.append(self.learner.learn(step, ids))
+                self._look(losses[-1], step)
+                advance(step - first, f"step {step:,}")
         trained = time.perf_counter() - began
         means = torch.cat(losses).double().mean(0).T.tolist()  # (S, 3)
         for run, (state, (total, rank, restored)) in enumerate(zip(self.states, means, strict=True)):
@@ -211,6 +218,8 @@ class Trainer:
 
 def _sampler(benchmark: Benchmark, settings: TrainingSettings, seeds: Sequence[int]) -> EpisodeSampler:
     tasks = [task for task in benchmark.split("train") if len(task.range) >= settings.smallest_range]
+    if not tasks and benchmark.split("train"):
+        raise FewlinkError(f"no train relation has {settings.smallest_range} candidates: lower smallest_range")
     return EpisodeSampler(
         tasks,
         len(benchmark.graph.entities),
@@ -223,7 +232,7 @@ def _sampler(benchmark: Benchmark, settings: TrainingSettings, seeds: Sequence[i
     )
 
 
-def _check(benchmark: Benchmark, settings: TrainingSettings) -> None:
+def check(benchmark: Benchmark, settings: TrainingSettings) -> None:
     """Refuse what cannot be trained or evaluated before anything is written."""
     _sampler(benchmark, settings, [settings.seed])
     for task in _dev_tasks(benchmark):
@@ -232,6 +241,17 @@ def _check(benchmark: Benchmark, settings: TrainingSettings) -> None:
         raise FewlinkError(
             f"{together.count()} processes cannot share {settings.relations} relations of a step evenly: "
             f"--set relations={together.count()}, or a multiple"
+        )
+
+
+def check_vectors(benchmark: Benchmark, embeddings: Embeddings) -> None:
+    """Refuse vectors that do not fit the graph, or that saw relations this benchmark has in dev or test."""
+    check_fits(benchmark.graph, embeddings)
+    made = embeddings.facts.get("benchmark")
+    if embeddings.facts.get("with_train_tasks") and made != benchmark.fingerprint:
+        raise FewlinkError(
+            f"the vectors were trained with the train relations of another benchmark than {benchmark.name}, and may "
+            "have seen its answers: pretrain on this one"
         )
 
 
