@@ -28,6 +28,8 @@ bench: .venv/.dev  ## every benchmark, with ratios measured side by side
 	$(BIN)/python benchmarks/embeddings_speed.py --memory
 	-$(BIN)/python benchmarks/embeddings_quality.py
 	-$(BIN)/python benchmarks/embeddings_gpu.py
+	$(BIN)/python benchmarks/fewshot_speed.py
+	-$(BIN)/python benchmarks/fewshot_speed.py --device cuda --seeds-together 16
 
 clean:  ## remove the environment, caches and builds
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
