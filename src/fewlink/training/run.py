@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,25 +142,25 @@ def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> FewS
             f"was trained on the graph of {config.benchmark['name']} ({config.graph['entities']} entities), which is "
             f"not that of {benchmark.name} ({len(benchmark.graph.entities)} entities): use the one it was trained on",
         )
+    weights, _ = load_best(folder)
     embeddings = Embeddings.open(folder / EMBEDDINGS, config.graph["fingerprint"])
     model, surroundings = assemble(benchmark.graph, embeddings, config.settings, device)
-    weights, _ = load_best(folder)
     load_weights(model, surroundings, weights, folder)
     return FewShotScorer(config.settings.model, model, surroundings)
 
 
 def start_or_continue(run: Path, asked: RunConfig, embeddings: Embeddings) -> None:
-    """Make a run folder ready for training: `config.json` is written last, so a folder that has one is complete."""
-    place, fingerprint = run / EMBEDDINGS, asked.graph["fingerprint"]
-    if (run / CONFIG).exists() and not begun(run):  # nothing came of it: it may begin anew, with other settings
-        (run / CONFIG).unlink()
-        shutil.rmtree(place, ignore_errors=True)
-    if (run / CONFIG).exists():
+    """Make a run folder ready for training: `config.json` is written last, so a folder that has one is a run's.
+
+    A run that nothing came of yet may begin anew with other settings.
+    """
+    place, fingerprint, known = run / EMBEDDINGS, asked.graph["fingerprint"], (run / CONFIG).exists()
+    if known and begun(run):
         RunConfig.read(run).refuse_other(run, asked)
-    elif not place.exists():
+    elif not place.exists() or _digest(Embeddings.open(place)) != asked.embeddings["sha256"]:
+        if place.exists() and not known:  # never replace a user's vectors
+            raise FewlinkError(f"{run} exists, holds other embeddings and is not a training run: choose another folder")
         embeddings.save(place, fingerprint, graph=asked.benchmark["name"])
-    elif _digest(Embeddings.open(place, fingerprint)) != asked.embeddings["sha256"]:  # never replace a user's vectors
-        raise FewlinkError(f"{run} exists, holds other embeddings and is not a training run: choose another folder")
     write_json(run / CONFIG, asked.as_dict())
 
 
