@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -276,11 +277,18 @@ def test_encoding_all_in_parts_is_encoding_each(name: str, monkeypatch: pytest.M
 
 def test_entities_are_encoded_once_and_lazily(monkeypatch: pytest.MonkeyPatch) -> None:
     model, s = model_of("fsrl"), random_surroundings(2, 3, 4)
-    calls = []
-    encode = model.encode_all
-    monkeypatch.setattr(model, "encode_all", lambda around: calls.append(1) or encode(around))
+    asked: list[int] = []
+    everyone, made = model.encode_all(s), model.exact_encoder
+
+    def listening(around: Surroundings) -> Callable[[Tensor], Tensor]:
+        encode = made(around)
+        return lambda ids: asked.extend(ids.tolist()) or encode(ids)
+
+    monkeypatch.setattr(model, "exact_encoder", listening)
     scorer = FewShotScorer("fsrl", model, s)
-    assert not calls
-    for _ in range(2):
-        scorer(question(pairs(1, 3), torch.arange(2), torch.arange(5)))
-    assert len(calls) == 1 and not model.training
+    assert not asked
+    references = torch.tensor([[0, 1], [2, 3]])
+    for candidates in ([1, 4], [4, 1], [5, 1, 4]):
+        found = scorer(question(references, torch.tensor([1, 2]), torch.tensor(candidates)))
+        close(found, model.grid(everyone, references, torch.tensor([1, 2]), torch.tensor(candidates)))
+    assert asked == [0, 1, 2, 3, 4, 5] and not model.training

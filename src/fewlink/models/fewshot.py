@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -34,19 +35,26 @@ class FewShotModel(nn.Module):
         summary = self.aggregator(self._pairs(encoded, references))
         return self.matcher(self._pairs(encoded, queries), summary.vectors), summary.reconstruction
 
-    @torch.no_grad()
-    def encode_all(self, around: Surroundings) -> Tensor:
-        """The vectors of all entities: (E, d), worked out in double precision.
+    def exact_encoder(self, around: Surroundings) -> Callable[[Tensor], Tensor]:
+        """A function from entities (U,) to their vectors (U, d), worked out in double precision.
 
         A product's rounding depends on its shape; in double precision it is gone when the result is stored, so that
         entities with the same neighbours get the same vector to the last bit and tie.
         """
         encoder, exact = copy.deepcopy(self.encoder).eval().double(), around.doubled()
-        everyone = torch.arange(around.entity_count, device=around.entities.device)
-        encoded = around.entities.new_empty(around.entity_count, encoder.width)
-        for ids, part in zip(everyone.split(ENCODED_AT_ONCE), encoded.split(ENCODED_AT_ONCE), strict=True):
-            part.copy_(encoder(ids, exact))
-        return encoded
+
+        @torch.no_grad()
+        def encode(ids: Tensor) -> Tensor:
+            encoded = around.entities.new_empty(len(ids), encoder.width)
+            for some, part in zip(ids.split(ENCODED_AT_ONCE), encoded.split(ENCODED_AT_ONCE), strict=True):
+                part.copy_(encoder(some, exact))
+            return encoded
+
+        return encode
+
+    def encode_all(self, around: Surroundings) -> Tensor:
+        """The vectors of all entities: (E, d)."""
+        return self.exact_encoder(around)(torch.arange(around.entity_count, device=around.entities.device))
 
     @torch.no_grad()
     def grid(self, encoded: Tensor, references: Tensor, heads: Tensor, candidates: Tensor) -> Tensor:
@@ -62,22 +70,34 @@ class FewShotModel(nn.Module):
 class FewShotScorer:
     """A trained model for the common evaluator.
 
-    Every entity is encoded once, when the first question comes, and entities with the same vector (half of NELL-One's)
-    are scored once for all of them.
+    An entity is encoded once, when the first question comes that it has a part in, and entities with the same vector
+    (half of NELL-One's) are scored once for all of them.
     """
 
     def __init__(self, name: str, model: FewShotModel, around: Surroundings) -> None:
         self.name, self.model, self.around = name, model.eval(), around
-        self._kinds: tuple[Tensor, Tensor] | None = None  # distinct vectors (U, d), and which is whose (E,)
+        self._encode: Callable[[Tensor], Tensor] | None = None
+        self._encoded, self._ready = around.entities.new_empty(0), around.present.new_empty(0)  # (E, d) and (E,), later
 
     def __call__(self, question: Question) -> Tensor:
-        if self._kinds is None:
-            self._kinds = distinct(self.model.encode_all(self.around))
-        vectors, owners = self._kinds
-        parts = (question.references, question.heads, question.candidates)
-        references, heads, candidates = (owners[torch.from_numpy(p.astype(np.int64)).to(owners.device)] for p in parts)
-        (asked, row), (among, column) = (ids.unique(return_inverse=True) for ids in (heads, candidates))
-        return self.model.grid(vectors, references, asked, among)[row][:, column]
+        parts = [
+            torch.from_numpy(p.astype(np.int64)) for p in (question.references, question.heads, question.candidates)
+        ]
+        ids, places = torch.cat([part.flatten() for part in parts]).to(self._ready.device).unique(return_inverse=True)
+        vectors, owners = distinct(self._vectors(ids))
+        references, heads, candidates = owners[places].split([part.numel() for part in parts])
+        (asked, row), (among, column) = (kinds.unique(return_inverse=True) for kinds in (heads, candidates))
+        return self.model.grid(vectors, references.view(-1, 2), asked, among)[row][:, column]
+
+    def _vectors(self, ids: Tensor) -> Tensor:
+        """The vectors (U, d) of these entities; those that no question had before are encoded now."""
+        if self._encode is None:
+            self._encode, entities = self.model.exact_encoder(self.around), self.around.entities
+            self._encoded = entities.new_empty(len(entities), self.model.encoder.width)
+            self._ready = torch.zeros(len(entities), dtype=torch.bool, device=entities.device)
+        missing = ids[~self._ready[ids]]
+        self._encoded[missing], self._ready[missing] = self._encode(missing), True
+        return self._encoded[ids]
 
 
 def distinct(vectors: Tensor) -> tuple[Tensor, Tensor]:

@@ -29,7 +29,7 @@ def gated(gates: Tensor, more: Tensor | None = None, memory: Tensor | None = Non
 
 def _tanh(x: Tensor) -> Tensor:
     """tanh by way of the sigmoid, which torch computes seven times as fast on the CPU."""
-    return 2 * (2 * x).sigmoid() - 1
+    return torch.rsub((2 * x).sigmoid(), -1, alpha=-2)  # 2σ(2x) − 1
 
 
 class _Fused(torch.autograd.Function):
