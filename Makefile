@@ -39,10 +39,12 @@ clean:  ## remove the environment, caches and builds
 	$(PYTHON) -m venv .venv
 
 .venv/.core: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing fewlink and torch into .venv: about a minute"
 	$(PIP) -e .
 	@touch $@
 
 # The development environment holds the core, so both stamps are fresh.
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing fewlink with what its tests need into .venv: a minute or two"
 	$(PIP) -e '.[dev]'
 	@touch $@ .venv/.core

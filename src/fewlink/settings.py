@@ -23,6 +23,15 @@ KINDS: dict[str, tuple[Any, str]] = {
 }
 
 
+DEVICES = "cpu, cuda or cuda:N"
+
+
+def is_device(name: str) -> bool:
+    """Whether this is how a device is written; not whether it is there."""
+    kind, _, index = name.partition(":")
+    return name == "cpu" or (kind == "cuda" and (not index or index.isdigit()))
+
+
 class Settings(DataclassInstance):
     """The base of frozen dataclasses whose fields are int, float, str or bool; `check` goes into __post_init__."""
 
@@ -46,9 +55,7 @@ class Settings(DataclassInstance):
         for name in self.NOT_NEGATIVE:
             self.require(name, 0 <= getattr(self, name) < math.inf, "a finite number, 0 or more")
         if isinstance(device := getattr(self, "device", None), str):
-            kind, _, index = device.partition(":")
-            good = device == "cpu" or (kind == "cuda" and (not index or index.isdigit()))
-            self.require("device", good, "cpu, cuda or cuda:N")
+            self.require("device", is_device(device), DEVICES)
 
     def require(self, field: str, holds: bool, allowed: str) -> None:
         if not holds:

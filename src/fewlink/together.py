@@ -15,15 +15,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fewlink.errors import FewlinkError
+from fewlink.settings import DEVICES, is_device
 
 T = TypeVar("T")
 
 
 def use(device: str) -> str:
     """Make this device the current one; a name that is none, or one that is not there, is an error."""
+    if not is_device(device):
+        raise FewlinkError(f"device '{device}' is not {DEVICES}")
     kind, _, index = device.partition(":")
-    if device != "cpu" and not (kind == "cuda" and (not index or index.isdigit())):
-        raise FewlinkError(f"device '{device}' is not cpu, cuda or cuda:N")
     if kind == "cuda":
         if int(index or 0) >= torch.cuda.device_count():
             there = f"{torch.cuda.device_count()} GPUs" if torch.cuda.is_available() else "no GPU"

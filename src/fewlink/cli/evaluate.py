@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,8 +63,7 @@ def evaluate(
     from fewlink.choices import choose
     from fewlink.cli import show
     from fewlink.cli.results import result_row, result_table
-    from fewlink.cli.train import open_again
-    from fewlink.cli.training import working_device
+    from fewlink.cli.training import open_again, refuse_given, working_device
     from fewlink.errors import FewlinkError
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
@@ -82,7 +81,12 @@ def evaluate(
     if draws < 0:
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
     runs = [Path(what)] if is_run(Path(what)) else runs_in(Path(what))
-    _refuse_options(context, ("scorer", "recipe", "change", "processes", "seed") if runs else ("bench",), bool(runs))
+    if runs:
+        refuse_given(
+            context, ("scorer", "recipe", "change", "processes", "seed"), "is not for a run, which has its own"
+        )
+    else:
+        refuse_given(context, ("bench",), "is not for a benchmark")
     benchmark = open_again(runs[0], bench) if runs else open_benchmark(what)
     makers = [_run_maker(path, device) for path in runs] or [_maker(name, recipe, change, device) for name in scorer]
     drawn = range(1, draws + 1) if draws else [0]
@@ -127,17 +131,6 @@ class Made:
     shots: int
     seed: int
     allowed: Callable[[Benchmark, str], None] = lambda benchmark, split: None
-
-
-def _refuse_options(context: typer.Context, names: Sequence[str], with_run: bool) -> None:
-    """An error for options that would be ignored."""
-    from fewlink.errors import FewlinkError
-
-    for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            shown = "set" if name == "change" else name
-            raise FewlinkError(f"--{shown} is not for {'a run, which has its own' if with_run else 'a benchmark'}")
 
 
 def _run_maker(run: Path, device: str) -> Maker:

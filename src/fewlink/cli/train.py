@@ -51,7 +51,7 @@ def train(
     Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`
     """
     from fewlink import together
-    from fewlink.cli.training import refuse_own, working_device
+    from fewlink.cli.training import open_again, refuse_given, refuse_own, working_device
     from fewlink.embeddings import Embeddings
     from fewlink.errors import FewlinkError
     from fewlink.tasks import open_benchmark
@@ -63,7 +63,8 @@ def train(
     runs: dict[int, Path]
     with together.processes(working_device(device)) as own_device:
         if resume is not None:
-            _refuse_beside_resume(context)
+            own = ("out", "model", "recipe", "embeddings", "shots", "seed")
+            refuse_given(context, own, "cannot be given with --resume: a run keeps its own")
             config = RunConfig.read(resume)
             settings = dataclasses.replace(config.settings, device=own_device).adjusted(change)
             benchmark, runs = open_again(resume, bench), {settings.seed: resume}
@@ -95,34 +96,6 @@ def train(
         if first:
             title = f"{settings.model} on {benchmark.name}, {settings.shots} shots, dev {settings.evaluate_candidates}"
             _show(results, title, json)
-
-
-def open_again(run: Path, bench: str | None) -> Benchmark:
-    """The benchmark of a run: where the user says it is, where it was, or the one of its name."""
-    from fewlink.errors import FewlinkError
-    from fewlink.tasks import open_benchmark
-    from fewlink.training import RunConfig
-
-    known = RunConfig.read(run).benchmark
-    source = known["source"] or known["name"]
-    try:
-        return open_benchmark(bench or source)
-    except FewlinkError as error:
-        if bench:
-            raise
-        raise FewlinkError(
-            f"{run} was trained on {known['name']}, which is not to be had from {source} any more ({error}): say where "
-            "it is, with fewlink evaluate RUN --bench PATH or fewlink train PATH --resume RUN"
-        ) from None
-
-
-def _refuse_beside_resume(context: typer.Context) -> None:
-    from fewlink.errors import FewlinkError
-
-    for name in ("out", "model", "recipe", "embeddings", "shots", "seed"):
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise FewlinkError(f"--{name} cannot be given with --resume: a run keeps its own")
 
 
 def _recipe(model: str | None, name: str | None) -> Recipe[TrainingSettings]:

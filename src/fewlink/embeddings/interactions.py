@@ -6,6 +6,8 @@ matrix product. `dim` counts the real numbers of an entity vector.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor
 
@@ -15,7 +17,7 @@ from fewlink.errors import FewlinkError
 TINY = 1e-12  # keeps square roots differentiable at a distance of zero
 
 
-class Interaction:
+class Interaction(ABC):
     """The shared half of the bilinear interactions: the comparison is the inner product ⟨q, t⟩."""
 
     name: str
@@ -32,13 +34,13 @@ class Interaction:
         """Reals in one relation row."""
         return dim
 
+    @abstractmethod
     def query(self, h: Tensor, r: Tensor) -> Tensor:
         """Heads (B, d) and relation rows (B, w) to queries (B, d)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def inverse(self, r: Tensor) -> Tensor:
         """Relation rows r⁻¹ (n, w) with score(t, r⁻¹, h) = score(h, r, t)."""
-        raise NotImplementedError
 
     def query_segments(self, h: Tensor, r: Tensor, counts: Tensor) -> Tensor:
         """`query` for heads (B, d) sorted by relation: row u of r (U, w) belongs to the next counts[u] heads."""

@@ -7,13 +7,15 @@ Dropout falls on the vectors that come in while training.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
 from fewlink.models.surroundings import Surroundings, rows
 
 
-class Encoder(nn.Module):
+class Encoder(nn.Module, ABC):
     """What all of them share: sizes and dropout."""
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
@@ -21,8 +23,9 @@ class Encoder(nn.Module):
         self.width = dim
         self.dropout = nn.Dropout(dropout)
 
+    @abstractmethod
     def forward(self, ids: Tensor, around: Surroundings) -> Tensor:
-        raise NotImplementedError
+        """Entities (…,) to vectors (…, width)."""
 
 
 class NeighbourAttention(nn.Module):
@@ -47,7 +50,7 @@ class NeighbourAttention(nn.Module):
         vectors = self.dropout(rows(around.entities, entities))  # (…, N, d)
         logits = rows(by_relation, relations) + vectors @ direction[around.dim :]
         any_present = present.any(-1, keepdim=True)
-        weights = logits.masked_fill(~(present | ~any_present), -torch.inf).softmax(-1)
+        weights = logits.masked_fill(~present & any_present, -torch.inf).softmax(-1)  # where none is, not used
         return (weights.unsqueeze(-2) @ vectors).squeeze(-2) * any_present, any_present
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import torch
@@ -35,16 +36,16 @@ def every_pair(heads: Tensor, tails: Tensor) -> Tensor:
     return torch.cat([heads.unsqueeze(1).expand(shape), tails.expand(shape)], -1)
 
 
-class Matcher(nn.Module):
+class Matcher(nn.Module, ABC):
     """The two ways a matcher is asked; they give the same scores."""
 
+    @abstractmethod
     def forward(self, queries: Tensor, vectors: Tensor) -> Tensor:
         """Queries (…, Q, w) and vectors (…, M, w) to scores (…, Q)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def grid(self, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
         """Heads (H, d), tails (C, d) and vectors (M, w) to scores (H, C) of every pair [h ; t]."""
-        raise NotImplementedError
 
 
 class InnerProduct(Matcher):

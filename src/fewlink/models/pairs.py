@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
 from fewlink.models.matchers import Matcher, blocks, every_pair
 
 
-class PairEncoder(nn.Module):
+class PairEncoder(nn.Module, ABC):
     """The two ways a pair encoder is asked; `grid` scores every head with every tail as `forward` and the matcher do.
 
     Made for entities encoded in `dim` reals.
@@ -17,12 +19,13 @@ class PairEncoder(nn.Module):
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
 
+    @abstractmethod
     def forward(self, ends: Tensor) -> Tensor:
-        raise NotImplementedError
+        """Encoded heads and tails (…, 2, d) to pairs (…, 2d)."""
 
+    @abstractmethod
     def grid(self, matcher: Matcher, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
         """Heads (H, d), tails (C, d) and the references' vectors (M, w) to scores (H, C)."""
-        raise NotImplementedError
 
 
 class Concatenation(PairEncoder):

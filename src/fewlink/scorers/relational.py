@@ -13,7 +13,7 @@ from fewlink.embeddings import Embeddings, EmbeddingSettings, train
 from fewlink.errors import FewlinkError
 from fewlink.scorers.question import Question
 from fewlink.tasks.benchmark import Benchmark
-from fewlink.tasks.triples import training_triples
+from fewlink.tasks.triples import TrainingTriples, training_triples
 
 
 class RelationalScorer:
@@ -50,7 +50,20 @@ def train_baseline(
     Early stopping, where the settings ask for it, looks at held-out background triples only.
     """
     data = training_triples(benchmark, with_train_tasks=True, shots=shots, draw=draw, seed=seed)
-    embeddings = train(
+    embeddings = train_on(benchmark, data, settings, state=state, on_epoch=on_epoch)
+    return RelationalScorer(embeddings, data.relations, settings.device)
+
+
+def train_on(
+    benchmark: Benchmark,
+    data: TrainingTriples,
+    settings: EmbeddingSettings,
+    *,
+    state: Path | None = None,
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
+) -> Embeddings:
+    """Vectors of a benchmark's entities and of the relations of these triples; only background is ever held out."""
+    return train(
         data.triples,
         len(benchmark.graph.entities),
         len(data.relations),
@@ -59,4 +72,3 @@ def train_baseline(
         on_epoch=on_epoch,
         protected=~data.background,
     )
-    return RelationalScorer(embeddings, data.relations, settings.device)

@@ -112,10 +112,10 @@ def mend(run: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
         else:
             left.unlink(missing_ok=True)
-    if (found := load_last(run)) is not None and found[2].is_best:
-        weights, _, state = found
-        if not (run / "best").exists() or open_folder(run / "best", FORMAT)["step"] != state.step:
-            save_best(run, weights, state.step)
+    state = load_state(run)
+    kept = int(open_folder(run / "best", FORMAT)["step"]) if (run / "best").exists() else 0
+    if state.is_best and kept != state.step:
+        save_best(run, load_file(run / "last" / WEIGHTS), state.step)
 
 
 @contextlib.contextmanager

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fewlink.embeddings import Embeddings, EmbeddingSettings
-from fewlink.embeddings import train as train_embeddings
 from fewlink.recipes import recipe
+from fewlink.scorers.relational import train_on
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.triples import training_triples
 
@@ -23,21 +23,12 @@ def pretrain(
 ) -> Embeddings:
     """Train embeddings on the background, with the train relations if asked for, into a folder.
 
-    Without settings they are those of the recipe `complex`.
-    A training that was stopped continues from its last saved epoch.
+    Without settings they are those of the recipe `complex`. What was stopped continues from its last saved epoch.
     """
     out, settings = Path(out), settings or recipe("complex", EmbeddingSettings).settings
     data = training_triples(benchmark, with_train_tasks=with_train_tasks)
     state = out.with_name(f".{out.name}.state.safetensors")
-    embeddings = train_embeddings(
-        data.triples,
-        len(benchmark.graph.entities),
-        len(data.relations),
-        settings,
-        resume=state,
-        on_epoch=on_epoch,
-        protected=~data.background,
-    )
+    embeddings = train_on(benchmark, data, settings, state=state, on_epoch=on_epoch)
     embeddings.facts.update(benchmark=benchmark.fingerprint, with_train_tasks=with_train_tasks)
     embeddings.save(out, benchmark.graph.fingerprint, graph=benchmark.name, relation_names=data.relations)
     state.unlink(missing_ok=True)

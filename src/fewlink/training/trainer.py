@@ -25,7 +25,7 @@ from fewlink.errors import FewlinkError
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models import FewShotScorer, check_fits
 from fewlink.progress import progress, silent
-from fewlink.tasks.benchmark import Benchmark, Task
+from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.episodes import EpisodeSampler
 from fewlink.training.board import Board
 from fewlink.training.checkpoints import State, load_last, load_state, mend, only_one, save_best, save_last
@@ -235,7 +235,9 @@ def _sampler(benchmark: Benchmark, settings: TrainingSettings, seeds: Sequence[i
 def check(benchmark: Benchmark, settings: TrainingSettings) -> None:
     """Refuse what cannot be trained or evaluated before anything is written."""
     _sampler(benchmark, settings, [settings.seed])
-    for task in _dev_tasks(benchmark):
+    if not benchmark.split("dev"):
+        raise FewlinkError(f"{benchmark.name} has no dev relations to choose the best model on")
+    for task in benchmark.split("dev"):
         task.split(settings.shots)
     if settings.relations % together.count():
         raise FewlinkError(
@@ -253,13 +255,6 @@ def check_vectors(benchmark: Benchmark, embeddings: Embeddings) -> None:
             f"the vectors were trained with the train relations of another benchmark than {benchmark.name}, and may "
             "have seen its answers: pretrain on this one"
         )
-
-
-def _dev_tasks(benchmark: Benchmark) -> Sequence[Task]:
-    tasks = benchmark.split("dev")
-    if not tasks:
-        raise FewlinkError(f"{benchmark.name} has no dev relations to choose the best model on")
-    return tasks
 
 
 def _prepare(
