@@ -114,6 +114,8 @@ def test_what_cannot_be_trained_is_refused_before_vectors_are(tmp_path: Path) ->
 def test_vectors_left_by_another_recipe_are_not_taken(vectors: Path, tmp_path: Path) -> None:
     vectors.rename(tmp_path / "run-vectors")
     assert "not what the recipe wants (complex)" in error_of(command("umls", "--out", tmp_path / "run"))
+    pretrain(open_benchmark("umls"), EmbeddingSettings("transe", 8, epochs=1), out=tmp_path / "other-vectors")
+    assert "holds transe vectors" in error_of(command("umls", "--out", tmp_path / "other"))
 
 
 def test_a_run_that_came_to_nothing_may_begin_anew_and_more_patience_goes_on(vectors: Path, tmp_path: Path) -> None:
