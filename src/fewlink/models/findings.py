@@ -1,0 +1,246 @@
+"""What a graph and its vectors say about pairs, given references: everything TRAIL weighs, and nothing that is learnt.
+
+All of it is made of likenesses, chances and distances, never of which entity or relation it is, so that what was learnt
+on some relations of a graph holds for others, and on graphs whose vectors lie in another space.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax
+
+from fewlink.embeddings.interactions import ComplEx
+from fewlink.models.known import Known
+from fewlink.models.trails import Rules
+
+MOST_RULES = 300
+LEAST_CHANCE = 1e-4
+SHORTER = 0.3  # what a rule is worth with each further hop
+RIVALS, HEADS = 1000, 256  # entities that held-out references and candidates are compared with
+HELD_OUT = 5  # references that are held out in turn, at most
+FIT_STEPS, FIT_RATE, FIT_WEIGHT = 40, 0.1, 1.0
+
+KINDS = ("trails", "bilinear", "translation", "profile", "matching")
+COLUMNS = {  # of `Findings.pairs`, by kind
+    "trails": ("near", "near back", "two hops", "two hops back"),
+    "bilinear": ("score", "against other heads"),
+    "translation": ("score", "against other heads", "best reference"),
+    "profile": (
+        *("tail of references", "same relations", "in more of them", "shared neighbours", "shared neighbours back"),
+        *("translation likeness", "nearest translation", "bilinear likeness", "degree", "itself", "head degree"),
+    ),
+}
+WIDTH = sum(map(len, COLUMNS.values()))
+TRAIL_WIDTH = 13
+REFERENCE_WIDTH = 8
+SINGLES = 4  # scores that are tried on held-out references
+CONTEXT = 2 * SINGLES + 2
+
+
+class Findings(NamedTuple):
+    """Of H heads and C candidates, given K references.
+
+    Shapes: `places` (n,) the cell head · C + candidate of each rule that leads there; `rules` (n,) which rule it is;
+    `trails` (n, 13) what is known of it; `pairs` (H, C, 20); `references` (H, C, K, 8).
+    """
+
+    places: Tensor
+    rules: Tensor
+    trails: Tensor
+    pairs: Tensor
+    references: Tensor
+
+
+class Among(NamedTuple):
+    """What is found about C candidates, whatever the head, given K references.
+
+    Shapes: `candidates` (C,) sorted; `columns` (C, 9) and `references` (C, K, 4) of the findings; `rivals` (C, 2) log Σ
+    exp of the scores that other heads have with them; `profile` (C,) how like the references' tails they are.
+    """
+
+    candidates: Tensor
+    columns: Tensor
+    references: Tensor
+    rivals: Tensor
+    profile: Tensor
+
+
+class Inquiry:
+    """The references of one relation and what follows from them alone, whatever is asked about.
+
+    `relation` may be given where it has been estimated already.
+    """
+
+    def __init__(self, known: Known, references: Tensor, relation: Tensor | None = None) -> None:
+        self.known, self.references = known, references
+        self.relation = estimate(known, references.unsqueeze(0))[0] if relation is None else relation  # (d,)
+        self.rules, self.worth, self.about = self._choose(known.finder.joining(references))
+        self.offsets = known.translation[references[:, 1]] - known.translation[references[:, 0]]  # (K, d)
+        self.offset = self.offsets.mean(0)
+        self.others = known.alike(references[:, 0], HEADS)
+
+    def _choose(self, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
+        """The best rules (P,), what each is worth by itself (P,), and what is known of it (P, 10)."""
+        base = self.known.finder.base
+        joined = (rules.chances[..., 0] > 0).float().mean(1)  # (P,) share of the references
+        chances = rules.chances.mean(1)  # (P, 2)
+        hops = (rules.trails >= base).long() + (rules.trails >= base**2).long()
+        best = chances.amax(1) * SHORTER**hops
+        kept = best.topk(min(MOST_RULES, len(best))).indices.sort().values
+        joined, chances, hops = joined[kept].unsqueeze(1), chances[kept], hops[kept].unsqueeze(1)
+        lengths = (hops == torch.arange(3, device=hops.device)).float()
+        about = torch.cat([joined, chances, _log(chances), _log(chances / joined), lengths], 1)
+        return rules.trails[kept], chances[:, 0] * SHORTER ** hops[:, 0], about
+
+    def among(self, candidates: Tensor) -> Among:
+        """What is found about candidates (C,), sorted, whatever the head."""
+        known, references = self.known, self.references
+        tails = (candidates.unsqueeze(1) == references[:, 1]).float()  # (C, K)
+        (own, lengths), (wanted, _) = known.profiles(candidates), known.profiles(references[:, 1])
+        like = own @ wanted.T  # (C, K)
+        slots, shared = like.mean(1), self._shared(candidates)  # (C,), (C, 2)
+        moved, turned = (
+            known.unit(name, candidates) @ known.unit(name, references[:, 1]).T for name in ("translation", "bilinear")
+        )
+        columns = [tails.mean(1), slots, slots * lengths / 4, *_log(shared).unbind(1)]
+        columns += [moved.mean(1), moved.amax(1), turned.mean(1), known.fame(candidates)]
+        rivals = self._bilinear(self.others, candidates), self._translation(self.others, self.offset, candidates)
+        return Among(
+            candidates,
+            torch.stack(columns, -1),
+            torch.stack([moved, turned, like, tails], -1),
+            torch.stack([scores.logsumexp(0) for scores in rivals], -1),
+            slots + shared[:, 0],
+        )
+
+    def look(self, heads: Tensor, among: Among) -> tuple[Findings, Tensor]:
+        """Findings about heads (H,) and candidates; and four scores (4, H, C) that need no learning."""
+        candidates, (h, c) = among.candidates, (len(heads), len(among.candidates))
+        places, rules, trails, followed = self._follow(heads, candidates)
+        near, two = self._nearness(heads, candidates)  # (H, C, 2) each
+        bilinear, translation = self._bilinear(heads, candidates), self._translation(heads, self.offset, candidates)
+        each = torch.stack([self._translation(heads, offset, candidates) for offset in self.offsets], -1)  # (H, C, K)
+        against = torch.stack([bilinear, translation], -1) - among.rivals
+        by_pair = [bilinear, against[..., 0], translation, against[..., 1], each.amax(-1)]
+        itself = heads.unsqueeze(1) == candidates
+        famous = self.known.fame(heads).unsqueeze(1).expand(h, c)
+        pairs = torch.cat(
+            [
+                _log(torch.cat([near, two], -1)),
+                torch.stack(by_pair, -1),
+                among.columns.expand(h, c, -1),
+                torch.stack([itself.float(), famous], -1),
+            ],
+            -1,
+        )
+        of_heads = self._like_heads(heads).unsqueeze(1).expand(h, c, -1, -1)  # (H, C, K, 3)
+        by_reference = torch.cat([of_heads, among.references.expand(h, c, -1, -1), each.unsqueeze(-1)], -1)
+        trodden = followed + 0.01 * near[..., 0] + 0.001 * two[..., 0] + 0.01 * among.columns[:, 0]
+        singles = torch.stack([trodden, bilinear, translation, among.profile.expand(h, c)])
+        return Findings(places, rules, trails, pairs, by_reference), singles
+
+    def hardest(self, heads: Tensor, candidates: Tensor, count: int) -> Tensor:
+        """The candidates that are among the `count` best of some head by either kind of vectors, sorted."""
+        scores = self._bilinear(heads, candidates), self._translation(heads, self.offset, candidates)
+        best = [kind.topk(min(count, len(candidates)), 1).indices.flatten() for kind in scores]
+        return candidates[torch.cat(best).unique()]
+
+    def _follow(self, heads: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Places, rules and what is known of them (n, 13); and Σ worth · chance of every pair (H, C)."""
+        count = len(candidates)
+        ends = self.known.finder.follow(heads, self.rules, candidates, LEAST_CHANCE)
+        places = ends.heads * count + ends.candidates
+        about = self.about[ends.rules]
+        trails = torch.cat([about, _log(ends.chances), (about[:, 1] * ends.chances[:, 0]).unsqueeze(1)], 1)
+        worth = self.worth[ends.rules] * ends.chances[:, 0]
+        total = worth.new_zeros(len(heads) * count).index_add_(0, places, worth)
+        return places, ends.rules, trails, total.view(len(heads), count)
+
+    def _nearness(self, heads: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+        """The chances (H, C, 2) of all trails of one hop, and of two, added up."""
+        finder = self.known.finder
+        one = finder.onward(finder.start(heads))
+        return finder.ends(one, len(heads), candidates), finder.ends(finder.onward(one), len(heads), candidates)
+
+    def _shared(self, candidates: Tensor) -> Tensor:
+        """The chances (C, 2) that the references' tails lead to a candidate over a neighbour both have."""
+        finder, tails = self.known.finder, self.references[:, 1]
+        return finder.ends(finder.siblings(tails), len(tails), candidates).mean(0)
+
+    def _bilinear(self, heads: Tensor, candidates: Tensor) -> Tensor:
+        vectors = self.known.bilinear
+        return ComplEx().against(ComplEx().query(vectors[heads], self.relation), vectors[candidates])
+
+    def _translation(self, heads: Tensor, offset: Tensor, candidates: Tensor) -> Tensor:
+        moved, tails = self.known.translation[heads] + offset, self.known.translation[candidates]
+        return -_distance(moved, tails)
+
+    def _like_heads(self, heads: Tensor) -> Tensor:
+        """How like the references' heads these are, in three ways: (H, K, 3)."""
+        known, others = self.known, self.references[:, 0]
+        by_vectors = [known.unit(name, heads) @ known.unit(name, others).T for name in ("translation", "bilinear")]
+        return torch.stack([*by_vectors, known.profiles(heads)[0] @ known.profiles(others)[0].T], -1)
+
+
+def reliability(known: Known, references: Tensor) -> Tensor:
+    """How well each of the four scores finds references (K, 2) by the others: (10,).
+
+    A reference is held out and ranked among N entities of the tails' kind, all references' tails aside: 1/rank and
+    log rank / log(2 + N), the mean over the held-out ones. With one reference nothing can be held out. The last two are
+    whether that is so, and the log of the number of references.
+    """
+    count = len(references)
+    told = known.bilinear.new_tensor([float(count == 1), math.log(count)])
+    if count == 1:
+        return torch.cat([told.new_full((2 * SINGLES,), 0.3), told])
+    held = range(min(count, HELD_OUT))
+    rest = torch.stack([torch.cat([references[:k], references[k + 1 :]]) for k in held])
+    rivals = known.alike(references[:, 1], RIVALS)
+    found = []
+    for out, others, relation in zip(references, rest, estimate(known, rest), strict=False):
+        inquiry = Inquiry(known, others, relation)
+        scores = inquiry.look(out[:1], inquiry.among(rivals))[1].squeeze(1)  # (4, C)
+        true = scores[:, rivals == out[1]]  # (4, 1)
+        competing = ~torch.isin(rivals, references[:, 1])
+        others_scores = scores[:, competing]
+        rank = 1 + (others_scores > true).sum(1) + (others_scores == true).sum(1) / 2
+        found.append(torch.cat([1 / rank, rank.log() / math.log(2 + len(rivals))]))
+    return torch.cat([torch.stack(found).mean(0), told])
+
+
+@torch.enable_grad()
+def estimate(known: Known, references: Tensor) -> Tensor:
+    """ComplEx vectors (Q, d) of Q relations from the references (Q, K, 2) of each, entities staying as they are.
+
+    Minimises −log softmax of the references' tails, and of their heads, against far entities, and N3 of the vector.
+    """
+    model, far = ComplEx(), known.bilinear[known.far]
+    heads, tails = known.bilinear[references[..., 0]], known.bilinear[references[..., 1]]  # (Q, K, d)
+    start = torch.sin(torch.arange(heads.shape[-1], device=far.device) * 12.9898) * 0.1  # anything but zero
+    relation = start.expand(len(references), -1).clone().requires_grad_()
+    optimizer = torch.optim.Adam([relation], FIT_RATE)
+    for _ in range(FIT_STEPS):
+        there = model.query(heads, relation.unsqueeze(1))
+        back = model.query(tails, model.inverse(relation).unsqueeze(1))
+        true = model.compare(there, tails).unsqueeze(-1)  # (Q, K, 1)
+        both = torch.stack([torch.cat([true, model.against(query, far)], -1) for query in (there, back)])
+        loss = -log_softmax(both, -1)[..., 0].sum(0).mean(1) + FIT_WEIGHT * model.powers(relation, 3)
+        (relation.grad,) = torch.autograd.grad(loss.sum(), [relation])
+        optimizer.step()
+    return relation.detach()
+
+
+def _distance(a: Tensor, b: Tensor) -> Tensor:
+    """Euclidean distances (A, B) of rows, in double precision: as ‖a‖² − 2 a·b + ‖b‖² they are wrong near zero."""
+    x, y = a.double(), b.double()
+    squares = torch.addmm(y.square().sum(1), x, y.T, alpha=-2) + x.square().sum(1, keepdim=True)
+    return squares.clamp_min(0).sqrt().float()
+
+
+def _log(chances: Tensor) -> Tensor:
+    """The log of chances, brought near 0 to 1; a chance under 0.0001 is as good as none."""
+    return (chances + LEAST_CHANCE).log() / 4 + 1

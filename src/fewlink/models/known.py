@@ -1,0 +1,86 @@
+"""What TRAIL looks at: the edges of a graph, two tables of vectors, and in which relations an entity has a part."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from fewlink.embeddings import Embeddings
+from fewlink.errors import FewlinkError
+from fewlink.graph import Graph, neighbour_table
+from fewlink.models.surroundings import check_fits, rows
+from fewlink.models.trails import TrailFinder
+from fewlink.seeds import scramble
+from fewlink.tasks.candidates import likely_tails
+
+NEGATIVES = 1024  # entities that an estimated relation is told apart from
+NEIGHBOURS = 30
+
+
+class Known(nn.Module):
+    """A graph and its vectors, moved between devices with `.to(device)`; no parameters.
+
+    Shapes: `bilinear`, `translation` (E, d) vectors of ComplEx and TransE; `far` (N,) some entities; `neighbours`
+    (E, 30), those that are there being `present`; `bundles` (E, 30) how many edges of the same relation each is one of.
+    """
+
+    bilinear: Tensor
+    translation: Tensor
+    far: Tensor
+    neighbours: Tensor
+    present: Tensor
+    bundles: Tensor
+
+    def __init__(self, graph: Graph, bilinear: Embeddings, translation: Embeddings) -> None:
+        super().__init__()
+        for vectors, model in ((bilinear, "complex"), (translation, "transe")):
+            check_fits(graph, vectors)
+            if vectors.model != model:
+                raise FewlinkError(f"trail looks at complex and transe vectors, and got {vectors.model} for {model}")
+        self.graph, self.finder = graph, TrailFinder(graph)
+        table = neighbour_table(graph, NEIGHBOURS)
+        relations, entities = (torch.from_numpy(part).long() for part in (table.relations, table.entities))
+        far = np.argsort(scramble(np.arange(len(graph.entities))))[:NEGATIVES]
+        owners = torch.arange(len(graph.entities)).unsqueeze(1).expand_as(entities)
+        tables = {
+            "bilinear": bilinear.entities.float(),
+            "translation": translation.entities.float(),
+            "far": torch.from_numpy(far),
+            "neighbours": entities.clamp_min(0),
+            "present": relations >= 0,
+            "bundles": self.finder.count(owners, relations.clamp_min(0)),
+        }
+        for name, part in tables.items():
+            self.register_buffer(name, part, persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        return self.far.device
+
+    def fame(self, ids: Tensor) -> Tensor:
+        """log(1 + edges) / 4 of entities (n,)."""
+        begins = self.finder.begins[self.finder.bundles[torch.stack([ids, ids + 1])]]
+        return (begins[1] - begins[0]).float().log1p() / 4
+
+    def profiles(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Unit vectors (n, 2R) of log(1 + edges of each relation) of entities (n,), and their lengths (n,)."""
+        at, owners = self.finder.bundles_of(ids)
+        counts = (self.finder.begins[at + 1] - self.finder.begins[at]).float()
+        table = counts.new_zeros(len(ids), self.finder.signed)
+        table[owners, self.finder.relations[at]] = counts.log1p()
+        lengths = table.norm(dim=1)
+        return table / lengths.clamp_min(1e-12).unsqueeze(1), lengths
+
+    def unit(self, name: str, ids: Tensor) -> Tensor:
+        """Vectors of `bilinear` or `translation` of entities (…,), each of length 1."""
+        return normalize(rows(getattr(self, name), ids), dim=-1)
+
+    def alike(self, ids: Tensor, most: int) -> Tensor:
+        """At most `most` entities of the kind of these, and these themselves, sorted: always the same ones."""
+        own = ids.cpu().numpy()
+        found = likely_tails(self.graph, own)
+        if len(found) > most:
+            found = found[np.argsort(scramble(found), kind="stable")[:most]]
+        return torch.from_numpy(np.union1d(found, own).astype(np.int64)).to(self.device)

@@ -1,0 +1,107 @@
+"""TRAIL as a scorer of the common evaluator, and what carried each of its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewlink.models.findings import Findings, Inquiry, reliability
+from fewlink.models.known import Known
+from fewlink.models.trail import Asked, Matching, Trail
+from fewlink.scorers.question import Question
+
+CELLS = 1 << 16  # pairs of head and candidate looked at together
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Why a tail fits a head.
+
+    `shares`: what each kind of evidence adds to the score; `trails`: the relations of the strongest paths that join
+    them, as references are joined, with what each adds; `references`: the attention (β) that each reference has;
+    `neighbours`: (relation, entity) edges that the tail shares with references' tails, with their weight.
+    """
+
+    score: float
+    shares: dict[str, float]
+    trails: list[tuple[tuple[int, ...], float]]
+    references: list[float]
+    neighbours: list[tuple[int, int, float]]
+
+
+class TrailScorer:
+    """A trained TRAIL on what is known. What follows from the references alone is worked out once for all heads."""
+
+    def __init__(self, name: str, model: Trail, known: Known) -> None:
+        self.name, self.model, self.known = name, model.eval(), known
+        self._last: tuple[bytes, Inquiry, Tensor] | None = None
+
+    @torch.no_grad()
+    def __call__(self, question: Question) -> Tensor:
+        references, heads, candidates = (
+            torch.from_numpy(part.astype(np.int64)).to(self.known.device)
+            for part in (question.references, question.heads, question.candidates)
+        )
+        ordered, back = candidates.unique(return_inverse=True)
+        most = max(1, CELLS // max(1, len(ordered)))
+        scores = [self.model(asked, self.known) for asked in self.ask(references, heads.split(most), ordered)]
+        return torch.cat(scores)[:, back]
+
+    def ask(self, references: Tensor, heads: Sequence[Tensor], candidates: Tensor) -> Iterator[Asked]:
+        """What is found about some heads (H,) after others and candidates (C,), sorted."""
+        key = references.cpu().numpy().tobytes()
+        if self._last is None or self._last[0] != key:
+            self._last = key, Inquiry(self.known, references), reliability(self.known, references)
+        _, inquiry, context = self._last
+        among = inquiry.among(candidates)
+        matching = self._matching
+        tails = matching.tails(candidates, references[:, 1], self.known) if matching else None
+        for some in heads:
+            yield Asked(references, some, candidates, inquiry.look(some, among)[0], context, tails)
+
+    @property
+    def _matching(self) -> Matching | None:
+        part = dict(self.model.parts.items()).get("matching")
+        return part if isinstance(part, Matching) else None
+
+    @torch.no_grad()
+    def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
+        """What carried the score of one pair, given references (K, 2)."""
+        device = self.known.device
+        refs = torch.from_numpy(references.astype(np.int64)).to(device)
+        (asked,) = self.ask(refs, [torch.tensor([head], device=device)], torch.tensor([tail], device=device))
+        shares = {kind: float(share) for kind, share in self.model.shares(asked, self.known).items()}
+        beta = self._matching.weights(asked, self.known)[0, 0].tolist() if self._matching else []
+        score = float(self.model(asked, self.known))
+        return Reasons(score, shares, self._trails(asked, score)[:most], beta, self._shared(refs, tail)[:most])
+
+    def _trails(self, asked: Asked, score: float) -> list[tuple[tuple[int, ...], float]]:
+        """The rules that join the pair with what the score would lose without each, strongest first."""
+        found = asked.findings
+        if "trails" not in self.model.parts:
+            return []
+        assert self._last is not None
+        rules, told = self._last[1].rules, []
+        for i in range(len(found.places)):
+            kept = torch.arange(len(found.places), device=found.places.device) != i
+            rest = Findings(found.places[kept], found.rules[kept], found.trails[kept], found.pairs, found.references)
+            lost = score - float(self.model(asked._replace(findings=rest), self.known))
+            told.append((self.known.finder.relations_of(int(rules[found.rules[i]])), lost))
+        return sorted(told, key=lambda trail: -trail[1])
+
+    def _shared(self, references: Tensor, tail: int) -> list[tuple[int, int, float]]:
+        """The edges of the tail that references' tails have too, the rarest first."""
+        finder = self.known.finder
+        own, theirs = (
+            finder.onward(finder.start(ids))
+            for ids in (torch.tensor([tail], device=references.device), references[:, 1].unique())
+        )
+        keys = own.trails * finder.entities + own.entities
+        shared = torch.isin(keys, theirs.trails * finder.entities + theirs.entities)
+        weights = own.chances[shared, 1]
+        edges = zip((own.trails[shared] - 1).tolist(), own.entities[shared].tolist(), weights.tolist(), strict=True)
+        return sorted(edges, key=lambda edge: -edge[2])
