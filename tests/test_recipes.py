@@ -4,15 +4,14 @@ import pytest
 
 from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
 from fewlink.errors import FewlinkError, InputError, UnknownName
-from fewlink.models import MODELS
 from fewlink.recipes import as_toml, model_of, recipe, recipe_texts
 from fewlink.settings import Settings
-from fewlink.training import TrainingSettings
+from fewlink.training import settings_of
 
 
 def test_every_shipped_recipe_is_valid_and_says_how_it_was_chosen() -> None:
     for name in recipe_texts():
-        kind: type[Settings] = TrainingSettings if model_of(name) in MODELS else EmbeddingSettings
+        kind: type[Settings] = EmbeddingSettings if model_of(name) in INTERACTIONS else settings_of(model_of(name))
         found = recipe(name, kind)
         assert found.about and found.chosen
         assert recipe(found.vectors.recipe, EmbeddingSettings)

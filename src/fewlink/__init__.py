@@ -23,13 +23,22 @@ if TYPE_CHECKING:
     from fewlink.graph import Graph, compile_graph
     from fewlink.scorers import learning_free
     from fewlink.tasks import Benchmark, carve, open_benchmark
-    from fewlink.training import TrainingSettings, open_run, pretrain, train, train_together
+    from fewlink.training import (
+        TrailSettings,
+        TrainingSettings,
+        open_run,
+        pretrain,
+        pretrain_views,
+        train,
+        train_together,
+    )
 
 _HOMES = {
     "Benchmark": "tasks",
     "Evaluation": "evaluation",
     "Graph": "graph",
     "Protocol": "evaluation",
+    "TrailSettings": "training",
     "TrainingSettings": "training",
     "carve": "tasks",
     "compile_graph": "graph",
@@ -38,6 +47,7 @@ _HOMES = {
     "open_benchmark": "tasks",
     "open_run": "training",
     "pretrain": "training",
+    "pretrain_views": "training",
     "train": "training",
     "train_together": "training",
 }
@@ -46,6 +56,7 @@ __all__ = [
     "Evaluation",
     "Graph",
     "Protocol",
+    "TrailSettings",
     "TrainingSettings",
     "__version__",
     "carve",
@@ -55,6 +66,7 @@ __all__ = [
     "open_benchmark",
     "open_run",
     "pretrain",
+    "pretrain_views",
     "train",
     "train_together",
 ]

@@ -19,7 +19,7 @@ from fewlink.scorers import learning_free
 from fewlink.storage import open_folder
 from fewlink.tasks.episodes import EpisodeSampler
 from fewlink.training import TrainingSettings, open_run, train
-from fewlink.training import trainer as trainer_room
+from fewlink.training import learner as learner_room
 from fewlink.training.checkpoints import FORMAT
 from fewlink.training.learner import Learner
 from fewlink.training.lessons import compact
@@ -39,7 +39,7 @@ def test_steps_equal_a_literal_algorithm_1(loss: str, relations: int, rate: floa
     changes |= {"decay_every": 1, "decays": 2, "reconstruction": 0.1, "clip": 0.5, "margin": 1.0, "temperature": 2.0}
     settings = small(**changes)
     trainer = doubled(settings, 0)
-    losses = trainer.learner.learn(0, trainer.ids(0, 4))[..., 0]  # (steps, 3)
+    losses = trainer.learner.learn(0, trainer.learner.ids(0, 4))[..., 0]  # (steps, 3)
 
     model, around = assemble(umls().graph, vectors(), settings, "cpu")
     model.double(), around.double()
@@ -113,7 +113,7 @@ def test_sums_over_threads_have_one_order(rate: float, tmp_path: Path) -> None:
 def test_how_many_steps_are_drawn_together_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = small(steps=8, evaluate_every=5, relations=2)
     train(umls(), vectors(), settings, tmp_path / "whole")
-    monkeypatch.setitem(trainer_room.AT_ONCE, "cpu", 2)
+    monkeypatch.setitem(learner_room.AT_ONCE, "cpu", 2)
     train(umls(), vectors(), settings, tmp_path / "parts")
     assert saved(tmp_path / "whole") == saved(tmp_path / "parts")
     assert timeless(tmp_path / "whole") == timeless(tmp_path / "parts")
@@ -215,7 +215,7 @@ def test_relations_of_a_small_range_are_left_out(tmp_path: Path) -> None:
     assert 0 < len(tasks) < len(umls().tasks["train"]) and min(len(task.range) for task in tasks) == 105
     sampler = EpisodeSampler(tasks, len(umls().graph.entities), shots=3, batch=8)
     numbers = torch.arange(20)
-    found = Trainer(umls(), vectors(), small(smallest_range=105), [0]).sampler(numbers)
+    found = Trainer(umls(), vectors(), small(smallest_range=105), [0]).learner.sampler(numbers)
     assert all(torch.equal(a, b) for a, b in zip(found, sampler(numbers), strict=True))
     with pytest.raises(FewlinkError, match="no train relation has 1000 candidates: lower smallest_range"):
         train(umls(), vectors(), small(smallest_range=1000), tmp_path / "run")
@@ -226,8 +226,8 @@ def test_relations_of_a_small_range_are_left_out(tmp_path: Path) -> None:
 def test_episodes_are_laid_out_query_by_query(shared: bool) -> None:
     """Step 2 of two relations holds episodes 4 and 5, each with its own entities; a compact lesson is the same one."""
     trainer = Trainer(umls(), vectors(), small(negatives=3, relations=2, shared_negatives=shared), [0, 7])
-    ids = trainer.ids(2, 3)
-    episodes = trainer.sampler(torch.arange(4, 10))
+    ids = trainer.learner.ids(2, 3)
+    episodes = trainer.learner.sampler(torch.arange(4, 10))
     for step in range(3):
         lesson = trainer.learner.layout.lesson(ids[:, step])
         assert lesson.references.shape == (2, 2, 3, 2) and lesson.pairs.shape == (2, 2, 8 + 8 * 3, 2)

@@ -40,11 +40,11 @@ def settings_of(**changes: Any) -> TrainingSettings:
 def test_steps_side_by_side_equal_each_seed_alone(name: str) -> None:
     settings = settings_of(model=name)
     three = doubled(settings, *SEEDS)
-    losses = three.learner.learn(0, three.ids(0, 4))  # (steps, 3, S)
+    losses = three.learner.learn(0, three.learner.ids(0, 4))  # (steps, 3, S)
     assert not torch.allclose(losses[..., 0], losses[..., 1])
     for run, seed in enumerate(SEEDS):
         alone = doubled(settings, seed)
-        close(losses[..., run], alone.learner.learn(0, alone.ids(0, 4))[..., 0])
+        close(losses[..., run], alone.learner.learn(0, alone.learner.ids(0, 4))[..., 0])
         same_weights(three, run, alone)
 
 
@@ -52,10 +52,10 @@ def test_steps_side_by_side_equal_each_seed_alone(name: str) -> None:
 def test_shared_negatives_and_trained_vectors_side_by_side(loss: str) -> None:
     settings = settings_of(loss=loss, shared_negatives=True, embedding_rate=0.01, standardise=True, decay_every=2)
     three = doubled(settings, *SEEDS)
-    losses = three.learner.learn(0, three.ids(0, 4))
+    losses = three.learner.learn(0, three.learner.ids(0, 4))
     for run, seed in enumerate(SEEDS):
         alone = doubled(settings, seed)
-        close(losses[..., run], alone.learner.learn(0, alone.ids(0, 4))[..., 0])
+        close(losses[..., run], alone.learner.learn(0, alone.learner.ids(0, 4))[..., 0])
         same_weights(three, run, alone)
         assert three.evaluate(run) == pytest.approx(alone.evaluate(0), abs=1e-9)
 
@@ -64,12 +64,12 @@ def test_runs_that_began_alone_continue_side_by_side() -> None:
     settings = settings_of(embedding_rate=0.01)
     several = [doubled(settings, seed) for seed in SEEDS]
     for alone in several:
-        alone.learner.learn(0, alone.ids(0, 2))
+        alone.learner.learn(0, alone.learner.ids(0, 2))
     three = doubled(settings, *SEEDS)
     three.learner.take([alone.learner.state(0) for alone in several])
-    losses = three.learner.learn(2, three.ids(2, 2))
+    losses = three.learner.learn(2, three.learner.ids(2, 2))
     for run, alone in enumerate(several):
-        close(losses[..., run], alone.learner.learn(2, alone.ids(2, 2))[..., 0])
+        close(losses[..., run], alone.learner.learn(2, alone.learner.ids(2, 2))[..., 0])
         same_weights(three, run, alone)
 
 

@@ -13,9 +13,10 @@ def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with al
     from fewlink.cli import show
     from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
     from fewlink.recipes import measured, model_of, recipe, recipe_texts
-    from fewlink.training import TrainingSettings
+    from fewlink.training import settings_of
 
-    kinds = {name: EmbeddingSettings if model_of(name) in INTERACTIONS else TrainingSettings for name in recipe_texts()}
+    models = {name: model_of(name) for name in recipe_texts()}
+    kinds = {name: EmbeddingSettings if m in INTERACTIONS else settings_of(m) for name, m in models.items()}
     found = [recipe(name, kind) for name, kind in kinds.items()]
     reached = measured()
     if json:

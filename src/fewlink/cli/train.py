@@ -14,7 +14,8 @@ import typer
 if TYPE_CHECKING:
     from fewlink.recipes import Recipe
     from fewlink.tasks import Benchmark
-    from fewlink.training import RunResult, TrainingSettings
+    from fewlink.training import RunResult
+    from fewlink.training.settings import AnySettings
 
 REASONS = {"steps": "all steps made", "patience": "no better dev MRR; --set patience=N goes on"}
 FIGURES = {"dev MRR": "mrr", "Hits@1": "hits@1", "Hits@5": "hits@5", "Hits@10": "hits@10"}
@@ -48,14 +49,14 @@ def train(
     more steps or patience may be asked for, other settings not; where the benchmark has moved, give its new place too.
     `torchrun --nproc-per-node N -m fewlink train …` trains with several processes.
 
-    Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`
+    Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`, or `--model trail`
     """
     from fewlink import together
     from fewlink.cli.training import open_again, refuse_given, refuse_own, working_device
     from fewlink.embeddings import Embeddings
     from fewlink.errors import FewlinkError
     from fewlink.tasks import open_benchmark
-    from fewlink.training import RunConfig, train_together
+    from fewlink.training import RunConfig, TrailSettings, TrailVectors, train_together
     from fewlink.training.run import refuse_other_folder
     from fewlink.training.trainer import check
 
@@ -83,8 +84,10 @@ def train(
             for run in runs.values():
                 refuse_other_folder(run)
             place = out.resolve().with_name(f"{out.resolve().name}-vectors")
-            folder = embeddings or together.from_first(lambda: _pretrained(benchmark, chosen, place, own_device))
-        vectors = Embeddings.open(folder, benchmark.graph.fingerprint)
+            own = _view_vectors if isinstance(settings, TrailSettings) else _pretrained
+            folder = embeddings or together.from_first(lambda: own(benchmark, chosen, settings, place))
+        kind = TrailVectors if isinstance(settings, TrailSettings) else Embeddings
+        vectors = kind.open(folder, benchmark.graph.fingerprint)
         first = together.rank() == 0
         reporter = step_lines(settings.model, len(runs)) if first else None
         try:
@@ -98,30 +101,39 @@ def train(
             _show(results, title, json)
 
 
-def _recipe(model: str | None, name: str | None) -> Recipe[TrainingSettings]:
+def _recipe(model: str | None, name: str | None) -> Recipe[AnySettings]:
     """The recipe asked for, or the model's own; a model without one is trained as the paper says."""
     from fewlink.choices import choose
     from fewlink.embeddings import INTERACTIONS
     from fewlink.errors import FewlinkError
-    from fewlink.models import MODELS
+    from fewlink.models import MODELS, TRAILS
     from fewlink.recipes import Recipe, model_of, recipe_texts
     from fewlink.recipes import recipe as load
-    from fewlink.training import TrainingSettings
+    from fewlink.training import settings_of
 
     if model is not None:
-        choose("model", model, MODELS)
+        choose("model", model, {**MODELS, **TRAILS})
     if name is None and (model or "fsrl") not in recipe_texts():
-        return Recipe(model or "fsrl", "", "", TrainingSettings(model or "fsrl"))
+        return Recipe(model or "fsrl", "", "", settings_of(model or "fsrl")(model=model or "fsrl"))
     which = name or str(model)
     if model_of(which) in INTERACTIONS:
         raise FewlinkError(f"recipe '{which}' is for embeddings: fewlink pretrain takes it")
-    found = load(which, TrainingSettings)
+    found: Recipe[AnySettings] = load(which, settings_of(model_of(which)))  # type: ignore[arg-type]
     if model not in (None, found.settings.model):
         raise FewlinkError(f"recipe '{found.name}' is for {found.settings.model}, not for {model}")
     return found
 
 
-def _pretrained(benchmark: Benchmark, chosen: Recipe[TrainingSettings], place: Path, device: str) -> Path:
+def _view_vectors(benchmark: Benchmark, chosen: Recipe[Any], settings: Any, place: Path) -> Path:
+    """The folder of TRAIL's vectors, beside the run; trained now where they are not there."""
+    from fewlink.cli.training import epoch_lines
+    from fewlink.training import pretrain_views
+
+    pretrain_views(benchmark, settings, out=place, on_epoch=epoch_lines)
+    return place
+
+
+def _pretrained(benchmark: Benchmark, chosen: Recipe[Any], settings: Any, place: Path) -> Path:
     """The folder of the vectors the recipe was chosen with, beside the run; trained now if it is not there."""
     from fewlink.cli.training import chosen_settings, epoch_lines
     from fewlink.embeddings import Embeddings
@@ -131,12 +143,12 @@ def _pretrained(benchmark: Benchmark, chosen: Recipe[TrainingSettings], place: P
 
     wanted = chosen.vectors
     model, whole = model_of(wanted.recipe), wanted.with_train_tasks
-    settings = chosen_settings(model, wanted.recipe, wanted.set, 0, device)
+    pretraining = chosen_settings(model, wanted.recipe, wanted.set, 0, settings.device)
     if not place.exists():
-        pretrain(benchmark, settings, out=place, with_train_tasks=whole, on_epoch=epoch_lines(f"{model} vectors"))
+        pretrain(benchmark, pretraining, out=place, with_train_tasks=whole, on_epoch=epoch_lines(f"{model} vectors"))
         return place
     found = Embeddings.open(place, benchmark.graph.fingerprint)
-    same = all(found.settings.get(n) == v for n, v in settings.as_dict().items() if n not in OWN)
+    same = all(found.settings.get(n) == v for n, v in pretraining.as_dict().items() if n not in OWN)
     if not same or found.facts.get("with_train_tasks") != whole:
         raise FewlinkError(
             f"{place} holds {found.model} vectors that are not what the recipe wants ({model}): remove the folder, "

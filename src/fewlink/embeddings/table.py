@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -64,6 +66,15 @@ class Embeddings:
     def queries(self, heads: Tensor, relations: Tensor) -> Tensor:
         """Query vectors (B, d) of heads (B,) and relations (B,)."""
         return self.interaction.query(self.entities[heads], self.relations[relations])
+
+    def digest(self) -> str:
+        """The sha256 of both tables with their shapes."""
+        seen = hashlib.sha256(self.model.encode())
+        for table in (self.entities, self.relations):
+            array = np.ascontiguousarray(table.cpu().numpy())
+            seen.update(f"{array.dtype} {array.shape}".encode())
+            seen.update(array.data)
+        return seen.hexdigest()
 
     def save(
         self,

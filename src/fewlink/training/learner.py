@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Sequence
 from operator import attrgetter
 
@@ -13,9 +14,11 @@ from torch.func import functional_call, vmap
 
 from fewlink import together
 from fewlink.embeddings.table import Embeddings
-from fewlink.graph import Graph
-from fewlink.models import FewShotModel, Surroundings
+from fewlink.errors import FewlinkError
+from fewlink.models import FewShotModel, FewShotScorer, Surroundings
 from fewlink.seeds import derive
+from fewlink.tasks.benchmark import Benchmark
+from fewlink.tasks.episodes import EpisodeSampler
 from fewlink.training.lessons import Layout, Lesson, compact
 from fewlink.training.objective import Objective, objective
 from fewlink.training.run import TUNED, assemble
@@ -24,6 +27,7 @@ from fewlink.training.settings import TrainingSettings
 TABLES = ("neighbour_relations", "neighbour_entities", "present")  # drawn by the seed, so each run has its own
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 WARM_UP = 3
+AT_ONCE = {"cpu": 16, "cuda": 256}  # steps whose episodes are drawn together
 RunState = tuple[dict[str, Tensor], dict[str, Tensor]]  # parameters, and the optimizer's moments
 
 
@@ -46,12 +50,14 @@ class Learner:
     serves all of them. On a GPU a step is recorded once as a CUDA graph and replayed.
     """
 
-    def __init__(self, graph: Graph, embeddings: Embeddings, settings: TrainingSettings, seeds: Sequence[int]) -> None:
+    def __init__(
+        self, benchmark: Benchmark, embeddings: Embeddings, settings: TrainingSettings, seeds: Sequence[int]
+    ) -> None:
         self.settings, self.seeds, self.device = settings, seeds, settings.device
         self.on_gpu = self.device != "cpu"
-        pupils = [
-            Pupil(*assemble(graph, embeddings, dataclasses.replace(settings, seed=seed), self.device)) for seed in seeds
-        ]
+        self.sampler = sampler(benchmark, settings, seeds)
+        own = [dataclasses.replace(settings, seed=seed) for seed in seeds]
+        pupils = [Pupil(*assemble(benchmark.graph, embeddings, each, self.device)) for each in own]
         self.pupil = pupils[0].train()
         rates = dict.fromkeys((name for name, _ in self.pupil.named_parameters()), settings.learning_rate)
         if settings.embedding_rate:
@@ -65,10 +71,27 @@ class Learner:
         self.optimizer = torch.optim.Adam(groups, fused=True, capturable=self.on_gpu)
         sizes = (settings.relations // together.count(), settings.shots, settings.batch, settings.negatives)
         self.layout = Layout(len(seeds), *sizes, self.device)
+        most = AT_ONCE["cuda" if self.on_gpu else "cpu"]
+        self.most = max(1, min(most, self.sampler.at_once // self.layout.relations))
         self._recorded: Recorded | None = None
+
+    def ids(self, first: int, count: int) -> Tensor:
+        """The entities (S, count, U) of steps: of a step's relations, those that are this process's share."""
+        share = self.layout.relations
+        steps = torch.arange(first, first + count).unsqueeze(1) * self.settings.relations
+        numbers = (steps + together.rank() * share + torch.arange(share)).flatten()
+        return self.layout.ids(self.sampler(numbers))
+
+    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
+        """Make steps from step `first` on; losses (count, 3, S), and the seconds that went into drawing episodes."""
+        began = time.perf_counter()
+        ids = self.ids(first, count)
+        drawn = time.perf_counter() - began
+        return self.learn(first, ids), drawn
 
     def learn(self, first: int, ids: Tensor) -> Tensor:
         """Make a step for each of the entities (S, steps, U), the first being step `first`; losses (steps, 3, S)."""
+        self.pupil.train()
         if self.on_gpu and together.count() == 1:
             if self._recorded is None or self._recorded.most < ids.shape[1]:
                 self._recorded = Recorded(self, ids)
@@ -138,15 +161,15 @@ class Learner:
                 times = (number // self.settings.decay_every).clamp_max(self.settings.decays)
                 group["lr"].copy_((group["rate"] * self.settings.decay ** times.double()).squeeze())
 
-    def scorer_parts(self, run: int) -> tuple[FewShotModel, Surroundings]:
-        """The model and surroundings of one run, holding its parameters as they are now."""
+    def scorer(self, run: int) -> FewShotScorer:
+        """The scorer of one run, with its parameters as they are now."""
         with torch.no_grad():
             for name, parameter in self.pupil.model.named_parameters():
                 parameter.copy_(self.weights[f"model.{name}"][run])
         trained = {name: weight.detach()[run] for name, weight in self.weights.items()}
         vectors = {name: trained.get(f"around.{name}", getattr(self.pupil.around, name)) for name in TUNED}
         tables = {name: self.tables[f"around.{name}"][run] for name in TABLES}
-        return self.pupil.model, Surroundings(**vectors, **tables)
+        return FewShotScorer(self.settings.model, self.pupil.model, Surroundings(**vectors, **tables))
 
     def state(self, run: int) -> RunState:
         """The parameters and the optimizer's moments of one run."""
@@ -211,6 +234,23 @@ class Recorded:
         self.losses.index_copy_(0, self.at, losses.unsqueeze(0))
         self.at += 1
         self.number += 1
+
+
+def sampler(benchmark: Benchmark, settings: TrainingSettings, seeds: Sequence[int]) -> EpisodeSampler:
+    """The episodes of the train relations that are large enough."""
+    tasks = [task for task in benchmark.split("train") if len(task.range) >= settings.smallest_range]
+    if not tasks and benchmark.split("train"):
+        raise FewlinkError(f"no train relation has {settings.smallest_range} candidates: lower smallest_range")
+    return EpisodeSampler(
+        tasks,
+        len(benchmark.graph.entities),
+        shots=settings.shots,
+        batch=settings.batch,
+        negatives=settings.negatives,
+        shared=settings.shared_negatives,
+        seeds=seeds,
+        device=settings.device,
+    )
 
 
 def _stacked(pupils: Sequence[Pupil], name: str) -> Tensor:

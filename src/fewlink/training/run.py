@@ -8,27 +8,27 @@ best/, last/    checkpoints
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from fewlink import __version__
 from fewlink.embeddings.table import Embeddings
 from fewlink.errors import FewlinkError, InputError
 from fewlink.graph import Graph
-from fewlink.models import FewShotModel, FewShotScorer, Surroundings, build
+from fewlink.models import FewShotModel, FewShotScorer, Surroundings, TrailScorer, build
 from fewlink.seeds import derive
 from fewlink.storage import read_json, write_bytes, write_json
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.together import use
 from fewlink.training.checkpoints import begun, load_best
-from fewlink.training.settings import TrainingSettings
+from fewlink.training.settings import AnySettings, TrailSettings, TrainingSettings, settings_of
+from fewlink.training.trail_learner import open_trail
+from fewlink.training.trail_vectors import TrailVectors
 
 FORMAT = "fewlink-run/1"
 CONFIG, METRICS, EMBEDDINGS = "config.json", "metrics.jsonl", "embeddings"
@@ -42,13 +42,13 @@ class RunConfig:
     The benchmark also has the `source` it was opened by and the names of its `train` relations.
     """
 
-    settings: TrainingSettings
+    settings: AnySettings
     benchmark: dict[str, Any]
     graph: dict[str, Any]
     embeddings: dict[str, Any]
 
     @classmethod
-    def of(cls, benchmark: Benchmark, embeddings: Embeddings, settings: TrainingSettings) -> RunConfig:
+    def of(cls, benchmark: Benchmark, embeddings: Embeddings | TrailVectors, settings: AnySettings) -> RunConfig:
         graph = benchmark.graph
         return cls(
             settings,
@@ -59,7 +59,7 @@ class RunConfig:
                 "train": [task.name for task in benchmark.split("train")],
             },
             {"fingerprint": graph.fingerprint, "entities": len(graph.entities), "relations": len(graph.relations)},
-            {"model": embeddings.model, "dim": embeddings.dim, "sha256": _digest(embeddings)},
+            {"model": embeddings.model, "dim": embeddings.dim, "sha256": embeddings.digest()},
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class RunConfig:
         if not all(isinstance(content.get(part), dict) for part in parts):
             raise InputError(path, "is damaged: train again, in another folder")
         settings, *facts = (content[part] for part in parts)
-        return cls(TrainingSettings.from_dict(settings), *facts)
+        return cls(settings_of(str(settings.get("model"))).from_dict(settings), *facts)
 
     def refuse_other(self, run: Path, asked: RunConfig) -> None:
         """An error where `asked` is not a continuation of this run; more steps or patience, another device are."""
@@ -132,7 +132,7 @@ def is_run(folder: Path) -> bool:
     return isinstance(content, dict) and content.get("format") == FORMAT
 
 
-def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> FewShotScorer:
+def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> FewShotScorer | TrailScorer:
     """The best model of a run as a scorer, on the graph it was trained on and no other."""
     folder, device = Path(folder), use(device)
     config = RunConfig.read(folder)
@@ -143,13 +143,21 @@ def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> FewS
             f"not that of {benchmark.name} ({len(benchmark.graph.entities)} entities): use the one it was trained on",
         )
     weights, _ = load_best(folder)
-    embeddings = Embeddings.open(folder / EMBEDDINGS, config.graph["fingerprint"])
-    model, surroundings = assemble(benchmark.graph, embeddings, config.settings, device)
+    place, fingerprint, settings = folder / EMBEDDINGS, config.graph["fingerprint"], config.settings
+    if isinstance(settings, TrailSettings):
+        if config.benchmark["fingerprint"] != benchmark.fingerprint:
+            raise InputError(folder, f"knows the train relations of {config.benchmark['name']}: use that benchmark")
+        vectors = TrailVectors.open(place, fingerprint, for_training=False)
+        trail, known = open_trail(benchmark, vectors, settings, device)
+        check_weights(trail.state_dict(), weights, folder)
+        trail.load_state_dict(weights)
+        return TrailScorer(settings.model, trail, known)
+    model, surroundings = assemble(benchmark.graph, Embeddings.open(place, fingerprint), settings, device)
     load_weights(model, surroundings, weights, folder)
-    return FewShotScorer(config.settings.model, model, surroundings)
+    return FewShotScorer(settings.model, model, surroundings)
 
 
-def start_or_continue(run: Path, asked: RunConfig, embeddings: Embeddings) -> None:
+def start_or_continue(run: Path, asked: RunConfig, embeddings: Embeddings | TrailVectors) -> None:
     """Make a run folder ready for training: `config.json` is written last, so a folder that has one is a run's.
 
     A run that nothing came of yet may begin anew with other settings.
@@ -157,7 +165,7 @@ def start_or_continue(run: Path, asked: RunConfig, embeddings: Embeddings) -> No
     place, fingerprint, known = run / EMBEDDINGS, asked.graph["fingerprint"], (run / CONFIG).exists()
     if known and begun(run):
         RunConfig.read(run).refuse_other(run, asked)
-    elif not place.exists() or _digest(Embeddings.open(place)) != asked.embeddings["sha256"]:
+    elif not place.exists() or type(embeddings).open(place).digest() != asked.embeddings["sha256"]:
         if place.exists() and not known:  # never replace a user's vectors
             raise FewlinkError(f"{run} exists, holds other embeddings and is not a training run: choose another folder")
         embeddings.save(place, fingerprint, graph=asked.benchmark["name"])
@@ -241,13 +249,3 @@ def keep_lines(run: Path, last: dict[str, Any]) -> None:
 def add_line(run: Path, line: dict[str, Any]) -> None:
     with (run / METRICS).open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
-
-
-def _digest(embeddings: Embeddings) -> str:
-    """The sha256 of both tables with their shapes."""
-    seen = hashlib.sha256(embeddings.model.encode())
-    for table in (embeddings.entities, embeddings.relations):
-        array = np.ascontiguousarray(table.cpu().numpy())
-        seen.update(f"{array.dtype} {array.shape}".encode())
-        seen.update(array.data)
-    return seen.hexdigest()

@@ -23,13 +23,12 @@ from fewlink import together
 from fewlink.embeddings.table import Embeddings
 from fewlink.errors import FewlinkError
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.models import FewShotScorer, check_fits
+from fewlink.models import check_fits
 from fewlink.progress import progress, silent
 from fewlink.tasks.benchmark import Benchmark
-from fewlink.tasks.episodes import EpisodeSampler
 from fewlink.training.board import Board
 from fewlink.training.checkpoints import State, load_last, load_state, mend, only_one, save_best, save_last
-from fewlink.training.learner import Learner
+from fewlink.training.learner import Learner, sampler
 from fewlink.training.run import (
     RunConfig,
     add_line,
@@ -39,9 +38,12 @@ from fewlink.training.run import (
     refuse_other_folder,
     start_or_continue,
 )
-from fewlink.training.settings import TrainingSettings
+from fewlink.training.settings import AnySettings, TrailSettings
+from fewlink.training.trail_learner import TrailLearner
+from fewlink.training.trail_learner import check as check_trail
+from fewlink.training.trail_vectors import TrailVectors
 
-AT_ONCE = {"cpu": 16, "cuda": 256}  # steps whose episodes are drawn together
+AnyVectors = Embeddings | TrailVectors
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is whole"
 Event = dict[str, Any]
 
@@ -60,8 +62,8 @@ class RunResult:
 
 def train(
     benchmark: Benchmark,
-    embeddings: Embeddings,
-    settings: TrainingSettings,
+    embeddings: AnyVectors,
+    settings: AnySettings,
     run: Path | str,
     *,
     on_event: Callable[[Event], None] | None = None,
@@ -76,19 +78,20 @@ def train(
 
 def train_together(
     benchmark: Benchmark,
-    embeddings: Embeddings,
-    settings: TrainingSettings,
+    embeddings: AnyVectors,
+    settings: AnySettings,
     runs: Mapping[int, Path | str],
     *,
     on_event: Callable[[Event], None] | None = None,
 ) -> list[RunResult]:
     """Meta-train a model with each of several seeds into its own run folder; `settings.seed` is not used.
 
-    On a GPU they train side by side; on the CPU, where one run fills the cores, one after another. Of evaluations that
-    are equally good the first is the best.
+    On a GPU they train side by side; on the CPU, where one run fills the cores, and those of TRAIL, one after another.
+    Of evaluations that are equally good the first is the best.
     """
     tell, places = on_event or (lambda event: None), {seed: Path(run) for seed, run in runs.items()}
     check(benchmark, settings)
+    _refuse_other_kind(embeddings, settings)
     check_vectors(benchmark, embeddings)
     together.use(settings.device)
     with contextlib.ExitStack() as held, exactly(settings.device):
@@ -114,11 +117,10 @@ class Trainer:
     """Runs at the same step, side by side: they train, are evaluated and saved together."""
 
     def __init__(
-        self, benchmark: Benchmark, embeddings: Embeddings, settings: TrainingSettings, seeds: Sequence[int]
+        self, benchmark: Benchmark, embeddings: AnyVectors, settings: AnySettings, seeds: Sequence[int]
     ) -> None:
         self.benchmark, self.settings, self.seeds = benchmark, settings, seeds
-        self.sampler = _sampler(benchmark, settings, seeds)
-        self.learner = Learner(benchmark.graph, embeddings, settings, seeds)
+        self.learner = make_learner(benchmark, embeddings, settings, seeds)
         self.states = [State() for _ in seeds]
         self.boards: dict[int, Board] = {}
 
@@ -132,26 +134,17 @@ class Trainer:
             self.learner.take([(weights, moments) for weights, moments, _ in saved])
             self.states = [state for _, _, state in saved]
 
-    def ids(self, first: int, count: int) -> Tensor:
-        """The entities (S, count, U) of steps: of a step's relations, those that are this process's share."""
-        share = self.learner.layout.relations
-        steps = torch.arange(first, first + count).unsqueeze(1) * self.settings.relations
-        numbers = (steps + together.rank() * share + torch.arange(share)).flatten()
-        return self.learner.layout.ids(self.sampler(numbers))
-
     def until_evaluation(self) -> None:
         """Train up to the next evaluation and make it: each state holds its line of metrics.jsonl."""
         settings, first = self.settings, self.states[0].step
         end = min(settings.steps, (first // settings.evaluate_every + 1) * settings.evaluate_every)
-        most = AT_ONCE["cpu" if settings.device == "cpu" else "cuda"]
-        most = max(1, min(most, self.sampler.at_once // self.learner.layout.relations))
+        most = self.learner.most
         began, sampling, losses = time.perf_counter(), 0.0, []
         with progress("training", end - first) if together.rank() == 0 else contextlib.nullcontext(silent) as advance:
             for step in range(first, end, most):
-                clock = time.perf_counter()
-                ids = self.ids(step, min(most, end - step))
-                sampling += time.perf_counter() - clock
-                losses.append(self.learner.learn(step, ids))
+                made, drawing = self.learner.advance(step, min(most, end - step))
+                sampling += drawing
+                losses.append(made)
                 self._look(losses[-1], step)
                 advance(step - first, f"step {step:,}")
         trained = time.perf_counter() - began
@@ -180,11 +173,8 @@ class Trainer:
         for name, weight in self.learner.weights.items():
             if not math.isfinite(float(weight.detach()[run].sum())):
                 raise FewlinkError(f"{name} is not finite after step {state.step} of seed {self.seeds[run]}: {ADVICE}")
-        model, around = self.learner.scorer_parts(run)
         protocol = Protocol("dev", self.settings.shots, self.settings.evaluate_candidates)
-        scorer = FewShotScorer(self.settings.model, model, around)
-        figures = evaluate(self.benchmark, scorer, protocol).metrics()["micro"]
-        self.learner.pupil.train()
+        figures = evaluate(self.benchmark, self.learner.scorer(run), protocol).metrics()["micro"]
         if not state.best or figures["mrr"] > state.best["mrr"]:
             state.best_step, state.best, state.waited = state.step, figures, 0
         else:
@@ -216,25 +206,22 @@ class Trainer:
             )
 
 
-def _sampler(benchmark: Benchmark, settings: TrainingSettings, seeds: Sequence[int]) -> EpisodeSampler:
-    tasks = [task for task in benchmark.split("train") if len(task.range) >= settings.smallest_range]
-    if not tasks and benchmark.split("train"):
-        raise FewlinkError(f"no train relation has {settings.smallest_range} candidates: lower smallest_range")
-    return EpisodeSampler(
-        tasks,
-        len(benchmark.graph.entities),
-        shots=settings.shots,
-        batch=settings.batch,
-        negatives=settings.negatives,
-        shared=settings.shared_negatives,
-        seeds=seeds,
-        device=settings.device,
-    )
+def make_learner(
+    benchmark: Benchmark, vectors: AnyVectors, settings: AnySettings, seeds: Sequence[int]
+) -> Learner | TrailLearner:
+    """What moves the parameters of these seeds."""
+    if isinstance(settings, TrailSettings) and isinstance(vectors, TrailVectors):
+        return TrailLearner(benchmark, vectors, settings, seeds)
+    assert isinstance(vectors, Embeddings) and not isinstance(settings, TrailSettings)
+    return Learner(benchmark, vectors, settings, seeds)
 
 
-def check(benchmark: Benchmark, settings: TrainingSettings) -> None:
+def check(benchmark: Benchmark, settings: AnySettings) -> None:
     """Refuse what cannot be trained or evaluated before anything is written."""
-    _sampler(benchmark, settings, [settings.seed])
+    if isinstance(settings, TrailSettings):
+        check_trail(benchmark, settings)
+    else:
+        sampler(benchmark, settings, [settings.seed])
     if not benchmark.split("dev"):
         raise FewlinkError(f"{benchmark.name} has no dev relations to choose the best model on")
     for task in benchmark.split("dev"):
@@ -246,8 +233,16 @@ def check(benchmark: Benchmark, settings: TrainingSettings) -> None:
         )
 
 
-def check_vectors(benchmark: Benchmark, embeddings: Embeddings) -> None:
+def _refuse_other_kind(vectors: AnyVectors, settings: AnySettings) -> None:
+    if isinstance(settings, TrailSettings) != isinstance(vectors, TrailVectors):
+        raise FewlinkError(f"{settings.model} does not take vectors of this kind: see fewlink.pretrain_views")
+
+
+def check_vectors(benchmark: Benchmark, embeddings: AnyVectors) -> None:
     """Refuse vectors that do not fit the graph, or that saw relations this benchmark has in dev or test."""
+    if isinstance(embeddings, TrailVectors):
+        embeddings.check(benchmark)
+        return
     check_fits(benchmark.graph, embeddings)
     made = embeddings.facts.get("benchmark")
     if embeddings.facts.get("with_train_tasks") and made != benchmark.fingerprint:
@@ -259,8 +254,8 @@ def check_vectors(benchmark: Benchmark, embeddings: Embeddings) -> None:
 
 def _prepare(
     benchmark: Benchmark,
-    embeddings: Embeddings,
-    settings: TrainingSettings,
+    embeddings: AnyVectors,
+    settings: AnySettings,
     runs: Mapping[int, Path],
     held: contextlib.ExitStack,
 ) -> None:
@@ -280,18 +275,18 @@ def _states(runs: Mapping[int, Path]) -> dict[int, State]:
     return together.from_first(lambda: {seed: load_state(run) for seed, run in runs.items()})
 
 
-def _finished(state: State, settings: TrainingSettings) -> bool:
+def _finished(state: State, settings: AnySettings) -> bool:
     return state.step >= settings.steps or state.waited >= settings.patience
 
 
-def _next_group(states: Mapping[int, State], settings: TrainingSettings) -> list[int]:
+def _next_group(states: Mapping[int, State], settings: AnySettings) -> list[int]:
     """The seeds to train next: on a GPU all that are furthest behind, on the CPU the first of them."""
     waiting = {seed: state.step for seed, state in states.items() if not _finished(state, settings)}
     group = [seed for seed, step in waiting.items() if step == min(waiting.values())]
-    return group[:1] if settings.device == "cpu" else group
+    return group[:1] if settings.device == "cpu" or isinstance(settings, TrailSettings) else group
 
 
-def _result(run: Path, state: State, settings: TrainingSettings) -> RunResult:
+def _result(run: Path, state: State, settings: AnySettings) -> RunResult:
     stopped = "patience" if state.waited >= settings.patience else "steps"
     return RunResult(run, state.step, state.best_step, dict(state.best), stopped, state.seconds)
 
