@@ -20,7 +20,7 @@ from conftest import id_graph
 from fewlink.errors import FewlinkError
 from fewlink.graph import neighbour_table
 from fewlink.models import TRAILS, Known, Trail, TrailScorer, build_trail, trail_scorer
-from fewlink.models.findings import COLUMNS, CONTEXT, KINDS, TRAIL_WIDTH, WIDTH, Findings, Inquiry, reliability
+from fewlink.models.findings import COLUMNS, CONTEXT, KINDS, TRAIL_WIDTH, WIDTH, Findings, inquire
 from fewlink.models.trail import (
     Asked,
     BlindWeighing,
@@ -49,9 +49,9 @@ def filled(module: Module, seed: int = 0) -> Module:
 
 
 def asked_of(known: Known, references: Tensor, heads: Sequence[int], candidates: Sequence[int]) -> Asked:
-    inquiry = Inquiry(known, references)
+    inquiry, context = inquire(known, references)
     found, _ = inquiry.look(ids(heads), inquiry.among(ids(candidates)))
-    return Asked(references, ids(heads), ids(candidates), found, reliability(known, references))
+    return Asked(references, ids(heads), ids(candidates), found, context)
 
 
 @functools.cache

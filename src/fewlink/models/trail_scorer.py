@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.models.findings import Findings, Inquiry, reliability
+from fewlink.models.findings import Findings, Inquiry, inquire
 from fewlink.models.known import Known
 from fewlink.models.trail import Asked, Matching, Trail
 from fewlink.scorers.question import Question
@@ -55,7 +55,7 @@ class TrailScorer:
         """What is found about some heads (H,) after others and candidates (C,), sorted."""
         key = references.cpu().numpy().tobytes()
         if self._last is None or self._last[0] != key:
-            self._last = key, Inquiry(self.known, references), reliability(self.known, references)
+            self._last = key, *inquire(self.known, references)
         _, inquiry, context = self._last
         among = inquiry.among(candidates)
         matching = self._matching

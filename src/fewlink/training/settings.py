@@ -107,7 +107,7 @@ class TrailSettings(Settings):
     lessons              lessons of each hidden relation, in either direction
     queries              queries of a lesson at most
     candidates           random candidates of a lesson
-    hard                 candidates that vectors find hardest to tell from the answer, at most
+    hard                 candidates that vectors or trails find hardest to tell from the answer, at most
     relations            lessons of a step; shared out where several processes train together
     learning_rate        of AdamW at its highest: it rises over the first tenth of the steps and falls as a cosine
     weight_decay         of AdamW
@@ -128,7 +128,7 @@ class TrailSettings(Settings):
     lessons: int = 6
     queries: int = 10
     candidates: int = 150
-    hard: int = 100
+    hard: int = 150
     relations: int = 8
     learning_rate: float = 3e-3
     weight_decay: float = 1e-3

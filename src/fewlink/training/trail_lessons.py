@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.models.findings import Inquiry, reliability
+from fewlink.models.findings import inquire
 from fewlink.models.known import Known
 from fewlink.models.trail import Asked
 from fewlink.seeds import generator
 from fewlink.tasks.benchmark import Task
 from fewlink.training.settings import TrailSettings
 
-HARDEST = 8  # best false candidates of each query by either kind of vectors
+HARDEST = 20  # best candidates of each head by either kind of vectors, and by trails
 
 
 class Lesson(NamedTuple):
@@ -68,7 +68,7 @@ class LessonBook:
         heads, rows = queries[:, 0].unique(return_inverse=True)
         range_ = torch.from_numpy(task.range.astype(np.int64)).to(known.device)
         drawn = range_[torch.from_numpy(random.integers(0, len(range_), settings.candidates)).to(known.device)]
-        inquiry = Inquiry(known, references)
+        inquiry, context = inquire(known, references)
         hard = inquiry.hardest(heads, range_, HARDEST)
         hard = hard[torch.from_numpy(random.permutation(len(hard))[: settings.hard]).to(known.device)]
         candidates = torch.cat([drawn, hard, queries[:, 1], references[:, 1]]).unique()
@@ -77,7 +77,7 @@ class LessonBook:
             trails=findings.trails.half(), pairs=findings.pairs.half(), references=findings.references.half()
         )
         columns = torch.searchsorted(candidates, queries[:, 1].contiguous())
-        asked = Asked(references, heads, candidates, kept, reliability(known, references))
+        asked = Asked(references, heads, candidates, kept, context)
         return Lesson(view, asked, rows, columns, self._excluded(task, queries, candidates, columns))
 
     @staticmethod

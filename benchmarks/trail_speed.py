@@ -1,0 +1,90 @@
+"""How quick TRAIL is: a new relation, a prediction, a lesson, a training step, a whole evaluation.
+
+python benchmarks/trail_speed.py nell-one RUN --device cpu
+
+RUN is a training run of trail. Every figure is the median of several turns, with the range; the record goes to
+records/trail-speed-DEVICE.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from fewlink.evaluation import Protocol, evaluate
+from fewlink.evaluation.records import hardware
+from fewlink.scorers import Question
+from fewlink.tasks import open_benchmark
+from fewlink.training import RunConfig, TrailSettings, TrailVectors, open_run
+from fewlink.training.trail_learner import TrailLearner
+from measure import print_table, write_record
+
+
+def turns(what: str, work: Callable[[int], Any], count: int, device: str) -> dict[str, Any]:
+    """Milliseconds of work(0), work(1), …: median, least and most, after one turn that does not count."""
+    times = []
+    for turn in range(-1, count):
+        if device != "cpu":
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        work(max(turn, 0))
+        if device != "cpu":
+            torch.cuda.synchronize()
+        if turn >= 0:
+            times.append(1000 * (time.perf_counter() - began))
+    return {"what": what, "median ms": median(times), "least ms": min(times), "most ms": max(times), "turns": count}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bench")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--turns", type=int, default=20)
+    given = parser.parse_args()
+
+    benchmark, device, count = open_benchmark(given.bench), given.device, given.turns
+    scorer = open_run(given.run, benchmark, device=device)
+    tasks = benchmark.split("dev")
+
+    def ask(task_number: int, first: int, head: int) -> None:
+        task = tasks[task_number % len(tasks)]
+        question = Question(task.name, task.pairs[first : first + 3], task.pairs[head : head + 1, 0], task.range)
+        np.asarray(torch.as_tensor(scorer(question)).cpu())
+
+    settings = RunConfig.read(given.run).settings
+    assert isinstance(settings, TrailSettings)
+    vectors = TrailVectors.open(given.run / "embeddings")
+    learner = TrailLearner(benchmark, vectors, dataclasses.replace(settings, device=device), [settings.seed])
+    learner.advance(0, 1)
+    new = iter(range(0, len(learner.book.index), max(1, len(learner.book.index) // (count + 1))))
+    rows = [
+        turns("prediction, new relation", lambda turn: ask(turn, turn % 7, 20), count, device),
+        turns("prediction, same relation", lambda turn: ask(0, 0, 20 + turn % 50), count, device),
+        turns("lesson", lambda turn: learner.book[next(new)], count, device),
+        turns("step", lambda turn: learner.step(0, [learner.book[n] for n in learner.book.numbers(0)]), count, device),
+        turns("evaluation of dev", lambda turn: evaluate(benchmark, scorer, Protocol("dev", 3, "full")), 1, device),
+    ]
+    print_table(rows)
+    peak = (
+        torch.cuda.max_memory_allocated()
+        if device != "cpu"
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    )
+    print(f"peak memory {peak / 2**30:.2f} GiB")
+    write_record(
+        f"trail-speed-{device}", {"bench": benchmark.name, "hardware": hardware(), "rows": rows, "peak_bytes": peak}
+    )
+
+
+if __name__ == "__main__":
+    main()
