@@ -127,8 +127,8 @@ class TrailSettings(Settings):
     transe_epochs: int = 12
     lessons: int = 6
     queries: int = 10
-    candidates: int = 150
-    hard: int = 150
+    candidates: int = 100
+    hard: int = 300
     relations: int = 8
     learning_rate: float = 3e-3
     weight_decay: float = 1e-3
