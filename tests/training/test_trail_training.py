@@ -18,11 +18,14 @@ from fewlink.embeddings import Embeddings
 from fewlink.errors import FewlinkError, InputError
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import TRAILS, TrailScorer
+from fewlink.models.findings import inquire
+from fewlink.models.trail import Columns
 from fewlink.tasks import Benchmark
 from fewlink.tasks.views import known_graph
 from fewlink.training import TrailSettings, TrailVectors, open_run, pretrain_views, train
 from fewlink.training.settings import TrainingSettings, settings_of
 from fewlink.training.trail_learner import TrailLearner
+from fewlink.training.trail_lessons import HARDEST
 from fewlink.training.trail_vectors import vector_settings
 
 __all__ = ["quick"]
@@ -109,6 +112,27 @@ def test_a_lesson_keeps_references_queries_and_other_answers_apart() -> None:
         for row, (head, tail) in enumerate(zip(heads.tolist(), tails.tolist(), strict=True)):
             others = {int(c) for c in asked.candidates[lesson.excluded[row]]}
             assert others == {t for h, t in known if h == head and t != tail} & set(asked.candidates.tolist())
+
+
+def test_a_lesson_has_the_candidates_that_are_hardest() -> None:
+    book = TrailLearner(umls(), tables(), tiny(candidates=1, hard=1000), [0]).book
+    for number in range(0, len(book.index), 9):
+        view, task_number, _ = book.index[number]
+        (known, tasks), asked = book.views[view], book[number].asked
+        range_ = torch.from_numpy(tasks[task_number].range.astype("int64"))
+        hardest = inquire(known, asked.references)[0].hardest(asked.heads, range_, HARDEST)
+        assert set(hardest.tolist()) <= set(asked.candidates.tolist())
+
+
+def test_findings_are_brought_to_one_scale_before_the_first_step() -> None:
+    learner = TrailLearner(umls(), tables(), tiny(), [0])
+    learner.advance(0, 1)
+    numbers = [number for step in range(32) for number in learner.book.numbers(step)]
+    pairs = torch.cat([learner.book[n].asked.findings.pairs.float().flatten(0, 1) for n in numbers])
+    for kind in ("bilinear", "translation", "profile"):
+        part = learner.model.parts[kind]
+        assert isinstance(part, Columns)
+        torch.testing.assert_close(part.standard.mean, pairs[:, part.columns].mean(0), rtol=1e-3, atol=1e-3)
 
 
 def test_training_lowers_the_loss() -> None:

@@ -227,7 +227,7 @@ def estimate(known: Known, references: Tensor, weights: Tensor | None = None) ->
     """ComplEx vectors (Q, d) of Q relations from the references (Q, K, 2) of each, entities staying as they are.
 
     Adam minimises −log softmax of the references' tails, and of their heads, against far entities, the mean over the
-    references by their weights (Q, K), and N3 of the vector. The gradients are written out, a quarter of the work.
+    references by their weights (Q, K), and N3 of the vector. The gradients are written out: half the time.
     """
     model, far = ComplEx(), known.bilinear[known.far]
     heads, tails = known.bilinear[references[..., 0]], known.bilinear[references[..., 1]]  # (Q, K, d)
