@@ -24,7 +24,7 @@ from fewlink.tasks import Benchmark
 from fewlink.tasks.views import known_graph
 from fewlink.training import TrailSettings, TrailVectors, open_run, pretrain_views, train
 from fewlink.training.settings import TrainingSettings, settings_of
-from fewlink.training.trail_learner import TrailLearner
+from fewlink.training.trail_learner import MEASURED_BY, TrailLearner
 from fewlink.training.trail_lessons import HARDEST
 from fewlink.training.trail_vectors import vector_settings
 
@@ -127,7 +127,8 @@ def test_a_lesson_has_the_candidates_that_are_hardest() -> None:
 def test_findings_are_brought_to_one_scale_before_the_first_step() -> None:
     learner = TrailLearner(umls(), tables(), tiny(), [0])
     learner.advance(0, 1)
-    numbers = [number for step in range(32) for number in learner.book.numbers(step)]
+    steps = -(-min(MEASURED_BY, len(learner.book.index)) // 2)
+    numbers = [number for step in range(steps) for number in learner.book.numbers(step)]
     pairs = torch.cat([learner.book[n].asked.findings.pairs.float().flatten(0, 1) for n in numbers])
     for kind in ("bilinear", "translation", "profile"):
         part = learner.model.parts[kind]
