@@ -74,7 +74,7 @@ def benchmark_of(graph: Graph, **tasks: Sequence[Task]) -> Benchmark:
 
 RECORD_KEYS = [  # what a result record holds, in order
     *("benchmark", "model", "split", "shots", "candidates", "references", "seed", "queries", "metrics", "relations"),
-    *("command", "config", "version", "data_sha256", "hardware", "seconds"),
+    *("command", "config", "examples", "version", "data_sha256", "hardware", "seconds"),
 ]
 
 LAYOUT: dict[str, Any] = {

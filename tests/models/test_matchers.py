@@ -184,3 +184,12 @@ def test_large_inputs_give_no_nan(kind: type[nn.Module], steps: int, dtype: torc
     assert found.dtype == dtype
     assert torch.isfinite(found).all() and torch.isfinite(queries.grad).all()
     assert torch.isfinite(matcher.grid(queries[:, :2], queries[:, 2:], vectors)).all()
+
+
+@every_matcher
+def test_what_is_compared_gives_the_scores(kind: type[matchers.Matcher], steps: int) -> None:
+    matcher = kind(4, steps).double()  # type: ignore[call-arg]
+    queries, vectors = normal(1, 2, 5, 4), normal(2, 2, 3, 4)
+    compared = matcher.compared(queries, vectors)
+    assert compared.shape == (2, 5, 3, 4)
+    close(matcher(queries, vectors), (compared * vectors.unsqueeze(1)).sum(-1).amax(-1))

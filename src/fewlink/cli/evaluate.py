@@ -63,13 +63,14 @@ def evaluate(
     from fewlink.choices import choose
     from fewlink.cli import show
     from fewlink.cli.results import result_row, result_table
-    from fewlink.cli.training import open_again, refuse_given, working_device
+    from fewlink.cli.training import refuse_given, working_device
     from fewlink.errors import FewlinkError
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
     from fewlink.evaluation.records import make_record
     from fewlink.tasks import PROTOCOLS, SPLITS, open_benchmark
     from fewlink.training import is_run, runs_in
+    from fewlink.training.run import benchmark_of
 
     for name in split:
         choose("split", name, dict.fromkeys(SPLITS))
@@ -87,7 +88,7 @@ def evaluate(
         )
     else:
         refuse_given(context, ("bench",), "is not for a benchmark")
-    benchmark = open_again(runs[0], bench) if runs else open_benchmark(what)
+    benchmark = benchmark_of(runs[0], bench) if runs else open_benchmark(what)
     makers = [_run_maker(path, device) for path in runs] or [_maker(name, recipe, change, device) for name in scorer]
     drawn = range(1, draws + 1) if draws else [0]
     records = []

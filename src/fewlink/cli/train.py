@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from fewlink.recipes import Recipe
-    from fewlink.tasks import Benchmark
     from fewlink.training import RunResult
-    from fewlink.training.settings import AnySettings
 
 REASONS = {"steps": "all steps made", "patience": "no better dev MRR; --set patience=N goes on"}
 FIGURES = {"dev MRR": "mrr", "Hits@1": "hits@1", "Hits@5": "hits@5", "Hits@10": "hits@10"}
@@ -52,12 +49,12 @@ def train(
     Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`, or `--model trail`
     """
     from fewlink import together
-    from fewlink.cli.training import open_again, refuse_given, refuse_own, working_device
-    from fewlink.embeddings import Embeddings
+    from fewlink.cli.training import epoch_lines, refuse_given, refuse_own, working_device
     from fewlink.errors import FewlinkError
     from fewlink.tasks import open_benchmark
-    from fewlink.training import RunConfig, TrailSettings, TrailVectors, train_together
-    from fewlink.training.run import refuse_other_folder
+    from fewlink.training import RunConfig, train_together
+    from fewlink.training.chosen import open_vectors, training_recipe, vectors_for
+    from fewlink.training.run import benchmark_of, refuse_other_folder
     from fewlink.training.trainer import check
 
     refuse_own(change)
@@ -68,14 +65,14 @@ def train(
             refuse_given(context, own, "cannot be given with --resume: a run keeps its own")
             config = RunConfig.read(resume)
             settings = dataclasses.replace(config.settings, device=own_device).adjusted(change)
-            benchmark, runs = open_again(resume, bench), {settings.seed: resume}
+            benchmark, runs = benchmark_of(resume, bench), {settings.seed: resume}
             folder = resume / "embeddings"
         elif bench is None or out is None:
             raise FewlinkError("give a BENCH and --out FOLDER to train, or --resume RUN to continue")
         else:
             if len(set(seed)) < len(seed):
                 raise FewlinkError(f"--seed is given twice with the same value: {', '.join(map(str, seed))}")
-            chosen = _recipe(model, recipe)
+            chosen = training_recipe(model, recipe)
             more = {} if shots is None else {"shots": shots}
             settings = dataclasses.replace(chosen.settings, **more, device=own_device).adjusted(change)
             benchmark = open_benchmark(bench)
@@ -84,10 +81,9 @@ def train(
             for run in runs.values():
                 refuse_other_folder(run)
             place = out.resolve().with_name(f"{out.resolve().name}-vectors")
-            own = _view_vectors if isinstance(settings, TrailSettings) else _pretrained
-            folder = embeddings or together.from_first(lambda: own(benchmark, chosen, settings, place))
-        kind = TrailVectors if isinstance(settings, TrailSettings) else Embeddings
-        vectors = kind.open(folder, benchmark.graph.fingerprint)
+            wanted = (benchmark, settings, chosen.vectors, place, epoch_lines)
+            folder = embeddings or together.from_first(lambda: vectors_for(*wanted))
+        vectors = open_vectors(folder, benchmark, settings)
         first = together.rank() == 0
         reporter = step_lines(settings.model, len(runs)) if first else None
         try:
@@ -99,62 +95,6 @@ def train(
         if first:
             title = f"{settings.model} on {benchmark.name}, {settings.shots} shots, dev {settings.evaluate_candidates}"
             _show(results, title, json)
-
-
-def _recipe(model: str | None, name: str | None) -> Recipe[AnySettings]:
-    """The recipe asked for, or the model's own; a model without one is trained as the paper says."""
-    from fewlink.choices import choose
-    from fewlink.embeddings import INTERACTIONS
-    from fewlink.errors import FewlinkError
-    from fewlink.models import MODELS, TRAILS
-    from fewlink.recipes import Recipe, model_of, recipe_texts
-    from fewlink.recipes import recipe as load
-    from fewlink.training import settings_of
-
-    if model is not None:
-        choose("model", model, {**MODELS, **TRAILS})
-    if name is None and (model or "fsrl") not in recipe_texts():
-        return Recipe(model or "fsrl", "", "", settings_of(model or "fsrl")(model=model or "fsrl"))
-    which = name or str(model)
-    if model_of(which) in INTERACTIONS:
-        raise FewlinkError(f"recipe '{which}' is for embeddings: fewlink pretrain takes it")
-    found: Recipe[AnySettings] = load(which, settings_of(model_of(which)))  # type: ignore[arg-type]
-    if model not in (None, found.settings.model):
-        raise FewlinkError(f"recipe '{found.name}' is for {found.settings.model}, not for {model}")
-    return found
-
-
-def _view_vectors(benchmark: Benchmark, chosen: Recipe[Any], settings: Any, place: Path) -> Path:
-    """The folder of TRAIL's vectors, beside the run; trained now where they are not there."""
-    from fewlink.cli.training import epoch_lines
-    from fewlink.training import pretrain_views
-
-    pretrain_views(benchmark, settings, out=place, on_epoch=epoch_lines)
-    return place
-
-
-def _pretrained(benchmark: Benchmark, chosen: Recipe[Any], settings: Any, place: Path) -> Path:
-    """The folder of the vectors the recipe was chosen with, beside the run; trained now if it is not there."""
-    from fewlink.cli.training import chosen_settings, epoch_lines
-    from fewlink.embeddings import Embeddings
-    from fewlink.errors import FewlinkError
-    from fewlink.recipes import OWN, model_of
-    from fewlink.training import pretrain
-
-    wanted = chosen.vectors
-    model, whole = model_of(wanted.recipe), wanted.with_train_tasks
-    pretraining = chosen_settings(model, wanted.recipe, wanted.set, 0, settings.device)
-    if not place.exists():
-        pretrain(benchmark, pretraining, out=place, with_train_tasks=whole, on_epoch=epoch_lines(f"{model} vectors"))
-        return place
-    found = Embeddings.open(place, benchmark.graph.fingerprint)
-    same = all(found.settings.get(n) == v for n, v in pretraining.as_dict().items() if n not in OWN)
-    if not same or found.facts.get("with_train_tasks") != whole:
-        raise FewlinkError(
-            f"{place} holds {found.model} vectors that are not what the recipe wants ({model}): remove the folder, "
-            "or give --embeddings"
-        )
-    return place
 
 
 def _show(results: Sequence[RunResult], title: str, json: bool) -> None:

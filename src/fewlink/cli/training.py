@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import typer
 
     from fewlink.embeddings import EmbeddingSettings
-    from fewlink.tasks import Benchmark
 
 
 def chosen_settings(
@@ -71,25 +69,6 @@ def epoch_lines(title: str) -> Callable[[dict[str, Any]], None]:
         )
 
     return show
-
-
-def open_again(run: Path, bench: str | None) -> Benchmark:
-    """The benchmark of a run: where the user says it is, where it was, or the one of its name."""
-    from fewlink.errors import FewlinkError
-    from fewlink.tasks import open_benchmark
-    from fewlink.training import RunConfig
-
-    known = RunConfig.read(run).benchmark
-    source = known["source"] or known["name"]
-    try:
-        return open_benchmark(bench or source)
-    except FewlinkError as error:
-        if bench:
-            raise
-        raise FewlinkError(
-            f"{run} was trained on {known['name']}, which is not to be had from {source} any more ({error}): say where "
-            "it is, with fewlink evaluate RUN --bench PATH or fewlink train PATH --resume RUN"
-        ) from None
 
 
 def refuse_given(context: typer.Context, names: Sequence[str], why: str) -> None:

@@ -9,7 +9,7 @@ import platform
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -19,7 +19,9 @@ from fewlink.evaluation.evaluator import Evaluation
 from fewlink.storage import read_json, write_json
 
 NAME_CHARACTERS = 60  # of each part of a file name
+MAP_SUFFIX = ".map.json"  # maps of pairs (`studies`), which lie beside records
 Figures = dict[str, int | float]
+M = TypeVar("M", bound=BaseModel)
 
 
 class Record(BaseModel):
@@ -39,6 +41,7 @@ class Record(BaseModel):
     relations: dict[str, Figures]
     command: str
     config: dict[str, Any] = Field(default_factory=dict)
+    examples: list[dict[str, Any]] = Field(default_factory=list)
     version: str
     data_sha256: str
     hardware: str
@@ -93,15 +96,18 @@ def make_record(
 
 def read_records(folder: Path) -> list[Record]:
     """All records under a folder, by file name; a file that is not one is an error that names it."""
-    records = []
-    for path in sorted(Path(folder).rglob("*.json")):
-        try:
-            records.append(Record.model_validate(read_json(path)))
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"]))
-            raise InputError(path, f"is not a result record ({field}: {first['msg']})") from None
-    return records
+    paths = sorted(p for p in Path(folder).rglob("*.json") if not p.name.endswith(MAP_SUFFIX))
+    return [read_as(Record, path, "a result record") for path in paths]
+
+
+def read_as(kind: type[M], path: Path, what: str) -> M:
+    """A JSON file as a model of this kind; one that is not is an error that names it and the first wrong field."""
+    try:
+        return kind.model_validate(read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise InputError(path, f"is not {what} ({field}: {first['msg']})") from None
 
 
 def command_line() -> str:

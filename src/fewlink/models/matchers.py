@@ -44,6 +44,10 @@ class Matcher(nn.Module, ABC):
         """Queries (…, Q, w) and vectors (…, M, w) to scores (…, Q)."""
 
     @abstractmethod
+    def compared(self, queries: Tensor, vectors: Tensor) -> Tensor:
+        """What of each query is compared with each vector, by an inner product: (…, Q, M, w)."""
+
+    @abstractmethod
     def grid(self, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
         """Heads (H, d), tails (C, d) and vectors (M, w) to scores (H, C) of every pair [h ; t]."""
 
@@ -56,6 +60,9 @@ class InnerProduct(Matcher):
 
     def forward(self, queries: Tensor, vectors: Tensor) -> Tensor:
         return (queries @ vectors.transpose(-1, -2)).amax(-1)
+
+    def compared(self, queries: Tensor, vectors: Tensor) -> Tensor:
+        return queries.unsqueeze(-2).expand(*queries.shape[:-1], vectors.shape[-2], -1)
 
     def grid(self, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
         d = heads.shape[-1]
@@ -85,9 +92,12 @@ class RecurrentMatching(Matcher):
         self.bias = nn.Parameter(_uniform(4 * width, hidden=2 * width) + _uniform(4 * width, hidden=2 * width))
 
     def forward(self, queries: Tensor, vectors: Tensor) -> Tensor:
+        return (self.compared(queries, vectors) * vectors.unsqueeze(-3)).sum(-1).amax(-1)
+
+    def compared(self, queries: Tensor, vectors: Tensor) -> Tensor:
         of_queries = linear(queries, self.from_query, self.bias).unsqueeze(-2)  # (…, Q, 1, 4w)
         of_vectors = linear(vectors, self.from_reference).unsqueeze(-3)  # (…, 1, M, 4w)
-        return self._match(queries.unsqueeze(-2), vectors.unsqueeze(-3), of_queries, of_vectors).amax(-1)
+        return self._refined(queries.unsqueeze(-2), of_queries, of_vectors)
 
     def grid(self, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
         from_head, from_tail = self.from_query.split(heads.shape[-1], 1)
@@ -98,22 +108,23 @@ class RecurrentMatching(Matcher):
             some = heads[rows].clone()
             queries = every_pair(some, tails[columns]).unsqueeze(-2)  # (H', C', 1, w)
             of_queries = (linear(some, from_head, self.bias).unsqueeze(1) + of_tails[columns]).unsqueeze(-2)
-            scores[rows, columns] = self._match(queries, vectors, of_queries, of_vectors).amax(-1)
+            refined = self._refined(queries, of_queries, of_vectors)
+            scores[rows, columns] = (refined * vectors).sum(-1).amax(-1)
         return scores
 
     def first_gates(self, of_queries: Tensor, constant: Tensor) -> Tensor:
         """The gates (…, Q, M, 4w) of the first step, whose state is [0 ; f(R)]."""
         return constant
 
-    def _match(self, queries: Tensor, vectors: Tensor, of_queries: Tensor, of_vectors: Tensor) -> Tensor:
-        """⟨g_T, f(R)⟩ from queries (…, Q, 1, w), vectors (…, M, w) and what both add to the gates (…, 4w)."""
+    def _refined(self, queries: Tensor, of_queries: Tensor, of_vectors: Tensor) -> Tensor:
+        """g_T (…, Q, M, w) from queries (…, Q, 1, w) and what they and the vectors add to the gates (…, 4w)."""
         constant = of_queries + of_vectors
         gates, refined, memory = self.first_gates(of_queries, constant), queries, None
         for step in range(self.steps):
             more = linear(refined, self.from_state) if step else None
             state, memory = gated(constant if step else gates, more, memory)
             refined = queries + state
-        return (refined * vectors).sum(-1)
+        return refined
 
 
 class ZeroStartMatching(RecurrentMatching):

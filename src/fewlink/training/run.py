@@ -24,6 +24,7 @@ from fewlink.models import FewShotModel, FewShotScorer, Surroundings, TrailScore
 from fewlink.seeds import derive
 from fewlink.storage import read_json, write_bytes, write_json
 from fewlink.tasks.benchmark import Benchmark
+from fewlink.tasks.catalogue import open_benchmark
 from fewlink.together import use
 from fewlink.training.checkpoints import begun, load_best
 from fewlink.training.settings import AnySettings, TrailSettings, TrainingSettings, settings_of
@@ -121,6 +122,21 @@ def runs_in(folder: Path) -> list[Path]:
     """The runs of several seeds that were trained into one folder."""
     found = [path for path in Path(folder).glob("seed-*") if is_run(path)]
     return sorted(found, key=lambda path: RunConfig.read(path).settings.seed)
+
+
+def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
+    """The benchmark of a run: where the user says it is, where it was, or the one of its name."""
+    known = RunConfig.read(run).benchmark
+    source = known["source"] or known["name"]
+    try:
+        return open_benchmark(bench or source)
+    except FewlinkError as error:
+        if bench:
+            raise
+        raise FewlinkError(
+            f"{run} was trained on {known['name']}, which is not to be had from {source} any more ({error}): say where "
+            "it is, with --bench PATH (fewlink train PATH --resume RUN), or bench=PATH"
+        ) from None
 
 
 def is_run(folder: Path) -> bool:

@@ -1,0 +1,1 @@
+"""Studies of stored results: tables, charts and a report."""

@@ -1,0 +1,23 @@
+"""The studies by name."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from fewlink.choices import choose
+from fewlink.studies import ablation, datasets, embedding, overall, relations, shots
+from fewlink.studies.study import Study
+
+STUDIES = {
+    "overall": overall,
+    "relations": relations,
+    "ablation": ablation,
+    "trail": ablation,
+    "shots": shots,
+    "embedding": embedding,
+    "datasets": datasets,
+}
+
+
+def study(name: str) -> Study:
+    return cast(Study, choose("study", name, STUDIES))

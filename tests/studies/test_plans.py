@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fewlink.errors import FewlinkError, InputError, UnknownName
+from fewlink.studies.catalogue import STUDIES, study
+from fewlink.studies.plan import kind_of, plan_names, read_plan
+
+
+def test_every_study_has_a_recipe_with_what_is_expected() -> None:
+    assert set(plan_names()) == set(STUDIES)
+    for name in plan_names():
+        plan = read_plan(name)
+        assert plan.title and plan.about and plan.expect
+        assert study(name).show
+        for model in plan.made_tiny().models:
+            assert model in plan.models
+        for model in plan.settings:
+            assert model in plan.models
+
+
+def test_published_figures_are_those_of_the_paper() -> None:
+    published = read_plan("overall").published
+    assert published["nell-one"]["fsrl"]["test"] == {"mrr": 0.318, "hits@10": 0.507, "hits@5": 0.433, "hits@1": 0.211}
+    assert published["wiki-one"]["fsrl"]["dev"] == {"mrr": 0.390, "hits@10": 0.486, "hits@5": 0.430, "hits@1": 0.338}
+    assert set(published["nell-one"]) == set(published["wiki-one"])
+    assert read_plan("ablation").published["nell-one"]["fsrl-as2c"]["dev"]["mrr"] == 0.401
+    assert len(read_plan("relations").published["nell-one"]["fsrl"]) == 11
+    assert read_plan("datasets").published_data["wiki-one"]["entities"] == 4_838_244
+
+
+def test_a_tiny_study_has_settings_of_its_own() -> None:
+    plan = read_plan("overall")
+    tiny = plan.made_tiny()
+    assert tiny.benchmark == "umls"
+    assert getattr(plan.settings_of("fsrl"), "steps", 0) == 6000
+    assert getattr(tiny.settings_of("fsrl"), "steps", 0) < 100
+    assert tiny.settings_of("rules") is None
+
+
+def test_a_part_of_a_study() -> None:
+    part = read_plan("shots").with_only(["trail", "fsrl"], [2], 1)
+    assert (part.models, part.shots, part.seeds) == (["fsrl", "trail"], [2], 1)
+    assert read_plan("shots").with_only([], [], None) == read_plan("shots")
+    with pytest.raises(UnknownName, match="did you mean 'trail'"):
+        read_plan("shots").with_only(["trial"], [], None)
+    with pytest.raises(FewlinkError, match="seeds must be at least 1"):
+        read_plan("shots").with_only([], [], 0)
+
+
+def test_the_kind_of_a_model_says_how_it_is_made() -> None:
+    kinds = [kind_of(m) for m in ("rules", "complex", "gmatching-max", "trail-no-trails")]
+    assert kinds == ["learning-free", "embedding", "few-shot", "trail"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title = 1 2", "is not TOML"),
+        ("title = 'x'\nabout = ''", "expect: Field required"),
+        ("title = 'x'\nabout = ''\nexpect = ''\nmodel = []", "model: Extra inputs"),
+        ("title = 'x'\nabout = ''\nexpect = ''\nmodels = ['trial']", "did you mean 'trail'"),
+        (
+            "title = 'x'\nabout = ''\nexpect = ''\nmodels = ['fsrl']\n[settings]\nfsrl = ['step=1']",
+            "did you mean 'steps'",
+        ),
+    ],
+)
+def test_a_bad_plan_says_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_plan(str(path))
