@@ -9,6 +9,9 @@ print(fewlink.evaluate(benchmark, scorer).metrics()["micro"])
 vectors = fewlink.pretrain(benchmark, out="runs/vectors")
 fewlink.train(benchmark, vectors, fewlink.TrainingSettings("fsrl"), "runs/fsrl")
 print(fewlink.evaluate(benchmark, fewlink.open_run("runs/fsrl", benchmark)).metrics()["micro"])
+
+linker = fewlink.load("runs/fsrl")
+print(linker.predict(references=[("virus", "cell"), ("fungus", "human")], heads=["bacterium"], k=5))
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fewlink.evaluation import Evaluation, Protocol, evaluate
     from fewlink.graph import Graph, compile_graph
+    from fewlink.prediction import Linker, Predictions, calibrate, load
     from fewlink.scorers import learning_free
     from fewlink.tasks import Benchmark, carve, open_benchmark
     from fewlink.training import (
@@ -37,13 +41,17 @@ _HOMES = {
     "Benchmark": "tasks",
     "Evaluation": "evaluation",
     "Graph": "graph",
+    "Linker": "prediction",
+    "Predictions": "prediction",
     "Protocol": "evaluation",
     "TrailSettings": "training",
     "TrainingSettings": "training",
+    "calibrate": "prediction",
     "carve": "tasks",
     "compile_graph": "graph",
     "evaluate": "evaluation",
     "learning_free": "scorers",
+    "load": "prediction",
     "open_benchmark": "tasks",
     "open_run": "training",
     "pretrain": "training",
@@ -55,14 +63,18 @@ __all__ = [
     "Benchmark",
     "Evaluation",
     "Graph",
+    "Linker",
+    "Predictions",
     "Protocol",
     "TrailSettings",
     "TrainingSettings",
     "__version__",
+    "calibrate",
     "carve",
     "compile_graph",
     "evaluate",
     "learning_free",
+    "load",
     "open_benchmark",
     "open_run",
     "pretrain",

@@ -8,7 +8,22 @@ import sys
 
 import typer
 
-from fewlink.cli import data, embeddings, evaluate, links, models, pretrain, recipes, results, train, tune
+from fewlink.cli import (
+    card,
+    data,
+    embeddings,
+    evaluate,
+    links,
+    models,
+    predict,
+    pretrain,
+    recipes,
+    report,
+    results,
+    study,
+    train,
+    tune,
+)
 from fewlink.errors import FewlinkError
 
 app = typer.Typer(
@@ -25,10 +40,14 @@ app.command("models")(models.models)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("train")(train.train)
+app.command("predict")(predict.predict)
+app.command("card")(card.card)
 app.command("tune")(tune.tune)
 app.command("links")(links.links)
 app.command("recipes")(recipes.recipes)
 app.command("results")(results.results)
+app.command("study")(study.study)
+app.command("report")(report.report)
 
 
 @app.command()

@@ -49,9 +49,13 @@ class ReferenceAttention(nn.Module):
         self.u = nn.Parameter(torch.empty(width // 2).normal_(0, (width // 2) ** -0.5))
 
     def forward(self, states: Tensor) -> Tensor:
-        weights = (self.projection(states) @ self.u).softmax(-1)  # (…, K)
-        pooled: Tensor = weights.unsqueeze(-2) @ states  # (…, 1, w)
+        pooled: Tensor = self.weights(states).unsqueeze(-2) @ states  # (…, 1, w)
         return pooled
+
+    def weights(self, states: Tensor) -> Tensor:
+        """β (…, K)."""
+        weights: Tensor = (self.projection(states) @ self.u).softmax(-1)
+        return weights
 
 
 class Reconstruction(nn.Module):
@@ -164,6 +168,14 @@ class ReleasedReferences(nn.Module):
         states, last, cell = self.recurrence(references)
         decoded = unrolled(self.decoder, last, cell, references.shape[-2]).detach()
         return Summary(states.sum(-2, keepdim=True), (decoded - references).square().mean((-1, -2)))
+
+
+def reference_weights(aggregator: nn.Module, references: Tensor) -> Tensor | None:
+    """β (…, K) of references (…, K, w); None where no attention weighs them."""
+    attention, recurrence = getattr(aggregator, "attention", None), getattr(aggregator, "recurrence", None)
+    if isinstance(attention, ReferenceAttention) and isinstance(recurrence, ResidualRecurrence):
+        return attention.weights(recurrence(references)[0])
+    return None
 
 
 def _nothing(references: Tensor) -> Tensor:

@@ -27,6 +27,10 @@ class Encoder(nn.Module, ABC):
     def forward(self, ids: Tensor, around: Surroundings) -> Tensor:
         """Entities (…,) to vectors (…, width)."""
 
+    def weights(self, ids: Tensor, around: Surroundings) -> Tensor | None:
+        """α of each neighbour (…, N) of entities (…,), 0 for padding; None where no attention weighs them."""
+        return None
+
 
 class NeighbourAttention(nn.Module):
     """Σ α_i e_ti, α = softmax_i u·(W[e_ri ; e_ti] + b) over the real neighbours; zeros where there is none.
@@ -44,6 +48,16 @@ class NeighbourAttention(nn.Module):
 
     def forward(self, ids: Tensor, around: Surroundings) -> tuple[Tensor, Tensor]:
         """The weighted sum (…, d), and whether there is any neighbour (…, 1)."""
+        weights, vectors, any_present = self._weighed(ids, around)
+        return (weights.unsqueeze(-2) @ vectors).squeeze(-2) * any_present, any_present
+
+    def weights(self, ids: Tensor, around: Surroundings) -> Tensor:
+        """α (…, N), 0 for padding."""
+        weights, _, any_present = self._weighed(ids, around)
+        return weights * any_present
+
+    def _weighed(self, ids: Tensor, around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:
+        """α (…, N), the neighbours' vectors (…, N, d), and whether there is any neighbour (…, 1)."""
         direction = self.u @ self.projection.weight  # (2d,)
         by_relation = self.dropout(around.relations) @ direction[: around.dim] + self.u @ self.projection.bias  # (2R,)
         relations, entities, present = _neighbours(ids, around)  # (…, N) each
@@ -51,7 +65,7 @@ class NeighbourAttention(nn.Module):
         logits = rows(by_relation, relations) + vectors @ direction[around.dim :]
         any_present = present.any(-1, keepdim=True)
         weights = logits.masked_fill(~present & any_present, -torch.inf).softmax(-1)  # where none is, not used
-        return (weights.unsqueeze(-2) @ vectors).squeeze(-2) * any_present, any_present
+        return weights, vectors, any_present
 
 
 class AttentiveNeighbours(Encoder):
@@ -64,6 +78,9 @@ class AttentiveNeighbours(Encoder):
     def forward(self, ids: Tensor, around: Surroundings) -> Tensor:
         summary, any_present = self.attention(ids, around)
         return torch.where(any_present, summary, rows(around.entities, ids)).tanh()
+
+    def weights(self, ids: Tensor, around: Surroundings) -> Tensor:
+        return self.attention.weights(ids, around)
 
 
 class OwnAndNeighbours(Encoder):
@@ -79,6 +96,9 @@ class OwnAndNeighbours(Encoder):
         summary, _ = self.attention(ids, around)
         own = self.own(self.dropout(rows(around.entities, ids)))
         return torch.cat([own, summary], -1).tanh()
+
+    def weights(self, ids: Tensor, around: Surroundings) -> Tensor:
+        return self.attention.weights(ids, around)
 
 
 class MeanNeighbours(Encoder):
@@ -121,13 +141,21 @@ class ReleasedNeighbours(Encoder):
         nn.init.xavier_normal_(self.u.weight)
 
     def forward(self, ids: Tensor, around: Surroundings) -> Tensor:
+        weights, vectors = self._weighed(ids, around)
+        return (weights * vectors).sum(-2).tanh()
+
+    def weights(self, ids: Tensor, around: Surroundings) -> Tensor:
+        """α (…, N) of the neighbours alone: what padding takes is left out, so they may sum to less than 1."""
+        return self._weighed(ids, around)[0].squeeze(-1) * around.present[ids]
+
+    def _weighed(self, ids: Tensor, around: Surroundings) -> tuple[Tensor, Tensor]:
+        """α of all slots (…, N, 1) and their vectors (…, N, d)."""
         relations, entities, present = _neighbours(ids, around)
         there = present.unsqueeze(-1)  # (…, N, 1)
         kinds = self.dropout(rows(around.relations, relations) * there)  # (…, N, d)
         vectors = self.dropout(rows(around.entities, entities) * there)
         logits = self.u(self.projection(torch.cat([kinds, vectors], -1)).tanh())  # (…, N, 1)
-        summary: Tensor = (logits.softmax(-2) * vectors).sum(-2)
-        return summary.tanh()
+        return logits.softmax(-2), vectors
 
 
 def _neighbours(ids: Tensor, around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:

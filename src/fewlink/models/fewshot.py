@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fewlink.models.aggregators import reference_weights
 from fewlink.models.encoders import Encoder
 from fewlink.models.matchers import Matcher
 from fewlink.models.pairs import PairEncoder
@@ -62,9 +64,30 @@ class FewShotModel(nn.Module):
         summary = self.aggregator(self._pairs(encoded, references))  # (K, 2d) in
         return self.pair.grid(self.matcher, encoded[heads], encoded[candidates], summary.vectors)
 
+    @torch.no_grad()
+    def compared(self, encoded: Tensor, references: Tensor, queries: Tensor) -> Tensor:
+        """What of each query pair (Q, 2) is compared with the references' vector it fits best: (Q, w)."""
+        vectors = self.aggregator(self._pairs(encoded, references)).vectors  # (M, w)
+        compared = self.matcher.compared(self._pairs(encoded, queries), vectors)  # (Q, M, w)
+        best = (compared * vectors).sum(-1).argmax(-1)
+        return compared[torch.arange(len(best), device=best.device), best]
+
     def _pairs(self, encoded: Tensor, places: Tensor) -> Tensor:
         pairs: Tensor = self.pair(rows(encoded, places))  # from (…, 2, d)
         return pairs
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What a model attended to when it scored one pair.
+
+    `references`: β of each reference, nothing where the model has no such attention; `neighbours`: for the head and for
+    the tail, (relation, entity, α) of the neighbours that weigh most, None where no attention weighs them.
+    """
+
+    score: float
+    references: list[float]
+    neighbours: tuple[list[tuple[int, int, float]] | None, list[tuple[int, int, float]] | None]
 
 
 class FewShotScorer:
@@ -88,6 +111,35 @@ class FewShotScorer:
         references, heads, candidates = owners[places].split([part.numel() for part in parts])
         (asked, row), (among, column) = (kinds.unique(return_inverse=True) for kinds in (heads, candidates))
         return self.model.grid(vectors, references.view(-1, 2), asked, among)[row][:, column]
+
+    def pair_vectors(self, references: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+        """The vectors (n, w) of pairs (n, 2) as the model compares them with the references (K, 2)."""
+        ids, places = torch.from_numpy(np.concatenate([references, pairs]).astype(np.int64)).unique(return_inverse=True)
+        encoded = self._vectors(ids.to(self.around.entities.device))
+        asked = places.to(encoded.device).split([len(references), len(pairs)])
+        return self.model.compared(encoded, *asked).cpu().numpy()
+
+    @torch.no_grad()
+    def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Attention:
+        """What was attended to in the score of one pair, given references (K, 2)."""
+        score = float(self(Question("", references, np.array([head]), np.array([tail]))))
+        ids = torch.from_numpy(references.astype(np.int64)).to(self._ready.device)
+        pairs = self.model.pair(self._vectors(ids.flatten()).view(*ids.shape, -1))  # (K, 2d)
+        beta = reference_weights(self.model.aggregator, pairs)
+        return Attention(
+            score, [] if beta is None else beta.tolist(), (self._attended(head, most), self._attended(tail, most))
+        )
+
+    def _attended(self, entity: int, most: int) -> list[tuple[int, int, float]] | None:
+        """The neighbours (relation, entity, α) of an entity that weigh most."""
+        around = self.around
+        own = torch.tensor([entity], device=around.present.device)
+        weights = self.model.encoder.weights(own, around)
+        if weights is None:
+            return None
+        best = weights[0].sort(descending=True, stable=True).indices[: min(most, int(around.present[own].sum()))]
+        columns = around.neighbour_relations[entity, best], around.neighbour_entities[entity, best], weights[0, best]
+        return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def _vectors(self, ids: Tensor) -> Tensor:
         """The vectors (U, d) of these entities; those that no question had before are encoded now."""

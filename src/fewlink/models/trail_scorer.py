@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.models.findings import Findings, Inquiry, inquire
+from fewlink.models.findings import Among, Findings, Inquiry, inquire
 from fewlink.models.known import Known
 from fewlink.models.trail import Asked, Matching, Trail
 from fewlink.scorers.question import Question
@@ -34,11 +34,16 @@ class Reasons:
 
 
 class TrailScorer:
-    """A trained TRAIL on what is known. What follows from the references alone is worked out once for all heads."""
+    """A trained TRAIL on what is known.
+
+    What follows from references, and from references and candidates, is worked out once for all heads, and kept for the
+    next question with the same ones.
+    """
 
     def __init__(self, name: str, model: Trail, known: Known) -> None:
         self.name, self.model, self.known = name, model.eval(), known
         self._last: tuple[bytes, Inquiry, Tensor] | None = None
+        self._seen: tuple[Inquiry, Among, Tensor | None, list[float]] | None = None  # about the last candidates
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Tensor:
@@ -57,11 +62,34 @@ class TrailScorer:
         if self._last is None or self._last[0] != key:
             self._last = key, *inquire(self.known, references)
         _, inquiry, context = self._last
-        among = inquiry.among(candidates)
-        matching = self._matching
-        tails = matching.tails(candidates, references[:, 1], self.known) if matching else None
+        among, tails = self._about(inquiry, candidates)
         for some in heads:
             yield Asked(references, some, candidates, inquiry.look(some, among)[0], context, tails)
+
+    @torch.no_grad()
+    def pair_vectors(self, references: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+        """All evidence (n, width) about pairs (n, 2), given references (K, 2): what is weighed."""
+        refs, asked = (torch.from_numpy(p.astype(np.int64)).to(self.known.device) for p in (references, pairs))
+        heads, row = asked[:, 0].unique(return_inverse=True)
+        tails, column = asked[:, 1].unique(return_inverse=True)
+        parts = heads.split(max(1, CELLS // len(tails)))
+        evidence = torch.cat([self.model.evidence(a, self.known) for a in self.ask(refs, parts, tails)])
+        return evidence[row, column].cpu().numpy()
+
+    def _about(self, inquiry: Inquiry, candidates: Tensor) -> tuple[Among, Tensor | None]:
+        """What is found about candidates (C,), sorted, whatever the head."""
+        seen, matching = self._seen, self._matching
+        learnt = [float(weight.detach()) for weight in matching.tails.parameters()] if matching else []
+        if seen is not None and seen[0] is inquiry and torch.equal(seen[1].candidates, candidates):
+            among, tails = seen[1:3]
+            if seen[3] == learnt:
+                return among, tails
+        else:
+            among = inquiry.among(candidates)
+        tails = matching.tails(candidates, inquiry.references[:, 1], self.known) if matching else None
+        if len(candidates) > 1:  # reasons of one tail leave what is kept for many
+            self._seen = inquiry, among, tails, learnt
+        return among, tails
 
     @property
     def _matching(self) -> Matching | None:

@@ -1,0 +1,114 @@
+"""`fewlink predict` and `fewlink card`: what they print, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fewlink.cli import app
+from fewlink.embeddings import Embeddings
+from fewlink.errors import FewlinkError
+from fewlink.evaluation import Protocol, rank_task
+from fewlink.tasks import open_benchmark
+from fewlink.training import TrainingSettings, open_run, train
+
+PAIRS = ["--reference", "virus => cell", "--reference", "fungus\tplant"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FSRL after two steps on random vectors."""
+    benchmark, random = open_benchmark("umls"), torch.Generator().manual_seed(0)
+    sizes = (len(benchmark.graph.entities), 8), (2 * len(benchmark.graph.relations), 8)
+    vectors = Embeddings(*(torch.randn(size, generator=random) for size in sizes), "transe")
+    folder = tmp_path_factory.mktemp("runs") / "fsrl"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        train(benchmark, vectors, TrainingSettings(batch=8, steps=2, evaluate_every=2, neighbours=4), folder)
+    return folder
+
+
+def ask(*words: str | Path) -> Any:
+    done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def test_references_and_heads_in_words_or_in_files(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("virus\tcell\nfungus\tplant\n")
+    (tmp_path / "heads.txt").write_text("alga\nBacterium\n")
+    files = ["--references", tmp_path / "pairs.tsv", "--heads", tmp_path / "heads.txt"]
+    by_files = json.loads(ask("predict", run, *files, "--top", "3", "--json").stdout)
+    by_words = json.loads(
+        ask("predict", run, *PAIRS, "--head", "alga", "--head", "bacterium", "-k", "3", "--json").stdout
+    )
+    assert by_files == by_words and len(by_files) == 6
+    assert [row["rank"] for row in by_files] == [1, 2, 3, 1, 2, 3]
+
+
+def test_ranks_are_exactly_the_evaluators(run: Path) -> None:
+    benchmark = open_benchmark("umls")
+    task, names = benchmark.split("test")[5], benchmark.graph.entities
+    measured = rank_task(benchmark.graph, open_run(run, benchmark), task, Protocol("test", 3, "full"))
+    heads = [word for head in np.unique(measured.queries[:, 0]) for word in ("--head", names[int(head)])]
+    words = ["--relation", task.name, "--shots", "3", "--candidates", "full", "--with-known", "-k", "1000", "--json"]
+    ranks = {(row["head"], row["tail"]): row["rank"] for row in json.loads(ask("predict", run, *words, *heads).stdout)}
+    assert len(measured.queries) > 40
+    for (head, tail), rank in zip(measured.queries.tolist(), measured.ranks, strict=True):
+        assert ranks[names[head], names[tail]] == rank
+
+
+def test_tables_tsv_and_reasons(run: Path, tmp_path: Path) -> None:
+    table = ask("predict", run, *PAIRS, "--head", "alga", "--explain").stdout
+    assert "fsrl on umls" in table and "has a score of" in table
+    lines = ask("predict", run, *PAIRS, "--head", "alga", "--tsv", "-k", "2").stdout.splitlines()
+    assert len(lines) == 3 and lines[1].startswith("alga\talga\t1\t")
+    (tmp_path / "tails.txt").write_text("cell\nhuman\n")
+    few = ask(
+        "predict", run, *PAIRS, "--head", "alga", "--head", "alga", "--candidates", tmp_path / "tails.txt", "--tsv"
+    )
+    assert len(few.stdout.splitlines()) == 3 and "given twice" in few.stderr
+
+
+def test_a_card_and_probabilities(run: Path) -> None:
+    assert "calibration error" in ask("card", run).stdout and "| test |" not in (run / "README.md").read_text()
+    (row,) = json.loads(ask("predict", run, *PAIRS, "--head", "alga", "-k", "1", "--json").stdout)
+    assert 0 <= row["probability"] <= 1
+    assert "probability" in ask("predict", run, *PAIRS, "--head", "alga").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--head", "alga"], "no references"),
+        ([*PAIRS], "say which heads"),
+        ([*PAIRS, "--head", "alga", "--of-type", "x"], "say which heads"),
+        ([*PAIRS, "--head", "alg"], "did you mean 'alga'"),
+        ([*PAIRS, "--head", "alga", "-k", "0"], "--top must be"),
+        ([*PAIRS, "--head", "alga", "--json", "--tsv"], "choose one"),
+        ([*PAIRS, "--head", "alga", "--shots", "2"], "--shots"),
+        ([*PAIRS, "--head", "alga", "--candidates", "organism"], "the graph has no types"),
+        ([*PAIRS, "--of-type", "organism"], "the graph has no types"),
+        ([*PAIRS, "--head", "alga", "--candidates", "full"], "range of a task relation"),
+        (["--reference", "virus cell", "--head", "alga"], "is not a reference"),
+        (["--references", "nowhere.tsv", "--head", "alga"], "nowhere.tsv: cannot be read"),
+        (["--relation", "isaa", "--head", "alga"], "unknown relation 'isaa'; did you mean 'isa'"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(run: Path, words: list[str], message: str) -> None:
+    with pytest.raises(FewlinkError, match=message) as error:
+        CliRunner().invoke(app, ["predict", str(run), *words], catch_exceptions=False)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    for command in (["predict", *PAIRS, "--head", "alga"], ["card"]):
+        with pytest.raises(FewlinkError, match="is not a training run"):
+            CliRunner().invoke(app, [command[0], str(tmp_path), *command[1:]], catch_exceptions=False)

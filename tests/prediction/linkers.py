@@ -1,0 +1,78 @@
+"""Tiny trained runs that the tests of prediction share: made once, and never changed by a test."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from fewlink.embeddings import Embeddings
+from fewlink.prediction import Linker
+from fewlink.tasks import Benchmark, open_benchmark
+from fewlink.tasks.views import known_graph
+from fewlink.training import TrailSettings, TrailVectors, TrainingSettings, train
+
+KEPT = tempfile.TemporaryDirectory()
+REFERENCES = [("virus", "cell"), ("fungus", "plant")]
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    """Small products are quicker on one thread; and no test loses power."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+    torch.set_num_threads(before)
+
+
+@functools.cache
+def umls() -> Benchmark:
+    return open_benchmark("umls")
+
+
+@functools.cache
+def trail_run() -> Path:
+    """TRAIL after a few steps on random vectors: enough for everything but quality."""
+    random, graph = torch.Generator().manual_seed(0), known_graph(umls())
+
+    def table(model: str) -> Embeddings:
+        sizes = (len(graph.entities), 8), (2 * len(graph.relations), 8)
+        facts = {"benchmark": umls().fingerprint}
+        return Embeddings(*(torch.randn(size, generator=random) for size in sizes), model, facts=facts)
+
+    pairs = [(table("complex"), table("transe")) for _ in range(3)]
+    small = {"steps": 4, "evaluate_every": 4, "lessons": 1, "queries": 4, "candidates": 20, "hard": 5}
+    run = Path(KEPT.name) / "trail"
+    with quick():
+        train(umls(), TrailVectors(pairs[0], tuple(pairs[1:])), TrailSettings(views=2, relations=2, **small), run)
+    return run
+
+
+@functools.cache
+def fsrl_run(model: str = "fsrl") -> Path:
+    """FSRL or one of its kin after a few steps on random vectors."""
+    random, graph = torch.Generator().manual_seed(0), umls().graph
+    sizes = (len(graph.entities), 8), (2 * len(graph.relations), 8)
+    vectors = Embeddings(*(torch.randn(size, generator=random) for size in sizes), "transe")
+    run = Path(KEPT.name) / model
+    with quick():
+        train(umls(), vectors, TrainingSettings(model, batch=8, steps=2, evaluate_every=2, neighbours=4), run)
+    return run
+
+
+@functools.cache
+def trail() -> Linker:
+    return Linker.load(trail_run())
+
+
+@functools.cache
+def fsrl(model: str = "fsrl") -> Linker:
+    return Linker.load(fsrl_run(model))

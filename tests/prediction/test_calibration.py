@@ -1,0 +1,144 @@
+"""Probabilities: a fit that always ends, an honest error, and a file that belongs to its weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from linkers import REFERENCES, fsrl_run, quick, umls
+
+import fewlink
+from conftest import benchmark_of
+from fewlink.errors import FewlinkError
+from fewlink.prediction import Calibration, Linker, calibrate
+from fewlink.prediction.calibration import (
+    RIDGE,
+    Sample,
+    collect,
+    cross_fitted,
+    expected_error,
+    fit,
+    read_calibration,
+    reliability_bins,
+)
+
+
+def drawn(count: int, weights: tuple[float, float, float], seed: int = 0, relations: int = 5) -> Sample:
+    """Rows that are right with the probability that these weights give them."""
+    random = np.random.default_rng(seed)
+    chances, ranks = -random.exponential(2, count), random.integers(1, 11, count).astype(float)
+    logits = weights[0] + weights[1] * chances + weights[2] * np.log(ranks)
+    right = random.random(count) < 1 / (1 + np.exp(-logits))
+    return Sample(chances, ranks, right, random.integers(0, relations, count))
+
+
+def test_the_weights_that_made_the_rows_are_found_again() -> None:
+    sample = drawn(50_000, (1.0, 0.8, -0.5))
+    np.testing.assert_allclose(fit(sample), [1.0, 0.8, -0.5], atol=0.06)
+    assert expected_error(cross_fitted(sample), sample.right) < 0.02
+
+
+def test_the_fit_is_where_the_loss_is_flat() -> None:
+    sample = drawn(300, (0.0, 0.5, -0.7), seed=3)
+    weights = fit(sample)
+    features = np.stack([np.ones(300), sample.chances, np.log(sample.ranks)], 1)
+    slope = features.T @ (1 / (1 + np.exp(-features @ weights)) - sample.right) + RIDGE * weights
+    np.testing.assert_allclose(slope, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("right", [np.zeros(20, bool), np.ones(20, bool), np.arange(20) < 3, np.arange(20) >= 3])
+def test_rows_that_are_told_apart_perfectly_do_not_let_it_diverge(right: np.ndarray) -> None:
+    sample = Sample(-np.arange(20.0), 1.0 + np.arange(20), right, np.arange(20) % 2)
+    weights = fit(sample)
+    assert np.isfinite(weights).all() and np.abs(weights).max() < 20
+    assert np.array_equal(weights, fit(sample))
+
+
+@given(st.integers(0, 10_000), st.tuples(*[st.floats(-2, 2)] * 3))
+def test_a_better_place_is_never_less_probable(seed: int, weights: tuple[float, float, float]) -> None:
+    first, second, third = fit(drawn(40, weights, seed)).tolist()
+    assert second >= 0 and third <= 0
+    made = Calibration((first, second, third), 40, 0.5, 0.0, 0.0, (), "relation", 5, 3, 10, 1, "")
+    chances = made.probabilities(np.array([-0.1, -1.0, -30.0]), np.array([1.0, 2.5, 9.0]))
+    assert chances.tolist() == sorted(chances, reverse=True) and (chances >= 0).all() and (chances <= 1).all()
+
+
+def test_the_error_by_hand() -> None:
+    predicted, right = np.array([0.05, 0.05, 0.95, 1.0]), np.array([False, True, True, True])
+    low, high = reliability_bins(predicted, right)
+    assert (low.low, low.high, low.count, low.observed) == (0.0, 0.1, 2, 0.5) and high.count == 2
+    assert expected_error(predicted, right) == pytest.approx((2 * 0.45 + 2 * 0.025) / 4)
+
+
+def test_the_error_is_of_relations_that_were_left_out() -> None:
+    # one relation where all is right, one where all is wrong: each is predicted by the other
+    sample = Sample(np.zeros(200), np.ones(200), np.arange(200) < 100, (np.arange(200) < 100).astype(int))
+    crossed = cross_fitted(sample)
+    assert (crossed[:100] < 0.1).all() and (crossed[100:] > 0.9).all()
+    assert expected_error(crossed, sample.right) > 0.9
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    shutil.copytree(fsrl_run(), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_run_is_calibrated_on_dev_and_keeps_it(run: Path) -> None:
+    before = Linker.load(run)
+    assert before.predict(REFERENCES, ["alga"], 1)[0].probability is None
+    with quick():
+        made = fewlink.calibrate(run)
+    assert made.relations == len(umls().split("dev")) and made.crossed == "relation" and 0 <= made.error <= 1
+    assert sum(b.count for b in made.bins) == made.count and 0 < made.base < 1
+    linker = Linker.load(run)
+    assert linker.calibration == made and made.own_error < made.error
+    notes = linker.predict(REFERENCES, ["alga"], 1).notes
+    assert made.rough == (made.error > 0.15) == any("probabilities are rough" in note for note in notes)
+    rows = linker.predict(REFERENCES, ["alga"], 5)
+    chances = [row.probability for row in rows]
+    assert all(chance is not None and 0 <= chance <= 1 for chance in chances)
+    assert chances == sorted(chances, key=lambda chance: -(chance or 0))
+    pairs = linker.who_fits(REFERENCES, ["alga", "virus", "human"], 6)
+    assert [r.probability for r in pairs] == sorted((r.probability or 0 for r in pairs), reverse=True)
+
+
+def test_only_dev_is_looked_at_and_references_are_not_counted() -> None:
+    whole, linker = umls(), Linker.load(fsrl_run())
+    dev = whole.split("dev")[:1]
+    linker.benchmark = benchmark_of(whole.graph, dev=dev)
+    sample, relations = collect(linker, 3, 10)
+    heads = {int(head) for head, _ in dev[0].pairs[3:]}
+    assert relations == 1 and set(sample.groups.tolist()) == heads and len(sample.right) <= 10 * len(heads)
+    made = calibrate(replace_run(linker))
+    assert made.crossed == "head" and made.step == 0
+    linker.benchmark = benchmark_of(whole.graph, test=dev)
+    with pytest.raises(FewlinkError, match="no dev relation of more than 3 pairs"):
+        collect(linker, 3, 10)
+
+
+def replace_run(linker: Linker) -> Linker:
+    """The same without a folder, so that nothing is written."""
+    return Linker(linker.benchmark, linker.scorer)
+
+
+def test_a_calibration_of_other_weights_is_not_used_and_a_damaged_one_is_refused(run: Path) -> None:
+    with quick():
+        made = calibrate(run)
+        replace(made, step=made.step + 1).save(run)
+    assert Linker.load(run).calibration is None
+    path = run / "calibration.json"
+    whole = json.loads(path.read_text())
+    for broken in ([], {**whole, "format": "x"}, {**whole, "weights": [1, 2]}, {**whole, "more": 1}, {"format": 1}):
+        path.write_text(json.dumps(broken))
+        with pytest.raises(FewlinkError, match=r"calibration\.json"):
+            read_calibration(run, made.benchmark, made.step)
+    path.write_text(json.dumps({**whole, "weights": [1, 2, float("inf")]}))
+    with pytest.raises(FewlinkError, match="damaged"):
+        read_calibration(run, made.benchmark, made.step)

@@ -1,0 +1,169 @@
+"""Entities by id, by readable name and by half of it: who is found, who is offered, and what an error says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import graph_of
+from fewlink.errors import FewlinkError, UnknownName
+from fewlink.graph import Graph, TypeTable, Vocabulary
+from fewlink.prediction import Names
+from fewlink.prediction.folded import Folded, fold
+
+
+def named(entities: Sequence[str], labels: Sequence[str] | None = None, types: TypeTable | None = None) -> Names:
+    """Entities in a row, each with an edge to the next."""
+    triples = np.array([(i, 0, (i + 1) % len(entities)) for i in range(len(entities))], np.int32)
+    readable = Vocabulary.of([*labels, "next"]) if labels else None
+    return Names(Graph.of(Vocabulary.of(entities), Vocabulary.of(["next"]), triples, types=types, labels=readable))
+
+
+def test_an_id_goes_before_a_name_and_a_name_before_its_case() -> None:
+    names = named(["Q1", "Q2", "Oslo", "Q4"], ["Oslo", "Rome", "a boat", "rome"])
+    assert names.find("Q1") == 0
+    assert names.find("Oslo") == 2  # the id of one, the name of another
+    assert names.find("Rome") == 1 and names.find("rome") == 3
+    assert names.find("A BOAT") == 2 and names.find("q2") == 1
+
+
+def test_underscores_and_concepts_are_read_as_people_write_them() -> None:
+    names = named(["concept:city:new_york", "concept:city:oslo", "mental_process"])
+    assert names.find("new york") == 0 and names.find("New_York") == 0 and names.find("Mental process") == 2
+    assert names.find("CONCEPT:CITY:OSLO") == 1
+    books = named(["Q1", "Q2", "Q3"], ["Concept: a story", "concept: another", "A_b "])
+    assert books.find("Concept: a story") == books.find("concept: A STORY") == 0
+    assert books.find("another") == 1 and books.find("A b") == books.find("a_b") == 2
+    assert [m.id for m in named(["concept:city:oslo", "concept:newspaper:x"]).complete("concept:c")] == [
+        "concept:city:oslo"
+    ]
+
+
+def test_a_name_of_several_is_an_error_that_lists_their_ids() -> None:
+    names = named([f"Q{i}" for i in range(9)], ["Paris"] * 8 + ["Rome"])
+    with pytest.raises(UnknownName, match=r"'Paris' is the name of 8 entities.*Q0, Q1, Q2, Q3, Q4, …"):
+        names.find("Paris")
+    with pytest.raises(UnknownName, match="8 entities"):
+        names.find("paris")
+    assert names.find("Q7") == 7
+
+
+def test_an_unknown_name_is_an_error_that_names_the_nearest() -> None:
+    names = named(["Q1", "Q2", "Q3"], ["New York City", "Oslo", "Rome"])
+    with pytest.raises(UnknownName, match=r"unknown head 'New Yrok City'; did you mean 'New York City' \(Q1\)\?"):
+        names.find("New Yrok City", "head")
+    with pytest.raises(UnknownName, match=r"unknown entity 'zzz'$"):
+        names.find("zzz")
+    with pytest.raises(FewlinkError, match="not a name"):
+        names.find(7)  # type: ignore[arg-type]
+
+
+ODD = [
+    "a\tb",
+    "a\nb",
+    " spaced ",
+    "___",
+    "Straße",
+    "İstanbul",
+    "e\u0301tude",
+    "ﬁsh",
+    "日本 語",
+    "x=>y",
+    "-",
+    "\x00",
+    "…",
+]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_names_are_found_as_they_are(name: str) -> None:
+    names = named([*ODD, "plain"])
+    assert names.find(name) == ODD.index(name)
+    assert names.match(ODD.index(name)).id == name
+
+
+def test_case_and_composition_of_other_scripts_do_not_matter() -> None:
+    names = named(["Straße", "Étude", "ﬁsh", "ΟΔΟΣ", "plain"])
+    for typed, expected in (("STRASSE", 0), ("e\u0301TUDE", 1), ("FISH", 2), ("οδος", 3)):
+        assert names.find(typed) == expected
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t", "\n", "\ud800", "\x00", "a" * 10_000])
+def test_what_is_nobodys_name_is_refused_in_one_line(text: str) -> None:
+    names = named(["oslo", "rome"])
+    with pytest.raises(UnknownName):
+        names.find(text)
+    assert names.complete(text) == []
+
+
+def test_completion_begins_with_the_name_then_words_then_ids_then_anything() -> None:
+    ids = ["york", "new_york", "yorkshire", "Q-york", "yorktown", "duke_of_york", "xyork"]
+    names = named(ids)
+    found = [match.id for match in names.complete("York")]
+    assert found[0] == "york" and set(found[1:3]) == {"yorkshire", "yorktown"}
+    assert set(found[3:6]) == {"new_york", "Q-york", "duke_of_york"} and found[6:] == ["xyork"]
+    assert [m.id for m in names.complete("york", 1)] == ["york"]
+    with pytest.raises(FewlinkError, match="at least 1"):
+        names.complete("york", 0)
+
+
+def test_completion_offers_those_with_most_edges_first() -> None:
+    graph = graph_of("anna r x", "annika r x", "annika r y", "annika r z", "anton r x", "anton r y")
+    assert [match.id for match in Names(graph).complete("an", 3)] == ["annika", "anton", "anna"]
+
+
+def test_completion_by_id_where_names_differ() -> None:
+    names = named(["Q42", "Q421", "P1"], ["Douglas Adams", "a book", "Q-tip"])
+    assert [m.id for m in names.complete("q42")] == ["Q42", "Q421"]
+    assert [m.name for m in names.complete("adam")] == ["Douglas Adams"]
+    assert [m.id for m in names.complete("concept:")] == []
+
+
+@given(st.lists(st.text(max_size=8), min_size=1), st.text(alphabet="abAB_ :é", min_size=1, max_size=4))
+def test_the_index_agrees_with_a_plain_search(texts: list[str], typed: str) -> None:
+    lines = [fold(text.replace("\n", " ")) for text in texts]
+    index, typed = Folded("".join(f"{line}\n" for line in lines), words=False), fold(typed)
+    expected = [i for i, line in enumerate(lines) if line.startswith(typed)]
+    assert sorted(index.owners(index.beginning(typed)).tolist()) == expected
+    assert index.equal(typed).tolist() == [i for i, line in enumerate(lines) if line == typed]
+    assert index.holding(typed, 1000) == [i for i, line in enumerate(lines) if typed in line]
+    assert [index[i] for i in range(len(lines))] == lines
+
+
+def test_long_names_that_agree_for_long_are_told_apart() -> None:
+    ids = [f"university_of_california_{i:04}" for i in range(300)]
+    names = named(ids)
+    assert [m.id for m in names.complete("university of california 0123")] == [ids[123]]
+    assert names.find("University of California 0299") == 299
+
+
+def test_many_entities_are_searched_quickly() -> None:
+    count = 70_000
+    ids = [f"thing_{i * 7919 % count}_of_{i % 97}" for i in range(count)]
+    names = named(ids)
+    names.complete("x")
+    names.complete("4 of 5")
+    begun = time.perf_counter()
+    for typed in ("thing 6", "of 96", "123", "t"):
+        assert len(names.complete(typed)) == 10
+    assert time.perf_counter() - begun < 0.5
+    with pytest.raises(UnknownName, match="thing"):
+        names.find("thnig 55 of 3")
+
+
+def test_types() -> None:
+    table = TypeTable.of([b"city", b"Person", b"ghost"], np.array([0, 1, 2]), np.array([0, 0, 1]), 3)
+    names = named(["oslo", "rome", "ann"], types=table)
+    assert names.members("city").tolist() == [0, 1] and names.members("person").tolist() == [2]
+    assert names.has_type("Person") and not names.has_type("person")
+    with pytest.raises(FewlinkError, match="'ghost' has no members"):
+        names.members("ghost")
+    with pytest.raises(UnknownName, match="unknown type 'cty'; did you mean 'city'"):
+        names.members("cty")
+    with pytest.raises(FewlinkError, match="has no types"):
+        named(["a", "b"]).members("city")

@@ -1,0 +1,91 @@
+"""Model cards, and folders that need nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from linkers import REFERENCES, fsrl_run, quick, trail_run, umls
+
+import fewlink
+from fewlink.errors import FewlinkError, InputError
+from fewlink.prediction import Linker, write_card
+
+
+@pytest.mark.parametrize("made", [trail_run, fsrl_run], ids=["trail", "fsrl"])
+def test_a_saved_folder_answers_the_same_elsewhere(made: object, tmp_path: Path) -> None:
+    linker = Linker.load(made())  # type: ignore[operator]
+    with quick():
+        folder = linker.save_pretrained(tmp_path / "saved")
+        shutil.copytree(folder, tmp_path / "far" / "away")
+        shutil.rmtree(folder)
+    moved = fewlink.load(tmp_path / "far" / "away")
+    asked = {"references": REFERENCES, "heads": ["alga", "virus"], "k": 5, "exclude_known": False}
+    assert moved.predict(**asked) == linker.predict(**asked)
+    assert moved.benchmark.fingerprint == umls().fingerprint
+    again = Linker.from_pretrained(tmp_path / "far" / "away")
+    assert again.explain(REFERENCES, "alga", "cell") == linker.explain(REFERENCES, "alga", "cell")
+    names = {path.suffix for path in (tmp_path / "far" / "away").rglob("*") if path.is_file()}
+    assert names <= {".json", ".jsonl", ".npy", ".safetensors", ".md"}  # nothing pickled
+    manifest = json.loads((tmp_path / "far" / "away" / "manifest.json").read_text())
+    assert all(len(file["sha256"]) == 64 for file in manifest["files"].values())
+    assert not any("view-" in name or name.startswith("last/") for name in manifest["files"])
+    config = json.loads((tmp_path / "far" / "away" / "config.json").read_text())
+    assert config["benchmark"]["source"] == ""
+
+
+def test_a_saved_folder_can_be_saved_again_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    with quick():
+        Linker.load(fsrl_run()).save_pretrained(tmp_path / "one")
+        Linker.load(tmp_path / "one").save_pretrained(tmp_path / "two")
+        Linker.load(tmp_path / "one").save_pretrained(tmp_path / "two")  # replaces its like
+    for change in (write_card, fewlink.calibrate):
+        with pytest.raises(FewlinkError, match="is a saved model, which does not change"):
+            change(tmp_path / "two")
+    weights = tmp_path / "two" / "best" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match="changed or damaged"):
+        fewlink.load(tmp_path / "two")
+
+
+def test_what_cannot_be_saved(tmp_path: Path) -> None:
+    linker = Linker.load(fsrl_run())
+    with pytest.raises(FewlinkError, match="is the run itself"):
+        linker.save_pretrained(fsrl_run())
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("precious")
+    with pytest.raises(FewlinkError, match="exists and is not"):
+        linker.save_pretrained(tmp_path / "mine")
+    assert (tmp_path / "mine" / "file").read_text() == "precious"
+    with pytest.raises(FewlinkError, match="was not opened from a run"):
+        Linker(umls(), linker.scorer).save_pretrained(tmp_path / "x")
+
+
+def test_a_card_says_what_people_need_and_travels_with_the_model(tmp_path: Path) -> None:
+    shutil.copytree(fsrl_run(), tmp_path / "run")
+    with quick():
+        path = write_card(tmp_path / "run")
+        text = path.read_text()
+        Linker.load(tmp_path / "run").save_pretrained(tmp_path / "saved")
+    assert path == tmp_path / "run" / "README.md" and text.startswith("# fsrl on umls\n")
+    for part in ("fewlink.load('run')", "fewlink predict run", "123 entities", "Expected calibration error: **", "isa"):
+        assert part in text
+    assert "| dev | full |" in text and "| dev | open |" in text and "| test |" not in text
+    assert umls().split("test")[0].name not in text and str(tmp_path) not in text
+    assert (tmp_path / "saved" / "README.md").read_text() == text
+    assert fewlink.load(tmp_path / "saved").calibration == fewlink.load(tmp_path / "run").calibration is not None
+    with quick():
+        assert "| test | full |" in write_card(Linker.load(tmp_path / "run"), test=True).read_text()
+
+
+def test_the_lines_of_a_card_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: object) -> None:
+    shutil.copytree(fsrl_run(), tmp_path / "run")
+    with quick():
+        text = write_card(tmp_path / "run").read_text()
+    monkeypatch.chdir(tmp_path)
+    code = text.split("```python\n")[1].split("```")[0]
+    assert len(code.splitlines()) == 3
+    exec(compile(code, "card", "exec"), {})  # noqa: S102
+    assert "probability" in capsys.readouterr().out  # type: ignore[attr-defined]

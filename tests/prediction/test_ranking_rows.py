@@ -1,0 +1,73 @@
+"""The best tails of a head: who they are, and that their ranks are the evaluator's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fewlink.errors import ScoreError
+from fewlink.evaluation import realistic_ranks
+from fewlink.prediction.ranking import Rows, ask, best
+from fewlink.scorers import Question
+
+TAILS = np.array([3, 5, 7, 9, 11], np.int32)
+
+
+def test_by_hand() -> None:
+    rows = best(0, TAILS, np.array([1.0, 4.0, 2.0, 2.0, 3.0]), np.array([5]), 4, with_known=True)
+    assert rows.tails.tolist() == [5, 11, 7, 9] and rows.known.tolist() == [True, False, False, False]
+    assert rows.ranks.tolist() == [1.0, 1.0, 2.5, 2.5]  # the known answer competes with nobody; two share a place
+    total = np.log(np.exp([1, 2, 2, 3]).sum())
+    np.testing.assert_allclose(rows.chances, [4 - np.logaddexp(total, 4), 3 - total, 2 - total, 2 - total])
+
+
+def test_known_tails_are_left_out_and_may_be_outside() -> None:
+    rows = best(0, TAILS, np.array([1.0, 4.0, 2.0, 2.0, 3.0]), np.array([5, 6, 100, 5]), 10, with_known=False)
+    assert rows.tails.tolist() == [11, 7, 9, 3] and rows.ranks.tolist() == [1, 2.5, 2.5, 4] and not rows.known.any()
+
+
+def test_a_head_whose_candidates_are_all_known_has_no_row() -> None:
+    assert len(best(0, TAILS, np.arange(5.0), TAILS, 3, with_known=False)) == 0
+    shown = best(0, TAILS, np.arange(5.0), TAILS, 3, with_known=True)
+    assert shown.ranks.tolist() == [1, 1, 1] and np.isfinite(shown.chances).all()
+
+
+@given(
+    st.lists(st.integers(-3, 3), min_size=1, max_size=12),
+    st.sets(st.integers(0, 14)),
+    st.integers(1, 14),
+    st.booleans(),
+)
+def test_ranks_are_the_evaluators(values: list[int], known: set[int], k: int, with_known: bool) -> None:
+    scores, candidates = np.array(values, np.float32), np.arange(len(values), dtype=np.int32)
+    rows = best(0, candidates, scores, np.array(sorted(known), np.int32), k, with_known)
+    others = torch.tensor([t for t in sorted(known) if t < len(values)], dtype=torch.long)
+    for tail, rank in zip(rows.tails, rows.ranks, strict=True):
+        where = torch.zeros(len(others), dtype=torch.long), others
+        expected, _ = realistic_ranks(torch.tensor(scores)[None], torch.tensor([0]), torch.tensor([int(tail)]), where)
+        assert rank == float(expected)
+    open_to = [t for t in range(len(values)) if with_known or t not in known]
+    assert rows.tails.tolist() == sorted(open_to, key=lambda t: (-values[t], t))[:k]
+
+
+def test_scores_that_are_not_finite_or_missing_are_refused() -> None:
+    class Odd:
+        name = "odd"
+
+        def __init__(self, scores: np.ndarray) -> None:
+            self.scores = scores
+
+        def __call__(self, question: Question) -> np.ndarray:
+            return self.scores
+
+    question = Question("", TAILS[None, :2], np.array([0]), TAILS)
+    for scores in (np.full((1, 5), np.nan), np.zeros((1, 4))):
+        with pytest.raises(ScoreError, match="odd"):
+            list(ask(Odd(scores), question))
+
+
+def test_nothing_is_a_table_too() -> None:
+    assert len(Rows.joined([])) == 0
