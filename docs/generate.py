@@ -1,4 +1,4 @@
-"""Write docs/results.md and README's table from the stored records.
+"""Write docs/results.md, docs/findings.md, README's table and the recipes' figures from the stored records.
 
 python docs/generate.py [--check]
 """
@@ -6,98 +6,46 @@ python docs/generate.py [--check]
 from __future__ import annotations
 
 import json
-import statistics
+import re
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fewlink.evaluation.records import Record, read_records
 from fewlink.recipes import recipe_texts
+from fewlink.studies import tables
+from fewlink.studies.plan import read_plan
+from fewlink.studies.tables import Table, chosen, spread, values
 
 ROOT = Path(__file__).resolve().parent.parent
-LEARNING_FREE = ("random", "popularity", "reference-tails", "rules")
-EMBEDDINGS = ("rescal", "transe", "distmult", "complex")
-FEW_SHOT = (
-    *("gmatching-maxp", "gmatching-meanp", "gmatching-max"),
-    *("fsrl", "fsrl-as1", "fsrl-as2a", "fsrl-as2b", "fsrl-as2c", "fsrl-as3", "fsrl-released", "fsrl-tuned"),
-)
-MODELS = (*LEARNING_FREE, *EMBEDDINGS, *FEW_SHOT)
-COLUMNS = {"MRR": "mrr", "Hits@10": "hits@10", "Hits@5": "hits@5", "Hits@1": "hits@1"}
 README_MARKS = ("<!-- results: begin -->", "<!-- results: end -->")
+COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail")  # relation by relation
+CARVED = ("fb15k-237-few", "codex-s-few")
 
 
-def spread(values: Sequence[float]) -> str:
-    """`.312 ± .014`, or the plain figure where there is one value or no spread."""
-    mean = f"{statistics.fmean(values):.3f}".lstrip("0")
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{mean} ± {deviation:.3f}".replace("± 0.", "± .") if deviation else mean
+def overall(records: list[Record]) -> str:
+    """K = 3: every model under every protocol, with the paper's figures."""
+    published = {**read_plan("ablation").published["nell-one"], **read_plan("overall").published["nell-one"]}
+    return "\n".join(f"### {table.title}\n\n{table.markdown()}" for table in tables.overall(records, published))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(head)} |", f"|{'|'.join(['---'] * len(head))}|"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+def by_relation(records: list[Record]) -> str:
+    return tables.by_relation(records, COMPARED).markdown()
 
 
-def chosen(records: list[Record], **wanted: Any) -> list[Record]:
-    return [r for r in records if all(getattr(r, key) == value for key, value in wanted.items())]
+def ablations(records: list[Record]) -> str:
+    shown = [tables.ablation(records, whole) for whole in tables.ABLATIONS]
+    return "\n".join(table.markdown() for table in shown if len(table.rows) > 1)
 
 
-def figures(records: list[Record], average: str = "micro") -> list[str]:
-    return [spread([r.metrics[average][metric] for r in records]) for metric in COLUMNS.values()]
-
-
-def mrr(records: list[Record]) -> str:
-    return spread([r.metrics["micro"]["mrr"] for r in records]) if records else ""
-
-
-def overall(records: list[Record], paper: dict[str, Any]) -> str:
-    """NELL-One, K = 3: every model under every protocol, with the paper's figures."""
+def carved() -> str:
+    """Benchmarks carved from other graphs, with nothing tuned for them."""
     parts = []
-    for split in ("test", "dev"):
-        rows = []
-        for model in MODELS:
-            for protocol in ("paper", "full", "open"):
-                found = chosen(records, model=model, split=split, shots=3, candidates=protocol, references="first")
-                if found:
-                    macro = spread([r.metrics["macro"]["mrr"] for r in found])
-                    rows.append([model, protocol, str(len(found)), *figures(found), macro])
-            if model in paper:
-                rows.append([f"*{model}, as published*", "*paper*", "", *published(paper[model][split]), ""])
-        parts.append(f"### {split}\n\n" + table(["model", "candidates", "seeds", *COLUMNS, "macro MRR"], rows))
+    for name in CARVED:
+        records = read_records(ROOT / "results" / name)
+        shown = tables.overall(chosen(records, split="test"))
+        parts += [f"### {name}, {table.title}\n\n{table.markdown()}" for table in shown]
     return "\n".join(parts)
-
-
-def published(row: dict[str, float]) -> list[str]:
-    return [f"*{row[metric]:.3f}*".replace("*0.", "*.") for metric in COLUMNS.values()]
-
-
-def by_shots(records: list[Record]) -> str:
-    rows = []
-    for model in MODELS:
-        cells = []
-        for shots in (1, 3, 5):
-            found = chosen(records, model=model, split="test", shots=shots, candidates="full", references="first")
-            cells.append(mrr(found))
-        if sum(map(bool, cells)) > 1:
-            rows.append([model, *cells])
-    return table(["model", "K = 1", "K = 3", "K = 5"], rows)
-
-
-def by_draws(records: list[Record]) -> str:
-    rows = []
-    for model in MODELS:
-        found = [
-            r for r in chosen(records, model=model, split="test", shots=3, candidates="full") if "draw" in r.references
-        ]
-        if found:
-            rows.append([model, str(len(found)), *figures(found)])
-    return table(["model", "draws", *COLUMNS], rows)
-
-
-def links(records: list[Record]) -> str:
-    rows = [[r.model, r.split, f"{r.queries:,}", *figures([r]), r.hardware] for r in records]
-    return table(["model", "split", "queries", *COLUMNS, "hardware"], rows)
 
 
 def benchmarks(folder: Path) -> str:
@@ -107,17 +55,17 @@ def benchmarks(folder: Path) -> str:
         record = json.loads(path.read_text("utf-8"))
         rows = record["results"].get("rows", [])
         if rows:
-            cells = [[_cell(value) for value in row.values()] for row in rows]
-            parts.append(f"### {path.stem}\n\n" + table(list(rows[0]), cells))
+            parts.append(f"### {path.stem}\n\n{_table(rows)}")
             for name in ("whole test split, full", "against the limits"):
                 if more := record["results"].get(name):
-                    more = more if isinstance(more, list) else [more]
-                    parts.append(
-                        f"{name}:\n\n" + table(list(more[0]), [[_cell(v) for v in row.values()] for row in more])
-                    )
+                    parts.append(f"{name}:\n\n{_table(more if isinstance(more, list) else [more])}")
             ratios = {k: v for k, v in record["results"].items() if k.endswith("ratio")}
             parts.extend(f"{name.replace('_', ' ')}: {value:.1f} ×\n" for name, value in ratios.items())
     return "\n".join(parts)
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    return Table("", list(rows[0]), [[_cell(value) for value in row.values()] for row in rows]).markdown()
 
 
 def _cell(value: Any) -> str:
@@ -126,42 +74,45 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def in_short(records: list[Record]) -> list[list[str]]:
-    """A row a model: its MRR under each protocol."""
-    rows = []
-    for model in MODELS:
-        asked = chosen(records, model=model, split="test", shots=3, references="first")
-        found = [chosen(asked, candidates=protocol) for protocol in ("paper", "full", "open")]
-        rows.append([model, *map(mrr, found)])
-    return rows
-
-
 def by_recipe(nell: list[Record], plain: list[Record]) -> str:
     """What each recipe reached, for `fewlink recipes`."""
     found: dict[str, dict[str, str]] = {}
     for record in plain:
-        figure = spread([record.metrics["micro"]["mrr"]])
-        found[record.config["recipe"]] = {f"{record.benchmark} {record.split}, filtered MRR": figure}
+        found[record.config["recipe"]] = {f"{record.benchmark} {record.split}, filtered MRR": spread(values([record]))}
     for name in recipe_texts():
-        mine = [r for r in nell if name in (r.config.get("recipe"), r.model) and r.split == "test" and r.shots == 3]
-        for protocol in ("paper", "full", "open"):
-            if records := chosen(mine, candidates=protocol):
+        mine = [r for r in nell if name in (r.config.get("recipe"), r.model)]
+        for protocol in tables.PROTOCOLS:
+            if records := chosen(mine, split="test", shots=3, references="first", candidates=protocol):
                 what = f"nell-one test, K = 3, {protocol}, MRR over {len(records)} seeds"
-                found.setdefault(name, {})[what] = mrr(records)
+                found.setdefault(name, {})[what] = spread(values(records))
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def filled(template: str, records: list[Record]) -> str:
+    """A text with `{{model split candidates K}}` replaced by the MRR of the records that say so."""
+
+    def figure(match: re.Match[str]) -> str:
+        model, split, candidates, shots, *metric = match[1].split()
+        found = chosen(records, model=model, split=split, candidates=candidates, shots=int(shots), references="first")
+        if not found:
+            raise SystemExit(f"no record is there for {{{{{match[1]}}}}}")
+        return spread(values(found, *metric))
+
+    return re.sub(r"\{\{(.+?)\}\}", figure, template)
 
 
 def documents() -> dict[Path, str]:
     """What each generated document should hold."""
-    nell = read_records(ROOT / "results" / "nell-one")
-    paper = json.loads((ROOT / "docs" / "paper.json").read_text("utf-8"))["figures"]
-    runs = {(r.model, r.shots, r.seed): r.config["measured"]["seconds"] for r in nell if "measured" in r.config}
+    nell, plain = (read_records(ROOT / "results" / name) for name in ("nell-one", "fb15k-237"))
+    trained = [r for r in nell if r.model in tables.FAMILIES["embeddings"] and "measured" in r.config]
+    runs = {(r.model, r.shots, r.seed): r.config["measured"]["seconds"] for r in trained}
     minutes = sum(runs.values()) / 60
     text = f"""# Results
 
 Generated by `make docs` from the records under `results/` and `benchmarks/records/`; do not edit. How everything is
-measured: [protocol.md](protocol.md). Figures are means ± standard deviation over training seeds; learning-free scorers
-have none. Each record holds the command that makes it again.
+measured: [protocol.md](protocol.md); what it means: [findings.md](findings.md). Figures are means ± standard deviation
+over training seeds; learning-free scorers have none. The best figure of each kind of candidates is bold. Each record
+holds the command that makes it again.
 
 ## NELL-One, K = 3
 
@@ -174,31 +125,46 @@ The few-shot models look at vectors that were pretrained once, on the background
 and GMatching have the paper's settings and at most 6,000 steps, `fsrl-released` those of the authors' program and at
 most 40,000; each run keeps the step with the best dev MRR under `full`, and stops after ten evaluations, 500 steps
 apart, without a better one (`gmatching-max`: 1,000 apart; `fsrl-tuned`, as its recipe says, chosen under `paper`). Why
-the faithful models do not reach the published figure, and what does: [fsrl.md](fsrl.md).
+the faithful models do not reach the published figure, and what does: [fsrl.md](fsrl.md). TRAIL's vectors were
+pretrained once too, on what is known and on three views of it: [trail.md](trail.md).
 
-{overall(nell, paper)}
+{overall(nell)}
+## NELL-One, test, K = 3, `full`, relation by relation
+
+{by_relation(nell)}
 ## NELL-One, test, MRR under `full` by number of references
 
-{by_shots(nell)}
+{tables.by_shots(nell).markdown()}
 ## NELL-One, test, K = 3, `full`: other references
 
-{by_draws(nell)}
+Random draws of the references; TRAIL with its first seed.
+
+{tables.by_draws(nell).markdown()}
+## NELL-One, test, K = 3, `full`: models without their parts
+
+{ablations(nell)}
+## Other graphs: tasks carved from FB15k-237 and CoDEx-S
+
+`fewlink data carve` with its defaults; every model with the recipe that was chosen on NELL-One, nothing tuned again.
+
+{carved()}
 ## FB15k-237, ordinary link prediction
 
 Filtered, both directions, all entities as candidates; shows that the embedding trainer is sound.
 
-{links(read_records(ROOT / "results" / "fb15k-237"))}
+{tables.links(plain).markdown()}
 ## Speed and memory
 
 {benchmarks(ROOT / "benchmarks" / "records")}"""
-    readme = ROOT / "README.md"
+    readme, template = ROOT / "README.md", ROOT / "docs" / "findings.in.md"
     before, _, rest = readme.read_text("utf-8").partition(README_MARKS[0])
     _, _, after = rest.partition(README_MARKS[1])
-    middle = table(["NELL-One test, K = 3, MRR", "`paper`", "`full`", "`open`"], in_short(nell))
-    plain = read_records(ROOT / "results" / "fb15k-237")
+    short = [r for r in nell if not r.model.startswith("trail-no")]
+    middle = tables.in_short(short, head="NELL-One test, K = 3, MRR").markdown()
     return {
         ROOT / "src" / "fewlink" / "recipes" / "measured.json": by_recipe(nell, plain),
         ROOT / "docs" / "results.md": text,
+        ROOT / "docs" / "findings.md": filled(template.read_text("utf-8"), nell),
         readme: f"{before}{README_MARKS[0]}\n{middle}{README_MARKS[1]}{after}",
     }
 

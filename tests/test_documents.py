@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import fewlink
+
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 
@@ -21,14 +23,23 @@ def test_generated_documents_are_fresh() -> None:
     assert not stale, f"run make docs: {stale}"
 
 
-def test_the_python_of_the_readme_runs() -> None:
-    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+def blocks(language: str) -> list[str]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    return [text for kind, text in found if kind == language]
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    benchmark = fewlink.open_benchmark("umls")
+    quick = fewlink.TrailSettings(steps=2, evaluate_every=2, views=2, complex_epochs=1, transe_epochs=1, lessons=1)
+    vectors = fewlink.pretrain_views(benchmark, quick, out="runs/vectors")
+    fewlink.train(benchmark, vectors, quick, "runs/umls-trail")  # what the command above the block makes
+    for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), {})  # noqa: S102
 
 
 def commands() -> list[str]:
-    blocks = re.findall(r"```\n(.*?)```", README, re.DOTALL)
-    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+    lines = [line.partition("#")[0].strip() for block in blocks("") for line in block.splitlines()]
     return [line for line in lines if line.startswith("fewlink ")]
 
 
