@@ -1,4 +1,4 @@
-"""`fewlink data …`: list, fetch, describe, check and carve."""
+"""`fewlink data …`: list, fetch, describe, check, carve and generate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from fewlink.tasks import Benchmark
 
-app = typer.Typer(help="Benchmarks and graphs: list, get, describe, check, carve.", no_args_is_help=True)
+app = typer.Typer(help="Benchmarks and graphs: list, get, describe, check, carve, generate.", no_args_is_help=True)
 
 JSON = typer.Option(False, "--json", help="Print JSON.")
 ON_ERROR = typer.Option("stop", help="What to do with a bad line: stop, or skip and count.")
@@ -150,6 +150,26 @@ def carve(
     show.remarks([*report.remarks(), *left_out.remarks()])
     print(f"{benchmark.name} is in {out}")
     _show_info(benchmark, json=False)
+
+
+@app.command()
+def generate(
+    out: Path = typer.Option(..., help="Folder for the benchmark; it must not exist yet."),
+    like: str = typer.Option("nell-one", help="Whose shape: nell-one or wiki-one."),
+    entities: int = typer.Option(None, help="Entities; as published, or in proportion to --triples, by default."),
+    triples: int = typer.Option(None, help="Background triples; likewise."),
+    seed: int = typer.Option(0, help="Another seed, another graph."),
+) -> None:
+    """Make up a benchmark with the shape of a published one and with rules to be learnt, in the NELL-One layout.
+
+    Example: `fewlink data generate --like wiki-one --entities 3000 --triples 12000 --out small-wiki`
+    """
+    from fewlink.cli import show
+    from fewlink.tasks.generating import generate as make
+
+    counts = make(out, like, entities, triples, seed)
+    show.table(["what", "count"], list(counts.items()), title=f"like {like}")
+    print(f"{out} is a benchmark in the NELL-One layout; its rules are in {out / 'planted.json'}")
 
 
 def _show_info(benchmark: Benchmark, json: bool) -> None:
