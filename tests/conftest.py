@@ -91,3 +91,31 @@ def write_layout(folder: Path, files: Mapping[str, Any] | None = None) -> Path:
     for name, content in {**LAYOUT, **(files or {})}.items():
         (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
     return folder
+
+
+def town_lines(tasks: int = 6) -> list[tuple[str, str, str]]:
+    """People live in towns, towns are in lands; relations to carve follow from where people live."""
+    random = np.random.default_rng(0)
+    people, towns, lands = 60, 8, 4
+    home = random.integers(0, towns, people)
+    lines = [(f"p{p}", "lives in", f"t{home[p]}") for p in range(people)]
+    lines += [(f"p{p}", "knows", f"p{q}") for p in range(people) for q in random.choice(people, 3, replace=False)]
+    lines += [(f"p{p}", "likes", f"t{random.integers(0, towns)}") for p in range(people)]
+    lines += [(f"t{t}", "is in", f"l{t % lands}") for t in range(towns)]
+    for task in range(tasks):
+        for p in random.choice(people, 22, replace=False):
+            tail = f"l{(home[p] + task) % lands}" if task % 2 else f"t{(home[p] + task) % towns}"
+            lines.append((f"p{p}", f"task {task}", tail))
+    return list(dict.fromkeys(lines))
+
+
+def written(lines: Sequence[Sequence[str]], path: Path) -> Path:
+    """A file of these lines, their columns separated by tabs."""
+    path.write_text("".join("\t".join(line) + "\n" for line in lines))
+    return path
+
+
+QUICK_FIT = (  # settings of TRAIL with which a fit takes a second
+    *("complex_epochs=2", "transe_epochs=2", "steps=4", "evaluate_every=2", "lessons=1", "views=2", "relations=2"),
+    *("queries=4", "candidates=20", "hard=5"),
+)

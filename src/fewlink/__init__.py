@@ -24,7 +24,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fewlink.evaluation import Evaluation, Protocol, evaluate
     from fewlink.graph import Graph, compile_graph
-    from fewlink.prediction import Linker, Predictions, calibrate, load
+    from fewlink.prediction import Linker, Predictions, calibrate, fit, load
     from fewlink.scorers import learning_free
     from fewlink.tasks import Benchmark, carve, open_benchmark
     from fewlink.training import (
@@ -50,6 +50,7 @@ _HOMES = {
     "carve": "tasks",
     "compile_graph": "graph",
     "evaluate": "evaluation",
+    "fit": "prediction",
     "learning_free": "scorers",
     "load": "prediction",
     "open_benchmark": "tasks",
@@ -73,6 +74,7 @@ __all__ = [
     "carve",
     "compile_graph",
     "evaluate",
+    "fit",
     "learning_free",
     "load",
     "open_benchmark",

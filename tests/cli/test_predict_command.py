@@ -96,7 +96,7 @@ def test_a_card_and_probabilities(run: Path) -> None:
         ([*PAIRS, "--head", "alga", "--shots", "2"], "--shots"),
         ([*PAIRS, "--head", "alga", "--candidates", "organism"], "the graph has no types"),
         ([*PAIRS, "--of-type", "organism"], "the graph has no types"),
-        ([*PAIRS, "--head", "alga", "--candidates", "full"], "range of a task relation"),
+        ([*PAIRS, "--head", "alga", "--candidates", "full"], "range of a relation"),
         (["--reference", "virus cell", "--head", "alga"], "is not a reference"),
         (["--references", "nowhere.tsv", "--head", "alga"], "nowhere.tsv: cannot be read"),
         (["--relation", "isaa", "--head", "alga"], "unknown relation 'isaa'; did you mean 'isa'"),

@@ -162,8 +162,7 @@ def test_candidates_by_type_list_and_test() -> None:
         ({"candidates": []}, "no candidates: name some"),
         ({"candidates": lambda name: False}, "no candidates: the test lets no entity through"),
         ({"candidates": ["osl"]}, "unknown candidate 'osl'"),
-        ({"candidates": "full"}, "range of a task relation"),
-        ({"candidates": "full", "relation": "lives"}, "range of a task relation"),
+        ({"candidates": "full"}, "range of a relation"),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_one_line(words: dict[str, Any], message: str) -> None:

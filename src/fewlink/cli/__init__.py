@@ -13,6 +13,7 @@ from fewlink.cli import (
     data,
     embeddings,
     evaluate,
+    fit,
     links,
     models,
     predict,
@@ -39,6 +40,7 @@ app.add_typer(embeddings.app, name="embeddings")
 app.command("models")(models.models)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
+app.command("fit")(fit.fit)
 app.command("train")(train.train)
 app.command("predict")(predict.predict)
 app.command("card")(card.card)

@@ -1,4 +1,4 @@
-"""`fewlink data …`: list, fetch, describe, check, carve and generate."""
+"""`fewlink data …`: list, fetch, describe, check, carve, append and generate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 if TYPE_CHECKING:
     from fewlink.tasks import Benchmark
 
-app = typer.Typer(help="Benchmarks and graphs: list, get, describe, check, carve, generate.", no_args_is_help=True)
+app = typer.Typer(
+    help="Benchmarks and graphs: list, get, describe, check, carve, append, generate.", no_args_is_help=True
+)
 
 JSON = typer.Option(False, "--json", help="Print JSON.")
 ON_ERROR = typer.Option("stop", help="What to do with a bad line: stop, or skip and count.")
@@ -150,6 +152,43 @@ def carve(
     show.remarks([*report.remarks(), *left_out.remarks()])
     print(f"{benchmark.name} is in {out}")
     _show_info(benchmark, json=False)
+
+
+@app.command()
+def append(
+    where: str = typer.Argument(..., metavar="RUN|BENCH", help="A run, or the folder of a compiled benchmark."),
+    files: list[Path] = typer.Argument(..., metavar="FILE…", help="New triples: TSV, CSV, N-Triples or Parquet."),
+    types: Path = TYPES,
+    names: Path = NAMES,
+    on_error: str = ON_ERROR,
+    json: bool = JSON,
+) -> None:
+    """Add triples to a graph without training: ids stay, new entities and relations follow, neighbours are refreshed.
+
+    A run answers with the larger graph at once, and its figures stay those of what it was measured on. A benchmark is
+    another one afterwards, with its own fingerprint; runs of it still open.
+
+    Example: `fewlink data append runs/mine new.tsv`
+    """
+    import dataclasses
+
+    from fewlink.cli import show
+    from fewlink.graph import CompileReport
+    from fewlink.prediction.appending import append as add
+
+    report = CompileReport()
+    done = add(where, files, types=types, names=names, on_error=on_error, report=report)
+    growth, graph = done.growth, done.benchmark.graph
+    show.remarks(report.remarks())
+    if json:
+        show.as_json({"place": str(done.place), "sha256": done.benchmark.fingerprint, **dataclasses.asdict(growth)})
+        return
+    pairs = f", {growth.pairs:,} pairs of task relations" if growth.pairs else ""
+    print(
+        f"{done.place}: {growth.triples:,} triples added{pairs}, {growth.entities:,} new entities, "
+        f"{growth.relations:,} new relations; {growth.duplicates:,} were there"
+    )
+    print(f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {graph.triple_count:,} triples")
 
 
 @app.command()

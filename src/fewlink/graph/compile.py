@@ -64,6 +64,19 @@ def read_graph(
 ) -> Graph:
     """The graph of these files, which may turn out to have no triples."""
     entities, relations = Interner(), Interner()
+    triples = read_ids(paths, entities, relations, skip, report)
+    entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
+    del entities, relations
+    graph = Graph.of(entity_names, relation_names, triples, **describe(entity_names, relation_names, types, names))
+    report.duplicates += len(triples) - graph.triple_count
+    report.self_loops += int((graph.head_ids == graph.tail_ids).sum()) // 2
+    return graph
+
+
+def read_ids(
+    paths: Sequence[Path], entities: Interner, relations: Interner, skip: bool, report: CompileReport
+) -> np.ndarray:
+    """The triples of these files (n, 3) as ids; new names get the next ids, by first appearance."""
     blocks = [np.zeros((3, 0), np.int32)]  # (3, n) ids each
     for path in paths:
         report.files.append(str(path))
@@ -71,14 +84,7 @@ def read_graph(
             for block in read_triples(path, skip=skip, report=report, advance=advance):
                 ids = (_numbered(entities, block, 0, 2), _numbered(relations, block, 1))
                 blocks.append(np.stack([ids[column % 2][block.codes[:, column]] for column in range(3)]))
-    triples = np.concatenate(blocks, axis=1).T  # (n, 3), each column in one piece
-    del blocks
-    entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
-    del entities, relations
-    graph = Graph.of(entity_names, relation_names, triples, **describe(entity_names, relation_names, types, names))
-    report.duplicates += len(triples) - graph.triple_count
-    report.self_loops += int((graph.head_ids == graph.tail_ids).sum()) // 2
-    return graph
+    return np.concatenate(blocks, axis=1).T  # each column in one piece
 
 
 def _numbered(interner: Interner, block: Block, *columns: int) -> np.ndarray:

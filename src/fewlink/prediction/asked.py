@@ -13,6 +13,7 @@ from fewlink.graph import Graph
 from fewlink.prediction.folded import fold
 from fewlink.prediction.names import Names
 from fewlink.tasks import Benchmark, Task, candidates_of
+from fewlink.tasks.candidates import likely_tails
 
 WORDS = ("open", "full", "all")  # candidates that are not the name of a type
 Pairs = Iterable[tuple[str, str]]
@@ -109,15 +110,17 @@ def candidates_for(
     """The tails to rank (c,), sorted; never none.
 
     None or "open": what is like the references' tails, by type or by the relations it has a part in; "full": the range
-    of the task relation; "all": every entity; another text: the members of a type; or names, or a test of ids.
+    of the relation; "all": every entity; another text: the members of a type; or names, or a test of ids.
     """
     graph = benchmark.graph
     if choice is None or choice == "open":
         asked = Task("", references, references, references[:0, 1])
         return candidates_of("open", asked, references, graph).ids
     if choice == "full":
-        if relation is None or relation.task is None:
-            raise FewlinkError("candidates 'full' are the range of a task relation: name it, or leave candidates out")
+        if relation is None:
+            raise FewlinkError("candidates 'full' are the range of a relation: name it, or leave candidates out")
+        if relation.task is None:
+            return likely_tails(graph, np.concatenate([relation.pairs()[:, 1], references[:, 1]]))
         return candidates_of("full", relation.task, references, graph).ids
     if choice == "all":
         return np.arange(len(graph.entities), dtype=np.int32)

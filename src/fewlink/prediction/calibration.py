@@ -123,7 +123,8 @@ def calibrate(
     from fewlink.prediction.linker import Linker
     from fewlink.training.checkpoints import load_best
 
-    linker = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device)
+    given = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device, as_measured=True)
+    linker = given.as_measured()
     if linker.run is not None:
         pretrained.refuse_saved(linker.run)
     shots, top = linker.shots if shots is None else asked.check_count(shots, "shots"), asked.check_count(top, "top")
@@ -146,7 +147,7 @@ def calibrate(
         step=step,
         benchmark=linker.benchmark.fingerprint,
     )
-    linker.calibration = made
+    given.calibration = linker.calibration = made
     if linker.run is not None:
         made.save(linker.run)
     return made

@@ -19,6 +19,7 @@ from fewlink.prediction.pretrained import CARD, refuse_saved
 from fewlink.storage import write_bytes
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
+from fewlink.training.serving import Serving
 
 PROTOCOLS = ("full", "open")
 FIGURES = {"MRR": "mrr", "Hits@1": "hits@1", "Hits@5": "hits@5", "Hits@10": "hits@10"}
@@ -29,12 +30,18 @@ def write_card(
     run: str | Path | Linker, *, test: bool = False, bench: str | Path | None = None, device: str = "cpu"
 ) -> Path:
     """Measure a run on dev, and on test if asked, calibrate it if it is not, and write `README.md` into its folder."""
-    linker = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device)
+    linker = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device, as_measured=True)
+    return measure_and_write(linker, test=test)[0]
+
+
+def measure_and_write(linker: Linker, *, test: bool = False) -> tuple[Path, list[Evaluation]]:
+    """The card of an opened run, and what was measured for it."""
     if linker.run is None:
         raise FewlinkError(f"{linker.scorer.name} was not opened from a run: only a trained run has a card")
     refuse_saved(linker.run)
-    calibration = linker.calibration or calibrate(linker)
-    config = RunConfig.read(linker.run)
+    calibration, config = linker.calibration or calibrate(linker), RunConfig.read(linker.run)
+    linker = linker.as_measured()
+    assert linker.run is not None
     splits = ["dev", *(["test"] if test else [])]
     for split in splits:
         config.refuse_seen(linker.run, linker.benchmark, split)
@@ -45,7 +52,7 @@ def write_card(
     ]
     path = linker.run / CARD
     write_bytes(path, card(linker, config, calibration, measured).encode())
-    return path
+    return path, measured
 
 
 def card(linker: Linker, config: RunConfig, calibration: Calibration, measured: Sequence[Evaluation]) -> str:
@@ -141,9 +148,24 @@ def _calibration(calibration: Calibration) -> str:
     )
 
 
+def _served(linker: Linker) -> str:
+    """What it answers with, where that is not what it was measured on."""
+    assert linker.run is not None
+    serving = Serving.open(linker.run)
+    if serving is None:
+        return "It ranks entities of its graph only, and knows of them what the background and the train relations say."
+    graph = serving.benchmark.graph
+    return (
+        f"It answers with more than it was measured on: a graph of {len(graph.entities):,} entities, "
+        f"{len(graph.relations):,} relations and {graph.triple_count:,} triples, and vectors of all of that. The "
+        "figures and the calibration above come from the benchmark: there the dev and test relations, but for the "
+        "references, were hidden from its graph and its vectors. It ranks entities of its graph only."
+    )
+
+
 def _limits(linker: Linker, config: RunConfig) -> str:
     return _bullets(
-        "It ranks entities of its graph only, and knows of them what the background and the train relations say.",
+        _served(linker),
         "A probability is for heads that have some tail in the relation; for a head that has none it is too high.",
         "Probabilities were fitted with the `open` candidates; with others, or another number of references, they are "
         "rougher.",

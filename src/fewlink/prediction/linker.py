@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from fewlink.errors import FewlinkError
+from fewlink.models import TrailScorer
 from fewlink.prediction import asked, pretrained, reasons
 from fewlink.prediction.answers import Prediction, Predictions
 from fewlink.prediction.asked import Choice, Pairs, Relation
@@ -20,13 +21,15 @@ from fewlink.scorers import Question, Scorer
 from fewlink.tasks import Benchmark
 from fewlink.training import RunConfig, open_run
 from fewlink.training.checkpoints import load_best
+from fewlink.training.serving import Serving
 
 
 class Linker:
     """Ranks tails for heads, given a handful of references of a relation. Entities are ids or readable names.
 
     `names` finds and completes entities; `shots` references are taken where only a relation is named; `calibration`
-    turns scores into probabilities where the run has one.
+    turns scores into probabilities where the run has one. `benchmark` is what it answers with; `measured` is what the
+    run was trained and measured on, where that is another one.
     """
 
     def __init__(
@@ -37,10 +40,13 @@ class Linker:
         shots: int = 3,
         calibration: Calibration | None = None,
         run: Path | None = None,
+        measured: Benchmark | None = None,
     ) -> None:
         self.benchmark, self.scorer, self.shots = benchmark, scorer, shots
+        self.measured = measured or benchmark
         self.calibration, self.run = calibration, run
         self.graph, self.names = benchmark.graph, Names(benchmark.graph)
+        self._hiding: tuple[str, Scorer] | None = None  # the last relation that was named, and who does not see it
 
     def __repr__(self) -> str:
         calibrated = "calibrated" if self.calibration else "not calibrated"
@@ -49,17 +55,34 @@ class Linker:
         )
 
     @classmethod
-    def load(cls, run: str | Path, *, bench: str | Path | None = None, device: str = "cpu") -> Self:
+    def load(
+        cls, run: str | Path, *, bench: str | Path | None = None, device: str = "cpu", as_measured: bool = False
+    ) -> Self:
         """The best model of a run folder, or of a folder of `save_pretrained`, with its calibration if it has one.
 
-        `bench` says where a run's benchmark is, if it is not where it was.
+        `bench` says where a run's benchmark is, if it is not where it was. It answers with the whole graph where
+        `fewlink fit` or `fewlink data append` gave the run one; `as_measured`, with what its figures were measured on.
         """
         folder = Path(run)
         benchmark = pretrained.benchmark_of(folder, bench)
-        scorer = open_run(folder, benchmark, device=device)
-        shots = RunConfig.read(folder).settings.shots
-        calibration = read_calibration(folder, benchmark.fingerprint, load_best(folder)[1])
-        return cls(benchmark, scorer, shots=shots, calibration=calibration, run=folder)
+        serving = None if as_measured else Serving.open(folder)
+        scorer = serving.scorer(folder, device=device) if serving else open_run(folder, benchmark, device=device)
+        return cls(
+            serving.benchmark if serving else benchmark,
+            scorer,
+            shots=RunConfig.read(folder).settings.shots,
+            calibration=read_calibration(folder, _calibrated_on(folder, benchmark), load_best(folder)[1]),
+            run=folder,
+            measured=benchmark,
+        )
+
+    def as_measured(self) -> Linker:
+        """This, or where it answers with another graph, the one that looks at what the run was measured on."""
+        if self.measured is self.benchmark or self.run is None:
+            return self
+        device = str(getattr(getattr(self.scorer, "known", None), "device", "cpu"))
+        scorer = open_run(self.run, self.measured, device=device)
+        return Linker(self.measured, scorer, shots=self.shots, calibration=self.calibration, run=self.run)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
@@ -73,7 +96,7 @@ class Linker:
         """
         if self.run is None:
             raise FewlinkError(f"{self.scorer.name} was not opened from a run: only a trained run can be saved")
-        return pretrained.save(self.run, self.benchmark, Path(folder))
+        return pretrained.save(self.run, self.measured, Path(folder))
 
     def predict(
         self,
@@ -100,7 +123,7 @@ class Linker:
         rows = self._rows(given, about, wanted, k, candidates, exclude_known)
         for head in np.setdiff1d(wanted, rows.heads):
             notes.append(f"{self.names.told(int(head))} has no candidate left: all of them are known answers")
-        return self._table(rows, given, explain, notes)
+        return self._table(rows, given, about, explain, notes)
 
     def who_fits(
         self,
@@ -125,7 +148,7 @@ class Linker:
         else:
             wanted = asked.heads_of(self.names, type_or_heads, notes)
         rows = self._rows(given, about, wanted, k, candidates, exclude_known, overall=True)
-        return self._table(rows, given, explain, notes)
+        return self._table(rows, given, about, explain, notes)
 
     def explain(
         self,
@@ -137,9 +160,9 @@ class Linker:
         shots: int | None = None,
     ) -> Explanation:
         """What carried the score of one pair: evidence, paths, references and neighbours, and sentences of them."""
-        given, _ = self._given(references, relation, shots, [])
+        given, about = self._given(references, relation, shots, [])
         ends = self.names.find(head, "head"), self.names.find(tail, "tail")
-        return reasons.explain(self.scorer, self.graph, given, *ends)
+        return reasons.explain(self._asked_about(about), self.graph, given, *ends)
 
     def references_of(self, relation: str, shots: int | None = None) -> list[tuple[str, str]]:
         """The first `shots` pairs of a relation as ids: the references that are taken where none are given."""
@@ -159,6 +182,22 @@ class Linker:
             raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")
         return asked.first_references(about, self.shots if shots is None else shots), about
 
+    def _asked_about(self, about: Relation | None) -> Scorer:
+        """The scorer; where it looks at the edges of the relation that is named, one that does not.
+
+        Otherwise the references would be joined by the relation itself, and what new pairs have in common with them
+        would count for nothing.
+        """
+        if about is None or not isinstance(self.scorer, TrailScorer):
+            return self.scorer
+        known = self.scorer.known
+        if (number := known.graph.relations.find(about.name)) is None:
+            return self.scorer
+        if self._hiding is None or self._hiding[0] != about.name:
+            hidden = TrailScorer(self.scorer.name, self.scorer.model, known.without(number))
+            self._hiding = about.name, hidden
+        return self._hiding[1]
+
     def _rows(
         self,
         given: np.ndarray,
@@ -174,7 +213,7 @@ class Linker:
         known = asked.known_tails(given, about)
         question = Question(about.name if about else "", given, heads, among)
         kept: list[Rows] = []
-        for place, scores in ask(self.scorer, question):
+        for place, scores in ask(self._asked_about(about), question):
             head = int(heads[place])
             kept.append(best(head, among, scores, known(head), k, not exclude_known))
             if overall and sum(map(len, kept)) > max(100 * k, 10_000):
@@ -186,14 +225,16 @@ class Linker:
         worth = rows.scores if self.calibration is None else self.calibration.probabilities(rows.chances, rows.ranks)
         return rows.take(np.lexsort((rows.tails, rows.heads, -rows.scores, -worth))[:k])
 
-    def _table(self, rows: Rows, given: np.ndarray, explain: bool, notes: list[str]) -> Predictions:
+    def _table(
+        self, rows: Rows, given: np.ndarray, about: Relation | None, explain: bool, notes: list[str]
+    ) -> Predictions:
         graph, calibration = self.graph, self.calibration
         chances = calibration.probabilities(rows.chances, rows.ranks).tolist() if calibration else [None] * len(rows)
         if calibration is not None and calibration.rough:
             notes.append(
                 f"probabilities are rough: their error was {calibration.error:.2f} on relations left out of dev"
             )
-        made = []
+        made, scorer = [], self._asked_about(about)
         for i, (head, tail) in enumerate(zip(rows.heads.tolist(), rows.tails.tolist(), strict=True)):
             made.append(
                 Prediction(
@@ -205,10 +246,16 @@ class Linker:
                     score=float(rows.scores[i]),
                     probability=chances[i],
                     known=bool(rows.known[i]),
-                    reasons=reasons.explain(self.scorer, graph, given, head, tail) if explain else None,
+                    reasons=reasons.explain(scorer, graph, given, head, tail) if explain else None,
                 )
             )
         return Predictions(made, notes)
+
+
+def _calibrated_on(run: Path, benchmark: Benchmark) -> str:
+    """The fingerprint a calibration must be of: the benchmark's, or that of what it grew from and the run is of."""
+    trained_on = str(RunConfig.read(run).benchmark["fingerprint"])
+    return trained_on if trained_on in benchmark.grown_from else benchmark.fingerprint
 
 
 def load(run: str | Path, *, bench: str | Path | None = None, device: str = "cpu") -> Linker:

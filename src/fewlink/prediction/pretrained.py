@@ -2,6 +2,7 @@
 
 config.json, best/, embeddings/   as in a run folder, without what only training needs
 benchmark/                        the compiled benchmark
+serving/                          the graph it answers with and its vectors, where that is another one
 calibration.json, README.md       where the run has them
 manifest.json                     every file with its sha256
 """
@@ -18,10 +19,11 @@ from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.training import RunConfig, TrailSettings, TrailVectors, is_run, runs_in
 from fewlink.training import run as training_run
 from fewlink.training.checkpoints import load_best, save_best
-from fewlink.training.run import CONFIG, EMBEDDINGS
+from fewlink.training.run import BENCHMARK, CONFIG, EMBEDDINGS
+from fewlink.training.serving import Serving
 
 FORMAT = "fewlink-pretrained/1"
-BENCHMARK, CALIBRATION, CARD = "benchmark", "calibration.json", "README.md"
+CALIBRATION, CARD = "calibration.json", "README.md"
 
 
 def save(run: Path, benchmark: Benchmark, folder: Path) -> Path:
@@ -41,6 +43,8 @@ def save(run: Path, benchmark: Benchmark, folder: Path) -> Path:
         else:
             shutil.copytree(run / EMBEDDINGS, beside / EMBEDDINGS)
         benchmark.save(beside / BENCHMARK)
+        if serving := Serving.open(run):
+            serving.save(beside)
         for name in (CALIBRATION, CARD):
             if (run / name).is_file():
                 shutil.copyfile(run / name, beside / name)

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -54,12 +55,16 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """`tasks` maps each of train, dev and test to its relations, in order; `source` is what it was opened by."""
+    """`tasks` maps each of train, dev and test to its relations, in order; `source` is what it was opened by.
+
+    `grown_from` are the fingerprints, of benchmark and graph, of what triples were appended to: ids are those it had.
+    """
 
     name: str
     graph: Graph
     tasks: Mapping[str, Sequence[Task]]
     source: str = ""
+    grown_from: tuple[str, ...] = ()
 
     def split(self, name: str) -> Sequence[Task]:
         return choose("split", name, self.tasks)
@@ -89,7 +94,13 @@ class Benchmark:
     def save(self, folder: Path) -> Path:
         """Write the benchmark as a folder that opens at once, whole or not at all."""
         listed = [(split, t) for split in SPLITS for t in self.tasks[split]]
-        facts = {"name": self.name, "tasks": [[split, t.name] for split, t in listed], "fingerprint": self.fingerprint}
+        facts: dict[str, Any] = {
+            "name": self.name,
+            "tasks": [[split, t.name] for split, t in listed],
+            "fingerprint": self.fingerprint,
+        }
+        if self.grown_from:
+            facts["grown_from"] = list(self.grown_from)
         with new_folder(Path(folder), FORMAT, facts) as beside:
             self.graph.save(beside / "graph")
             for array in ("pairs", "known", "range"):
@@ -112,7 +123,8 @@ class Benchmark:
         tasks: dict[str, list[Task]] = {split: [] for split in SPLITS}
         for (split, name), *arrays in zip(manifest["tasks"], *columns, strict=True):
             tasks[split].append(Task(name, *arrays))
-        benchmark = cls(manifest["name"], Graph.open(folder / "graph", verify=False), tasks)
+        graph, before = Graph.open(folder / "graph", verify=False), tuple(manifest.get("grown_from", ()))
+        benchmark = cls(manifest["name"], graph, tasks, grown_from=before)
         benchmark.__dict__["fingerprint"] = manifest["fingerprint"]
         return benchmark
 

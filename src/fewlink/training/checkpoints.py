@@ -119,8 +119,11 @@ def mend(run: Path) -> None:
 
 
 @contextlib.contextmanager
-def only_one(run: Path) -> Iterator[None]:
-    """Keep the run folder for this process; the system lets go of it when the process ends, however it ends."""
+def only_one(run: Path, told: Path | None = None) -> Iterator[None]:
+    """Keep the run folder for this process; the system lets go of it when the process ends, however it ends.
+
+    `told` is the folder that an error names, where it is another one.
+    """
     try:
         import fcntl
     except ImportError:  # a system without such locks
@@ -132,7 +135,7 @@ def only_one(run: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FewlinkError(
-                f"{run} is being trained by another process: wait for it, or choose another folder"
+                f"{told or run} is being trained by another process: wait for it, or choose another folder"
             ) from None
         except OSError:  # a file system without locks
             pass

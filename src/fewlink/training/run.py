@@ -4,6 +4,7 @@ config.json     settings, fingerprints of benchmark, graph and embeddings, versi
 embeddings/     the vectors that were used, so that the folder needs nothing else but the graph
 metrics.jsonl   a line for each evaluation, with seconds per phase
 best/, last/    checkpoints
+benchmark/      its own benchmark, and fit.json, serving/: where fewlink fit made it
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.catalogue import open_benchmark
 from fewlink.together import use
 from fewlink.training.checkpoints import begun, load_best
+from fewlink.training.growing import grown_vectors
 from fewlink.training.settings import AnySettings, TrailSettings, TrainingSettings, settings_of
 from fewlink.training.trail_learner import open_trail
 from fewlink.training.trail_vectors import TrailVectors
 
 FORMAT = "fewlink-run/1"
-CONFIG, METRICS, EMBEDDINGS = "config.json", "metrics.jsonl", "embeddings"
+CONFIG, METRICS, EMBEDDINGS, BENCHMARK = "config.json", "metrics.jsonl", "embeddings", "benchmark"
+BEGINNING = (EMBEDDINGS, BENCHMARK, "fit.json", ".fit")  # what may be there before a run has a configuration
 TUNED = ("entities", "relations")  # the pretrained vectors, as `around.NAME` among the weights where they were trained
 
 
@@ -126,8 +129,7 @@ def runs_in(folder: Path) -> list[Path]:
 
 def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
     """The benchmark of a run: where the user says it is, where it was, or the one of its name."""
-    known = RunConfig.read(run).benchmark
-    source = known["source"] or known["name"]
+    known, source = RunConfig.read(run).benchmark, benchmark_place(run)
     try:
         return open_benchmark(bench or source)
     except FewlinkError as error:
@@ -149,28 +151,62 @@ def is_run(folder: Path) -> bool:
 
 
 def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> FewShotScorer | TrailScorer:
-    """The best model of a run as a scorer, on the graph it was trained on and no other."""
+    """The best model of a run as a scorer, on the graph it was trained on, or one that grew from it, and no other."""
     folder, device = Path(folder), use(device)
     config = RunConfig.read(folder)
-    if config.graph["fingerprint"] != benchmark.graph.fingerprint:
+    if grew := config.graph["fingerprint"] in benchmark.grown_from:
+        refuse_tuned(folder)
+    elif config.graph["fingerprint"] != benchmark.graph.fingerprint:
         raise InputError(
             folder,
             f"was trained on the graph of {config.benchmark['name']} ({config.graph['entities']} entities), which is "
             f"not that of {benchmark.name} ({len(benchmark.graph.entities)} entities): use the one it was trained on",
         )
-    weights, _ = load_best(folder)
-    place, fingerprint, settings = folder / EMBEDDINGS, config.graph["fingerprint"], config.settings
-    if isinstance(settings, TrailSettings):
-        if config.benchmark["fingerprint"] != benchmark.fingerprint:
-            raise InputError(folder, f"knows the train relations of {config.benchmark['name']}: use that benchmark")
-        vectors = TrailVectors.open(place, fingerprint, for_training=False)
+    same = config.benchmark["fingerprint"] in (benchmark.fingerprint, *benchmark.grown_from)
+    if isinstance(config.settings, TrailSettings) and not same:
+        raise InputError(folder, f"knows the train relations of {config.benchmark['name']}: use that benchmark")
+    vectors = vectors_of(folder)
+    if grew:
+        vectors = grown_vectors(vectors, benchmark, config.graph["entities"], config.graph["relations"])
+    return scorer_on(folder, benchmark, vectors, device)
+
+
+def vectors_of(run: Path) -> Embeddings | TrailVectors:
+    """The vectors that a run answers with."""
+    config, place = RunConfig.read(run), run / EMBEDDINGS
+    if isinstance(config.settings, TrailSettings):
+        return TrailVectors.open(place, config.graph["fingerprint"], for_training=False)
+    return Embeddings.open(place, config.graph["fingerprint"])
+
+
+def scorer_on(
+    folder: Path, benchmark: Benchmark, vectors: Embeddings | TrailVectors, device: str
+) -> FewShotScorer | TrailScorer:
+    """The best model of a run as a scorer that looks at what a benchmark knows and at these vectors of it."""
+    settings, (weights, _) = RunConfig.read(folder).settings, load_best(folder)
+    if isinstance(settings, TrailSettings) and isinstance(vectors, TrailVectors):
         trail, known = open_trail(benchmark, vectors, settings, device)
         check_weights(trail.state_dict(), weights, folder)
         trail.load_state_dict(weights)
         return TrailScorer(settings.model, trail, known)
-    model, surroundings = assemble(benchmark.graph, Embeddings.open(place, fingerprint), settings, device)
+    assert isinstance(vectors, Embeddings) and not isinstance(settings, TrailSettings)
+    model, surroundings = assemble(benchmark.graph, vectors, settings, device)
     load_weights(model, surroundings, weights, folder)
     return FewShotScorer(settings.model, model, surroundings)
+
+
+def benchmark_place(run: Path) -> str:
+    """Where to open a run's benchmark: its own, which a run of fewlink fit has, where it was, or its name."""
+    if (run / BENCHMARK).is_dir():
+        return str(run / BENCHMARK)
+    known = RunConfig.read(run).benchmark
+    return str(known["source"] or known["name"])
+
+
+def refuse_tuned(run: Path) -> None:
+    """An error where a run trained its vectors along with the model: it has none for entities that came later."""
+    if any(name.startswith("around.") for name in load_best(run)[0]):
+        raise InputError(run, "trained its vectors with the model, and has none for new entities: train it again")
 
 
 def start_or_continue(run: Path, asked: RunConfig, embeddings: Embeddings | TrailVectors) -> None:
@@ -202,8 +238,8 @@ def refuse_other_folder(run: Path) -> None:
         raise FewlinkError(f"{run} is a file: choose another folder")
     if not run.exists():
         return
-    ours = (f".{EMBEDDINGS}.", f".{CONFIG}.")
-    others = [p.name for p in run.iterdir() if p.name != EMBEDDINGS and not p.name.startswith(ours)]
+    ours = tuple(f".{name}." for name in (*BEGINNING, CONFIG))
+    others = [p.name for p in run.iterdir() if p.name not in BEGINNING and not p.name.startswith(ours)]
     if others and CONFIG not in others:
         raise FewlinkError(f"{run} exists and is not a training run: choose another folder")
 

@@ -104,6 +104,7 @@ class TrailSettings(Settings):
     views                parts of what is known that are hidden in turn, to learn on
     complex_epochs       epochs of the ComplEx vectors of each view, and of everything that is known
     transe_epochs        epochs of the TransE vectors
+    negatives            random entities that a batch of vectors is told apart from
     lessons              lessons of each hidden relation, in either direction
     queries              queries of a lesson at most
     candidates           random candidates of a lesson
@@ -125,6 +126,7 @@ class TrailSettings(Settings):
     views: int = 3
     complex_epochs: int = 16
     transe_epochs: int = 12
+    negatives: int = 8192
     lessons: int = 6
     queries: int = 10
     candidates: int = 100
@@ -146,8 +148,8 @@ class TrailSettings(Settings):
         "evaluate_candidates": ("full", "paper"),
     }
     AT_LEAST_ONE = (
-        *("shots", "most_shots", "views", "complex_epochs", "transe_epochs", "lessons", "queries", "candidates"),
-        *("relations", "steps", "evaluate_every", "patience"),
+        *("shots", "most_shots", "views", "complex_epochs", "transe_epochs", "negatives", "lessons", "queries"),
+        *("candidates", "relations", "steps", "evaluate_every", "patience"),
     )
     POSITIVE = ("learning_rate",)
     NOT_NEGATIVE = ("hard", "weight_decay", "clip")

@@ -84,24 +84,25 @@ def pretrain_views(
     for graph, place in zip(graphs, _places(Path(out), settings.views), strict=True):
         for model in MODELS:
             told = on_epoch(f"{model} vectors, {place.name}") if on_epoch else None
-            _train(benchmark, graph, vector_settings(settings, model), place / model, told)
+            train_table(benchmark, graph, vector_settings(settings, model), place / model, told)
     return TrailVectors.open(Path(out), benchmark.graph.fingerprint)
 
 
 def vector_settings(settings: TrailSettings, model: str) -> EmbeddingSettings:
     """How one of the two tables is trained: its recipe, with the epochs that TRAIL asks for."""
     epochs = {"complex": settings.complex_epochs, "transe": settings.transe_epochs}[model]
-    changes = {"epochs": epochs, "device": settings.device}
+    changes = {"epochs": epochs, "negatives": settings.negatives, "device": settings.device}
     return EmbeddingSettings(**{**recipe(model, EmbeddingSettings).settings.as_dict(), **changes})
 
 
-def _train(
+def train_table(
     benchmark: Benchmark,
     graph: Graph,
     settings: EmbeddingSettings,
     place: Path,
     on_epoch: Callable[[dict[str, Any]], None] | None,
 ) -> None:
+    """Train vectors of a graph that a benchmark knows, or of a part of it, into a folder, where they are not there."""
     if place.exists():
         found = Embeddings.open(place, benchmark.graph.fingerprint)
         same = all(found.settings.get(n) == v for n, v in settings.as_dict().items() if n != "device")
