@@ -49,3 +49,4 @@ for row in found:
 print(f"\nWhy {found[0].tail_name}?")
 for sentence in linker.explain(references, head, found[0].tail).sentences():
     print(f"  {sentence}")
+print(f"\nThe same in a browser (pip install 'fewlink[serve]'): fewlink serve {HOME / 'trail'}")

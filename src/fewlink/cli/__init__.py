@@ -21,6 +21,7 @@ from fewlink.cli import (
     recipes,
     report,
     results,
+    serve,
     study,
     train,
     tune,
@@ -44,6 +45,7 @@ app.command("fit")(fit.fit)
 app.command("train")(train.train)
 app.command("predict")(predict.predict)
 app.command("card")(card.card)
+app.command("serve")(serve.serve)
 app.command("tune")(tune.tune)
 app.command("links")(links.links)
 app.command("recipes")(recipes.recipes)

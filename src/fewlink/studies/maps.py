@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from fewlink import __version__
-from fewlink.errors import FewlinkError
+from fewlink.errors import FewlinkError, MissingExtra
 from fewlink.evaluation.records import MAP_SUFFIX, command_line, read_as
 from fewlink.seeds import derive, generator
 from fewlink.storage import write_json
@@ -84,7 +84,7 @@ def make_map(scorer: PairScorer, task: Task, *, benchmark: str, data_sha256: str
         from sklearn.manifold import TSNE
         from sklearn.metrics import silhouette_score
     except ImportError:
-        raise FewlinkError("maps of pairs need scikit-learn: pip install 'fewlink[plots]'") from None
+        raise MissingExtra("a map of pairs", "plots") from None
     references, _ = task.split(shots)
     positive, negative = true_and_false(task, shots, seed)
     vectors = scorer.pair_vectors(references, np.concatenate([positive, negative])).astype(np.float64)

@@ -1,0 +1,161 @@
+"""How much a server bears: many clients at once on this machine, with and without batching.
+
+python benchmarks/serving.py RUN --clients 50 --seconds 60 [--bench PATH]
+
+RUN is a training run. Each client asks about heads of test relations, one request after another, over a connection of
+its own; the servers with and without batching take turns in the same run. The record goes to records/serving.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from measure import print_table, write_record
+
+RELATIONS = 5  # different references that are asked about at the same time
+
+
+@dataclass
+class Seen:
+    """What clients saw: seconds of each request, and what was not an answer."""
+
+    seconds: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+def serve(listener: socket.socket, run: str, bench: str | None, batched: bool) -> None:
+    """A server process."""
+    import uvicorn
+
+    from fewlink.prediction import load
+    from fewlink.web import Settings
+    from fewlink.web.app import make_app
+    from fewlink.web.server import OPTIONS
+
+    settings = Settings() if batched else Settings(gather=0, together=1)
+    app = make_app(load(run, bench=bench), settings)
+    uvicorn.Server(uvicorn.Config(app, **OPTIONS)).run(sockets=[listener])
+
+
+def resident(process: BaseProcess) -> int:
+    """Bytes of memory that a process holds."""
+    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: bytes) -> tuple[int, bytes]:
+    """One request over an open connection."""
+    method = "POST" if body else "GET"
+    head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    writer.write("\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body)
+    status = int((await reader.readline()).split()[1])
+    length = 0
+    while (line := (await reader.readline()).strip()) != b"":
+        name, _, value = line.partition(b":")
+        length = int(value) if name.lower() == b"content-length" else length
+    return status, await reader.readexactly(length)
+
+
+async def client(port: int, bodies: Sequence[bytes], until: float, seen: Seen, number: int) -> None:
+    """Requests one after another until the time is over."""
+    chosen = random.Random(number)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while (began := time.perf_counter()) < until:
+            status, answer = await asyncio.wait_for(ask(reader, writer, "/predict", chosen.choice(bodies)), 60)
+            seen.seconds.append(time.perf_counter() - began)
+            if status != 200 or not json.loads(answer)["predictions"]:
+                seen.errors.append(f"{status} {answer[:200]!r}")
+        writer.close()
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError) as error:
+        seen.errors.append(repr(error))
+
+
+async def load_of(port: int, bodies: Sequence[bytes], clients: int, seconds: float) -> Seen:
+    """All clients at once."""
+    seen, until = Seen(), time.perf_counter() + seconds
+    await asyncio.gather(*(client(port, bodies, until, seen, number) for number in range(clients)))
+    return seen
+
+
+def questions(run: str, bench: str | None) -> list[bytes]:
+    """Requests about heads of some test relations."""
+    from fewlink.prediction import load
+    from fewlink.web.facts import example
+
+    linker = load(run, bench=bench)
+    found = []
+    for number in range(RELATIONS):
+        shown = example(linker, number)
+        references = [[entity["id"] for entity in pair] for pair in shown["references"]]
+        for head in shown["heads"]:
+            found.append(json.dumps({"references": references, "heads": [head["id"]], "k": 10}).encode())
+    return found
+
+
+def measured(way: str, given: argparse.Namespace, bodies: Sequence[bytes]) -> dict[str, Any]:
+    """A server of its own under load: requests a second, seconds of a request, errors, memory."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    process = get_context("spawn").Process(target=serve, args=(listener, given.run, given.bench, way == "batched"))
+    process.start()
+    port = listener.getsockname()[1]
+    try:
+        asyncio.run(load_of(port, bodies, 2, min(3.0, given.seconds)))  # warm
+        before, began = resident(process), time.perf_counter()
+        seen = asyncio.run(load_of(port, bodies, given.clients, given.seconds))
+        passed, after = time.perf_counter() - began, resident(process)
+    finally:
+        process.terminate()
+        process.join(60)
+        listener.close()
+    for line in seen.errors[:3]:
+        print(f"{way}: {line}")
+    ordered = sorted(seen.seconds) or [float("nan")]
+    return {
+        "server": way,
+        "requests/s": len(seen.seconds) / passed,
+        "p50 ms": 1000 * ordered[len(ordered) // 2],
+        "p95 ms": 1000 * ordered[int(0.95 * (len(ordered) - 1))],
+        "most ms": 1000 * ordered[-1],
+        "requests": len(seen.seconds),
+        "errors": len(seen.errors),
+        "MiB at start": before / 2**20,
+        "MiB at end": after / 2**20,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("--bench")
+    parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=60)
+    given = parser.parse_args()
+
+    bodies = questions(given.run, given.bench)
+    rows = [measured(way, given, bodies) for way in ("batched", "one by one")]
+    print_table(rows)
+    ratio = rows[0]["requests/s"] / rows[1]["requests/s"]
+    print(f"batching: {ratio:.2f} times as many requests")
+    from fewlink.evaluation.records import hardware
+    from fewlink.training import RunConfig
+
+    config = RunConfig.read(Path(given.run))
+    about = {"bench": config.benchmark["name"], "model": config.settings.model, "hardware": hardware()}
+    asked = {"clients": given.clients, "seconds": given.seconds, "relations": RELATIONS}
+    write_record("serving", {**about, **asked, "rows": rows, "ratio": ratio})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+// The server: JSON in, JSON out, errors with the field they are about.
+
+const TOKEN = "fewlink:token";
+
+class Problem extends Error {
+  constructor({message, field, suggestions}) {
+    super(message);
+    this.field = field || "";
+    this.suggestions = suggestions || [];
+  }
+}
+
+async function call(path, body, signal) {
+  const headers = {Accept: "application/json"};
+  const token = sessionStorage.getItem(TOKEN);
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (body) headers["Content-Type"] = "application/json";
+  let response, told;
+  try {
+    response = await fetch(path, {method: body ? "POST" : "GET", headers, signal, body: body && JSON.stringify(body)});
+    told = await response.json();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem({message: "The server does not answer. Is it still running?"});
+  }
+  if (response.status === 401) {
+    await unlocked(Boolean(token));
+    return call(path, body, signal);
+  }
+  if (!response.ok) throw new Problem(told.error || {message: `The server answered ${response.status}.`});
+  return told;
+}
+
+let unlocking = null;
+
+function unlocked(wrong) {
+  // Resolves when a token has been typed; all calls wait for the same dialog.
+  unlocking = unlocking || new Promise(resolve => {
+    $("locked-title").textContent = wrong ? "That token is not right" : "This server needs a token";
+    $("locked").showModal();
+    $("unlock").onsubmit = event => {
+      event.preventDefault();
+      sessionStorage.setItem(TOKEN, $("token").value);
+      $("token").value = "";
+      $("locked").close();
+      unlocking = null;
+      resolve();
+    };
+  });
+  return unlocking;
+}
+
+$("locked").addEventListener("cancel", event => event.preventDefault());
+
+const entitiesLike = (text, signal) => call(`entities?limit=8&q=${encodeURIComponent(text)}`, null, signal);
+const typesLike = async (text, signal) =>
+  (await call(`types?limit=12&q=${encodeURIComponent(text)}`, null, signal)).map(type => (
+    {id: type.name, name: type.name, remark: plural(type.members, "member")}));
