@@ -59,16 +59,6 @@ class Known(nn.Module):
     def device(self) -> torch.device:
         return self.far.device
 
-    def without(self, relation: int) -> Known:
-        """The same vectors beside a graph without the edges of a relation, so that they are no evidence for itself."""
-        graph, triples = self.graph, self.graph.triples()
-        rest = triples[triples[:, 1] != relation]
-        rest_graph = Graph.of(graph.entities, graph.relations, rest, types=graph.types, labels=graph.labels)
-        unused = self.bilinear.new_zeros(2 * len(graph.relations), self.bilinear.shape[1]).cpu()
-        tables = (("complex", self.bilinear), ("transe", self.translation))
-        made = Known(rest_graph, *(Embeddings(vectors.cpu(), unused, model) for model, vectors in tables))
-        return made.to(self.device)
-
     def fame(self, ids: Tensor) -> Tensor:
         """log(1 + edges) / 4 of entities (n,)."""
         begins = self.finder.begins[self.finder.bundles[torch.stack([ids, ids + 1])]]

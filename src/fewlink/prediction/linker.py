@@ -9,7 +9,6 @@ from typing import Self
 import numpy as np
 
 from fewlink.errors import FewlinkError
-from fewlink.models import TrailScorer
 from fewlink.prediction import asked, pretrained, reasons
 from fewlink.prediction.answers import Prediction, Predictions
 from fewlink.prediction.asked import Choice, Pairs, Relation
@@ -46,7 +45,6 @@ class Linker:
         self.measured = measured or benchmark
         self.calibration, self.run = calibration, run
         self.graph, self.names = benchmark.graph, Names(benchmark.graph)
-        self._hiding: tuple[str, Scorer] | None = None  # the last relation that was named, and who does not see it
 
     def __repr__(self) -> str:
         calibrated = "calibrated" if self.calibration else "not calibrated"
@@ -71,7 +69,7 @@ class Linker:
             serving.benchmark if serving else benchmark,
             scorer,
             shots=RunConfig.read(folder).settings.shots,
-            calibration=read_calibration(folder, _calibrated_on(folder, benchmark), load_best(folder)[1]),
+            calibration=_calibration(folder, benchmark),
             run=folder,
             measured=benchmark,
         )
@@ -123,7 +121,7 @@ class Linker:
         rows = self._rows(given, about, wanted, k, candidates, exclude_known)
         for head in np.setdiff1d(wanted, rows.heads):
             notes.append(f"{self.names.told(int(head))} has no candidate left: all of them are known answers")
-        return self._table(rows, given, about, explain, notes)
+        return self._table(rows, given, explain, notes)
 
     def who_fits(
         self,
@@ -148,7 +146,7 @@ class Linker:
         else:
             wanted = asked.heads_of(self.names, type_or_heads, notes)
         rows = self._rows(given, about, wanted, k, candidates, exclude_known, overall=True)
-        return self._table(rows, given, about, explain, notes)
+        return self._table(rows, given, explain, notes)
 
     def explain(
         self,
@@ -160,9 +158,9 @@ class Linker:
         shots: int | None = None,
     ) -> Explanation:
         """What carried the score of one pair: evidence, paths, references and neighbours, and sentences of them."""
-        given, about = self._given(references, relation, shots, [])
+        given, _ = self._given(references, relation, shots, [])
         ends = self.names.find(head, "head"), self.names.find(tail, "tail")
-        return reasons.explain(self._asked_about(about), self.graph, given, *ends)
+        return reasons.explain(self.scorer, self.graph, given, *ends)
 
     def references_of(self, relation: str, shots: int | None = None) -> list[tuple[str, str]]:
         """The first `shots` pairs of a relation as ids: the references that are taken where none are given."""
@@ -182,22 +180,6 @@ class Linker:
             raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")
         return asked.first_references(about, self.shots if shots is None else shots), about
 
-    def _asked_about(self, about: Relation | None) -> Scorer:
-        """The scorer; where it looks at the edges of the relation that is named, one that does not.
-
-        Otherwise the references would be joined by the relation itself, and what new pairs have in common with them
-        would count for nothing.
-        """
-        if about is None or not isinstance(self.scorer, TrailScorer):
-            return self.scorer
-        known = self.scorer.known
-        if (number := known.graph.relations.find(about.name)) is None:
-            return self.scorer
-        if self._hiding is None or self._hiding[0] != about.name:
-            hidden = TrailScorer(self.scorer.name, self.scorer.model, known.without(number))
-            self._hiding = about.name, hidden
-        return self._hiding[1]
-
     def _rows(
         self,
         given: np.ndarray,
@@ -213,7 +195,7 @@ class Linker:
         known = asked.known_tails(given, about)
         question = Question(about.name if about else "", given, heads, among)
         kept: list[Rows] = []
-        for place, scores in ask(self._asked_about(about), question):
+        for place, scores in ask(self.scorer, question):
             head = int(heads[place])
             kept.append(best(head, among, scores, known(head), k, not exclude_known))
             if overall and sum(map(len, kept)) > max(100 * k, 10_000):
@@ -225,16 +207,14 @@ class Linker:
         worth = rows.scores if self.calibration is None else self.calibration.probabilities(rows.chances, rows.ranks)
         return rows.take(np.lexsort((rows.tails, rows.heads, -rows.scores, -worth))[:k])
 
-    def _table(
-        self, rows: Rows, given: np.ndarray, about: Relation | None, explain: bool, notes: list[str]
-    ) -> Predictions:
+    def _table(self, rows: Rows, given: np.ndarray, explain: bool, notes: list[str]) -> Predictions:
         graph, calibration = self.graph, self.calibration
         chances = calibration.probabilities(rows.chances, rows.ranks).tolist() if calibration else [None] * len(rows)
         if calibration is not None and calibration.rough:
             notes.append(
                 f"probabilities are rough: their error was {calibration.error:.2f} on relations left out of dev"
             )
-        made, scorer = [], self._asked_about(about)
+        made = []
         for i, (head, tail) in enumerate(zip(rows.heads.tolist(), rows.tails.tolist(), strict=True)):
             made.append(
                 Prediction(
@@ -246,16 +226,17 @@ class Linker:
                     score=float(rows.scores[i]),
                     probability=chances[i],
                     known=bool(rows.known[i]),
-                    reasons=reasons.explain(scorer, graph, given, head, tail) if explain else None,
+                    reasons=reasons.explain(self.scorer, graph, given, head, tail) if explain else None,
                 )
             )
         return Predictions(made, notes)
 
 
-def _calibrated_on(run: Path, benchmark: Benchmark) -> str:
-    """The fingerprint a calibration must be of: the benchmark's, or that of what it grew from and the run is of."""
-    trained_on = str(RunConfig.read(run).benchmark["fingerprint"])
-    return trained_on if trained_on in benchmark.grown_from else benchmark.fingerprint
+def _calibration(run: Path, benchmark: Benchmark) -> Calibration | None:
+    """The calibration of a run on its benchmark, or on what that grew from."""
+    step = load_best(run)[1]
+    found = (read_calibration(run, which, step) for which in (benchmark.fingerprint, *benchmark.grown_from))
+    return next((each for each in found if each is not None), None)
 
 
 def load(run: str | Path, *, bench: str | Path | None = None, device: str = "cpu") -> Linker:

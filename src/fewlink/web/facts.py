@@ -36,7 +36,7 @@ def about(linker: Linker, settings: Settings) -> dict[str, Any]:
         "relations": {"graph": names, **tasks},
         "evidence": EVIDENCE,
         "calibration": calibration
-        and {"error": calibration.error, "base": calibration.base, "count": calibration.count},
+        and {field: getattr(calibration, field) for field in ("error", "base", "count", "rough")},
         "limits": {
             "references": MOST_REFERENCES,
             "heads": settings.heads,

@@ -17,8 +17,8 @@ def given(name: str, kind: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"type": kind}}}
 
 
-SOME_REFERENCES = {"anyOf": [given("references", "array"), given("relation", "string")]}
-SOME_HEADS = {"oneOf": [given("heads", "array"), given("heads_of_type", "string")]}
+SOME_REFERENCES: dict[str, Any] = {"anyOf": [given("references", "array"), given("relation", "string")]}
+SOME_HEADS: dict[str, Any] = {"oneOf": [given("heads", "array"), given("heads_of_type", "string")]}
 
 
 class Asked(BaseModel):
@@ -133,6 +133,7 @@ class CalibrationFacts(BaseModel):
     error: float
     base: float
     count: int
+    rough: bool
 
 
 class LimitFacts(BaseModel):

@@ -55,7 +55,7 @@ function completing(input, source, onPick) {
     list.replaceChildren(...offers.map((offer, i) => make("li", {
       role: "option", id: `${id}-${i}`, "aria-selected": "false",
       onmousedown: event => { event.preventDefault(); pick(offer); },
-    }, offer.name, offer.remark || offer.id !== offer.name ? make("small", {}, offer.remark || offer.id) : null)));
+    }, offer.name, offer.remark || offer.id.replaceAll("_", " ") !== offer.name ? make("small", {}, offer.remark || offer.id) : null)));
     list.hidden = !offers.length || document.activeElement !== input;
     input.setAttribute("aria-expanded", String(!list.hidden));
     at = -1;

@@ -120,7 +120,7 @@ function problem(error, made) {
 
 function begin() {
   const {graph, calibration, model} = about;
-  const facts = [plural(graph.entities, "entity", "entities"), plural(graph.relations, "relation"), calibration ? "calibrated" : "not calibrated: scores, no probabilities"];
+  const facts = [plural(graph.entities, "entity", "entities"), plural(graph.relations, "relation"), !calibration ? "scores, not probabilities" : calibration.rough ? "rough probabilities" : "calibrated"];
   $("about").replaceChildren(make("b", {}, model), " on ", make("b", {}, graph.name), ` · ${facts.join(" · ")}`);
   evidence = about.evidence;
   $("k").max = about.limits.k;
