@@ -512,6 +512,35 @@ def test_scores_do_not_depend_on_what_was_asked_before() -> None:
     assert len({tuple(scores.flatten().tolist()) for scores in fresh}) == len(fresh)
 
 
+def test_several_relations_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    inquiries = []
+
+    def counted(known: Known, references: Tensor) -> object:
+        inquiries.append(references)
+        return inquire(known, references)
+
+    monkeypatch.setattr(trail_scorer, "inquire", counted)
+    monkeypatch.setattr(trail_scorer, "KEPT", 2)
+    scorer = TrailScorer("trail", trail_of(), KNOWN)
+    for references in (REFERENCES, REFERENCES[1:], REFERENCES, REFERENCES[1:]):
+        ask(scorer, references)
+    assert len(inquiries) == 2
+    ask(scorer, REFERENCES[:, ::-1])  # in the place of the one that was not asked for longest
+    ask(scorer, REFERENCES[1:])
+    assert len(inquiries) == 3
+    ask(scorer, REFERENCES)
+    assert len(inquiries) == 4
+
+
+def test_candidates_of_other_relations_are_forgotten_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = trail_of()
+    scorer = TrailScorer("trail", model, KNOWN)
+    monkeypatch.setattr(trail_scorer, "KEPT_CANDIDATES", 1)
+    for references in (REFERENCES, REFERENCES[1:], REFERENCES):
+        assert torch.equal(ask(scorer, references), ask(TrailScorer("trail", model, KNOWN), references))
+        assert sum(each.candidates > 0 for each in scorer._remembered.values()) == 1
+
+
 def test_new_weights_are_seen_at_once() -> None:
     model = trail_of()
     scorer = TrailScorer("trail", model, KNOWN)

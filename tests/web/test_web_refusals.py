@@ -40,7 +40,7 @@ def error_of(answer: Any, status: int) -> Any:
         ({"candidates": []}, "candidates", ""),
         ({"candidates": {"type": "city"}}, "candidates", ""),
         ({"candidates": "ghost"}, None, "has no members"),
-        ({"candidates": "full"}, None, "range of a task relation"),
+        ({"candidates": "full"}, None, "range of a relation"),
         ({"heads": None, "heads_of_type": "all", "k": 50, "explain": True}, "explain", "at /explain"),
         ({"path": "/etc/passwd"}, "path", "not permitted"),
     ],

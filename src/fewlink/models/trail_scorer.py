@@ -15,6 +15,8 @@ from fewlink.models.trail import Asked, Matching, Trail
 from fewlink.scorers.question import Question
 
 CELLS = 1 << 16  # pairs of head and candidate looked at together
+KEPT = 16  # relations that are remembered
+KEPT_CANDIDATES = 1 << 18  # and of how many candidates in all
 
 
 @dataclass(frozen=True)
@@ -33,17 +35,29 @@ class Reasons:
     neighbours: list[tuple[int, int, float]]
 
 
+@dataclass
+class Remembered:
+    """What follows from some references, and what was found about the last candidates they were asked with."""
+
+    inquiry: Inquiry
+    context: Tensor
+    about: tuple[Among, Tensor | None, list[float]] | None = None
+
+    @property
+    def candidates(self) -> int:
+        return len(self.about[0].candidates) if self.about else 0
+
+
 class TrailScorer:
     """A trained TRAIL on what is known.
 
     What follows from references, and from references and candidates, is worked out once for all heads, and kept for the
-    next question with the same ones.
+    next questions with the same ones, those of several relations side by side.
     """
 
     def __init__(self, name: str, model: Trail, known: Known) -> None:
         self.name, self.model, self.known = name, model.eval(), known
-        self._last: tuple[bytes, Inquiry, Tensor] | None = None
-        self._seen: tuple[Inquiry, Among, Tensor | None, list[float]] | None = None  # about the last candidates
+        self._remembered: dict[bytes, Remembered] = {}  # the last asked last
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Tensor:
@@ -58,13 +72,18 @@ class TrailScorer:
 
     def ask(self, references: Tensor, heads: Sequence[Tensor], candidates: Tensor) -> Iterator[Asked]:
         """What is found about some heads (H,) after others and candidates (C,), sorted."""
-        key = references.cpu().numpy().tobytes()
-        if self._last is None or self._last[0] != key:
-            self._last = key, *inquire(self.known, references)
-        _, inquiry, context = self._last
-        among, tails = self._about(inquiry, candidates)
+        own = self._of(references)
+        among, tails = self._about(own, candidates)
         for some in heads:
-            yield Asked(references, some, candidates, inquiry.look(some, among)[0], context, tails)
+            yield Asked(references, some, candidates, own.inquiry.look(some, among)[0], own.context, tails)
+
+    def _of(self, references: Tensor) -> Remembered:
+        key = references.cpu().numpy().tobytes()
+        found = self._remembered.pop(key, None) or Remembered(*inquire(self.known, references))
+        self._remembered[key] = found
+        if len(self._remembered) > KEPT:
+            del self._remembered[next(iter(self._remembered))]
+        return found
 
     @torch.no_grad()
     def pair_vectors(self, references: np.ndarray, pairs: np.ndarray) -> np.ndarray:
@@ -76,20 +95,27 @@ class TrailScorer:
         evidence = torch.cat([self.model.evidence(a, self.known) for a in self.ask(refs, parts, tails)])
         return evidence[row, column].cpu().numpy()
 
-    def _about(self, inquiry: Inquiry, candidates: Tensor) -> tuple[Among, Tensor | None]:
+    def _about(self, own: Remembered, candidates: Tensor) -> tuple[Among, Tensor | None]:
         """What is found about candidates (C,), sorted, whatever the head."""
-        seen, matching = self._seen, self._matching
+        matching = self._matching
         learnt = [float(weight.detach()) for weight in matching.tails.parameters()] if matching else []
-        if seen is not None and seen[0] is inquiry and torch.equal(seen[1].candidates, candidates):
-            among, tails = seen[1:3]
-            if seen[3] == learnt:
+        if own.about is not None and torch.equal(own.about[0].candidates, candidates):
+            among, tails, before = own.about
+            if before == learnt:
                 return among, tails
         else:
-            among = inquiry.among(candidates)
-        tails = matching.tails(candidates, inquiry.references[:, 1], self.known) if matching else None
+            among = own.inquiry.among(candidates)
+        tails = matching.tails(candidates, own.inquiry.references[:, 1], self.known) if matching else None
         if len(candidates) > 1:  # reasons of one tail leave what is kept for many
-            self._seen = inquiry, among, tails, learnt
+            own.about = among, tails, learnt
+            self._forget_candidates(own)
         return among, tails
+
+    def _forget_candidates(self, own: Remembered) -> None:
+        """Those of the relations that were not asked for longest, where there are too many."""
+        for other in self._remembered.values():
+            if other is not own and sum(each.candidates for each in self._remembered.values()) > KEPT_CANDIDATES:
+                other.about = None
 
     @property
     def _matching(self) -> Matching | None:
@@ -112,8 +138,7 @@ class TrailScorer:
         found = asked.findings
         if "trails" not in self.model.parts:
             return []
-        assert self._last is not None
-        rules, told = self._last[1].rules, []
+        rules, told = self._of(asked.references).inquiry.rules, []
         for i in range(len(found.places)):
             kept = torch.arange(len(found.places), device=found.places.device) != i
             rest = Findings(found.places[kept], found.rules[kept], found.trails[kept], found.pairs, found.references)

@@ -12,6 +12,7 @@ from fewlink.errors import FewlinkError
 from fewlink.prediction import Linker
 from fewlink.prediction.explanation import EVIDENCE
 from fewlink.prediction.folded import fold
+from fewlink.tasks import Benchmark
 from fewlink.web.settings import MOST_REFERENCES, Settings
 
 LISTED = 2_000  # relations that are named at most
@@ -21,7 +22,7 @@ HEADS = 4  # of an example
 def about(linker: Linker, settings: Settings) -> dict[str, Any]:
     graph, calibration = linker.graph, linker.calibration
     names = [graph.relation_name(number) for number in range(min(len(graph.relations), LISTED))]
-    tasks = {split: [task.name for task in of] for split, of in linker.benchmark.tasks.items()}
+    tasks = {split: [task.name for task in of] for split, of in linker.measured.tasks.items()}
     return {
         "version": fewlink.__version__,
         "model": linker.scorer.name,
@@ -70,20 +71,19 @@ def _types(linker: Linker) -> list[tuple[str, str, int]]:
 
 def example(linker: Linker, number: int) -> dict[str, Any]:
     """References and heads of a relation that the model did not learn on, one relation after another."""
-    tasks = [task for split in ("test", "dev", "train") for task in linker.benchmark.tasks.get(split, [])]
+    tasks = [task for split in ("test", "dev", "train") for task in linker.measured.tasks.get(split, [])]
     tasks = [task for task in tasks if len(task.pairs) > linker.shots]
     if not tasks:
-        raise FewlinkError(f"{linker.benchmark.name} has no relation with more than {linker.shots} pairs")
+        raise FewlinkError(f"{linker.measured.name} has no relation with more than {linker.shots} pairs")
     task = tasks[number % len(tasks)]
     given, rest = task.pairs[: linker.shots], task.pairs[linker.shots :]
     heads = list(dict.fromkeys(rest[:, 0].tolist()))[:HEADS]
     return {
         "relation": task.name,
-        "references": [[_entity(linker, head), _entity(linker, tail)] for head, tail in given.tolist()],
-        "heads": [_entity(linker, head) for head in heads],
+        "references": [[_entity(linker.measured, e) for e in pair] for pair in given.tolist()],
+        "heads": [_entity(linker.measured, head) for head in heads],
     }
 
 
-def _entity(linker: Linker, entity: int) -> dict[str, str]:
-    match = linker.names.match(entity)
-    return {"id": match.id, "name": match.name}
+def _entity(benchmark: Benchmark, entity: int) -> dict[str, str]:
+    return {"id": benchmark.graph.entities[entity], "name": benchmark.graph.name(entity)}
