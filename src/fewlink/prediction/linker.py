@@ -14,6 +14,7 @@ from fewlink.prediction.answers import Prediction, Predictions
 from fewlink.prediction.asked import Choice, Pairs, Relation
 from fewlink.prediction.calibration import Calibration, read_calibration
 from fewlink.prediction.explanation import Explanation
+from fewlink.prediction.hub import fetched
 from fewlink.prediction.names import Names
 from fewlink.prediction.ranking import Rows, ask, best
 from fewlink.scorers import Question, Scorer
@@ -61,7 +62,7 @@ class Linker:
         `bench` says where a run's benchmark is, if it is not where it was. It answers with the whole graph where
         `fewlink fit` or `fewlink data append` gave the run one; `as_measured`, with what its figures were measured on.
         """
-        folder = Path(run)
+        folder = fetched(run)
         benchmark = pretrained.benchmark_of(folder, bench)
         serving = None if as_measured else Serving.open(folder)
         scorer = serving.scorer(folder, device=device) if serving else open_run(folder, benchmark, device=device)
