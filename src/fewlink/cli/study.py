@@ -115,8 +115,8 @@ def _print(shown: Shown, plan: Plan, json: bool) -> None:
 
 def _write(shown: Shown, plan: Plan, name: str, out: Path) -> None:
     """The study as a Markdown page with its pictures beside it."""
+    from fewlink.charts import standalone
     from fewlink.storage import write_bytes
-    from fewlink.studies.charts import standalone
 
     out.mkdir(parents=True, exist_ok=True)
     parts = [f"# {plan.title}\n\n{plan.about}. Expected: {plan.expect}.\n"]

@@ -11,11 +11,12 @@ import numpy
 import torch
 
 from fewlink import __version__
+from fewlink.charts import Point, lines, standalone
 from fewlink.errors import FewlinkError
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.prediction.calibration import Calibration, calibrate
 from fewlink.prediction.linker import Linker
-from fewlink.prediction.pretrained import CARD, refuse_saved
+from fewlink.prediction.pretrained import CARD, RELIABILITY, refuse_saved
 from fewlink.storage import write_bytes
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
@@ -50,6 +51,7 @@ def measure_and_write(linker: Linker, *, test: bool = False) -> tuple[Path, list
         for split in splits
         for candidates in PROTOCOLS
     ]
+    write_bytes(linker.run / RELIABILITY, standalone(_reliability(calibration)).encode())
     path = linker.run / CARD
     write_bytes(path, card(linker, config, calibration, measured).encode())
     return path, measured
@@ -143,6 +145,7 @@ def _calibration(calibration: Calibration) -> str:
             f"Expected calibration error: **{calibration.error:.3f}**. {crossed}, and each was predicted by weights "
             f"fitted without it; on the rows it was fitted to the error is {calibration.own_error:.3f}.\n",
             *([warning] if calibration.rough else []),
+            f"![Reliability: probabilities against shares that were right]({RELIABILITY})\n",
             _table(["probability", "predictions", "mean probability", "share that was right"], rows),
         ]
     )
@@ -161,6 +164,14 @@ def _served(linker: Linker) -> str:
         "figures and the calibration above come from the benchmark: there the dev and test relations, but for the "
         "references, were hidden from its graph and its vectors. It ranks entities of its graph only."
     )
+
+
+def _reliability(calibration: Calibration) -> str:
+    """The bins as a chart, beside what they would be if every probability were right."""
+    found = [Point(b.predicted, b.observed, 0.0) for b in calibration.bins]
+    series = {"found on dev": found, "as promised": [Point(0.0, 0.0, 0.0), Point(1.0, 1.0, 0.0)]}
+    title = f"Reliability, calibration error {calibration.error:.3f}"
+    return lines(series, title=title, x_label="probability", y_label="share that was right")
 
 
 def _limits(linker: Linker, config: RunConfig) -> str:

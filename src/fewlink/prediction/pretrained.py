@@ -3,7 +3,7 @@
 config.json, best/, embeddings/   as in a run folder, without what only training needs
 benchmark/                        the compiled benchmark
 serving/                          the graph it answers with and its vectors, where that is another one
-calibration.json, README.md       where the run has them
+calibration.json, README.md …     where the run has them
 manifest.json                     every file with its sha256
 """
 
@@ -23,7 +23,7 @@ from fewlink.training.run import BENCHMARK, CONFIG, EMBEDDINGS
 from fewlink.training.serving import Serving
 
 FORMAT = "fewlink-pretrained/1"
-CALIBRATION, CARD = "calibration.json", "README.md"
+CALIBRATION, CARD, RELIABILITY = "calibration.json", "README.md", "reliability.svg"
 
 
 def save(run: Path, benchmark: Benchmark, folder: Path) -> Path:
@@ -45,7 +45,7 @@ def save(run: Path, benchmark: Benchmark, folder: Path) -> Path:
         benchmark.save(beside / BENCHMARK)
         if serving := Serving.open(run):
             serving.save(beside)
-        for name in (CALIBRATION, CARD):
+        for name in (CALIBRATION, CARD, RELIABILITY):
             if (run / name).is_file():
                 shutil.copyfile(run / name, beside / name)
     return folder

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fewlink import charts
 from fewlink.errors import FewlinkError
-from fewlink.studies import charts, tables
+from fewlink.studies import tables
 from fewlink.studies.maps import PairMap, PairScorer, make_map, read_maps
 from fewlink.studies.plan import Plan, kind_of
 from fewlink.studies.runner import Bench, run_models
@@ -36,7 +37,7 @@ def run(plan: Plan, bench: Bench) -> None:
 def show(plan: Plan, bench: Bench) -> Shown:
     maps = sorted(_finished(plan, bench), key=lambda m: (m.relation, plan.models.index(m.model)))
     rows = [
-        [m.relation, m.model, str(len(m.points)), tables.figure(m.silhouette), tables.figure(m.silhouette_of_map)]
+        [m.relation, m.model, str(len(m.points)), charts.figure(m.silhouette), charts.figure(m.silhouette_of_map)]
         for m in maps
     ]
     columns = ["relation", "model", "pairs", "silhouette", "silhouette of the map"]

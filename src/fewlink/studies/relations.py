@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fewlink.studies import charts, series, tables
+from fewlink import charts
+from fewlink.studies import series, tables
 from fewlink.studies.plan import Plan
 from fewlink.studies.runner import Bench
 from fewlink.studies.study import Shown, cells_to_do, finished, run_cells
@@ -14,7 +15,7 @@ def show(plan: Plan, bench: Bench) -> Shown:
     records = finished(plan, bench)
     told = [tables.by_relation(records, plan.models, candidates=c, shots=plan.shots[0]) for c in plan.candidates]
     rows = [
-        [number, model, *(tables.figure(figures[metric]) for metric in tables.COLUMNS.values())]
+        [number, model, *(charts.figure(figures[metric]) for metric in tables.COLUMNS.values())]
         for model, relations in plan.published.get(bench.benchmark.name, {}).items()
         for number, figures in relations.items()
     ]

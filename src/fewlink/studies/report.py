@@ -13,11 +13,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from fewlink import __version__
+from fewlink import __version__, charts
 from fewlink.errors import FewlinkError, InputError
 from fewlink.evaluation.records import Record, read_records
 from fewlink.storage import write_bytes
-from fewlink.studies import charts, tables
+from fewlink.studies import tables
 from fewlink.studies.maps import PairMap, read_maps
 from fewlink.studies.plan import read_plan
 from fewlink.studies.sections import Section, lead_of, sections_of, what_to_ask

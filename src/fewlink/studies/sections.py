@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
-from fewlink.studies import charts, series, tables
+from fewlink import charts
+from fewlink.studies import series, tables
 from fewlink.studies.maps import PairMap
 from fewlink.studies.tables import COLUMNS, Published, Table, chosen, moments, values
 
@@ -106,7 +107,7 @@ def lead_of(records: Sequence[Record], asked: Asked) -> Lead | None:
         len(own),
         rival,
         rival_mrr,
-        f"{tables.figure(margin)}" if margin >= 0.0005 else "less than .001",
+        f"{charts.figure(margin)}" if margin >= 0.0005 else "less than .001",
         level,
     )
 
@@ -268,7 +269,7 @@ def _one_of_each(examples: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any
 
 def _maps(maps: Sequence[PairMap]) -> Section:
     drawn = [
-        Markup(charts.scatter(m.points, title=f"{m.model}, silhouette {tables.figure(m.silhouette)}: {m.relation}"))
+        Markup(charts.scatter(m.points, title=f"{m.model}, silhouette {charts.figure(m.silhouette)}: {m.relation}"))
         for m in maps
     ]
     told = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fewlink.charts import Point
 from fewlink.evaluation.records import Record
-from fewlink.studies.charts import Point
 from fewlink.studies.tables import chosen, moments, values
 
 

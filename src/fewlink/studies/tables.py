@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fewlink.charts import figure, short
+
 if TYPE_CHECKING:
     from fewlink.evaluation.records import Record
 
@@ -49,11 +51,6 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def figure(mean: float, deviation: float = 0.0) -> str:
-    """`.312 ± .014`, or the plain figure where there is no deviation."""
-    return f"{_short(mean)} ± {_short(deviation)}" if deviation else _short(mean)
-
-
 def spread(values: Sequence[float]) -> str:
     """`.312 ± .014`, the plain figure where there is one value or no spread, nothing where there is none."""
     return figure(*moments(values)) if values else ""
@@ -62,11 +59,6 @@ def spread(values: Sequence[float]) -> str:
 def moments(values: Sequence[float]) -> tuple[float, float]:
     """Mean and standard deviation, which is 0 of a single value."""
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def _short(value: float) -> str:
-    text = f"{value:.3f}"
-    return text[1:] if text.startswith("0.") else text.replace("-0.", "-.", 1)
 
 
 def chosen(records: Iterable[Record], **wanted: Any) -> list[Record]:
@@ -186,7 +178,7 @@ def ablation(
 
 
 def _signed(value: float) -> str:
-    size = _short(abs(value))
+    size = short(abs(value))
     return size if float(size) == 0 else ("−" if value < 0 else "+") + size
 
 
