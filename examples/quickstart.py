@@ -48,4 +48,5 @@ for row in found:
 print(f"\nWhy {found[0].tail_name}?")
 for sentence in linker.explain(references, head, found[0].tail).sentences():
     print(f"  {sentence}")
-print(f"\nThe same in a browser (pip install 'fewlink[serve]'): fewlink serve {HOME / 'trail'}")
+print("\nThe same in a browser:\n  .venv/bin/pip install -c constraints.txt -e '.[serve]'")
+print(f"  .venv/bin/fewlink serve {HOME / 'trail'}")
