@@ -112,9 +112,14 @@ def measured(way: str, given: argparse.Namespace, bodies: Sequence[bytes]) -> di
     port = listener.getsockname()[1]
     try:
         asyncio.run(load_of(port, bodies, 2, min(3.0, given.seconds)))  # warm
-        before, began = resident(process), time.perf_counter()
-        seen = asyncio.run(load_of(port, bodies, given.clients, given.seconds))
-        passed, after = time.perf_counter() - began, resident(process)
+        memory, passed, seen = [resident(process)], 0.0, Seen()
+        for _ in range(2):
+            began = time.perf_counter()
+            part = asyncio.run(load_of(port, bodies, given.clients, given.seconds / 2))
+            passed += time.perf_counter() - began
+            seen.seconds += part.seconds
+            seen.errors += part.errors
+            memory.append(resident(process))
     finally:
         process.terminate()
         process.join(60)
@@ -130,8 +135,7 @@ def measured(way: str, given: argparse.Namespace, bodies: Sequence[bytes]) -> di
         "most ms": 1000 * ordered[-1],
         "requests": len(seen.seconds),
         "errors": len(seen.errors),
-        "MiB at start": before / 2**20,
-        "MiB at end": after / 2**20,
+        **{f"MiB {when}": size / 2**20 for when, size in zip(("at start", "halfway", "at end"), memory, strict=True)},
     }
 
 
