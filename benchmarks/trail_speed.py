@@ -1,4 +1,4 @@
-"""How quick TRAIL is: a new relation, a prediction, a lesson, a training step, a whole evaluation.
+"""How quick TRAIL is: a new relation, a prediction, a lesson, a training step, an evaluation, and the run as a whole.
 
 python benchmarks/trail_speed.py nell-one RUN --device cpu
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
+import json
 import resource
 import time
 from collections.abc import Callable
@@ -30,18 +32,34 @@ from measure import print_table, write_record
 
 
 def turns(what: str, work: Callable[[int], Any], count: int, device: str) -> dict[str, Any]:
-    """Milliseconds of work(0), work(1), …: median, least and most, after one turn that does not count."""
+    """Milliseconds of work(0), work(1), …: median, least and most, after a turn of other work that does not count."""
     times = []
     for turn in range(-1, count):
         if device != "cpu":
             torch.cuda.synchronize()
         began = time.perf_counter()
-        work(max(turn, 0))
+        work(turn if turn >= 0 else count)
         if device != "cpu":
             torch.cuda.synchronize()
         if turn >= 0:
             times.append(1000 * (time.perf_counter() - began))
     return {"what": what, "median ms": median(times), "least ms": min(times), "most ms": max(times), "turns": count}
+
+
+def course(run: Path) -> dict[str, Any]:
+    """What the run's own log says: seconds and steps to its best checkpoint and to its end, making lessons included."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    ends = list(itertools.accumulate(sum(line["seconds"].values()) for line in lines))
+    best = max(range(len(lines)), key=lambda n: lines[n]["dev"]["mrr"])
+    return {
+        "device": RunConfig.read(run).settings.device,
+        "steps to best": lines[best]["step"],
+        "seconds to best": ends[best],
+        "steps": lines[-1]["step"],
+        "seconds": ends[-1],
+        "of them lessons": sum(line["seconds"]["sampling"] for line in lines),
+        "steps per second, lessons made": lines[-1]["steps_per_second"],
+    }
 
 
 def main() -> None:
@@ -81,9 +99,10 @@ def main() -> None:
         else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     )
     print(f"peak memory {peak / 2**30:.2f} GiB")
-    write_record(
-        f"trail-speed-{device}", {"bench": benchmark.name, "hardware": hardware(), "rows": rows, "peak_bytes": peak}
-    )
+    trained = course(given.run)
+    print_table([trained])
+    found = {"hardware": hardware(), "rows": rows, "peak_bytes": peak, "training": trained}
+    write_record(f"trail-speed-{device}", {"bench": benchmark.name, **found})
 
 
 if __name__ == "__main__":

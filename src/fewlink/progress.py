@@ -16,6 +16,13 @@ class Advance(Protocol):
     def __call__(self, done: float, note: str = "") -> None: ...
 
 
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def silent(done: float, note: str = "") -> None:
     """The progress of work nobody watches."""
 

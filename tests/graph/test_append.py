@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import QUICK_FIT, benchmark_of, graph_of, named, task_of, town_lines, written
+from conftest import QUICK_FIT, benchmark_of, graph_of, named, quickly, task_of, town_lines, written
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
 from fewlink.errors import FewlinkError
 from fewlink.evaluation import Protocol, evaluate
@@ -39,18 +39,21 @@ NEW = [
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def quick() -> Iterator[None]:
+    with quickly():
+        yield
 
 
 @functools.cache
 def small() -> Benchmark:
     graph = graph_of("ann lives oslo", "bob lives rome", "cy lives oslo", "oslo near rome", "ann knows bob")
     return benchmark_of(graph, dev=[task_of([(0, 2), (2, 4)], [0, 2, 4], name="likes")])
+
+
+def test_a_pair_that_a_task_has_is_not_added_again(tmp_path: Path) -> None:
+    grown, growth = grow(small(), [written([("ann", "likes", "bob")], tmp_path / "new.tsv")])
+    assert not growth and growth.duplicates == 1
+    assert grown.task("likes").pairs.tolist() == [[0, 2], [2, 4]]
 
 
 def test_old_ids_stay_and_duplicates_are_counted(tmp_path: Path) -> None:

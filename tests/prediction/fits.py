@@ -6,9 +6,7 @@ import functools
 import tempfile
 from pathlib import Path
 
-from linkers import quick
-
-from conftest import QUICK_FIT, town_lines, written
+from conftest import QUICK_FIT, quickly, town_lines, written
 from fewlink.prediction import Fitted, fit
 
 KEPT = tempfile.TemporaryDirectory()
@@ -22,5 +20,5 @@ def graph_file() -> Path:
 @functools.cache
 def fitted() -> Fitted:
     """A fit of few steps: enough for everything but quality."""
-    with quick():
+    with quickly():
         return fit(graph_file(), Path(KEPT.name) / "towns", change=QUICK_FIT)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 import torch
 
+from conftest import quickly
 from fewlink.embeddings import Embeddings
 from fewlink.prediction import Linker
 from fewlink.tasks import Benchmark, open_benchmark
@@ -20,17 +17,6 @@ from fewlink.training import TrailSettings, TrailVectors, TrainingSettings, trai
 
 KEPT = tempfile.TemporaryDirectory()
 REFERENCES = [("virus", "cell"), ("fungus", "plant")]
-
-
-@contextmanager
-def quick() -> Iterator[None]:
-    """Small products are quicker on one thread; and no test loses power."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        yield
-    torch.set_num_threads(before)
 
 
 @functools.cache
@@ -51,7 +37,7 @@ def trail_run() -> Path:
     pairs = [(table("complex"), table("transe")) for _ in range(3)]
     small = {"steps": 4, "evaluate_every": 4, "lessons": 1, "queries": 4, "candidates": 20, "hard": 5}
     run = Path(KEPT.name) / "trail"
-    with quick():
+    with quickly():
         train(umls(), TrailVectors(pairs[0], tuple(pairs[1:])), TrailSettings(views=2, relations=2, **small), run)
     return run
 
@@ -63,7 +49,7 @@ def fsrl_run(model: str = "fsrl") -> Path:
     sizes = (len(graph.entities), 8), (2 * len(graph.relations), 8)
     vectors = Embeddings(*(torch.randn(size, generator=random) for size in sizes), "transe")
     run = Path(KEPT.name) / model
-    with quick():
+    with quickly():
         train(umls(), vectors, TrainingSettings(model, batch=8, steps=2, evaluate_every=2, neighbours=4), run)
     return run
 

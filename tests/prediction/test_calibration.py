@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from linkers import REFERENCES, fsrl_run, quick, umls
+from linkers import REFERENCES, fsrl_run, umls
 
 import fewlink
-from conftest import benchmark_of
+from conftest import benchmark_of, quickly
 from fewlink.errors import FewlinkError
 from fewlink.prediction import Calibration, Linker, calibrate
 from fewlink.prediction.calibration import (
@@ -93,7 +93,7 @@ def run(tmp_path: Path) -> Path:
 def test_a_run_is_calibrated_on_dev_and_keeps_it(run: Path) -> None:
     before = Linker.load(run)
     assert before.predict(REFERENCES, ["alga"], 1)[0].probability is None
-    with quick():
+    with quickly():
         made = fewlink.calibrate(run)
     assert made.relations == len(umls().split("dev")) and made.crossed == "relation" and 0 <= made.error <= 1
     assert sum(b.count for b in made.bins) == made.count and 0 < made.base < 1
@@ -129,7 +129,7 @@ def replace_run(linker: Linker) -> Linker:
 
 
 def test_a_calibration_of_other_weights_is_not_used_and_a_damaged_one_is_refused(run: Path) -> None:
-    with quick():
+    with quickly():
         made = calibrate(run)
         replace(made, step=made.step + 1).save(run)
     assert Linker.load(run).calibration is None

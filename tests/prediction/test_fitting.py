@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fits import QUICK_FIT, fitted, graph_file, town_lines, written
-from linkers import quick
 
-from conftest import named
+from conftest import named, quickly
 from fewlink.errors import FewlinkError
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.graph import compile_graph
@@ -37,7 +36,7 @@ WORK = Work(hidden=10, dev=100, test=200, whole=1.5)
 
 @pytest.fixture(autouse=True)
 def no_power_is_lost() -> Iterator[None]:
-    with quick():
+    with quickly():
         yield
 
 

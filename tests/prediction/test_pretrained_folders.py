@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from linkers import REFERENCES, fsrl_run, quick, trail_run, umls
+from linkers import REFERENCES, fsrl_run, trail_run, umls
 
 import fewlink
+from conftest import quickly
 from fewlink.errors import FewlinkError, InputError
 from fewlink.prediction import Linker, write_card
 
@@ -17,7 +18,7 @@ from fewlink.prediction import Linker, write_card
 @pytest.mark.parametrize("made", [trail_run, fsrl_run], ids=["trail", "fsrl"])
 def test_a_saved_folder_answers_the_same_elsewhere(made: object, tmp_path: Path) -> None:
     linker = Linker.load(made())  # type: ignore[operator]
-    with quick():
+    with quickly():
         folder = linker.save_pretrained(tmp_path / "saved")
         shutil.copytree(folder, tmp_path / "far" / "away")
         shutil.rmtree(folder)
@@ -37,7 +38,7 @@ def test_a_saved_folder_answers_the_same_elsewhere(made: object, tmp_path: Path)
 
 
 def test_a_saved_folder_can_be_saved_again_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
-    with quick():
+    with quickly():
         Linker.load(fsrl_run()).save_pretrained(tmp_path / "one")
         Linker.load(tmp_path / "one").save_pretrained(tmp_path / "two")
         Linker.load(tmp_path / "one").save_pretrained(tmp_path / "two")  # replaces its like
@@ -65,7 +66,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
 
 def test_a_card_says_what_people_need_and_travels_with_the_model(tmp_path: Path) -> None:
     shutil.copytree(fsrl_run(), tmp_path / "run")
-    with quick():
+    with quickly():
         path = write_card(tmp_path / "run")
         text = path.read_text()
         Linker.load(tmp_path / "run").save_pretrained(tmp_path / "saved")
@@ -75,14 +76,17 @@ def test_a_card_says_what_people_need_and_travels_with_the_model(tmp_path: Path)
     assert "| dev | full |" in text and "| dev | open |" in text and "| test |" not in text
     assert umls().split("test")[0].name not in text and str(tmp_path) not in text
     assert (tmp_path / "saved" / "README.md").read_text() == text
+    picture = (tmp_path / "run" / "reliability.svg").read_text()
+    assert "](reliability.svg)" in text and "Reliability, calibration error" in picture and "as promised" in picture
+    assert (tmp_path / "saved" / "reliability.svg").read_text() == picture
     assert fewlink.load(tmp_path / "saved").calibration == fewlink.load(tmp_path / "run").calibration is not None
-    with quick():
+    with quickly():
         assert "| test | full |" in write_card(Linker.load(tmp_path / "run"), test=True).read_text()
 
 
 def test_the_lines_of_a_card_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: object) -> None:
     shutil.copytree(fsrl_run(), tmp_path / "run")
-    with quick():
+    with quickly():
         text = write_card(tmp_path / "run").read_text()
     monkeypatch.chdir(tmp_path)
     code = text.split("```python\n")[1].split("```")[0]

@@ -50,6 +50,14 @@ def test_what_is_new_is_scored() -> None:
     assert counting.asked == 4
 
 
+def test_other_references_are_another_question() -> None:
+    counting = Counting()
+    scorer = Remembering(counting)
+    for references in (REFERENCES, REFERENCES + 1):
+        scorer(Question("r", references, np.array([1], np.int32), np.array([3, 4], np.int32)))
+    assert counting.asked == 2
+
+
 def test_it_does_not_remember_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembering, "REMEMBERED", 3)
     counting = Counting()

@@ -12,11 +12,12 @@ from fewlink.evaluation.records import Record, read_records
 from fewlink.studies import runner
 from fewlink.studies.catalogue import STUDIES, study
 from fewlink.studies.jobs import Shelf, jobs, of_plan, same_settings
-from fewlink.studies.maps import read_maps
+from fewlink.studies.maps import read_maps, true_and_false
 from fewlink.studies.plan import Plan, read_plan
 from fewlink.studies.runner import Bench, run_jobs
 from fewlink.studies.study import finished
 from fewlink.tasks import open_benchmark
+from fewlink.training import RunConfig
 
 BENCHMARK = open_benchmark("umls")
 
@@ -99,6 +100,36 @@ def test_records_of_another_benchmark_are_not_shown(tmp_path: Path) -> None:
     assert of_plan(records, plan, BENCHMARK) == records
     others = [r.model_copy(update={"data_sha256": "0" * 64}) for r in records]
     assert of_plan(others, plan, BENCHMARK) == []
+
+
+def test_what_was_measured_on_other_data_is_to_be_run_again(tmp_path: Path) -> None:
+    plan = cheap(models=["rules"])
+    run_jobs(jobs(plan, BENCHMARK, Shelf(tmp_path)), Bench(BENCHMARK, tmp_path, tmp_path / "work"))
+    assert jobs(plan, BENCHMARK, Shelf(tmp_path)) == []
+    for path in tmp_path.glob("*.json"):
+        path.write_text(path.read_text().replace(BENCHMARK.fingerprint, "0" * 64))
+    assert len(jobs(plan, BENCHMARK, Shelf(tmp_path))) == 1
+
+
+def test_each_number_of_references_has_a_run_of_its_own_but_for_trail(bench: Bench) -> None:
+    plan = read_plan("shots").made_tiny()
+    study("shots").run(plan, bench)
+    shots = {
+        model: [RunConfig.read(run).settings.shots for run in sorted(bench.work.glob(f"{model}-?shot-*/seed-0"))]
+        for model in plan.models
+    }
+    assert shots == {"gmatching-maxp": [1, 2, 3], "fsrl": [1, 2, 3], "trail": [3]}
+    for record in (r for r in read_records(bench.results) if r.model in shots):
+        assert record.config["settings"]["shots"] == (3 if record.model == "trail" else record.shots)
+
+
+def test_maps_have_no_false_pair_that_is_true() -> None:
+    for task in BENCHMARK.split("test"):
+        positive, negative = true_and_false(task, 3, 0)
+        known = {tuple(pair) for pair in task.known.tolist()}
+        assert {tuple(pair) for pair in positive.tolist()} <= known
+        assert not known & {tuple(pair) for pair in negative.tolist()}
+        assert not {tuple(pair) for pair in task.pairs[:3].tolist()} & {tuple(pair) for pair in positive.tolist()}
 
 
 def test_records_of_the_first_seed_hold_examples(bench: Bench) -> None:

@@ -18,6 +18,7 @@ from fewlink.tasks.catalogue import CATALOGUE
 from fewlink.tasks.generated_graph import BITS, CodeMap, Population, falling_sizes, generate_graph
 from fewlink.tasks.generating import LIKE, generate, shape_of
 from fewlink.tasks.layout import read_layout
+from fewlink.tasks.planting import Planter
 
 ENTITIES, TRIPLES = 3000, 12_000
 FILES = ["path_graph", *(f"{s}_tasks.json" for s in SPLITS), "ent2ids", "relation2ids", "rel2candidates.json"]
@@ -262,3 +263,11 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert code == 0
     assert "differ from the published" in err
     assert len(open_benchmark("wiki-one").graph.entities) == 600
+
+
+def test_no_path_is_planted_twice() -> None:
+    planter = Planter(generate_graph(ENTITIES, TRIPLES, 16, 40, seed=3), seed=3)
+    rules = [planter.plant(number, 1, 40).rule for number in range(60)]
+    paths = [tuple(rule["path"]) for rule in rules if rule["kind"] == "path"]
+    assert len(paths) > 5 and len(set(paths)) == len(paths)
+    assert any(rule["kind"] == "codes" for rule in rules)  # when there is no new path any more

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from conftest import quickly
 from fewlink.embeddings import Embeddings
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.training import TrainingSettings
@@ -21,13 +21,9 @@ SMALL: dict[str, Any] = {"batch": 8, "steps": 6, "evaluate_every": 2, "neighbour
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Small products are quicker on one thread, above all on a busy machine; and no test loses power."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def quick() -> Iterator[None]:
+    with quickly():
+        yield
 
 
 @functools.cache

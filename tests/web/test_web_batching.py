@@ -48,6 +48,12 @@ def test_those_with_the_same_question_share_a_call() -> None:
     assert [(row.head, row.tail) for row in rows] == [("bob", "rome"), ("ann", "oslo")]  # ann, rome is known
 
 
+def test_who_asks_about_other_candidates_gets_those() -> None:
+    parts = [Ranking(GIVEN, ("bob",), 2, (name,), True, False) for name in ("rome", "oslo")]
+    answers = dict(Answers(small(), Settings()).turn(parts))
+    assert [[row.tail for row in answers[place][0]] for place in (0, 1)] == [["rome"], ["oslo"]]  # type: ignore[index]
+
+
 def test_a_note_is_told_to_whom_it_concerns() -> None:
     one = Ranking(GIVEN, ("ann",), 2, ("rome",), True, False)
     two = Ranking(GIVEN, ("bob",), 2, ("rome",), True, False)

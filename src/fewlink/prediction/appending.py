@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fewlink.errors import FewlinkError, InputError
 from fewlink.graph import CompileReport
@@ -46,7 +47,7 @@ def append(
     the old or the new at every moment.
     """
     place = Path(where)
-    words = {"types": types, "names": names, "on_error": on_error, "report": report}
+    words: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}
     if is_run(place):
         pretrained.refuse_saved(place)
         with only_one(place):
@@ -54,14 +55,14 @@ def append(
             if serving is None:
                 refuse_tuned(place)
                 serving = Serving(pretrained.benchmark_of(place), vectors_of(place))
-            benchmark, growth = grow(serving.benchmark, files, **words)  # type: ignore[arg-type]
+            benchmark, growth = grow(serving.benchmark, files, **words)
             if growth:
                 before = serving.benchmark.graph
                 sizes = len(before.entities), len(before.relations)
                 Serving(benchmark, grown_vectors(serving.vectors, benchmark, *sizes)).save(place)
         return Appended(place, benchmark, growth)
     place = _compiled(where)
-    benchmark, growth = grow(open_benchmark(place), files, **words)  # type: ignore[arg-type]
+    benchmark, growth = grow(open_benchmark(place), files, **words)
     if growth:
         benchmark.save(place)
     return Appended(place, benchmark, growth)

@@ -66,19 +66,26 @@ def references_of(names: Names, pairs: Pairs, notes: list[str]) -> np.ndarray:
     """References (K, 2) by name; one that is given twice counts once, which is noted."""
     if isinstance(pairs, str):
         raise FewlinkError(f"references are pairs of a head and a tail, not the text {pairs!r}")
-    found: dict[tuple[int, int], None] = {}
+    found = []
     for pair in pairs:
         if isinstance(pair, str) or len(pair) != 2:
             raise FewlinkError(f"reference {pair!r} is not a pair of a head and a tail")
-        head, tail = (
-            names.find(name, f"{end} of a reference") for name, end in zip(pair, ("head", "tail"), strict=True)
-        )
+        ends = zip(pair, ("head", "tail"), strict=True)
+        head, tail = (names.find(name, f"{end} of a reference") for name, end in ends)
+        found.append((head, tail))
+    if not found:
+        raise FewlinkError("no references: give at least one pair of a head and a tail that the relation holds for")
+    return np.array(distinct_references(names, found, notes), np.int32)
+
+
+def distinct_references(names: Names, pairs: Iterable[tuple[int, int]], notes: list[str]) -> list[tuple[int, int]]:
+    """Each pair once, in their order; one that is given twice is noted."""
+    found: dict[tuple[int, int], None] = {}
+    for head, tail in pairs:
         if (head, tail) in found:
             notes.append(f"the reference {names.told(head)} → {names.told(tail)} is given twice and counts once")
         found[head, tail] = None
-    if not found:
-        raise FewlinkError("no references: give at least one pair of a head and a tail that the relation holds for")
-    return np.array(list(found), np.int32)
+    return list(found)
 
 
 def first_references(relation: Relation, shots: int) -> np.ndarray:
@@ -93,15 +100,25 @@ def first_references(relation: Relation, shots: int) -> np.ndarray:
 
 def heads_of(names: Names, heads: str | Iterable[str], notes: list[str]) -> np.ndarray:
     """Heads (h,) by name, in their order; one that is given twice is asked about once, which is noted."""
+    found = names.find_all([heads] if isinstance(heads, str) else heads, "head")
+    if not found:
+        raise FewlinkError("no heads: name at least one entity to find tails for")
+    return np.array(distinct_heads(names, found, notes), np.int32)
+
+
+def distinct_heads(names: Names, heads: Iterable[int], notes: list[str]) -> list[int]:
+    """Each head once, in their order; one that is given twice is noted."""
     found: dict[int, None] = {}
-    for name in [heads] if isinstance(heads, str) else heads:
-        head = names.find(name, "head")
+    for head in heads:
         if head in found:
             notes.append(f"the head {names.told(head)} is given twice and is asked about once")
         found[head] = None
-    if not found:
-        raise FewlinkError("no heads: name at least one entity to find tails for")
-    return np.array(list(found), np.int32)
+    return list(found)
+
+
+def nothing_left(names: Names, head: int) -> str:
+    """What is noted of a head that gets no tail."""
+    return f"{names.told(head)} has no candidate left: all of them are known answers"
 
 
 def candidates_for(

@@ -19,6 +19,7 @@ from fewlink.embeddings import Embeddings
 from fewlink.embeddings.trainer import Run
 from fewlink.errors import FewlinkError
 from fewlink.graph import Graph
+from fewlink.progress import duration
 from fewlink.scorers import Question
 from fewlink.tasks import Benchmark
 from fewlink.tasks.views import known_graph
@@ -191,8 +192,3 @@ def told(settings: TrailSettings, seconds: Mapping[str, float], share: float, mi
         f"TransE vectors, {settings.lessons} lessons of each relation, {settings.steps} steps; about "
         f"{duration(sum(seconds.values()))} by the speed of the first batches"
     )
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.1f} min"

@@ -10,7 +10,8 @@ from typing import Any
 
 from fewlink.errors import InputError
 from fewlink.prediction import budget
-from fewlink.prediction.budget import PARTS, Speed, Work, duration
+from fewlink.prediction.budget import PARTS, Speed, Work
+from fewlink.progress import duration
 from fewlink.storage import read_json, write_json
 from fewlink.training import TrailSettings
 

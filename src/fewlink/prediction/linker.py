@@ -121,7 +121,7 @@ class Linker:
         wanted = asked.heads_of(self.names, heads, notes)
         rows = self._rows(given, about, wanted, k, candidates, exclude_known)
         for head in np.setdiff1d(wanted, rows.heads):
-            notes.append(f"{self.names.told(int(head))} has no candidate left: all of them are known answers")
+            notes.append(asked.nothing_left(self.names, int(head)))
         return self._table(rows, given, explain, notes)
 
     def who_fits(

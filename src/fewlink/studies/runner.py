@@ -16,6 +16,7 @@ from fewlink.embeddings import EmbeddingSettings
 from fewlink.evaluation.evaluator import evaluate
 from fewlink.evaluation.examples import examples
 from fewlink.evaluation.records import make_record
+from fewlink.progress import duration
 from fewlink.scorers import LEARNING_FREE, Scorer
 from fewlink.scorers.relational import train_baseline
 from fewlink.scorers.remembering import Remembering
@@ -83,8 +84,8 @@ def run_jobs(jobs: list[Job], bench: Bench) -> None:
             _measure(job, seed, made, bench)
         clock.took(job, time.monotonic() - before)
         rest = jobs[number:]
-        left = f", about {_duration(clock.left(rest))} left" if rest else ""
-        bench.tell(f"[{number}/{len(jobs)}] {job}: done in {_duration(time.monotonic() - before)}{left}")
+        left = f", about {duration(clock.left(rest))} left" if rest else ""
+        bench.tell(f"[{number}/{len(jobs)}] {job}: done in {duration(time.monotonic() - before)}{left}")
 
 
 @dataclass(frozen=True)
@@ -171,9 +172,3 @@ def _vectors(settings: AnySettings, bench: Bench) -> Path:
         what = f"{wanted.recipe}{'-with-train' if wanted.with_train_tasks else ''}-vectors"
         place = bench.work / "-".join([what, *wanted.set, bench.benchmark.fingerprint[:8]]).replace("=", "-")
     return vectors_for(bench.benchmark, settings, wanted, place, bench.on_epoch)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -49,7 +49,7 @@ def vectors_for(
     if isinstance(settings, TrailSettings):
         pretrain_views(benchmark, settings, out=place, on_epoch=on_epoch)
         return place
-    pretraining = vector_settings(wanted, settings.device)
+    pretraining = pretraining_settings(wanted, settings.device)
     if not place.exists():
         told = on_epoch(f"{pretraining.model} vectors") if on_epoch else None
         pretrain(benchmark, pretraining, out=place, with_train_tasks=wanted.with_train_tasks, on_epoch=told)
@@ -64,7 +64,7 @@ def vectors_for(
     return place
 
 
-def vector_settings(wanted: Vectors, device: str) -> EmbeddingSettings:
+def pretraining_settings(wanted: Vectors, device: str) -> EmbeddingSettings:
     """How the vectors that a recipe wants are pretrained."""
     settings = recipe(wanted.recipe, EmbeddingSettings).settings
     return dataclasses.replace(settings, seed=0, device=device).adjusted(wanted.set)

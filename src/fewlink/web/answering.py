@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from fewlink.prediction import Explanation, Linker, Prediction
+from fewlink.prediction.asked import nothing_left
 from fewlink.web.asking import Ranking, Resolver, Why
 from fewlink.web.batching import Batcher
 from fewlink.web.schema import ExplainRequest, PredictRequest
@@ -81,15 +82,12 @@ class Answers:
         rows: dict[str, list[Prediction]] = {head: [] for head in union}
         for row in found:
             rows[row.head].append(row)
-        others = {head: f"{names.told(names.find(head))} has no" for head in union if not rows[head]}
+        empty = {head: nothing_left(names, names.find(head)) for head in union if not rows[head]}
+        shared = [note for note in found.notes if note not in empty.values()]
         return [
             (
                 [row for head in part.heads for row in rows[head][: part.k]],
-                [
-                    n
-                    for n in found.notes
-                    if not n.startswith(tuple(t for h, t in others.items() if h not in part.heads))
-                ],
+                [*shared, *(empty[head] for head in part.heads if head in empty)],
             )
             for part in parts
         ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from fewlink.errors import UnknownName
 from fewlink.prediction import Linker
-from fewlink.prediction.asked import WORDS
+from fewlink.prediction.asked import WORDS, distinct_heads, distinct_references
 from fewlink.web.refusals import Refusal
 from fewlink.web.schema import Asked, ExplainRequest, PredictRequest
 from fewlink.web.settings import Settings
@@ -71,12 +71,16 @@ class Resolver:
 
     def why(self, asked: ExplainRequest) -> Why:
         given = self._given(asked, [])
-        return Why(given, self.find(asked.head, "head", "head"), self.find(asked.tail, "tail", "tail"))
+        head, tail = (self.find(name, end, end) for name, end in ((asked.head, "head"), (asked.tail, "tail")))
+        return Why(given, self._id(head), self._id(tail))
 
-    def find(self, name: str, what: str, where: str) -> str:
-        """The id of an entity; one that is not there is refused with those that it may be."""
+    def _id(self, entity: int) -> str:
+        return self.graph.entities[entity]
+
+    def find(self, name: str, what: str, where: str) -> int:
+        """An entity; one that is not there is refused with those that it may be."""
         try:
-            return self.names.match(self.names.find(name, what)).id
+            return self.names.find(name, what)
         except UnknownName as error:
             near = [self.names.match(entity) for entity in self.names.nearest(name)]
             suggestions = [{"id": match.id, "name": match.name} for match in near]
@@ -102,17 +106,15 @@ class Resolver:
                 message = "no references: give pairs of a head and a tail, or a relation to take them from"
                 raise Refusal(422, "refused", message, "references")
             return Given(None, asked.relation)
-        found: dict[tuple[str, str], None] = {}
+        found = []
         for place, pair in enumerate(asked.references):
             head, tail = (
                 self.find(name, f"{end} of a reference", f"references.{place}.{number}")
                 for number, (name, end) in enumerate(zip(pair, ("head", "tail"), strict=True))
             )
-            if (head, tail) in found:
-                told = f"the reference {self.told(head)} → {self.told(tail)}"
-                notes.append(f"{told} is given twice and counts once")
-            found[head, tail] = None
-        return Given(tuple(found), asked.relation)
+            found.append((head, tail))
+        once = distinct_references(self.names, found, notes)
+        return Given(tuple((self._id(head), self._id(tail)) for head, tail in once), asked.relation)
 
     def _heads(self, asked: PredictRequest, notes: list[str]) -> tuple[str, ...]:
         if asked.heads is None:
@@ -121,13 +123,8 @@ class Resolver:
             self._few(len(members), "heads_of_type")
             return tuple(entities[number] for number in members)
         self._few(len(asked.heads), "heads")
-        found: dict[str, None] = {}
-        for place, name in enumerate(asked.heads):
-            head = self.find(name, "head", f"heads.{place}")
-            if head in found:
-                notes.append(f"the head {self.told(head)} is given twice and is asked about once")
-            found[head] = None
-        return tuple(found)
+        found = [self.find(name, "head", f"heads.{place}") for place, name in enumerate(asked.heads)]
+        return tuple(self._id(head) for head in distinct_heads(self.names, found, notes))
 
     def _few(self, count: int, where: str) -> None:
         if count > self.settings.heads:
@@ -142,7 +139,4 @@ class Resolver:
                 self.names.members(choice)
             return choice
         found = {self.find(name, "candidate", f"candidates.{place}") for place, name in enumerate(choice)}
-        return tuple(sorted(found))
-
-    def told(self, head: str) -> str:
-        return self.names.told(self.names.find(head))
+        return tuple(sorted(map(self._id, found)))
