@@ -30,6 +30,8 @@ from fewlink.training import RunConfig, TrailSettings, TrailVectors, open_run
 from fewlink.training.trail_learner import TrailLearner
 from measure import print_table, write_record
 
+TOGETHER = 16  # lessons made side by side in a turn
+
 
 def turns(what: str, work: Callable[[int], Any], count: int, device: str) -> dict[str, Any]:
     """Milliseconds of work(0), work(1), …: median, least and most, after a turn of other work that does not count."""
@@ -84,12 +86,12 @@ def main() -> None:
     vectors = TrailVectors.open(given.run / "embeddings")
     learner = TrailLearner(benchmark, vectors, dataclasses.replace(settings, device=device), [settings.seed])
     learner.advance(0, 1)
-    new = iter(range(0, len(learner.book.index), max(1, len(learner.book.index) // (count + 1))))
+    new = iter(np.array_split(np.arange(64, len(learner.book.index)), (len(learner.book.index) - 64) // TOGETHER))
     rows = [
         turns("prediction, new relation", lambda turn: ask(turn, turn % 7, 20), count, device),
         turns("prediction, same relation", lambda turn: ask(0, 0, 20 + turn % 50), count, device),
-        turns("lesson", lambda turn: learner.book[next(new)], count, device),
-        turns("step", lambda turn: learner.step(0, [learner.book[n] for n in learner.book.numbers(0)]), count, device),
+        turns(f"{TOGETHER} lessons", lambda turn: learner.book.open(next(new).tolist()), count, device),
+        turns("step", lambda turn: learner.step(0, learner.book.open(learner.book.numbers(0))), count, device),
         turns("evaluation of dev", lambda turn: evaluate(benchmark, scorer, Protocol("dev", 3, "full")), 1, device),
     ]
     print_table(rows)

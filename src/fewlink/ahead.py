@@ -1,11 +1,14 @@
-"""Work done one step ahead of its use."""
+"""Work done in threads: one step ahead of its use, or side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import torch
+
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -16,3 +19,16 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
         while (item := coming.result()) is not None:
             coming = pool.submit(next, items, None)
             yield item
+
+
+def side_by_side(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
+    """work(item) of each item, two at a time where torch has threads for it: more wait for each other, not for work.
+
+    Each has one thread to itself, so what comes out does not depend on how many there are.
+    """
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(min(2, threads), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(work, items))
+    finally:
+        torch.set_num_threads(threads)  # threads that come later begin with what was set last

@@ -320,7 +320,7 @@ def same_trails(found: Trails, expected: Trails) -> None:
 
 
 def looked(inquiry: Inquiry, heads: Sequence[int], candidates: Sequence[int]) -> tuple[Findings, Tensor]:
-    return inquiry.look(ids(heads), inquiry.among(ids(candidates)))
+    return inquiry.look(inquiry.walk(ids(heads)), inquiry.among(ids(candidates)))
 
 
 def compare(inquiry: Inquiry, said: Said, heads: Sequence[int], candidates: Sequence[int]) -> None:
@@ -521,7 +521,7 @@ def test_the_hardest_are_the_best_of_some_head_by_vectors_or_trails(count: int) 
             trails |= {
                 t for score, t in sorted(zip(joined, candidates, strict=True), reverse=True)[:count] if score > 1e-6
             }
-        found = set(inquiry.hardest(ids(heads), ids(candidates), count).tolist())
+        found = set(inquiry.hardest(inquiry.walk(ids(heads)), ids(candidates), count).tolist())
         assert vectors | trails <= found <= set(candidates)
         assert len(found) <= min(len(candidates), 9 * count)
         by_trails_alone += len(trails - vectors)

@@ -50,7 +50,7 @@ def filled(module: Module, seed: int = 0) -> Module:
 
 def asked_of(known: Known, references: Tensor, heads: Sequence[int], candidates: Sequence[int]) -> Asked:
     inquiry, context = inquire(known, references)
-    found, _ = inquiry.look(ids(heads), inquiry.among(ids(candidates)))
+    found, _ = inquiry.look(inquiry.walk(ids(heads)), inquiry.among(ids(candidates)))
     return Asked(references, ids(heads), ids(candidates), found, context)
 
 

@@ -143,7 +143,7 @@ def followed(
 ) -> Table:
     """What `follow` finds, each end once."""
     numbers, among = sorted(number(finder, rule) for rule in rules), sorted(candidates)
-    found = finder.follow(ids(heads), ids(numbers), ids(among), least)
+    found = finder.arrived(finder.follow(ids(heads), ids(numbers), least), ids(among))
     table = {
         (head, finder.relations_of(numbers[rule]), among[candidate], way): both[way]
         for head, rule, candidate, both in zip(*(part.tolist() for part in found), strict=True)
@@ -240,7 +240,7 @@ def test_follow_by_hand() -> None:
 
 def test_ends_name_places_among_heads_rules_and_candidates() -> None:
     finder = TrailFinder(GRAPH)
-    found = finder.follow(ids([B, A]), ids([P + 1, 8 * (P + 1)]), ids([A, D]))
+    found = finder.arrived(finder.follow(ids([B, A]), ids([P + 1, 8 * (P + 1)])), ids([A, D]))
     assert isinstance(found, Ends)
     assert [part.tolist() for part in found] == [[1], [0], [1], [[1.0, 0.5]]]
 
@@ -463,7 +463,8 @@ def test_no_rules_no_heads_and_no_candidates_have_no_ends(edges: list[tuple[int,
         ([], EVERY, everyone),
         (everyone, EVERY, []),
     ):
-        found = finder.follow(ids(heads), ids(sorted(number(finder, rule) for rule in rules)), ids(candidates), least)
+        numbers = ids(sorted(number(finder, rule) for rule in rules))
+        found = finder.arrived(finder.follow(ids(heads), numbers, least), ids(candidates))
         assert [tuple(part.shape) for part in found] == [(0,), (0,), (0,), (0, 2)]
         assert [part.dtype for part in found] == [torch.int64] * 3 + [torch.float32]
 

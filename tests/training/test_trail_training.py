@@ -120,7 +120,8 @@ def test_a_lesson_has_the_candidates_that_are_hardest() -> None:
         view, task_number, _ = book.index[number]
         (known, tasks), asked = book.views[view], book[number].asked
         range_ = torch.from_numpy(tasks[task_number].range.astype("int64"))
-        hardest = inquire(known, asked.references)[0].hardest(asked.heads, range_, HARDEST)
+        inquiry, _ = inquire(known, asked.references)
+        hardest = inquiry.hardest(inquiry.walk(asked.heads), range_, HARDEST)
         assert set(hardest.tolist()) <= set(asked.candidates.tolist())
 
 

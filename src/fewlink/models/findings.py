@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fewlink.embeddings.interactions import ComplEx
 from fewlink.models.known import Known
-from fewlink.models.trails import Rules
+from fewlink.models.trails import Rules, Walks
 
 MOST_RULES = 300
 LEAST_CHANCE = 1e-4
@@ -69,6 +69,15 @@ class Among(NamedTuple):
     profile: Tensor
 
 
+class Walked(NamedTuple):
+    """Where walks from heads (H,) lead, whoever is a candidate: along rules, and along any edge once and twice."""
+
+    heads: Tensor
+    rules: Walks
+    one: Walks
+    two: Walks
+
+
 class Inquiry:
     """The references of one relation and what follows from them alone, whatever is asked about.
 
@@ -116,11 +125,18 @@ class Inquiry:
             slots + shared[:, 0],
         )
 
-    def look(self, heads: Tensor, among: Among) -> tuple[Findings, Tensor]:
+    def walk(self, heads: Tensor) -> Walked:
+        """Set out from heads (H,), once for all candidates that are asked about."""
+        finder = self.known.finder
+        one = finder.onward(finder.start(heads))
+        return Walked(heads, finder.follow(heads, self.rules, LEAST_CHANCE), one, finder.onward(one))
+
+    def look(self, walked: Walked, among: Among) -> tuple[Findings, Tensor]:
         """Findings about heads (H,) and candidates; and four scores (4, H, C) that need no learning."""
-        candidates, (h, c) = among.candidates, (len(heads), len(among.candidates))
-        places, rules, trails, followed = self._follow(heads, candidates)
-        near, two = self._nearness(heads, candidates)  # (H, C, 2) each
+        heads, candidates = walked.heads, among.candidates
+        h, c = len(heads), len(candidates)
+        places, rules, trails, followed = self._follow(walked, candidates)
+        near, two = self._nearness(walked, candidates)  # (H, C, 2) each
         bilinear, translation = self._bilinear(heads, candidates), self._translation(heads, self.offset, candidates)
         each = torch.stack([self._translation(heads, offset, candidates) for offset in self.offsets], -1)  # (H, C, K)
         against = torch.stack([bilinear, translation], -1) - among.rivals
@@ -142,30 +158,30 @@ class Inquiry:
         singles = torch.stack([trodden, bilinear, translation, among.profile.expand(h, c)])
         return Findings(places, rules, trails, pairs, by_reference), singles
 
-    def hardest(self, heads: Tensor, candidates: Tensor, count: int) -> Tensor:
+    def hardest(self, walked: Walked, candidates: Tensor, count: int) -> Tensor:
         """The candidates that are among the `count` best of some head by vectors or trails, sorted."""
+        heads = walked.heads
         vectors = self._bilinear(heads, candidates), self._translation(heads, self.offset, candidates)
-        trails = _trodden(self._follow(heads, candidates)[3], *self._nearness(heads, candidates))
+        trails = _trodden(self._follow(walked, candidates)[3], *self._nearness(walked, candidates))
         scores = *vectors, trails
         best = [kind.topk(min(count, len(candidates)), 1).indices.flatten() for kind in scores]
         return candidates[torch.cat(best).unique()]
 
-    def _follow(self, heads: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _follow(self, walked: Walked, candidates: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Places, rules and what is known of them (n, 13); and Σ worth · chance of every pair (H, C)."""
-        count = len(candidates)
-        ends = self.known.finder.follow(heads, self.rules, candidates, LEAST_CHANCE)
+        heads, count = len(walked.heads), len(candidates)
+        ends = self.known.finder.arrived(walked.rules, candidates)
         places = ends.heads * count + ends.candidates
         about = self.about[ends.rules]
         trails = torch.cat([about, _log(ends.chances), (about[:, 1] * ends.chances[:, 0]).unsqueeze(1)], 1)
         worth = self.worth[ends.rules] * ends.chances[:, 0]
-        total = worth.new_zeros(len(heads) * count).index_add_(0, places, worth)
-        return places, ends.rules, trails, total.view(len(heads), count)
+        total = worth.new_zeros(heads * count).index_add_(0, places, worth)
+        return places, ends.rules, trails, total.view(heads, count)
 
-    def _nearness(self, heads: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    def _nearness(self, walked: Walked, candidates: Tensor) -> tuple[Tensor, Tensor]:
         """The chances (H, C, 2) of all trails of one hop, and of two, added up."""
-        finder = self.known.finder
-        one = finder.onward(finder.start(heads))
-        return finder.ends(one, len(heads), candidates), finder.ends(finder.onward(one), len(heads), candidates)
+        finder, heads = self.known.finder, len(walked.heads)
+        return finder.ends(walked.one, heads, candidates), finder.ends(walked.two, heads, candidates)
 
     def _shared(self, candidates: Tensor) -> Tensor:
         """The chances (C, 2) that the references' tails lead to a candidate over a neighbour both have."""
@@ -215,7 +231,7 @@ def reliability(known: Known, references: Tensor, relations: Sequence[Tensor]) -
     for k, relation in enumerate(relations):
         head, tail = references[k]
         inquiry = Inquiry(known, torch.cat([references[:k], references[k + 1 :]]), relation)
-        scores = inquiry.look(head.unsqueeze(0), inquiry.among(rivals))[1].squeeze(1)  # (4, C)
+        scores = inquiry.look(inquiry.walk(head.unsqueeze(0)), inquiry.among(rivals))[1].squeeze(1)  # (4, C)
         true, others = scores[:, rivals == tail], scores[:, competing]
         rank = 1 + (others > true).sum(1) + (others == true).sum(1) / 2
         found.append(torch.cat([1 / rank, rank.log() / math.log(2 + len(rivals))]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -58,6 +60,12 @@ class Known(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.far.device
+
+    def on(self, device: str) -> Known:
+        """The same on another device, with the same graph; itself where it is there already."""
+        if self.device == torch.device(device):
+            return self
+        return copy.deepcopy(self, {id(self.graph): self.graph}).to(device)
 
     def fame(self, ids: Tensor) -> Tensor:
         """log(1 + edges) / 4 of entities (n,)."""

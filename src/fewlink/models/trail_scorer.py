@@ -75,7 +75,8 @@ class TrailScorer:
         own = self._of(references)
         among, tails = self._about(own, candidates)
         for some in heads:
-            yield Asked(references, some, candidates, own.inquiry.look(some, among)[0], own.context, tails)
+            findings, _ = own.inquiry.look(own.inquiry.walk(some), among)
+            yield Asked(references, some, candidates, findings, own.context, tails)
 
     def _of(self, references: Tensor) -> Remembered:
         key = references.cpu().numpy().tobytes()

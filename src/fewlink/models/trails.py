@@ -144,17 +144,21 @@ class TrailFinder(nn.Module):
         owners = walks.owners[which]
         return Walks(owners, walks.trails[which] * self.base + relations + 1, tails[owners], chances)
 
-    def follow(self, heads: Tensor, rules: Tensor, candidates: Tensor, least: float = 0.0) -> Ends:
-        """Where the rules (P,), sorted, lead from heads (H,) among candidates (C,), sorted."""
+    def follow(self, heads: Tensor, rules: Tensor, least: float = 0.0) -> Walks:
+        """Where the rules (P,), sorted, lead from heads (H,): walks whose trail is the place of a rule."""
         wanted = torch.cat([rules // self.base**hops for hops in range(HOPS)]).unique()
         walks, found = self.start(heads), []
         for _ in range(HOPS):
             walks = self._merged(self.onward(walks, wanted, least), wanted)
-            columns = _places(candidates, walks.entities)
             rule = _places(rules, walks.trails)
-            ended = (rule >= 0) & (columns >= 0)
-            found.append(Ends(walks.owners[ended], rule[ended], columns[ended], walks.chances[ended]))
-        return Ends(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+            found.append(walks._replace(trails=rule).where(rule >= 0))
+        return Walks(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+    def arrived(self, walks: Walks, candidates: Tensor) -> Ends:
+        """Those of the walks along rules that end at candidates (C,), sorted."""
+        columns = _places(candidates, walks.entities)
+        ended = columns >= 0
+        return Ends(walks.owners[ended], walks.trails[ended], columns[ended], walks.chances[ended])
 
     def ends(self, walks: Walks, owners: int, candidates: Tensor) -> Tensor:
         """The chances of all walks of each owner that end at each of the candidates (C,), sorted: (owners, C, 2)."""

@@ -163,7 +163,7 @@ def _training(
     learner = TrailLearner(benchmark, TrailVectors(tables, (tables,) * settings.views), settings, [settings.seed])
     count, book = len(learner.book.index), learner.book
     places = np.unique(np.linspace(0, count - 1, LESSONS).astype(int)).tolist()
-    first, lessons = timed(lambda: [book[place] for place in places])
+    first, lessons = timed(lambda: book.open(places))
     learner.model.set_by([lesson.asked.findings for lesson in lessons])
     with torch.random.fork_rng(devices=[]):
         learner.step(0, lessons[:1])

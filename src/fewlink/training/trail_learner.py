@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -42,11 +43,9 @@ class TrailLearner:
         self.device = settings.device
         made = views(benchmark, settings.views)
         self.known = Known(known_graph(benchmark), *vectors.known).to(self.device)
-        seen = [
-            (Known(view.graph, *tables).to(self.device), view.tasks)
-            for view, tables in zip(made, vectors.views, strict=True)
-        ]
-        self.book = LessonBook(seen, settings)
+        seen = [Known(view.graph, *tables) for view, tables in zip(made, vectors.views, strict=True)]
+        self.book = LessonBook([(known, view.tasks) for known, view in zip(seen, made, strict=True)], settings)
+        self.views = [known.on(self.device) for known in seen]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(settings.seed, "start"))
             self.model = build_trail(settings.model, settings.dropout).to(self.device)
@@ -63,12 +62,11 @@ class TrailLearner:
         """Make steps from step `first` on; losses (count, 3, 1), and the seconds that went into making lessons."""
         if not self._measured:
             self._measure()
-        losses, making = [], 0.0
-        for step in range(first, first + count):
-            clock = time.perf_counter()
-            lessons = [self.book[number] for number in self.book.numbers(step)[together.rank() :: together.count()]]
-            making += time.perf_counter() - clock
-            losses.append(self.step(step, lessons))
+        began = time.perf_counter()
+        wanted = [self.book.numbers(step)[together.rank() :: together.count()] for step in range(first, first + count)]
+        self.book.open(list(itertools.chain.from_iterable(wanted)))
+        making = time.perf_counter() - began
+        losses = [self.step(first + n, self.book.open(numbers)) for n, numbers in enumerate(wanted)]
         return torch.stack(losses), making
 
     def step(self, number: int, lessons: Sequence[Lesson]) -> Tensor:
@@ -88,7 +86,7 @@ class TrailLearner:
 
     def loss(self, lesson: Lesson) -> Tensor:
         """−log of the softmax of each query's answer among its candidates, the mean over queries."""
-        scores = self.model(lesson.asked, self.book.views[lesson.view][0])[lesson.rows]  # (Q, C)
+        scores = self.model(lesson.asked, self.views[lesson.view])[lesson.rows]  # (Q, C)
         return cross_entropy(scores.masked_fill(lesson.excluded, -torch.inf), lesson.columns)
 
     def scorer(self, run: int) -> TrailScorer:
@@ -120,7 +118,7 @@ class TrailLearner:
         numbers: list[int] = []
         while len(numbers) < min(MEASURED_BY, len(self.book.index)):
             numbers += self.book.numbers(len(numbers) // self.settings.relations)
-        self.model.set_by([self.book[number].asked.findings for number in numbers])
+        self.model.set_by([lesson.asked.findings for lesson in self.book.open(numbers)])
         self._measured = True
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.models.findings import inquire
+from fewlink.ahead import side_by_side
+from fewlink.models.findings import Findings, inquire
 from fewlink.models.known import Known
 from fewlink.models.trail import Asked
 from fewlink.seeds import generator
@@ -31,9 +32,20 @@ class Lesson(NamedTuple):
     columns: Tensor
     excluded: Tensor
 
+    def to(self, device: str) -> Lesson:
+        if device == "cpu":
+            return self
+        references, heads, candidates, findings, context, _ = self.asked
+        moved = Findings(*(part.to(device) for part in findings))
+        asked = Asked(references.to(device), heads.to(device), candidates.to(device), moved, context.to(device))
+        return Lesson(self.view, asked, self.rows.to(device), self.columns.to(device), self.excluded.to(device))
+
 
 class LessonBook:
-    """A fixed number of lessons of each task, opened when they are first asked for and kept."""
+    """A fixed number of lessons of each task, made when they are first asked for and kept on the settings' device.
+
+    What the views know stays on the CPU, where lessons are made side by side: they are many small sparse steps.
+    """
 
     def __init__(self, views: Sequence[tuple[Known, Sequence[Task]]], settings: TrailSettings) -> None:
         self.settings = settings
@@ -51,9 +63,14 @@ class LessonBook:
         return [int(order[at // len(self.index)][at % len(self.index)]) for at in wanted]
 
     def __getitem__(self, number: int) -> Lesson:
-        if number not in self._kept:
-            self._kept[number] = self._made(*self.index[number])
-        return self._kept[number]
+        return self.open([number])[0]
+
+    def open(self, numbers: Sequence[int]) -> list[Lesson]:
+        """Some lessons, those that are new made side by side."""
+        new = [number for number in dict.fromkeys(numbers) if number not in self._kept]
+        for number, lesson in zip(new, side_by_side(lambda n: self._made(*self.index[n]), new), strict=True):
+            self._kept[number] = lesson.to(self.settings.device)
+        return [self._kept[number] for number in numbers]
 
     @torch.no_grad()
     def _made(self, view: int, task_number: int, draw: int) -> Lesson:
@@ -62,17 +79,16 @@ class LessonBook:
         random = generator(settings.seed, "lesson", view, task.name, draw)
         shots = int(random.integers(1, min(settings.most_shots, len(task.pairs) - 1) + 1))
         pairs = task.pairs[random.permutation(len(task.pairs))[: shots + settings.queries]]
-        references, queries = (
-            torch.from_numpy(part.astype(np.int64)).to(known.device) for part in np.split(pairs, [shots])
-        )
+        references, queries = (torch.from_numpy(part.astype(np.int64)) for part in np.split(pairs, [shots]))
         heads, rows = queries[:, 0].unique(return_inverse=True)
-        range_ = torch.from_numpy(task.range.astype(np.int64)).to(known.device)
-        drawn = range_[torch.from_numpy(random.integers(0, len(range_), settings.candidates)).to(known.device)]
+        range_ = torch.from_numpy(task.range.astype(np.int64))
+        drawn = range_[torch.from_numpy(random.integers(0, len(range_), settings.candidates))]
         inquiry, context = inquire(known, references)
-        hard = inquiry.hardest(heads, range_, HARDEST)
-        hard = hard[torch.from_numpy(random.permutation(len(hard))[: settings.hard]).to(known.device)]
+        walked = inquiry.walk(heads)
+        hard = inquiry.hardest(walked, range_, HARDEST)
+        hard = hard[torch.from_numpy(random.permutation(len(hard))[: settings.hard])]
         candidates = torch.cat([drawn, hard, queries[:, 1], references[:, 1]]).unique()
-        findings, _ = inquiry.look(heads, inquiry.among(candidates))
+        findings, _ = inquiry.look(walked, inquiry.among(candidates))
         kept = findings._replace(
             trails=findings.trails.half(), pairs=findings.pairs.half(), references=findings.references.half()
         )
@@ -83,6 +99,6 @@ class LessonBook:
     @staticmethod
     def _excluded(task: Task, queries: Tensor, candidates: Tensor, columns: Tensor) -> Tensor:
         known = [torch.from_numpy(task.known_tails[int(head)].astype(np.int64)) for head in queries[:, 0]]
-        excluded = torch.stack([torch.isin(candidates, tails.to(candidates.device)) for tails in known])
-        excluded[torch.arange(len(columns), device=columns.device), columns] = False
+        excluded = torch.stack([torch.isin(candidates, tails) for tails in known])
+        excluded[torch.arange(len(columns)), columns] = False
         return excluded
