@@ -35,6 +35,27 @@ def test_points_of_a_line_stand_where_they_belong() -> None:
     assert path.get("d") == "M54.0 198.0L222.0 122.0L390.0 46.0"
 
 
+def test_what_grows_as_a_power_is_a_straight_line_on_logarithmic_axes() -> None:
+    series = {"a": [Point(x, x**0.5, 0.0) for x in (1, 10, 100, 10_000)]}
+    drawn = charts.log_lines(series, title="time", x_label="triples", y_label="seconds")
+    path = next(e for e in parsed(drawn).iter("path") if e.get("class") == "line" and "L" in e.get("d", ""))
+    # x: 1 … 10⁴ on 54 … 390; y: 1 … 100 on 258 … 68, below a legend of 22
+    assert path.get("d") == "M54.0 258.0L138.0 210.5L222.0 163.0L390.0 68.0"
+    assert {"1", "10", "100", "1000", "10⁴"} <= set(texts(drawn))
+    assert "10,000: 100" in next(e.text or "" for e in parsed(drawn).iter("desc"))
+
+
+@pytest.mark.parametrize(("low", "high", "expected"), [(1, 1000, 4), (0.02, 3, 4), (5, 5, 2), (1, 1, 2)])
+def test_powers_of_ten_enclose_the_values(low: float, high: float, expected: int) -> None:
+    found = charts.powers_of_ten(low, high)
+    assert found[0] <= low and high <= found[-1] and len(found) == expected
+
+
+def test_logarithmic_axes_have_no_zero() -> None:
+    with pytest.raises(FewlinkError, match=r"the chart 'time' cannot show 0\.0 of a"):
+        charts.log_lines({"a": [Point(1, 0.0, 0)]}, title="time", x_label="", y_label="")
+
+
 def test_a_band_is_a_deviation_above_and_below() -> None:
     drawn = lines({"a": [Point(1, 0.3, 0.1), Point(5, 0.4, 0.1)]}, keyed=False)
     band = next(e for e in parsed(drawn).iter("path") if e.get("class") == "band")

@@ -12,6 +12,7 @@ from fewlink.errors import FewlinkError
 
 WIDTH = 420  # of every chart, in units that are pixels where there is room
 COLOURS = 8  # --series-1 … --series-8
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 DASHES = ("", "6 3", "2 3", "9 3 2 3", "12 4")
 MARKERS = (  # paths around the origin, of about the same weight to the eye
     "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
@@ -82,43 +83,68 @@ def lines(
 
     `styles` gives names the number of their colour, marker and dashes, so that a name looks the same in every chart.
     """
+    return _lines(series, title, x_label, y_label, styles, keyed, powers=False)
+
+
+def log_lines(
+    series: Mapping[str, Sequence[Point]], *, title: str, x_label: str, y_label: str, styles: Styles | None = None
+) -> str:
+    """The same with logarithmic axes, for values above zero: what grows as a power of x is a straight line."""
+    return _lines(series, title, x_label, y_label, styles, keyed=True, powers=True)
+
+
+def _lines(
+    series: Mapping[str, Sequence[Point]],
+    title: str,
+    x_label: str,
+    y_label: str,
+    styles: Styles | None,
+    keyed: bool,
+    powers: bool,
+) -> str:
     drawn = {name: sorted(points) for name, points in series.items() if points}
     _refuse_unshowable(title, ((name, value) for name, points in drawn.items() for p in points for value in p))
+    if powers:
+        _refuse_unshowable(title, ((n, v) for n, points in drawn.items() for p in points for v in p[:2]), above=0)
     if not drawn:
         return _nothing(title)
     styles = styles or _numbered(drawn)
     every = [p for points in drawn.values() for p in points]
     lows, highs = [p.mean - p.deviation for p in every], [p.mean + p.deviation for p in every]
-    low = min(lows)
-    if min(p.mean for p in every) >= 0 and low <= max(highs) / 2:
+    low = min(p.mean for p in every) if powers else min(lows)
+    if not powers and min(p.mean for p in every) >= 0 and low <= max(highs) / 2:
         low = 0.0
-    rows = ticks(low, max(highs))
     xs = sorted({p.x for p in every})
-    columns = xs if len(xs) <= 6 else ticks(xs[0], xs[-1])
+    if powers:
+        rows, columns = powers_of_ten(low, max(highs)), powers_of_ten(xs[0], xs[-1])
+    else:
+        rows, columns = ticks(low, max(highs)), xs if len(xs) <= 6 else ticks(xs[0], xs[-1])
+    told, number, scale = (_say_power, _power, _log_scale) if powers else (_say, _tick, _scale)
     key, taken = _legend(drawn, styles, "line") if keyed else ("", 0)
     top, bottom, left, right = 46 + taken, 236 + taken, 40.0, WIDTH - 16.0
-    inset = 14 if len(xs) <= 6 else 0
-    across = _scale(min(columns[0], xs[0]), max(columns[-1], xs[-1]), left + inset, right - inset)
-    down = _scale(rows[0], rows[-1], bottom, top)
+    inset = 14 if len(xs) <= 6 or powers else 0
+    across = scale(min(columns[0], xs[0]), max(columns[-1], xs[-1]), left + inset, right - inset)
+    down = scale(rows[0], rows[-1], bottom, top)
     parts = [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), key, _text(0, 34 + taken, y_label, "soft")]
     for value in rows:
         parts.append(f'<path class="grid" d="M{left:g} {down(value):.1f}H{right:g}"/>')
-        parts.append(_text(left - 8, down(value) + 4, _tick(value, rows), "soft end"))
+        parts.append(_text(left - 8, down(value) + 4, number(value, rows), "soft end"))
     parts.append(f'<path class="axis" d="M{left:g} {bottom}H{right:g}"/>')
-    parts += [_text(across(value), bottom + 18, _tick(value, columns), "soft middle") for value in columns]
+    parts += [_text(across(value), bottom + 18, number(value, columns), "soft middle") for value in columns]
     parts.append(_text(right, bottom + 36, x_label, "soft end"))
     for name, points in drawn.items():
         style = styles[name]
-        edge = [(p.x, p.mean + p.deviation) for p in points] + [(p.x, p.mean - p.deviation) for p in points[::-1]]
+        edge = [(p.x, p.mean + p.deviation) for p in points]
+        edge += [(p.x, max(p.mean - p.deviation, rows[0])) for p in points[::-1]]
         outline = "L".join(f"{across(x):.1f} {min(max(down(y), top), bottom):.1f}" for x, y in edge)
         path = "L".join(f"{across(p.x):.1f} {down(p.mean):.1f}" for p in points)
         drawings = [
             f'<path class="band" d="M{outline}z"/>',
             f'<path class="line" stroke-dasharray="{_dash(style)}" d="M{path}"/>',
-            *(_mark(style, across(p.x), down(p.mean), f"{name}, {_say(p)}") for p in points),
+            *(_mark(style, across(p.x), down(p.mean), f"{name}, {told(p)}") for p in points),
         ]
         parts.append(_coloured(style, *drawings))
-    said = (f"{name}: {', '.join(map(_say, points))}" for name, points in drawn.items())
+    said = (f"{name}: {', '.join(map(told, points))}" for name, points in drawn.items())
     return _svg(title, f"{y_label} by {x_label}. {'; '.join(said)}.", bottom + 42, parts)
 
 
@@ -225,6 +251,12 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [float(f"{n * step:.10g}") for n in range(first, last + 1)]
 
 
+def powers_of_ten(low: float, high: float) -> list[float]:
+    """Powers of ten that enclose low and high, both above zero; at least two."""
+    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    return [10.0**n for n in range(first, max(last, first + 1) + 1)]
+
+
 def _bar(across: Scale, y: float, name: str, mean: float, deviation: float, style: int, marked: bool) -> str:
     zero, end = across(0), across(mean)
     parts = [
@@ -299,6 +331,18 @@ def _scale(low: float, high: float, start: float, end: float) -> Scale:
     return lambda value: start + (value - low) / (high - low) * (end - start)
 
 
+def _log_scale(low: float, high: float, start: float, end: float) -> Scale:
+    """The same for the logarithms."""
+    straight = _scale(math.log10(low), math.log10(high), start, end)
+    return lambda value: straight(math.log10(value))
+
+
+def _power(value: float, ticks: Sequence[float]) -> str:
+    """A power of ten as people write it."""
+    power = round(math.log10(value))
+    return f"{value:g}" if -2 <= power <= 3 else "10" + str(power).translate(SUPERSCRIPTS)
+
+
 def _tick(value: float, ticks: Sequence[float]) -> str:
     """As many decimals as tell the ticks apart, without a leading zero."""
     decimals = max(len(f"{tick:.6g}".partition(".")[2]) for tick in ticks)
@@ -308,6 +352,10 @@ def _tick(value: float, ticks: Sequence[float]) -> str:
 
 def _say(point: Point) -> str:
     return f"{point.x:g}: {figure(point.mean, point.deviation)}"
+
+
+def _say_power(point: Point) -> str:
+    return f"{point.x:,.0f}: {point.mean:.3g}"
 
 
 def _width(text: str) -> float:
@@ -353,7 +401,7 @@ def _nothing(title: str) -> str:
     )
 
 
-def _refuse_unshowable(title: str, values: Iterable[tuple[str, float]]) -> None:
+def _refuse_unshowable(title: str, values: Iterable[tuple[str, float]], above: float = -math.inf) -> None:
     for name, value in values:
-        if not math.isfinite(value):
+        if not math.isfinite(value) or value <= above:
             raise FewlinkError(f"the chart '{title}' cannot show {value} of {name}")
