@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-RECORDS = Path(__file__).parent / "records"
+RECORDS = Path(os.environ.get("FEWLINK_BENCH_RECORDS") or Path(__file__).parent / "records")
 PACKAGES = ("fewlink", "numpy", "pandas", "pykeen", "torch")
 
 
@@ -77,15 +77,25 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def write_record(name: str, results: Mapping[str, Any]) -> Path:
-    """Store results with the versions they were measured with as records/NAME.json."""
-    RECORDS.mkdir(exist_ok=True)
+def write_record(name: str, results: Mapping[str, Any], *, told: bool = True) -> Path:
+    """Store results with the versions they were measured with as records/NAME.json, and say so if it is to be told.
+
+    The variable FEWLINK_BENCH_RECORDS names another folder for the records.
+    """
+    RECORDS.mkdir(parents=True, exist_ok=True)
     path = RECORDS / f"{name}.json"
     about = {"date": date.today().isoformat(), "cores": os.cpu_count(), "python": platform.python_version()}
     record = {**about, "versions": dict(_versions(PACKAGES)), "results": results}
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(f"recorded in {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    if told:
+        print(f"recorded in {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     return path
+
+
+def read_record(name: str) -> dict[str, Any] | None:
+    """The results stored as records/NAME.json, or None."""
+    path = RECORDS / f"{name}.json"
+    return json.loads(path.read_text("utf-8"))["results"] if path.exists() else None
 
 
 def _versions(packages: Iterable[str]) -> Iterable[tuple[str, str]]:

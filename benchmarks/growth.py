@@ -1,0 +1,195 @@
+"""How time and memory of every stage grow with the graph, and the exponents of that growth.
+
+    python benchmarks/growth.py [--sizes 10000 100000 1000000 4838244] [--folder FOLDER] [--stages …] [--fresh]
+
+Each size is a generated benchmark of Wiki-One's shape, the last one as large as Wiki-One itself; each stage runs in a
+process of its own, with no more memory than the machine has left. What is in records/growth.json already is not
+measured again unless --fresh is given, so a stopped run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import stages
+import summary
+from measure import Cost, in_fresh_process, print_table, read_record, write_record
+
+SIZES = (10_000, 100_000, 1_000_000, 4_838_244)
+RECORD = "growth"
+SETTINGS = {"like": stages.LIKE, "seed": stages.SEED, "dim": stages.DIM, "views": stages.VIEWS}
+TORCH = ("torch", "fewlink.training", "fewlink.prediction")
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where what the stages of one size make is kept."""
+
+    folder: Path
+    entities: int
+
+    @property
+    def layout(self) -> Path:
+        return self.folder / "layout"
+
+    @property
+    def compiled(self) -> Path:
+        return self.folder / "compiled"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`work` and its arguments, what is imported before the clock starts, and a model whose run it needs."""
+
+    work: Callable[..., Any]
+    arguments: Callable[[Place], tuple[Any, ...]]
+    imports: Sequence[str] = TORCH
+    run: str = ""
+
+
+STAGES = {
+    "generate": Stage(stages.generate, lambda p: (p.layout, p.entities), ["fewlink.tasks.generating"]),
+    "read": Stage(stages.read, lambda p: (p.layout,), ["fewlink.graph", "pyarrow.compute"]),
+    "compile": Stage(stages.compile_benchmark, lambda p: (p.layout, p.compiled), ["fewlink.tasks", "pyarrow.compute"]),
+    "open": Stage(stages.open_compiled, lambda p: (p.compiled,), ["fewlink.tasks"]),
+    "pretrain": Stage(stages.pretrain, lambda p: (p.compiled, p.folder / "vectors")),
+    "train FSRL": Stage(stages.train_fsrl, lambda p: (p.compiled,)),
+    "train TRAIL": Stage(stages.train_trail, lambda p: (p.compiled,)),
+    "evaluate FSRL": Stage(stages.evaluate_fsrl, lambda p: (p.compiled,)),
+    "predict FSRL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="fsrl"),
+    "predict TRAIL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="trail"),
+}
+MADE = {"generate": "layout", "compile": "compiled"}  # what other stages need
+
+
+def measure_size(place: Place, wanted: Sequence[str], limit: int) -> Iterator[Entry]:
+    """An entry for each of the wanted stages, and for those that make what they need."""
+    for name, stage in STAGES.items():
+        missing = name in MADE and not (place.folder / MADE[name]).exists()
+        if name not in wanted and not missing:
+            continue
+        if name in MADE:
+            shutil.rmtree(place.folder / MADE[name], ignore_errors=True)
+        print(f"{place.entities:,} entities: {name}", file=sys.stderr, flush=True)
+        with _prepared(place, stage):
+            yield _entry(place, name, limited(limit, stage.work, *stage.arguments(place), imports=stage.imports))
+
+
+@contextlib.contextmanager
+def _prepared(place: Place, stage: Stage) -> Iterator[None]:
+    """The run that a stage needs, as long as it is needed; and nothing left of what it wrote for itself."""
+    try:
+        if stage.run:
+            in_fresh_process(stages.write_run, place.compiled, place.folder / "run", stage.run)
+        yield
+    finally:
+        for name in ("run", "vectors"):
+            shutil.rmtree(place.folder / name, ignore_errors=True)
+
+
+def _entry(place: Place, name: str, cost: Cost | str) -> Entry:
+    from fewlink.tasks.generating import shape_of
+
+    about = {"stage": name, "entities": place.entities, "triples": shape_of(stages.LIKE, place.entities).triples}
+    if isinstance(cost, str):
+        print(f"{place.entities:,} entities: {name}: {cost}", file=sys.stderr, flush=True)
+        return {**about, "failed": cost}
+    return {**about, "seconds": cost.seconds, "peak GB": cost.peak_bytes / 1e9, "figures": cost.value}
+
+
+def limited(limit: int, work: Callable[..., Any], *args: Any, imports: Sequence[str] = ()) -> Cost | str:
+    """What a call costs in a process of its own that may hold `limit` bytes, or why it came to nothing."""
+    try:
+        cost = in_fresh_process(_within, limit, work, args, imports=imports)
+    except BrokenProcessPool:
+        return "no memory"
+    return cost.value if isinstance(cost.value, str) else cost
+
+
+def _within(limit: int, work: Callable[..., Any], args: Sequence[Any]) -> Any:
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    try:
+        return work(*args)
+    except MemoryError:
+        return "no memory"
+    except RuntimeError as error:  # torch has no class of its own for it
+        if "allocate memory" in str(error) or "not enough memory" in str(error):
+            return "no memory"
+        raise
+
+
+def memory_left() -> int:
+    """Bytes that processes can still have, with a tenth kept for others."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    free = next(int(words[1]) for words in lines if words[0] == "MemAvailable:")
+    return int(free * 1024 * 0.9)
+
+
+def kept_entries(settings: Mapping[str, Any], fresh: bool) -> list[Entry]:
+    """What the record holds, where it was measured with the same settings."""
+    before = None if fresh else read_record(RECORD)
+    same = before and all(before.get(name) == value for name, value in settings.items())
+    return list(before["entries"]) if before and same else []
+
+
+def store(settings: Mapping[str, Any], entries: Sequence[Entry], *, told: bool = False) -> None:
+    """The record of these entries, their order being that of sizes and stages."""
+    order = list(STAGES)
+    ordered = sorted(entries, key=lambda entry: (entry["entities"], order.index(entry["stage"])))
+    tables = {"rows": summary.growth(ordered, summary.TIMES), "memory": summary.growth(ordered, summary.MEMORY)}
+    write_record(RECORD, {**settings, "entries": ordered, **tables}, told=told)
+
+
+def show(entries: Sequence[Entry]) -> None:
+    """Both tables, and what grows faster than the triples."""
+    for measures in (summary.TIMES, summary.MEMORY):
+        print_table(summary.growth(entries, measures))
+        steep = summary.too_steep(entries, measures)
+        print(f"exponents over {summary.ALLOWED} at the end: {', '.join(steep) or 'none'}\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="entities of each graph")
+    parser.add_argument("--stages", nargs="+", choices=list(STAGES), default=list(STAGES), metavar="STAGE")
+    parser.add_argument("--folder", type=Path, help="where graphs are kept; by default in one that is removed")
+    parser.add_argument("--fresh", action="store_true", help="measure again what the record has")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of torch; 1 on a busy machine")
+    parser.add_argument("--memory", type=float, help="GB that a stage may take; by default what is left")
+    given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(given.threads)  # of the processes to come
+    limit = int(given.memory * 1e9) if given.memory else memory_left()
+    settings = {**SETTINGS, "threads": given.threads}
+    entries = kept_entries(settings, given.fresh)
+    with contextlib.ExitStack() as held:
+        folder = given.folder or Path(held.enter_context(tempfile.TemporaryDirectory()))
+        for entities in sorted(given.sizes):
+            known = {entry["stage"] for entry in entries if entry["entities"] == entities}
+            wanted = [name for name in STAGES if name in given.stages and name not in known]
+            if not wanted:
+                continue
+            place = Place(folder / str(entities), entities)
+            place.folder.mkdir(parents=True, exist_ok=True)
+            for entry in measure_size(place, wanted, limit):
+                same = (entry["stage"], entities)
+                entries = [old for old in entries if (old["stage"], old["entities"]) != same] + [entry]
+                store(settings, entries)
+    store(settings, entries, told=True)
+    show(read_record(RECORD)["entries"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""The stages whose growth with the graph is measured, each a function for a process of its own.
+
+A stage takes plain values and returns a small dictionary of figures; its wall seconds and peak memory are measured from
+outside. Models look at random vectors, which take the same time as trained ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fewlink.embeddings import Embeddings
+    from fewlink.tasks import Benchmark, Task
+
+LIKE, SEED, DIM, SHOTS = "wiki-one", 0, 50, 3
+QUERIES = 120  # of an evaluation, spread over all test relations
+BLOCKS, WARM_UP = 12, 2  # of FSRL's steps that are drawn together
+TURNS = 20  # of TRAIL's lessons and steps
+VIEWS = 1  # of TRAIL: each is a graph and two tables of vectors in memory
+PREDICTIONS = 10  # of new relations, and as many more of the last one
+
+Figures = dict[str, float]
+
+
+def generate(layout: Path, entities: int) -> Figures:
+    """A benchmark of Wiki-One's shape, triples in its proportion, as a folder in the NELL-One layout."""
+    from fewlink.tasks.generating import generate as make
+
+    counts = make(layout, LIKE, entities, None, SEED)
+    return {"relations": counts["background relations"]}
+
+
+def read(layout: Path) -> Figures:
+    """The background's file of triples as a graph in memory."""
+    from fewlink.graph import compile_graph
+
+    graph = compile_graph([layout / "path_graph"])
+    return {"relations": len(graph.relations)}
+
+
+def compile_benchmark(layout: Path, compiled: Path) -> Figures:
+    """The folder in the NELL-One layout, every file of it checked, as a compiled benchmark."""
+    from fewlink.tasks.layout import read_layout
+
+    benchmark, _ = read_layout(layout)
+    benchmark.save(compiled)
+    return {"bytes": sum(f.stat().st_size for f in compiled.rglob("*") if f.is_file())}
+
+
+def open_compiled(compiled: Path) -> Figures:
+    """The compiled benchmark opened, and one edge looked at."""
+    from fewlink.tasks import Benchmark
+
+    graph = Benchmark.open(compiled).graph
+    return {"first tail": int(graph.tail_ids[0])}
+
+
+def pretrain(compiled: Path, out: Path) -> Figures:
+    """An epoch of ComplEx over the background and the train relations, saved as its users get it."""
+    from fewlink.embeddings import EmbeddingSettings
+    from fewlink.recipes import recipe
+    from fewlink.tasks import Benchmark
+    from fewlink.training import pretrain as train_vectors
+
+    settings = dataclasses.replace(recipe("complex", EmbeddingSettings).settings, dim=DIM, epochs=1)
+    traces: list[dict[str, Any]] = []
+    train_vectors(Benchmark.open(compiled), settings, out=out, with_train_tasks=True, on_epoch=traces.append)
+    return {"epoch seconds": sum(traces[0]["seconds"].values()), "triples/s": traces[0]["triples_per_second"]}
+
+
+def train_fsrl(compiled: Path) -> Figures:
+    """Steps of FSRL with the paper's settings."""
+    from fewlink.tasks import Benchmark
+    from fewlink.training import TrainingSettings
+    from fewlink.training.trainer import make_learner
+
+    benchmark = Benchmark.open(compiled)
+    vectors = random_vectors(benchmark)
+    began = time.perf_counter()
+    learner = make_learner(benchmark, vectors, TrainingSettings(), [SEED])
+    set_up = time.perf_counter() - began
+    most = learner.most
+    blocks = timed(BLOCKS + WARM_UP, lambda turn: learner.advance(turn * most, most))[WARM_UP:]
+    return {"set-up seconds": set_up, "step ms": median(blocks) / most}
+
+
+def train_trail(compiled: Path) -> Figures:
+    """Lessons and steps of TRAIL."""
+    from fewlink.tasks import Benchmark
+    from fewlink.training import TrailSettings, TrailVectors
+    from fewlink.training.trail_learner import TrailLearner
+
+    benchmark = Benchmark.open(compiled)
+    tables = [trail_tables(benchmark, seed) for seed in range(1 + VIEWS)]
+    began = time.perf_counter()
+    vectors = TrailVectors(tables[0], tuple(tables[1:]))
+    learner = TrailLearner(benchmark, vectors, TrailSettings(views=VIEWS), [SEED])
+    set_up = time.perf_counter() - began
+    learner.advance(0, 1)
+    book = learner.book
+    spread = range(0, len(book.index), max(1, len(book.index) // (TURNS + 1)))
+    lessons = timed(len(spread[:TURNS]), lambda turn: book[spread[turn]])
+    steps = timed(TURNS + 1, lambda turn: learner.step(turn, [book[n] for n in book.numbers(0)]))[1:]
+    return {"set-up seconds": set_up, "lesson ms": median(lessons), "step ms": median(steps)}
+
+
+def evaluate_fsrl(compiled: Path) -> Figures:
+    """A fixed number of test queries ranked with FSRL among all candidates of their relations."""
+    from fewlink.evaluation import Protocol, evaluate
+    from fewlink.models import FewShotScorer
+    from fewlink.tasks import Benchmark
+    from fewlink.training import TrainingSettings
+    from fewlink.training.run import assemble
+
+    whole = Benchmark.open(compiled)
+    tasks = whole.split("test")
+    most = max(1, QUERIES // len(tasks))
+    fewer = [dataclasses.replace(task, pairs=task.pairs[: SHOTS + most]) for task in tasks]
+    benchmark = dataclasses.replace(whole, tasks={**whole.tasks, "test": fewer})
+    scorer = FewShotScorer("fsrl", *assemble(whole.graph, random_vectors(whole), TrainingSettings(), "cpu"))
+    found = evaluate(benchmark, scorer, Protocol("test", SHOTS, "full"))
+    ranked = sum(int(task.candidates.sum()) for task in found.tasks)
+    return {
+        "query ms": 1000 * found.seconds / found.queries,
+        "queries/s": found.queries / found.seconds,
+        "candidates": ranked / found.queries,
+    }
+
+
+def predict(compiled: Path, run: Path) -> Figures:
+    """Predictions of new relations, then of the same one, by a linker that was loaded; and the memory it holds."""
+    from fewlink.prediction import load
+    from fewlink.tasks import candidates_of
+
+    began = time.perf_counter()
+    linker = load(run, bench=compiled)
+    loading = time.perf_counter() - began
+    loaded, name = resident(), linker.graph.entities
+    tasks = _asked(linker.benchmark)
+
+    def ask(task: Task, head: int) -> None:
+        references = [(name[h], name[t]) for h, t in task.pairs[:SHOTS]]
+        linker.predict(references, name[int(task.pairs[head, 0])], k=10)
+
+    new = timed(len(tasks), lambda turn: ask(tasks[turn], SHOTS))
+    same = timed(PREDICTIONS, lambda turn: ask(tasks[-1], SHOTS + 1 + turn))
+    after = resident()
+    among = [len(candidates_of("open", task, task.pairs[:SHOTS], linker.graph).ids) for task in tasks]
+    return {
+        "load seconds": loading,
+        "first ms": new[0],
+        "new relation ms": median(new[1:]),
+        "same relation ms": median(same),
+        "resident GB once loaded": loaded / 1e9,
+        "resident GB after predictions": after / 1e9,
+        "candidates": median(among),
+    }
+
+
+def write_run(compiled: Path, run: Path, model: str) -> None:
+    """A run folder as training leaves it, with random vectors and first weights."""
+    from fewlink.models import build, build_trail
+    from fewlink.tasks import open_benchmark
+    from fewlink.training import RunConfig, TrailSettings, TrailVectors, TrainingSettings
+    from fewlink.training.checkpoints import save_best
+    from fewlink.training.run import make_folder, start_or_continue
+
+    benchmark = open_benchmark(compiled)
+    if model == "trail":
+        settings, vectors = TrailSettings(), TrailVectors(trail_tables(benchmark, SEED), ())
+        weights = build_trail(settings.model).state_dict()
+    else:
+        settings, vectors = TrainingSettings(model), random_vectors(benchmark)
+        weights = build(model, DIM, steps=settings.matching_steps, dropout=settings.dropout).state_dict()
+    make_folder(run)
+    start_or_continue(run, RunConfig.of(benchmark, vectors, settings), vectors)
+    save_best(run, weights, 1)
+
+
+def random_vectors(benchmark: Benchmark, model: str = "complex", more: int = 0, seed: int = SEED) -> Embeddings:
+    """Vectors (E, d) and (2(R + more), d) of a benchmark's graph, which has R relations."""
+    import torch
+
+    from fewlink.embeddings import Embeddings
+
+    random = torch.Generator().manual_seed(seed)
+    sizes = (len(benchmark.graph.entities), DIM), (2 * (len(benchmark.graph.relations) + more), DIM)
+    return Embeddings(*(torch.randn(size, generator=random) for size in sizes), model)
+
+
+def trail_tables(benchmark: Benchmark, seed: int) -> tuple[Embeddings, Embeddings]:
+    """Both tables that TRAIL looks at: of the background's relations and those of the train tasks."""
+    more = len(benchmark.split("train"))
+    return random_vectors(benchmark, "complex", more, seed), random_vectors(benchmark, "transe", more, seed)
+
+
+def timed(count: int, work: Callable[[int], Any]) -> list[float]:
+    """Milliseconds of work(0), work(1), …"""
+    times = []
+    for turn in range(count):
+        began = time.perf_counter()
+        work(turn)
+        times.append(1000 * (time.perf_counter() - began))
+    return times
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def _asked(benchmark: Benchmark) -> Sequence[Task]:
+    """Relations with enough pairs to ask about, those of test first."""
+    tasks = [task for split in ("test", "dev", "train") for task in benchmark.split(split)]
+    return [task for task in tasks if len(task.pairs) > SHOTS + 1 + PREDICTIONS][: PREDICTIONS + 1]

@@ -1,0 +1,171 @@
+"""What the stored records come to: one table of ratios, one of growth with its exponents, and the charts' points."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ALLOWED = 1.1  # the largest exponent of a stage that grows in proportion to the triples
+
+Row = dict[str, Any]
+Records = Mapping[str, Mapping[str, Any]]  # name -> what write_record stored
+
+
+def read_records(folder: Path) -> dict[str, dict[str, Any]]:
+    """Every record of a folder by its name."""
+    return {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
+
+
+# Ratios
+
+
+def _reading(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
+    yield f"reading {results['sizes'][2]:,} triples", "PyKEEN", results["wall_ratio"]
+
+
+def _embeddings(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
+    for row in results["rows"]:
+        yield f"pretraining, {row['entities']:,} entities", "PyKEEN", row["ratio"]
+        yield f"pretraining with Adam, {row['entities']:,} entities", "PyKEEN", row["ratio with Adam"]
+
+
+def _fewshot(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
+    called = {"steps/s": "meta-training FSRL", "queries/s": "evaluating FSRL"}
+    for row in results["rows"]:
+        if row["side"] != "plain":
+            more = row["side"].removeprefix("fewlink")
+            where = f"{results['benchmark']}, {results['device']}"
+            yield f"{called[row['what']]}{more} ({where})", "the literal equations", row["times plain"]
+
+
+def _trails(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
+    yield f"finding TRAIL's paths ({results['bench']})", "walks taken one by one", results["ratio"]
+
+
+def _serving(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
+    yield f"serving {results['clients']} clients, batched ({results['bench']})", "one request by one", results["ratio"]
+
+
+def _processes(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
+    for row in results.get("rows", []):
+        if row.get("processes", 1) != 1 and "ratio" in row:
+            yield f"{row.get('what', 'training')}, {row['processes']} processes", "one process", row["ratio"]
+
+
+RATIOS: dict[str, Callable[[Mapping[str, Any]], Iterable[tuple[str, str, float]]]] = {
+    "reading": _reading,
+    "embeddings-speed": _embeddings,
+    "fewshot-speed-cpu": _fewshot,
+    "fewshot-speed-cuda": _fewshot,
+    "trail-literal": _trails,
+    "serving": _serving,
+    "processes": _processes,
+}
+
+
+def ratios(records: Records) -> list[Row]:
+    """How many times as quick what is, and as what; with the record that says so and its day."""
+    return [
+        {"what": what, "against": against, "times as quick": ratio, "record": name, "measured": records[name]["date"]}
+        for name, of in RATIOS.items()
+        if name in records
+        for what, against, ratio in of(records[name]["results"])
+    ]
+
+
+# Growth
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of a stage, and how it is called; `key` "seconds" and "peak GB" are those of the whole process."""
+
+    stage: str
+    key: str
+    name: str
+    unit: str
+
+    def of(self, entry: Mapping[str, Any]) -> float | None:
+        return entry.get("figures", {}).get(self.key, entry.get(self.key))
+
+
+TIMES = (
+    Measure("generate", "seconds", "generate", "s"),
+    Measure("read", "seconds", "read triples", "s"),
+    Measure("compile", "seconds", "compile a benchmark", "s"),
+    Measure("open", "seconds", "open it", "s"),
+    Measure("pretrain", "epoch seconds", "pretrain, an epoch", "s"),
+    Measure("train FSRL", "set-up seconds", "FSRL, setting up", "s"),
+    Measure("train FSRL", "step ms", "FSRL, a step", "ms"),
+    Measure("train TRAIL", "set-up seconds", "TRAIL, setting up", "s"),
+    Measure("train TRAIL", "lesson ms", "TRAIL, a lesson", "ms"),
+    Measure("train TRAIL", "step ms", "TRAIL, a step", "ms"),
+    Measure("evaluate FSRL", "query ms", "FSRL, a query ranked", "ms"),
+    Measure("predict FSRL", "load seconds", "FSRL, loading", "s"),
+    Measure("predict FSRL", "new relation ms", "FSRL, a new relation", "ms"),
+    Measure("predict FSRL", "same relation ms", "FSRL, the same relation", "ms"),
+    Measure("predict TRAIL", "load seconds", "TRAIL, loading", "s"),
+    Measure("predict TRAIL", "new relation ms", "TRAIL, a new relation", "ms"),
+    Measure("predict TRAIL", "same relation ms", "TRAIL, the same relation", "ms"),
+)
+STAGES = tuple(dict.fromkeys(measure.stage for measure in TIMES))
+SERVED = tuple(stage for stage in STAGES if stage.startswith("predict"))
+MEMORY = (
+    *(Measure(stage, "peak GB", stage, "GB") for stage in STAGES),
+    *(Measure(stage, "resident GB once loaded", f"{stage}: held once loaded", "GB") for stage in SERVED),
+    *(Measure(stage, "resident GB after predictions", f"{stage}: held after predictions", "GB") for stage in SERVED),
+)
+
+
+def exponent(points: Sequence[tuple[float, float]]) -> float | None:
+    """The slope of log y against log x by least squares; None where it has no meaning."""
+    logs = [(math.log(x), math.log(y)) for x, y in points if x > 0 and y > 0]
+    if len({x for x, _ in logs}) < 2:
+        return None
+    middle = [sum(column) / len(logs) for column in zip(*logs, strict=True)]
+    over = sum((x - middle[0]) * (y - middle[1]) for x, y in logs)
+    return over / sum((x - middle[0]) ** 2 for x, _ in logs)
+
+
+def points(entries: Iterable[Mapping[str, Any]], measure: Measure) -> list[tuple[float, float]]:
+    """(triples, figure) of every size at which a stage was measured, smallest first."""
+    own = [entry for entry in entries if entry["stage"] == measure.stage]
+    found = [(float(entry["triples"]), measure.of(entry)) for entry in own]
+    return sorted((x, y) for x, y in found if y is not None)
+
+
+def growth(entries: Sequence[Mapping[str, Any]], measures: Iterable[Measure]) -> list[Row]:
+    """A row for each measure: its figure at every size, the exponent over all sizes, and between the two largest."""
+    sizes = sorted({entry["entities"] for entry in entries})
+    rows = []
+    for measure in measures:
+        own = {entry["entities"]: entry for entry in entries if entry["stage"] == measure.stage}
+        if not own:
+            continue
+        found = points(entries, measure)
+        row: Row = {"what": measure.name, "unit": measure.unit}
+        row |= {f"{size:,}": _told(own.get(size), measure) for size in sizes}
+        row |= {"exponent": _shown(exponent(found)), "at the end": _shown(exponent(found[-2:]))}
+        rows.append(row)
+    return rows
+
+
+def too_steep(entries: Sequence[Mapping[str, Any]], measures: Iterable[Measure]) -> list[str]:
+    """The measures that grow faster than allowed between the two largest sizes, where constants count least."""
+    slopes = {measure.name: exponent(points(entries, measure)[-2:]) for measure in measures}
+    return [name for name, slope in slopes.items() if slope is not None and slope > ALLOWED]
+
+
+def _told(entry: Mapping[str, Any] | None, measure: Measure) -> float | str:
+    if entry is None:
+        return "–"
+    value = measure.of(entry)
+    return entry.get("failed", "–") if value is None else value
+
+
+def _shown(slope: float | None) -> str:
+    return "–" if slope is None else f"{slope:.2f}"
