@@ -29,8 +29,9 @@ from fewlink.models import FewShotModel, FewShotScorer, Surroundings
 from fewlink.scorers import Question
 from fewlink.tasks import Benchmark, candidates_of, open_benchmark
 from fewlink.training import TrainingSettings
+from fewlink.training.learner import AT_ONCE, Learner
 from fewlink.training.run import assemble
-from fewlink.training.trainer import AT_ONCE, Trainer, exactly
+from fewlink.training.trainer import exactly
 from measure import RECORDS, print_table, write_record
 from plain_fsrl import PlainFSRL, PlainTraining, Query, episodes, query_scores, rank, rivals, test_queries
 
@@ -70,8 +71,8 @@ def our_model(case: Case) -> tuple[FewShotModel, Surroundings]:
 
 def our_episode(case: Case, number: int) -> tuple[Tensor, Tensor]:
     """References (K, 2) and pairs (2B, 2) of a training step."""
-    trainer = Trainer(case.benchmark, case.embeddings, case.settings, [case.settings.seed])
-    lesson = trainer.learner.layout.lesson(trainer.ids(number, 1)[:, 0])
+    learner = Learner(case.benchmark, case.embeddings, case.settings, [case.settings.seed])
+    lesson = learner.layout.lesson(learner.ids(number, 1)[:, 0])
     return lesson.ids[0][lesson.references[0, 0]], lesson.ids[0][lesson.pairs[0, 0]]
 
 
@@ -87,13 +88,13 @@ def our_scores(case: Case, references: Tensor, pairs: Tensor) -> tuple[Tensor, T
 
 def our_training_rate(case: Case, seconds: float, seeds: int = 1) -> float:
     """Steps a second of the package's trainer, sampling included, summed over the runs of `seeds` seeds."""
-    trainer = Trainer(case.benchmark, case.embeddings, case.settings, range(seeds))
+    learner = Learner(case.benchmark, case.embeddings, case.settings, range(seeds))
     most = AT_ONCE[case.device]
     firsts = itertools.count(0, most)
 
     def block() -> None:
         first = next(firsts)
-        trainer.learner.learn(first, trainer.ids(first, most))
+        learner.learn(first, learner.ids(first, most))
 
     with exactly(case.device):
         return seeds * most * rate(block, seconds, case.device)
