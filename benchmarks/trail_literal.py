@@ -1,0 +1,149 @@
+"""Finding TRAIL's paths beside walks taken one by one: the trails that join references, and where they lead.
+
+    python benchmarks/trail_literal.py [BENCH] [--relations 10] [--repeats 3]
+
+Both sides find the trails of up to three hops that join the first references of some relations, with the same chances,
+which is checked before anything is timed; relations with more than a million walks are passed over. The sides take
+turns, each relation's figure is its best turn, and the ratio is that of the sums.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+
+from fewlink.graph import Graph
+from fewlink.models.trails import HOPS, TrailFinder
+from fewlink.tasks import open_benchmark
+from fewlink.tasks.views import known_graph
+from measure import print_table, write_record
+
+SHOTS = 3
+MOST_WALKS = 1_000_000
+Walk = tuple[int, int, float, float]  # its trail, where it ends, its chance and that of the way back
+Chances = dict[tuple[int, int], tuple[float, float]]  # of a trail and a reference, there and back
+
+
+class PlainTrails:
+    """The definition as loops over lists of edges."""
+
+    def __init__(self, graph: Graph) -> None:
+        count = len(graph.relations)
+        self.base = 2 * count + 1
+        self.edges: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.bundles: dict[tuple[int, int], int] = defaultdict(int)
+        self.inverse = [(r + count) % (2 * count) for r in range(2 * count)]
+        for head, relation, tail in zip(
+            graph.head_ids.tolist(), graph.relation_ids.tolist(), graph.tail_ids.tolist(), strict=True
+        ):
+            self.edges[head].append((relation, tail))
+            self.bundles[head, relation] += 1
+
+    def walks(self, walk: Walk, hops: int) -> Iterator[Walk]:
+        """Every walk of 1 to `hops` further hops."""
+        trail, at, there, back = walk
+        for relation, tail in self.edges[at]:
+            further = (
+                trail * self.base + relation + 1,
+                tail,
+                there / self.bundles[at, relation],
+                back / self.bundles[tail, self.inverse[relation]],
+            )
+            yield further
+            if hops > 1:
+                yield from self.walks(further, hops - 1)
+
+    def joining(self, references: np.ndarray) -> Chances:
+        """The chances of every trail that joins a reference."""
+        found: Chances = {}
+        for k, (head, tail) in enumerate(references.tolist()):
+            for trail, end, there, back in self.walks((0, head, 1.0, 1.0), HOPS):
+                if end == tail:
+                    before = found.get((trail, k), (0.0, 0.0))
+                    found[trail, k] = before[0] + there, before[1] + back
+        return found
+
+    def size(self, references: np.ndarray) -> int:
+        """How many walks there are."""
+        total, standing = 0, defaultdict(int)
+        for head in references[:, 0].tolist():
+            standing[head] += 1
+        for _ in range(HOPS):
+            further: dict[int, int] = defaultdict(int)
+            for at, count in standing.items():
+                for _, tail in self.edges[at]:
+                    further[tail] += count
+            standing = further
+            total += sum(standing.values())
+        return total
+
+
+def found_by(finder: TrailFinder, references: np.ndarray) -> Chances:
+    """The same from the package."""
+    rules = finder.joining(torch.from_numpy(references.astype(np.int64)))
+    return {
+        (trail, k): (there, back)
+        for trail, row in zip(rules.trails.tolist(), rules.chances.tolist(), strict=True)
+        for k, (there, back) in enumerate(row)
+        if there or back
+    }
+
+
+def check(ours: Chances, plain: Chances) -> None:
+    """Refuse to time two sides that do not find the same."""
+    same = ours.keys() == plain.keys() and all(
+        math.isclose(a, b, rel_tol=1e-4) for key in ours for a, b in zip(ours[key], plain[key], strict=True)
+    )
+    if not same:
+        raise SystemExit("the two sides find other trails: nothing is timed")
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("benchmark", nargs="?", default="nell-one")
+    parser.add_argument("--relations", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=3)
+    given = parser.parse_args()
+    benchmark = open_benchmark(given.benchmark)
+    graph = known_graph(benchmark)
+    plain, finder = PlainTrails(graph), TrailFinder(graph)
+    tasks = [task for split in ("test", "dev", "train") for task in benchmark.split(split)]
+    rows = []
+    for task in tasks:
+        references = np.asarray(task.pairs[:SHOTS])
+        walks = plain.size(references)
+        if walks > MOST_WALKS:
+            continue
+        ids = torch.from_numpy(references.astype(np.int64))
+        check(found_by(finder, references), plain.joining(references))
+        turns = [
+            (seconds(lambda ids=ids: finder.joining(ids)), seconds(lambda pairs=references: plain.joining(pairs)))
+            for _ in range(given.repeats)
+        ]
+        ours, theirs = (min(times) for times in zip(*turns, strict=True))
+        rows.append({"relation": task.name, "walks": walks, "fewlink ms": 1000 * ours, "plain ms": 1000 * theirs})
+        if len(rows) == given.relations:
+            break
+    if not rows:
+        raise SystemExit(f"skipped: {benchmark.name} has no relation of at most {MOST_WALKS:,} walks")
+    print_table(rows)
+    ratio = sum(row["plain ms"] for row in rows) / sum(row["fewlink ms"] for row in rows)
+    print(f"walks taken one by one take {ratio:.1f} times as long")
+    found = {"bench": benchmark.name, "shots": SHOTS, "repeats": given.repeats, "rows": rows, "ratio": ratio}
+    write_record("trail-literal", found)
+
+
+if __name__ == "__main__":
+    main()
