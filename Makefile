@@ -19,17 +19,11 @@ check: .venv/.dev  ## lint, formatting and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-docs: .venv/.dev  ## docs/results.md and README's table from the stored records
+docs: .venv/.dev  ## docs/results.md, docs/speed.md and README's table from the stored records
 	$(BIN)/python docs/generate.py
 
-bench: .venv/.dev  ## every benchmark, with ratios measured side by side
-	$(BIN)/python benchmarks/reading.py --large
-	$(BIN)/python benchmarks/embeddings_speed.py
-	$(BIN)/python benchmarks/embeddings_speed.py --memory
-	-$(BIN)/python benchmarks/embeddings_quality.py
-	-$(BIN)/python benchmarks/embeddings_gpu.py
-	$(BIN)/python benchmarks/fewshot_speed.py
-	-$(BIN)/python benchmarks/fewshot_speed.py --device cuda --seeds-together 16
+bench: .venv/.dev  ## every benchmark: ratios and growth (BENCH=--quick: small sizes, a few minutes)
+	$(BIN)/python benchmarks/suite.py $(BENCH)
 
 clean:  ## remove the environment, caches and builds
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,0 +1,198 @@
+"""Every benchmark, one after the other, and what they come to: a table of ratios and a table of growth.
+
+    python benchmarks/suite.py [--quick] [--only NAME …] [--run RUN] [--bench BENCH] [--fresh]
+
+RUN is a training run of trail on BENCH; without it a short one is made, whose speed is that of a long one. What needs a
+GPU, data or a package that is not here says so and is left out. Records go to benchmarks/records; with --quick, which
+tries everything on small sizes, to a folder that is removed. Growth that was measured before is not measured again
+unless --fresh is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import summary
+from measure import RECORDS, print_table
+
+HERE = Path(__file__).parent
+RECORDS_VARIABLE = "FEWLINK_BENCH_RECORDS"
+SMALL = ("--like", "nell-one", "--entities", "600", "--triples", "3000")  # a generated benchmark for --quick
+SHORT = ("complex_epochs=1", "transe_epochs=1", "steps=16", "evaluate_every=16")  # a run for measuring speed
+SHORTER = ("views=2", "lessons=1", "steps=2", "evaluate_every=2", "negatives=256")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A script with its arguments, and those for --quick or None; {bench} and {run} are filled in."""
+
+    name: str
+    script: str
+    full: Sequence[str]
+    quick: Sequence[str] | None
+
+    def needs(self, what: str, quick: bool) -> bool:
+        return any(f"{{{what}}}" in word for word in (self.quick if quick else self.full) or ())
+
+
+PARTS = (
+    Part(
+        "reading",
+        "reading.py",
+        ["--large"],
+        ["--triples", "5000", "--entities", "1000", "--relations", "20", "--repeats", "1"],
+    ),
+    Part("pretraining", "embeddings_speed.py", [], ["--seconds", "0.5", "--sizes", "2000"]),
+    Part("pretraining-memory", "embeddings_speed.py", ["--memory"], None),
+    Part("pretraining-quality", "embeddings_quality.py", [], None),
+    Part("pretraining-gpu", "embeddings_gpu.py", ["{bench}"], None),
+    Part("fewshot", "fewshot_speed.py", ["{bench}"], ["{bench}", "--quick"]),
+    Part("fewshot-gpu", "fewshot_speed.py", ["{bench}", "--device", "cuda", "--seeds-together", "16"], None),
+    Part("paths", "trail_literal.py", ["{bench}"], ["{bench}", "--relations", "2", "--repeats", "1"]),
+    Part("trail", "trail_speed.py", ["{bench}", "{run}"], ["{bench}", "{run}", "--turns", "2"]),
+    Part(
+        "serving",
+        "serving.py",
+        ["{run}", "--bench", "{bench}"],
+        ["{run}", "--bench", "{bench}", "--clients", "4", "--seconds", "2"],
+    ),
+    Part("processes", "processes.py", [], ["--quick"]),
+    Part("growth", "growth.py", [], ["--sizes", "2000", "8000"]),
+)
+
+
+class Unmade(Exception):
+    """Why something did not come about; `left_out` where that is no fault."""
+
+    def __init__(self, reason: str, left_out: bool) -> None:
+        super().__init__(reason)
+        self.left_out = left_out
+
+
+def call(words: Sequence[str], *, shown: bool = True) -> None:
+    """Run Python with these words; its last line of error, where there is one, says what went wrong."""
+    process = subprocess.Popen(
+        [sys.executable, *words], stdout=None if shown else subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    last = ""
+    for line in process.stderr:
+        last = line.strip() or last
+        if shown:
+            print(line, end="", file=sys.stderr, flush=True)
+    if process.wait():
+        missing = last.startswith(("skipped:", "ModuleNotFoundError:"))
+        reason = last.removeprefix("skipped:").removeprefix("ModuleNotFoundError:").strip()
+        raise Unmade(reason or f"ended with {process.returncode}", missing)
+
+
+class Prepared:
+    """The benchmark and the run that parts are measured on, made when the first part needs them."""
+
+    def __init__(self, folder: Path, bench: str, run: str | None, quick: bool) -> None:
+        self.folder, self.quick = folder, quick
+        self._bench, self._run = None if quick else bench, run
+        self._checked = False
+
+    def bench(self) -> str:
+        if self._bench is None:
+            made = self.folder / "small"
+            call(["-m", "fewlink", "data", "generate", *SMALL, "--out", str(made)], shown=False)
+            self._bench, self._checked = str(made), True
+        if not self._checked:
+            try:
+                call(["-m", "fewlink", "data", "info", self._bench, "--json"], shown=False)
+            except Unmade as error:
+                raise Unmade(str(error), left_out=True) from None
+            self._checked = True
+        return self._bench
+
+    def run(self) -> str:
+        if self._run is None:
+            made = self.folder / "run"
+            print("a short run of trail is made to measure its speed", file=sys.stderr, flush=True)
+            changes = [word for change in (*SHORT, *(SHORTER if self.quick else ())) for word in ("--set", change)]
+            words = ["train", self.bench(), "--model", "trail", "--device", "cpu", "--out", str(made), *changes]
+            call(["-m", "fewlink", *words])
+            self._run = str(made)
+        return self._run
+
+
+def do(part: Part, prepared: Prepared, quick: bool, more: Sequence[str]) -> None:
+    """Run one part."""
+    words = part.quick if quick else part.full
+    if words is None:
+        raise Unmade("not part of --quick", left_out=True)
+    if not (HERE / part.script).exists():
+        raise Unmade(f"there is no {part.script}", left_out=True)
+    filled = {what: getattr(prepared, what)() for what in ("bench", "run") if part.needs(what, quick)}
+    call([str(HERE / part.script), *(word.format(**filled) for word in words), *more])
+
+
+def show(folder: Path) -> None:
+    """What all records of a folder come to."""
+    records = summary.read_records(folder)
+    if rows := summary.ratios(records):
+        print("\nRatios\n")
+        print_table(rows)
+    if "growth" in records:
+        entries = records["growth"]["results"]["entries"]
+        for title, measures in (("Growth of time", summary.TIMES), ("Growth of memory", summary.MEMORY)):
+            print(f"\n{title}, by entities; exponents are of the triples\n")
+            print_table(summary.growth(entries, measures))
+            steep = summary.too_steep(entries, measures)
+            print(f"exponents over {summary.ALLOWED} at the end: {', '.join(steep) or 'none'}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes, only to see that everything works")
+    parser.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="NAME")
+    parser.add_argument("--bench", default="nell-one")
+    parser.add_argument("--run", help="a training run of trail on BENCH")
+    parser.add_argument("--sizes", nargs="+", help="of growth, in entities")
+    parser.add_argument("--stages", nargs="+", help="of growth")
+    parser.add_argument("--fresh", action="store_true", help="measure growth again where the record has it")
+    given = parser.parse_args()
+    told, failed = [], False
+    with contextlib.ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
+        records = RECORDS
+        if given.quick:
+            records = folder / "records"
+            os.environ[RECORDS_VARIABLE] = str(records)  # of the processes to come
+        prepared = Prepared(folder, given.bench, given.run, given.quick)
+        for part in PARTS:
+            if given.only and part.name not in given.only:
+                continue
+            print(f"\n{part.name}", flush=True)
+            more = ["--fresh"] * given.fresh
+            for name in ("sizes", "stages"):
+                more += [f"--{name}", *getattr(given, name)] if getattr(given, name) else []
+            began = time.perf_counter()
+            try:
+                do(part, prepared, given.quick, more if part.name == "growth" else [])
+                outcome = "measured"
+            except Unmade as error:
+                outcome = f"{'left out' if error.left_out else 'FAILED'}: {error}"
+                failed |= not error.left_out
+                print(outcome, flush=True)
+            told.append({"part": part.name, "seconds": round(time.perf_counter() - began), "outcome": outcome})
+        show(records)
+    print()
+    print_table(told)
+    if failed:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
