@@ -3,8 +3,8 @@
     python benchmarks/growth.py [--sizes 10000 100000 1000000 4838244] [--folder FOLDER] [--stages …] [--fresh]
 
 Each size is a generated benchmark of Wiki-One's shape, the last one as large as Wiki-One itself; each stage runs in a
-process of its own, with no more memory than the machine has left. What is in records/growth.json already is not
-measured again unless --fresh is given, so a stopped run goes on where it was.
+process of its own, with no more memory than is left, and where that takes seconds the best of three counts. What is in
+records/growth.json already is not measured again unless --fresh is given, so a stopped run goes on where it was.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from measure import Cost, in_fresh_process, print_table, read_record, write_reco
 
 SIZES = (10_000, 100_000, 1_000_000, 4_838_244)
 RECORD = "growth"
+REPEATS, QUICK = 3, 10.0  # processes of a stage, and seconds from which one is enough
 SETTINGS = {"like": stages.LIKE, "seed": stages.SEED, "dim": stages.DIM, "views": stages.VIEWS}
 TORCH = ("torch", "fewlink.training", "fewlink.prediction")
 
@@ -81,11 +82,25 @@ def measure_size(place: Place, wanted: Sequence[str], limit: int) -> Iterator[En
         missing = name in MADE and not (place.folder / MADE[name]).exists()
         if name not in wanted and not missing:
             continue
-        if name in MADE:
-            shutil.rmtree(place.folder / MADE[name], ignore_errors=True)
         print(f"{place.entities:,} entities: {name}", file=sys.stderr, flush=True)
         with _prepared(place, stage):
-            yield _entry(place, name, limited(limit, stage.work, *stage.arguments(place), imports=stage.imports))
+            yield _entry(place, name, _best(place, name, limit))
+
+
+def _best(place: Place, name: str, limit: int) -> Cost | str:
+    """What a stage costs, or why it came to nothing; the quickest of three processes where they are quick."""
+    stage, best = STAGES[name], None
+    for _ in range(REPEATS):
+        if name in MADE:
+            shutil.rmtree(place.folder / MADE[name], ignore_errors=True)
+        cost = limited(limit, stage.work, *stage.arguments(place), imports=stage.imports)
+        if isinstance(cost, str):
+            return cost
+        best = cost if best is None else min(best, cost, key=lambda each: each.seconds)
+        if cost.seconds > QUICK:
+            break
+    assert best is not None
+    return best
 
 
 @contextlib.contextmanager

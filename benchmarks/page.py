@@ -88,8 +88,8 @@ def _growth(records: Records) -> str:
     found = f"Over {summary.ALLOWED} are: {', '.join(steep)}." if steep else f"None is over {summary.ALLOWED}."
     told = (
         "Generated graphs of Wiki-One's shape, the columns being their entities, with 1.21 triples for each; every "
-        f"stage in a process of its own, {_counted(about['threads'], 'thread')} on {_counted(record['cores'], 'core')},"
-        f" imports not counted. Vectors have {about['dim']} reals and are random but for pretraining; TRAIL learns on "
+        "stage in a process of its own (where it takes seconds, the best of three), imports not counted, with "
+        f"{_counted(about['threads'], 'thread')} on {_counted(record['cores'], 'core')}. Vectors have {about['dim']} reals and are random but for pretraining; TRAIL learns on "
         f"{_counted(about['views'], 'view')}. A query is ranked among all candidates of its relation, and a prediction "
         "is one head against what is like the references' tails: both have more candidates in a larger graph. "
         "`exponent` is the slope of log time against log triples over all sizes, `at the end` that between the two "
