@@ -30,7 +30,7 @@ HOW = {  # how each record was measured
     "trail-speed-cpu": "TRAIL on NELL-One: the median of some turns after one that does not count.",
     "serving": "Clients that ask one request after another, each over its own connection; servers with and without "
     "batching take turns on the same machine as the clients.",
-    "processes": "The same work shared out over several processes on one machine.",
+    "processes": "ComplEx trained by several processes of one thread each on one machine, the same batches for all.",
 }
 MORE = ("whole test split, full", "against the limits")  # further tables of a record
 LINES = {  # measures that the chart of time shows
@@ -89,7 +89,8 @@ def _growth(records: Records) -> str:
     told = (
         "Generated graphs of Wiki-One's shape, the columns being their entities, with 1.21 triples for each; every "
         "stage in a process of its own (where it takes seconds, the best of three), imports not counted, with "
-        f"{_counted(about['threads'], 'thread')} on {_counted(record['cores'], 'core')}. Vectors have {about['dim']} reals and are random but for pretraining; TRAIL learns on "
+        f"{_counted(about['threads'], 'thread')} on {_counted(record['cores'], 'core')}. Vectors have {about['dim']} "
+        f"reals and are random but for pretraining; TRAIL learns on "
         f"{_counted(about['views'], 'view')}. A query is ranked among all candidates of its relation, and a prediction "
         "is one head against what is like the references' tails: both have more candidates in a larger graph. "
         "`exponent` is the slope of log time against log triples over all sizes, `at the end` that between the two "

@@ -51,9 +51,10 @@ def _serving(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
 
 
 def _processes(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
-    for row in results.get("rows", []):
-        if row.get("processes", 1) != 1 and "ratio" in row:
-            yield f"{row.get('what', 'training')}, {row['processes']} processes", "one process", row["ratio"]
+    for row in results["rows"]:
+        if row["tables"] == "sharded":
+            what = f"pretraining by {row['processes']} processes, {row['entities']:,} entities, {row['negatives']}"
+            yield what, "one process of one thread", row["speed-up"]
 
 
 RATIOS: dict[str, Callable[[Mapping[str, Any]], Iterable[tuple[str, str, float]]]] = {
