@@ -44,7 +44,7 @@ def test_entities_without_edges_and_fewer_slots_than_edges() -> None:
 def test_it_has_no_parameters_and_saves_nothing() -> None:
     s = Surroundings.of(GRAPH, Embeddings(normal(1, 3, 2), normal(2, 4, 2), "distmult"))
     assert not list(s.parameters()) and not s.state_dict()
-    assert s.float().entities.dtype == torch.float32 and s.neighbour_entities.dtype == torch.int64
+    assert s.float().entities.dtype == torch.float32 and s.neighbour_entities.dtype == torch.int32
 
 
 def test_vectors_standardised_by_hand() -> None:
@@ -59,15 +59,16 @@ def test_vectors_standardised_by_hand() -> None:
     assert torch.equal(embeddings.entities, table)
 
 
-def test_doubled_has_the_same_neighbours_and_exact_vectors() -> None:
+def test_some_entities_have_their_neighbours_and_exact_vectors() -> None:
     s = Surroundings.of(GRAPH, Embeddings(normal(1, 3, 2).float(), normal(2, 4, 2).float(), "distmult"))
-    exact = s.doubled()
-    for name in ("entities", "relations"):
-        vectors = getattr(s, name)
-        assert vectors.dtype == torch.float32 and getattr(exact, name).dtype == torch.float64
-        assert torch.equal(getattr(exact, name).float(), vectors)
-    for name in ("neighbour_relations", "neighbour_entities", "present"):
-        assert getattr(exact, name) is getattr(s, name)
+    asked = [2, 0, 2]
+    exact = s.exactly(torch.tensor(asked))
+    assert s.entities.dtype == torch.float32 and exact.entities.dtype == exact.relations.dtype == torch.float64
+    assert torch.equal(exact.relations.float(), s.relations)
+    assert torch.equal(exact.entities[:3].float(), s.entities[asked])
+    for name in ("neighbour_relations", "present"):
+        assert torch.equal(getattr(exact, name), getattr(s, name)[asked])
+    assert torch.equal(exact.entities[exact.neighbour_entities].float(), s.entities[s.neighbour_entities[asked]])
 
 
 @pytest.mark.parametrize(

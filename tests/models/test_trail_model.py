@@ -627,7 +627,7 @@ def test_where_nothing_but_weights_counts_shares_and_trails_add_up() -> None:
     for head, tail in ((0, 4), (3, 8), (6, 12)):
         reasons = scorer.explain(REFERENCES, head, tail, most=1000)
         assert sum(reasons.shares.values()) == pytest.approx(reasons.score, abs=1e-3)
-        (asked,) = scorer.ask(ids(REFERENCES.tolist()), [ids([head])], ids([tail]))
+        (asked,) = scorer.ask(ids(REFERENCES.tolist()), ids([head]), ids([tail]))
         each = [
             sum(w * x for w, x in zip(weights, through(part.network, row), strict=True))
             for row in asked.findings.trails.tolist()

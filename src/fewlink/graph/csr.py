@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Lists of ids: those of group g, sorted, are `members[offsets[g] : offsets[g + 1]]`."""
+
+    offsets: np.ndarray
+    members: np.ndarray
+
+    @classmethod
+    def of(cls, groups: np.ndarray, members: np.ndarray, count: int) -> Groups:
+        """From the group of each member (n,), the members of a group being in order already."""
+        order = np.argsort(groups, kind="stable")
+        return cls(offsets_of(groups[order], count), members[order])
+
+    def __getitem__(self, group: int) -> np.ndarray:
+        return self.members[self.offsets[group] : self.offsets[group + 1]]
 
 
 def offsets_of(sorted_rows: np.ndarray, rows: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.graph.csr import offsets_of, spans
+from fewlink.graph.csr import Groups, offsets_of, spans
 from fewlink.graph.types import TypeTable
 from fewlink.graph.vocabulary import Vocabulary
 from fewlink.storage import new_folder, open_folder
@@ -62,6 +62,14 @@ class Graph:
     def head_ids(self) -> np.ndarray:
         """The head of each edge: (2 · triples,) int32."""
         return np.repeat(np.arange(len(self.entities), dtype=np.int32), self.degrees)
+
+    @functools.cached_property
+    def slots(self) -> Groups:
+        """The entities that have each relation, inverse ones included: 2R groups."""
+        begins = np.ones(len(self.head_ids), bool)
+        begins[1:] = (np.diff(self.head_ids) != 0) | (np.diff(self.relation_ids) != 0)
+        first = np.flatnonzero(begins)
+        return Groups.of(self.relation_ids[first], self.head_ids[first], 2 * len(self.relations))
 
     def triples(self) -> np.ndarray:
         """The triples (n, 3) as heads, relations, tails in file order."""

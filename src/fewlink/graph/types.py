@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from fewlink.errors import InputError
-from fewlink.graph.csr import offsets_of, spans
+from fewlink.graph.csr import Groups, offsets_of, spans
 from fewlink.graph.reading import read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary
 
@@ -35,12 +36,15 @@ class TypeTable:
         """Whether each of these entities has a type."""
         return np.asarray(self.offsets[entities + 1] > self.offsets[entities])
 
+    @functools.cached_property
+    def groups(self) -> Groups:
+        """The entities of each type."""
+        owners = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.offsets))
+        return Groups.of(self.types, owners, len(self.names))
+
     def members(self, types: np.ndarray) -> np.ndarray:
         """The entities, in order, that have any of these types."""
-        wanted = np.zeros(len(self.names), bool)
-        wanted[types] = True
-        owners = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.offsets))
-        return np.unique(owners[wanted[self.types]])
+        return np.unique(np.concatenate([np.zeros(0, np.int32), *(self.groups[kind] for kind in types)]))
 
     def take(self, entities: np.ndarray) -> TypeTable:
         """The same types for these entities, renumbered in this order."""

@@ -43,13 +43,13 @@ class FewShotModel(nn.Module):
         A product's rounding depends on its shape; in double precision it is gone when the result is stored, so that
         entities with the same neighbours get the same vector to the last bit and tie.
         """
-        encoder, exact = copy.deepcopy(self.encoder).eval().double(), around.doubled()
+        encoder = copy.deepcopy(self.encoder).eval().double()
 
         @torch.no_grad()
         def encode(ids: Tensor) -> Tensor:
             encoded = around.entities.new_empty(len(ids), encoder.width)
             for some, part in zip(ids.split(ENCODED_AT_ONCE), encoded.split(ENCODED_AT_ONCE), strict=True):
-                part.copy_(encoder(some, exact))
+                part.copy_(encoder(torch.arange(len(some), device=some.device), around.exactly(some)))
             return encoded
 
         return encode

@@ -21,6 +21,7 @@ MOST_RULES = 300
 LEAST_CHANCE = 1e-4
 SHORTER = 0.3  # what a rule is worth with each further hop
 RIVALS, HEADS = 1000, 256  # entities that held-out references and candidates are compared with
+TOGETHER = 1 << 14  # candidates that are compared with all of them at once
 HELD_OUT = 5  # references that are held out in turn, at most
 FIT_STEPS, FIT_RATE, FIT_WEIGHT = 40, 0.1, 1.0
 
@@ -68,6 +69,10 @@ class Among(NamedTuple):
     rivals: Tensor
     profile: Tensor
 
+    def split(self, most: int) -> list[Among]:
+        """The same of at most `most` candidates after another."""
+        return [Among(*parts) for parts in zip(*(part.split(most) for part in self), strict=True)]
+
 
 class Walked(NamedTuple):
     """Where walks from heads (H,) lead, whoever is a candidate: along rules, and along any edge once and twice."""
@@ -108,22 +113,25 @@ class Inquiry:
         """What is found about candidates (C,), sorted, whatever the head."""
         known, references = self.known, self.references
         tails = (candidates.unsqueeze(1) == references[:, 1]).float()  # (C, K)
-        (own, lengths), (wanted, _) = known.profiles(candidates), known.profiles(references[:, 1])
-        like = own @ wanted.T  # (C, K)
+        like, lengths = known.profile_likeness(candidates, references[:, 1])  # (C, K), (C,)
         slots, shared = like.mean(1), self._shared(candidates)  # (C,), (C, 2)
         moved, turned = (
             known.unit(name, candidates) @ known.unit(name, references[:, 1]).T for name in ("translation", "bilinear")
         )
         columns = [tails.mean(1), slots, slots * lengths / 4, *_log(shared).unbind(1)]
         columns += [moved.mean(1), moved.amax(1), turned.mean(1), known.fame(candidates)]
-        rivals = self._bilinear(self.others, candidates), self._translation(self.others, self.offset, candidates)
         return Among(
             candidates,
             torch.stack(columns, -1),
             torch.stack([moved, turned, like, tails], -1),
-            torch.stack([scores.logsumexp(0) for scores in rivals], -1),
+            torch.cat([self._rivals(some) for some in candidates.split(TOGETHER)]),
             slots + shared[:, 0],
         )
+
+    def _rivals(self, candidates: Tensor) -> Tensor:
+        """log Σ exp of the two scores that other heads have with candidates (C,): (C, 2)."""
+        scores = self._bilinear(self.others, candidates), self._translation(self.others, self.offset, candidates)
+        return torch.stack([kind.logsumexp(0) for kind in scores], -1)
 
     def walk(self, heads: Tensor) -> Walked:
         """Set out from heads (H,), once for all candidates that are asked about."""
@@ -200,7 +208,7 @@ class Inquiry:
         """How like the references' heads these are, in three ways: (H, K, 3)."""
         known, others = self.known, self.references[:, 0]
         by_vectors = [known.unit(name, heads) @ known.unit(name, others).T for name in ("translation", "bilinear")]
-        return torch.stack([*by_vectors, known.profiles(heads)[0] @ known.profiles(others)[0].T], -1)
+        return torch.stack([*by_vectors, known.profile_likeness(heads, others)[0]], -1)
 
 
 def inquire(known: Known, references: Tensor) -> tuple[Inquiry, Tensor]:

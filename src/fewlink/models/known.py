@@ -15,10 +15,11 @@ from fewlink.graph import Graph, neighbour_table
 from fewlink.models.surroundings import check_fits, rows
 from fewlink.models.trails import TrailFinder
 from fewlink.seeds import scramble
-from fewlink.tasks.candidates import likely_tails
+from fewlink.tasks.candidates import Kin
 
 NEGATIVES = 1024  # entities that an estimated relation is told apart from
 NEIGHBOURS = 30
+MOST_ALIKE = 1000
 
 
 class Known(nn.Module):
@@ -41,18 +42,20 @@ class Known(nn.Module):
             check_fits(graph, vectors)
             if vectors.model != model:
                 raise FewlinkError(f"trail looks at complex and transe vectors, and got {vectors.model} for {model}")
-        self.graph, self.finder = graph, TrailFinder(graph)
+        self.graph, self.finder, self.kin = graph, TrailFinder(graph), Kin(graph, MOST_ALIKE)
         table = neighbour_table(graph, NEIGHBOURS)
-        relations, entities = (torch.from_numpy(part).long() for part in (table.relations, table.entities))
+        relations, entities = torch.from_numpy(table.relations), torch.from_numpy(table.entities)
         far = np.argsort(scramble(np.arange(len(graph.entities))))[:NEGATIVES]
-        owners = torch.arange(len(graph.entities)).unsqueeze(1).expand_as(entities)
+        present = relations >= 0
+        bundles = torch.ones_like(relations)
+        bundles[present] = self.finder.count(present.nonzero()[:, 0], relations[present].long()).int()
         tables = {
             "bilinear": bilinear.entities.float(),
             "translation": translation.entities.float(),
             "far": torch.from_numpy(far),
             "neighbours": entities.clamp_min(0),
-            "present": relations >= 0,
-            "bundles": self.finder.count(owners, relations.clamp_min(0)),
+            "present": present,
+            "bundles": bundles,
         }
         for name, part in tables.items():
             self.register_buffer(name, part, persistent=False)
@@ -72,14 +75,24 @@ class Known(nn.Module):
         begins = self.finder.begins[self.finder.bundles[torch.stack([ids, ids + 1])]]
         return (begins[1] - begins[0]).float().log1p() / 4
 
-    def profiles(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Unit vectors (n, 2R) of log(1 + edges of each relation) of entities (n,), and their lengths (n,)."""
+    def profile_likeness(self, ids: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines (n, K) of the profiles of entities (n,) and others (K,), and the lengths (n,) of the former.
+
+        A profile is log(1 + edges of each relation); those of (n,) are never written out.
+        """
+        (whose, relations, values), (whose_other, kinds, theirs) = self._profiles(ids), self._profiles(others)
+        wanted = theirs.new_zeros(self.finder.signed, len(others))
+        wanted[kinds, whose_other] = theirs
+        wanted = wanted / wanted.norm(dim=0).clamp_min(1e-12)
+        lengths = values.new_zeros(len(ids)).index_add_(0, whose, values.square()).sqrt()
+        products = values.unsqueeze(1) * wanted[relations]
+        like = values.new_zeros(len(ids), len(others)).index_add_(0, whose, products)
+        return like / lengths.clamp_min(1e-12).unsqueeze(1), lengths
+
+    def _profiles(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The entries of profiles that are not 0: whose, of which relation, and the value, (m,) each."""
         at, owners = self.finder.bundles_of(ids)
-        counts = (self.finder.begins[at + 1] - self.finder.begins[at]).float()
-        table = counts.new_zeros(len(ids), self.finder.signed)
-        table[owners, self.finder.relations[at]] = counts.log1p()
-        lengths = table.norm(dim=1)
-        return table / lengths.clamp_min(1e-12).unsqueeze(1), lengths
+        return owners, self.finder.relations[at], (self.finder.begins[at + 1] - self.finder.begins[at]).float().log1p()
 
     def unit(self, name: str, ids: Tensor) -> Tensor:
         """Vectors of `bilinear` or `translation` of entities (…,), each of length 1."""
@@ -87,8 +100,5 @@ class Known(nn.Module):
 
     def alike(self, ids: Tensor, most: int) -> Tensor:
         """At most `most` entities of the kind of these, and these themselves, sorted: always the same ones."""
-        own = ids.cpu().numpy()
-        found = likely_tails(self.graph, own)
-        if len(found) > most:
-            found = found[np.argsort(scramble(found), kind="stable")[:most]]
-        return torch.from_numpy(np.union1d(found, own).astype(np.int64)).to(self.device)
+        found = self.kin.of(ids.cpu().numpy(), most)
+        return torch.from_numpy(found.astype(np.int64)).to(self.device)

@@ -13,8 +13,8 @@ from fewlink.graph import Graph, neighbour_table
 class Surroundings(nn.Module):
     """A model's inputs and none of its parameters, moved between devices with `.to(device)`.
 
-    Shapes: `entities` (E, d); `relations` (2R, d); `neighbour_relations`, `neighbour_entities` (E, N) ids, 0 where
-    there is none; `present` (E, N) True for a real neighbour.
+    Shapes: `entities` (E, d); `relations` (2R, d); `neighbour_relations`, `neighbour_entities` (E, N) int32 ids, 0
+    where there is none; `present` (E, N) True for a real neighbour.
     """
 
     entities: Tensor
@@ -53,7 +53,7 @@ class Surroundings(nn.Module):
         count, trained = len(graph.relations), len(embeddings.relations) // 2
         relations = torch.cat([embeddings.relations[:count], embeddings.relations[trained : trained + count]])
         table = neighbour_table(graph, most, rule, seed)
-        kinds, others = (torch.from_numpy(column).long() for column in (table.relations, table.entities))
+        kinds, others = torch.from_numpy(table.relations), torch.from_numpy(table.entities)
         entities = embeddings.entities
         if standardise:
             entities, relations = _standardised(entities), _standardised(relations)
@@ -67,10 +67,12 @@ class Surroundings(nn.Module):
     def entity_count(self) -> int:
         return len(self.entities)
 
-    def doubled(self) -> Surroundings:
-        """The same with vectors in double precision; the neighbours are shared, not copied."""
-        tables = self.neighbour_relations, self.neighbour_entities, self.present
-        return Surroundings(self.entities.double(), self.relations.double(), *tables)
+    def exactly(self, ids: Tensor) -> Surroundings:
+        """Those of entities (n,) alone, which are its first n, with vectors in double precision."""
+        near = self.neighbour_entities[ids]  # (n, N)
+        places = torch.arange(len(ids), len(ids) + near.numel(), device=ids.device).view_as(near)
+        vectors = rows(self.entities, torch.cat([ids, near.flatten()])).double()
+        return Surroundings(vectors, self.relations.double(), self.neighbour_relations[ids], places, self.present[ids])
 
 
 def check_fits(graph: Graph, embeddings: Embeddings) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,17 +66,27 @@ class TrailScorer:
             for part in (question.references, question.heads, question.candidates)
         )
         ordered, back = candidates.unique(return_inverse=True)
-        most = max(1, CELLS // max(1, len(ordered)))
-        scores = [self.model(asked, self.known) for asked in self.ask(references, heads.split(most), ordered)]
-        return torch.cat(scores)[:, back]
+        return self._together(lambda asked: self.model(asked, self.known), references, heads, ordered)[:, back]
 
-    def ask(self, references: Tensor, heads: Sequence[Tensor], candidates: Tensor) -> Iterator[Asked]:
-        """What is found about some heads (H,) after others and candidates (C,), sorted."""
+    def ask(self, references: Tensor, heads: Tensor, candidates: Tensor) -> Iterator[Asked]:
+        """What is found about heads (H,) and candidates (C,), sorted: at most `CELLS` pairs after another."""
         own = self._of(references)
         among, tails = self._about(own, candidates)
-        for some in heads:
-            findings, _ = own.inquiry.look(own.inquiry.walk(some), among)
-            yield Asked(references, some, candidates, findings, own.context, tails)
+        parts = among.split(CELLS)
+        of_tails = [None] * len(parts) if tails is None else tails.split(CELLS)
+        for some in heads.split(max(1, CELLS // max(1, len(candidates)))):
+            walked = own.inquiry.walk(some)
+            for part, of_part in zip(parts, of_tails, strict=True):
+                findings, _ = own.inquiry.look(walked, part)
+                yield Asked(references, some, part.candidates, findings, own.context, of_part)
+
+    def _together(
+        self, work: Callable[[Asked], Tensor], references: Tensor, heads: Tensor, candidates: Tensor
+    ) -> Tensor:
+        """What `work` makes (h, c, …) of each part of heads (H,) and candidates (C,), put together: (H, C, …)."""
+        made = [work(asked) for asked in self.ask(references, heads, candidates)]
+        wide = max(1, -(-len(candidates) // CELLS))  # parts that one head's candidates are in
+        return torch.cat([torch.cat(made[at : at + wide], 1) for at in range(0, len(made), wide)])
 
     def _of(self, references: Tensor) -> Remembered:
         key = references.cpu().numpy().tobytes()
@@ -92,8 +102,7 @@ class TrailScorer:
         refs, asked = (torch.from_numpy(p.astype(np.int64)).to(self.known.device) for p in (references, pairs))
         heads, row = asked[:, 0].unique(return_inverse=True)
         tails, column = asked[:, 1].unique(return_inverse=True)
-        parts = heads.split(max(1, CELLS // len(tails)))
-        evidence = torch.cat([self.model.evidence(a, self.known) for a in self.ask(refs, parts, tails)])
+        evidence = self._together(lambda each: self.model.evidence(each, self.known), refs, heads, tails)
         return evidence[row, column].cpu().numpy()
 
     def _about(self, own: Remembered, candidates: Tensor) -> tuple[Among, Tensor | None]:
@@ -128,7 +137,7 @@ class TrailScorer:
         """What carried the score of one pair, given references (K, 2)."""
         device = self.known.device
         refs = torch.from_numpy(references.astype(np.int64)).to(device)
-        (asked,) = self.ask(refs, [torch.tensor([head], device=device)], torch.tensor([tail], device=device))
+        (asked,) = self.ask(refs, torch.tensor([head], device=device), torch.tensor([tail], device=device))
         shares = {kind: float(share) for kind, share in self.model.shares(asked, self.known).items()}
         beta = self._matching.weights(asked, self.known)[0, 0].tolist() if self._matching else []
         score = float(self.model(asked, self.known))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from fewlink.choices import choose
 from fewlink.graph import Graph
-from fewlink.seeds import generator
+from fewlink.seeds import generator, scramble
 from fewlink.tasks.benchmark import Task
 
 PAPER_SIZE = 1000
@@ -47,20 +48,57 @@ def likely_tails(graph: Graph, tails: np.ndarray) -> np.ndarray:
     For a tail with types: the entities that share one of them. For a tail without: those that occur in the same
     relation slots (as head, or as tail, of the same background relation).
     """
-    tails = np.unique(tails).astype(np.int32)
-    alike, untyped = [tails], tails
+    return _any_of(graph, [np.asarray(tails), *(members for _, members in _kinds(graph, tails))])
+
+
+class Kin:
+    """Entities of the kind of others, as `likely_tails` has them: at most some, always the same ones.
+
+    They are the first by a hash. The first of a union are the first among the first of its parts, so of each type and
+    slot only those are looked at, and kept.
+    """
+
+    def __init__(self, graph: Graph, most: int) -> None:
+        self.graph, self.most = graph, most
+        self._first: dict[tuple[str, int], np.ndarray] = {}
+
+    def of(self, ids: np.ndarray, most: int) -> np.ndarray:
+        """At most `most` of them, no more than at all, and these (n,) themselves, sorted."""
+        parts = [self._first_of(kind, members) for kind, members in _kinds(self.graph, ids)]
+        return np.union1d(_first(np.unique(np.concatenate([ids, *parts])), most), ids).astype(np.int32)
+
+    def _first_of(self, kind: tuple[str, int], members: np.ndarray) -> np.ndarray:
+        if kind not in self._first:
+            self._first[kind] = _first(members, self.most)
+        return self._first[kind]
+
+
+def _first(ids: np.ndarray, most: int) -> np.ndarray:
+    return ids[np.argpartition(scramble(ids), most)[:most]] if len(ids) > most else ids
+
+
+def _kinds(graph: Graph, ids: np.ndarray) -> Iterator[tuple[tuple[str, int], np.ndarray]]:
+    """What these entities are, with the members of it: their types, and the slots of those that have no type."""
+    ids = np.unique(ids)
     if graph.types is not None:
-        alike.append(graph.types.members(graph.types.of_entities(tails)))
-        untyped = tails[~graph.types.typed(tails)]
-    alike.append(_same_slots(graph, untyped))
-    return np.unique(np.concatenate(alike)).astype(np.int32)
+        for kind in graph.types.of_entities(ids).tolist():
+            yield ("type", kind), graph.types.groups[kind]
+        ids = ids[~graph.types.typed(ids)]
+    yield from ((("slot", slot), graph.slots[slot]) for slot in _slots(graph, ids))
 
 
-def _same_slots(graph: Graph, tails: np.ndarray) -> np.ndarray:
-    at, _ = graph.edges_of(tails)
-    shared = np.zeros(2 * len(graph.relations), bool)
-    shared[graph.relation_ids[at]] = True
-    return np.unique(graph.head_ids[shared[graph.relation_ids]])
+def _slots(graph: Graph, ids: np.ndarray) -> list[int]:
+    """The relations, inverse ones included, that any of these entities has."""
+    slots: list[int] = np.unique(graph.relation_ids[graph.edges_of(ids)[0]]).tolist()
+    return slots
+
+
+def _any_of(graph: Graph, parts: Iterable[np.ndarray]) -> np.ndarray:
+    """The entities of all parts together, sorted."""
+    chosen = np.zeros(len(graph.entities), bool)
+    for part in parts:
+        chosen[part] = True
+    return np.flatnonzero(chosen).astype(np.int32)
 
 
 def _full(task: Task, references: np.ndarray, graph: Graph) -> Candidates:
@@ -78,5 +116,5 @@ def _paper(task: Task, references: np.ndarray, graph: Graph) -> Candidates:
 def _open(task: Task, references: np.ndarray, graph: Graph) -> Candidates:
     tails = references[:, 1]
     # few references show few of a relation's types, so slots are asked as well
-    ids = np.union1d(likely_tails(graph, tails), _same_slots(graph, tails)).astype(np.int32)
+    ids = _any_of(graph, [likely_tails(graph, tails), *(graph.slots[slot] for slot in _slots(graph, tails))])
     return Candidates(ids, np.ones(len(ids), bool), outside=len(graph.entities) - len(ids))

@@ -63,7 +63,7 @@ class Learner:
         if settings.embedding_rate:
             rates |= dict.fromkeys((f"around.{name}" for name in TUNED), settings.embedding_rate)
         self.weights = {name: nn.Parameter(_stacked(pupils, name)) for name in rates}
-        self.tables = {name: _stacked(pupils, name) for name in (f"around.{table}" for table in TABLES)}
+        self.tables = {name: _beside(pupils, name) for name in (f"around.{table}" for table in TABLES)}
         groups = [
             {"params": [self.weights[n] for n in rates if rates[n] == rate], "rate": rate, "lr": self._rate(rate)}
             for rate in dict.fromkeys(rates.values())
@@ -255,6 +255,11 @@ def sampler(benchmark: Benchmark, settings: TrainingSettings, seeds: Sequence[in
 
 def _stacked(pupils: Sequence[Pupil], name: str) -> Tensor:
     return torch.stack([attrgetter(name)(pupil).detach() for pupil in pupils])
+
+
+def _beside(pupils: Sequence[Pupil], name: str) -> Tensor:
+    """As `_stacked`, for what is only looked at: a run on its own shares it."""
+    return attrgetter(name)(pupils[0]).unsqueeze(0) if len(pupils) == 1 else _stacked(pupils, name)
 
 
 def _copied(state: RunState) -> RunState:
