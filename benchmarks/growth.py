@@ -24,6 +24,7 @@ from typing import Any
 
 import stages
 import summary
+from fewlink.memory import free_bytes
 from measure import Cost, in_fresh_process, print_table, read_record, write_record
 
 SIZES = (10_000, 100_000, 1_000_000, 4_838_244)
@@ -148,9 +149,7 @@ def _within(limit: int, work: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 def memory_left() -> int:
     """Bytes that processes can still have, with a tenth kept for others."""
-    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-    free = next(int(words[1]) for words in lines if words[0] == "MemAvailable:")
-    return int(free * 1024 * 0.9)
+    return int(0.9 * (free_bytes() or 8e9))
 
 
 def kept_entries(settings: Mapping[str, Any], fresh: bool) -> list[Entry]:

@@ -68,7 +68,7 @@ def pretrain(compiled: Path, out: Path) -> Figures:
     from fewlink.tasks import Benchmark
     from fewlink.training import pretrain as train_vectors
 
-    settings = dataclasses.replace(recipe("complex", EmbeddingSettings).settings, dim=DIM, epochs=1)
+    settings = dataclasses.replace(recipe("complex-large", EmbeddingSettings).settings, dim=DIM, epochs=1)
     traces: list[dict[str, Any]] = []
     train_vectors(Benchmark.open(compiled), settings, out=out, with_train_tasks=True, on_epoch=traces.append)
     return {"epoch seconds": sum(traces[0]["seconds"].values()), "triples/s": traces[0]["triples_per_second"]}

@@ -92,6 +92,14 @@ def test_find_edges_is_membership(triples: list[tuple[int, int, int]]) -> None:
     ]
 
 
+@given(id_triples)
+def test_slots_are_the_entities_of_each_relation(triples: list[tuple[int, int, int]]) -> None:
+    slots = id_graph(triples).slots
+    for relation in range(RELATIONS):
+        assert slots[relation].tolist() == sorted({h for h, r, _ in triples if r == relation})
+        assert slots[relation + RELATIONS].tolist() == sorted({t for _, r, t in triples if r == relation})
+
+
 def test_find_edges_broadcasts() -> None:
     graph = graph_of("a r b", "a r c", "b r c")
     assert (graph.find_edges(0, 0, np.arange(3)) >= 0).tolist() == [False, True, True]

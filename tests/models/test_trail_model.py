@@ -560,6 +560,19 @@ def test_entities_without_edges_get_finite_scores(name: str, references: list[li
     assert math.isfinite(scorer.explain(np.array(references), 18, 19).score)
 
 
+@every_composition
+def test_parts_of_heads_and_candidates_say_what_all_of_them_say(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, heads, candidates = TrailScorer(name, trail_of(name), KNOWN), [0, 6, 18, 3, 3], list(range(20))
+    whole = ask(scorer, REFERENCES, heads, candidates)
+    pairs = np.array([[h, c] for h in heads for c in candidates])
+    vectors = scorer.pair_vectors(REFERENCES, pairs)
+    for cells in (1, 7, 20, 45):
+        monkeypatch.setattr(trail_scorer, "CELLS", cells)
+        parts = TrailScorer(name, trail_of(name), KNOWN)
+        assert torch.allclose(ask(parts, REFERENCES, heads, candidates), whole, atol=1e-5)
+        assert np.allclose(parts.pair_vectors(REFERENCES, pairs), vectors, atol=1e-5)
+
+
 # Reasons
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from conftest import ENTITIES, RELATIONS, compiled, graph_of, id_graph, id_triples, task_of
 from fewlink.errors import UnknownName
+from fewlink.seeds import scramble
 from fewlink.tasks import PROTOCOLS, candidates_of, likely_tails
-from fewlink.tasks.candidates import PAPER_SIZE
+from fewlink.tasks.candidates import PAPER_SIZE, Kin
 
 GRAPH = graph_of("ann lives oslo", "bob lives rome", "oslo in norway", "cy works norway")  # ann is 0, oslo 1, bob 2, …
 
@@ -46,6 +47,26 @@ def test_the_slot_rule_is_a_literal_one(triples: list[tuple[int, int, int]], tai
     wanted = set.union(*(slots[t] for t in tails))
     expected = sorted({e for e in range(ENTITIES) if slots[e] & wanted} | set(tails))
     assert likely_tails(id_graph(triples), np.array(tails)).tolist() == expected
+
+
+@given(id_triples, st.lists(st.integers(0, ENTITIES - 1), min_size=1, max_size=3), st.integers(1, ENTITIES))
+def test_kin_are_the_first_by_a_hash_of_the_likely_ones(
+    triples: list[tuple[int, int, int]], ids: list[int], most: int
+) -> None:
+    graph, own = id_graph(triples), np.array(ids)
+    everyone = likely_tails(graph, own)
+    first = everyone[np.argsort(scramble(everyone), kind="stable")[:most]]
+    for kin in (Kin(graph, most), Kin(graph, ENTITIES)):
+        for _ in range(2):  # what is kept says the same
+            assert kin.of(own, most).tolist() == sorted({*first.tolist(), *ids})
+
+
+def test_kin_share_a_type() -> None:
+    names = [f"concept:city:{i}" for i in range(50)]
+    rows = "".join(f"{name}\tr\tconcept:lake:a\n" for name in names)
+    graph, _ = compiled(rows.encode())
+    found = Kin(graph, 10).of(graph.entities.ids([names[3]]), 10)
+    assert 10 <= len(found) <= 11 and {graph.entities[i].split(":")[1] for i in found} == {"city"}
 
 
 def test_full_is_the_whole_range() -> None:

@@ -69,6 +69,28 @@ def get(
     _show_info(benchmark, json=False)
 
 
+@app.command("compile")
+def compile_(
+    bench: str = typer.Argument(..., metavar="LAYOUT", help="A folder or archive in the NELL-One layout."),
+    out: Path = typer.Option(..., help="Folder for the benchmark; it must not exist yet."),
+) -> None:
+    """Check a benchmark in the NELL-One layout and write it as a folder that opens at once, however large it is.
+
+    Example: `fewlink data compile wiki --out wiki-one`
+    """
+    from fewlink.cli import show
+    from fewlink.errors import InputError
+    from fewlink.tasks.layout import read_layout
+
+    if out.exists():
+        raise InputError(out, "is there already: choose another folder")
+    benchmark, remarks = read_layout(Path(bench), out.name)
+    benchmark.save(out)
+    show.remarks(remarks)
+    print(f"{out} is a benchmark")
+    _show_info(benchmark, json=False)
+
+
 @app.command()
 def info(
     bench: str = typer.Argument(..., metavar="BENCH", help="A catalogue name, a benchmark folder, or an archive."),

@@ -82,6 +82,19 @@ class EmbeddingSettings(Settings):
         if self.mixed_precision:
             self.require("mixed_precision", self.device != "cpu", "false on the cpu: it is for a cuda device")
 
+    def needs(self, entities: int, relations: int, triples: int) -> dict[str, float]:
+        """Bytes of memory that training takes, by what they are for."""
+        table = 4.0 * entities * self.dim
+        optimizer = {"adagrad": table, "adam": 2 * table + 4 * entities}[self.optimizer]
+        kinds = 4.0 * 2 * relations * interaction(self.model).relation_width(self.dim)
+        return {
+            "vectors": table * (1 + (self.held_out > 0)) + kinds,
+            "the optimizer": optimizer + kinds,
+            "gradients of every entity": 2 * table if self.regime == "one-vs-all" else 0.0,
+            "triples": 80.0 * triples,  # as they come, as they are trained on, and their order
+            "the program": 4e8,
+        }
+
     def rate_at(self, step: int, steps: int) -> float:
         """The learning rate of one step out of all."""
         share = step / steps

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fewlink import memory
 from fewlink.ahead import ahead
 from fewlink.embeddings.batches import Batch, Batches, torch_generator
 from fewlink.embeddings.heldout import HeldOut, choose_held_out
@@ -50,6 +51,8 @@ def train(
     best_held_out_mrr.
     """
     triples = _checked(triples, entities, relations, protected)
+    needs = settings.needs(entities, relations, len(triples))
+    memory.ensure("pretraining", needs, settings.device, "use a smaller dim, or several machines")
     run = Run(triples, entities, relations, settings, protected)
     if resume is not None and resume.exists():
         run.load(resume)

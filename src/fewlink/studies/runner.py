@@ -165,7 +165,10 @@ def _vectors(settings: AnySettings, bench: Bench) -> Path:
     wanted = training_recipe(settings.model).vectors
     if isinstance(settings, TrailSettings):
         shared = TrailSettings(
-            views=settings.views, complex_epochs=settings.complex_epochs, transe_epochs=settings.transe_epochs
+            views=settings.views,
+            dim=settings.dim,
+            complex_epochs=settings.complex_epochs,
+            transe_epochs=settings.transe_epochs,
         )
         place = bench.place("trail-vectors", shared)
     else:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fewlink import __version__
+from fewlink import __version__, memory
 from fewlink.embeddings.table import Embeddings
 from fewlink.errors import FewlinkError, InputError
 from fewlink.graph import Graph
@@ -29,6 +29,7 @@ from fewlink.tasks.catalogue import open_benchmark
 from fewlink.together import use
 from fewlink.training.checkpoints import begun, load_best
 from fewlink.training.growing import grown_vectors
+from fewlink.training.needs import needs
 from fewlink.training.settings import AnySettings, TrailSettings, TrainingSettings, settings_of
 from fewlink.training.trail_learner import open_trail
 from fewlink.training.trail_vectors import TrailVectors
@@ -184,6 +185,7 @@ def scorer_on(
 ) -> FewShotScorer | TrailScorer:
     """The best model of a run as a scorer that looks at what a benchmark knows and at these vectors of it."""
     settings, (weights, _) = RunConfig.read(folder).settings, load_best(folder)
+    memory.ensure(settings.model, needs(benchmark.graph, vectors, replace(settings, device=device)), device)
     if isinstance(settings, TrailSettings) and isinstance(vectors, TrailVectors):
         trail, known = open_trail(benchmark, vectors, settings, device)
         check_weights(trail.state_dict(), weights, folder)

@@ -102,6 +102,7 @@ class TrailSettings(Settings):
     shots                references of each dev relation
     most_shots           references of a lesson: from 1 to this many
     views                parts of what is known that are hidden in turn, to learn on
+    dim                  real numbers of an entity's vector, of each kind
     complex_epochs       epochs of the ComplEx vectors of each view, and of everything that is known
     transe_epochs        epochs of the TransE vectors
     negatives            random entities that a batch of vectors is told apart from
@@ -124,6 +125,7 @@ class TrailSettings(Settings):
     shots: int = 3
     most_shots: int = 5
     views: int = 3
+    dim: int = 100
     complex_epochs: int = 16
     transe_epochs: int = 12
     negatives: int = 8192
@@ -148,7 +150,7 @@ class TrailSettings(Settings):
         "evaluate_candidates": ("full", "paper"),
     }
     AT_LEAST_ONE = (
-        *("shots", "most_shots", "views", "complex_epochs", "transe_epochs", "negatives", "lessons", "queries"),
+        *("shots", "most_shots", "views", "dim", "complex_epochs", "transe_epochs", "negatives", "lessons", "queries"),
         *("candidates", "relations", "steps", "evaluate_every", "patience"),
     )
     POSITIVE = ("learning_rate",)

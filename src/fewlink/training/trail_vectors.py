@@ -91,7 +91,7 @@ def pretrain_views(
 def vector_settings(settings: TrailSettings, model: str) -> EmbeddingSettings:
     """How one of the two tables is trained: its recipe, with the epochs that TRAIL asks for."""
     epochs = {"complex": settings.complex_epochs, "transe": settings.transe_epochs}[model]
-    changes = {"epochs": epochs, "negatives": settings.negatives, "device": settings.device}
+    changes = {"dim": settings.dim, "epochs": epochs, "negatives": settings.negatives, "device": settings.device}
     return EmbeddingSettings(**{**recipe(model, EmbeddingSettings).settings.as_dict(), **changes})
 
 

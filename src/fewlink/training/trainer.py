@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fewlink import together
+from fewlink import memory, together
 from fewlink.embeddings.table import Embeddings
 from fewlink.errors import FewlinkError
 from fewlink.evaluation.evaluator import Protocol, evaluate
@@ -29,6 +29,7 @@ from fewlink.tasks.benchmark import Benchmark
 from fewlink.training.board import Board
 from fewlink.training.checkpoints import State, load_last, load_state, mend, only_one, save_best, save_last
 from fewlink.training.learner import Learner, sampler
+from fewlink.training.needs import needs
 from fewlink.training.run import (
     RunConfig,
     add_line,
@@ -94,6 +95,10 @@ def train_together(
     _refuse_other_kind(embeddings, settings)
     check_vectors(benchmark, embeddings)
     together.use(settings.device)
+    side_by_side = len(runs) if settings.device != "cpu" else 1
+    needed = needs(benchmark.graph, embeddings, settings, runs=side_by_side, training=True)
+    less = "views=1" if isinstance(settings, TrailSettings) else "neighbours=10"
+    memory.ensure(f"training {settings.model}", needed, settings.device, f"use less of it, as with --set {less}")
     with contextlib.ExitStack() as held, exactly(settings.device):
         together.from_first(lambda: _prepare(benchmark, embeddings, settings, places, held))
         states = _states(places)

@@ -1,0 +1,70 @@
+"""Long work says what memory it needs, and is refused where there is less."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from fewlink import memory
+from fewlink.embeddings import EmbeddingSettings
+from fewlink.embeddings.trainer import train as train_vectors
+from fewlink.errors import FewlinkError
+from fewlink.tasks import open_benchmark
+from fewlink.tasks.triples import training_triples
+
+
+def test_small_needs_are_not_worth_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    memory.ensure("a little", {"all of it": 10.0})
+    assert capsys.readouterr().err == ""
+
+
+def test_large_needs_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 9_000_000_000)
+    memory.ensure("training", {"vectors": 1.5e9, "neighbours": 1e9})
+    assert capsys.readouterr().err == "training needs about 2.5 GB of memory, 9.0 GB are free\n"
+
+
+def test_too_large_needs_are_refused_with_what_they_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 200_000_000)
+    with pytest.raises(FewlinkError) as refused:
+        memory.ensure("training", {"vectors": 1e9, "neighbours": 2e9, "edges": 3e7}, advice="use a smaller dim")
+    assert str(refused.value) == (
+        "training needs about 3.0 GB of memory and 0.2 GB are free "
+        "(2.0 GB for neighbours, 1.0 GB for vectors, 30 MB for edges): use a smaller dim"
+    )
+
+
+def test_where_nobody_says_what_is_free_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: None)
+    memory.ensure("training", {"vectors": 1e15})
+
+
+def test_a_container_leaves_what_its_limit_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
+    assert memory.free_bytes() == 8000 * 1024
+    for name, text in (("memory.max", "5000000"), ("memory.current", "3000000"), ("memory.stat", "inactive_file 500")):
+        (tmp_path / name).write_text(text)
+    assert memory.free_bytes() == 2_000_500
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_bytes() == 8000 * 1024
+
+
+def test_pretraining_is_refused_before_it_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
+    data = training_triples(open_benchmark("umls"))
+    with pytest.raises(FewlinkError, match=r"pretraining needs about .* of memory and 0 MB are free"):
+        train_vectors(data.triples, 135, len(data.relations), EmbeddingSettings(epochs=1))
+
+
+def test_what_an_epoch_needs_follows_from_sizes() -> None:
+    settings = EmbeddingSettings(dim=50, optimizer="adagrad", held_out=0.0)
+    small, large = (sum(settings.needs(entities, 10, 1000).values()) for entities in (10**6, 2 * 10**6))
+    assert large - small == 10**6 * 50 * 4 * 2
+    adam = sum(dataclasses.replace(settings, optimizer="adam").needs(10**6, 10, 1000).values())
+    assert adam - small == pytest.approx(10**6 * 50 * 4 + 10**6 * 4, rel=0.01)
+    kept = sum(dataclasses.replace(settings, held_out=0.01).needs(10**6, 10, 1000).values())
+    assert kept - small == pytest.approx(10**6 * 50 * 4, rel=0.01)
