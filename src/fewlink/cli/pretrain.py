@@ -14,6 +14,7 @@ def pretrain(
     recipe: str = typer.Option(None, help="A recipe's name or TOML file; the model's own by default."),
     dim: int = typer.Option(None, help="Real numbers an entity."),
     with_train_tasks: bool = typer.Option(False, help="Train on the meta-training relations too."),
+    half: bool = typer.Option(False, help="Keep the vectors in half precision: half the disk and memory."),
     change: list[str] = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of the recipe."),
     seed: int = typer.Option(0, help="Seed."),
     device: str = typer.Option("auto", help="auto, cpu or cuda."),
@@ -32,7 +33,8 @@ def pretrain(
     changes = [*change, *([f"dim={dim}"] if dim is not None else [])]
     settings = chosen_settings(model, recipe, changes, seed, device)
     benchmark = open_benchmark(bench)
-    embeddings = run(benchmark, settings, out=out, with_train_tasks=with_train_tasks, on_epoch=epoch_lines(model))
+    told = epoch_lines(model)
+    embeddings = run(benchmark, settings, out=out, with_train_tasks=with_train_tasks, half=half, on_epoch=told)
     rows = [
         ["entities", len(embeddings.entities)],
         ["relations", len(embeddings.relations) // 2],

@@ -12,7 +12,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from fewlink.models.surroundings import Surroundings, rows
+from fewlink.embeddings.table import rows
+from fewlink.models.surroundings import Surroundings
 
 
 class Encoder(nn.Module, ABC):

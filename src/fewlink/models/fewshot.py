@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fewlink.embeddings.table import rows
 from fewlink.models.aggregators import reference_weights
 from fewlink.models.encoders import Encoder
 from fewlink.models.matchers import Matcher
 from fewlink.models.pairs import PairEncoder
-from fewlink.models.surroundings import Surroundings, rows
+from fewlink.models.surroundings import Surroundings
 from fewlink.scorers.question import Question
 
 ENCODED_AT_ONCE = 4096
@@ -47,7 +48,7 @@ class FewShotModel(nn.Module):
 
         @torch.no_grad()
         def encode(ids: Tensor) -> Tensor:
-            encoded = around.entities.new_empty(len(ids), encoder.width)
+            encoded = around.relations.new_empty(len(ids), encoder.width)
             for some, part in zip(ids.split(ENCODED_AT_ONCE), encoded.split(ENCODED_AT_ONCE), strict=True):
                 part.copy_(encoder(torch.arange(len(some), device=some.device), around.exactly(some)))
             return encoded
@@ -100,7 +101,8 @@ class FewShotScorer:
     def __init__(self, name: str, model: FewShotModel, around: Surroundings) -> None:
         self.name, self.model, self.around = name, model.eval(), around
         self._encode: Callable[[Tensor], Tensor] | None = None
-        self._encoded, self._ready = around.entities.new_empty(0), around.present.new_empty(0)  # (E, d) and (E,), later
+        self._encoded = around.relations.new_empty(0)  # (E, d), later
+        self._ready = around.present.new_empty(0)  # (E,), later
 
     def __call__(self, question: Question) -> Tensor:
         parts = [
@@ -144,9 +146,10 @@ class FewShotScorer:
     def _vectors(self, ids: Tensor) -> Tensor:
         """The vectors (U, d) of these entities; those that no question had before are encoded now."""
         if self._encode is None:
-            self._encode, entities = self.model.exact_encoder(self.around), self.around.entities
-            self._encoded = entities.new_empty(len(entities), self.model.encoder.width)
-            self._ready = torch.zeros(len(entities), dtype=torch.bool, device=entities.device)
+            count, relations = self.around.entity_count, self.around.relations
+            self._encode = self.model.exact_encoder(self.around)
+            self._encoded = relations.new_empty(count, self.model.encoder.width)
+            self._ready = torch.zeros(count, dtype=torch.bool, device=relations.device)
         missing = ids[~self._ready[ids]]
         self._encoded[missing], self._ready[missing] = self._encode(missing), True
         return self._encoded[ids]

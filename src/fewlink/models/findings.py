@@ -92,7 +92,7 @@ class Inquiry:
     def __init__(self, known: Known, references: Tensor, relation: Tensor) -> None:
         self.known, self.references, self.relation = known, references, relation
         self.rules, self.worth, self.about = self._choose(known.finder.joining(references))
-        self.offsets = known.translation[references[:, 1]] - known.translation[references[:, 0]]  # (K, d)
+        self.offsets = known.moving(references[:, 1]) - known.moving(references[:, 0])  # (K, d)
         self.offset = self.offsets.mean(0)
         self.others = known.alike(references[:, 0], HEADS)
 
@@ -197,11 +197,11 @@ class Inquiry:
         return finder.ends(finder.siblings(tails), len(tails), candidates).mean(0)
 
     def _bilinear(self, heads: Tensor, candidates: Tensor) -> Tensor:
-        vectors = self.known.bilinear
-        return ComplEx().against(ComplEx().query(vectors[heads], self.relation), vectors[candidates])
+        turning = self.known.turning
+        return ComplEx().against(ComplEx().query(turning(heads), self.relation), turning(candidates))
 
     def _translation(self, heads: Tensor, offset: Tensor, candidates: Tensor) -> Tensor:
-        moved, tails = self.known.translation[heads] + offset, self.known.translation[candidates]
+        moved, tails = self.known.moving(heads) + offset, self.known.moving(candidates)
         return -_distance(moved, tails)
 
     def _like_heads(self, heads: Tensor) -> Tensor:
@@ -230,7 +230,7 @@ def reliability(known: Known, references: Tensor, relations: Sequence[Tensor]) -
     and the log of the number of references.
     """
     count = len(references)
-    told = known.bilinear.new_tensor([float(count == 1), math.log(count)])
+    told = torch.tensor([float(count == 1), math.log(count)], device=known.device)
     if not relations:
         return torch.cat([told.new_full((2 * SINGLES,), 0.3), told])
     rivals = known.alike(references[:, 1], RIVALS)
@@ -253,8 +253,8 @@ def estimate(known: Known, references: Tensor, weights: Tensor | None = None) ->
     Adam minimises −log softmax of the references' tails, and of their heads, against far entities, the mean over the
     references by their weights (Q, K), and N3 of the vector. The gradients are written out: half the time.
     """
-    model, far = ComplEx(), known.bilinear[known.far]
-    heads, tails = known.bilinear[references[..., 0]], known.bilinear[references[..., 1]]  # (Q, K, d)
+    model, far = ComplEx(), known.turning(known.far)
+    heads, tails = known.turning(references[..., 0]), known.turning(references[..., 1])  # (Q, K, d)
     weights = torch.ones_like(references[..., 0], dtype=far.dtype) if weights is None else weights
     shares = (weights / weights.sum(1, keepdim=True)).unsqueeze(-1)  # (Q, K, 1)
     start = torch.sin(torch.arange(heads.shape[-1], device=far.device) * 12.9898) * 0.1  # anything but zero

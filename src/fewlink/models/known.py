@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from fewlink.embeddings import Embeddings
+from fewlink.embeddings.table import rows
 from fewlink.errors import FewlinkError
 from fewlink.graph import Graph, neighbour_table
-from fewlink.models.surroundings import check_fits, rows
+from fewlink.models.surroundings import check_fits
 from fewlink.models.trails import TrailFinder
 from fewlink.seeds import scramble
 from fewlink.tasks.candidates import Kin
@@ -25,8 +26,9 @@ MOST_ALIKE = 1000
 class Known(nn.Module):
     """A graph and its vectors, moved between devices with `.to(device)`; no parameters.
 
-    Shapes: `bilinear`, `translation` (E, d) vectors of ComplEx and TransE; `far` (N,) some entities; `neighbours`
-    (E, 30), those that are there being `present`; `bundles` (E, 30) how many edges of the same relation each is one of.
+    Shapes: `bilinear`, `translation` (E, d) vectors of ComplEx and TransE, in half precision or another; `far` (N,)
+    some entities; `neighbours` (E, 30), those that are there being `present`; `bundles` (E, 30) how many edges of the
+    same relation each is one of.
     """
 
     bilinear: Tensor
@@ -50,8 +52,8 @@ class Known(nn.Module):
         bundles = torch.ones_like(relations)
         bundles[present] = self.finder.count(present.nonzero()[:, 0], relations[present].long()).int()
         tables = {
-            "bilinear": bilinear.entities.float(),
-            "translation": translation.entities.float(),
+            "bilinear": bilinear.entities,
+            "translation": translation.entities,
             "far": torch.from_numpy(far),
             "neighbours": entities.clamp_min(0),
             "present": present,
@@ -94,9 +96,17 @@ class Known(nn.Module):
         at, owners = self.finder.bundles_of(ids)
         return owners, self.finder.relations[at], (self.finder.begins[at + 1] - self.finder.begins[at]).float().log1p()
 
+    def turning(self, ids: Tensor) -> Tensor:
+        """The ComplEx vectors (…, d) of entities (…,)."""
+        return rows(self.bilinear, ids).float()
+
+    def moving(self, ids: Tensor) -> Tensor:
+        """The TransE vectors (…, d) of entities (…,)."""
+        return rows(self.translation, ids).float()
+
     def unit(self, name: str, ids: Tensor) -> Tensor:
         """Vectors of `bilinear` or `translation` of entities (…,), each of length 1."""
-        return normalize(rows(getattr(self, name), ids), dim=-1)
+        return normalize({"bilinear": self.turning, "translation": self.moving}[name](ids), dim=-1)
 
     def alike(self, ids: Tensor, most: int) -> Tensor:
         """At most `most` entities of the kind of these, and these themselves, sorted: always the same ones."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fewlink.embeddings import Embeddings
+from fewlink.embeddings.table import rows
 from fewlink.errors import FewlinkError
 from fewlink.graph import Graph, neighbour_table
 
@@ -13,8 +14,8 @@ from fewlink.graph import Graph, neighbour_table
 class Surroundings(nn.Module):
     """A model's inputs and none of its parameters, moved between devices with `.to(device)`.
 
-    Shapes: `entities` (E, d); `relations` (2R, d); `neighbour_relations`, `neighbour_entities` (E, N) int32 ids, 0
-    where there is none; `present` (E, N) True for a real neighbour.
+    Shapes: `entities` (E, d), in half precision or another; `relations` (2R, d); `neighbour_relations`,
+    `neighbour_entities` (E, N) int32 ids, 0 where there is none; `present` (E, N) True for a real neighbour.
     """
 
     entities: Tensor
@@ -56,7 +57,7 @@ class Surroundings(nn.Module):
         kinds, others = torch.from_numpy(table.relations), torch.from_numpy(table.entities)
         entities = embeddings.entities
         if standardise:
-            entities, relations = _standardised(entities), _standardised(relations)
+            entities, relations = _standardised(embeddings.whole().entities), _standardised(relations)
         return cls(entities, relations, kinds.clamp_min(0), others.clamp_min(0), kinds >= 0)
 
     @property
@@ -97,8 +98,3 @@ def _standardised(vectors: Tensor) -> Tensor:
     """Each row to mean 0 and deviation 1, as the authors' program does: (x − mean)/(deviation + 0.001)."""
     centred = vectors - vectors.mean(1, keepdim=True)
     return centred / (vectors.std(1, correction=0, keepdim=True) + 1e-3)
-
-
-def rows(table: Tensor, ids: Tensor) -> Tensor:
-    """table[ids], (…, *row); its gradient is one sum over equal ids, quick on any device."""
-    return table.index_select(0, ids.flatten()).view(*ids.shape, *table.shape[1:])

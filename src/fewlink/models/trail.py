@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from fewlink.choices import choose
+from fewlink.embeddings.table import rows
 from fewlink.models.findings import COLUMNS, CONTEXT, KINDS, REFERENCE_WIDTH, TRAIL_WIDTH, Findings
 from fewlink.models.known import Known
-from fewlink.models.surroundings import rows
 
 
 class Asked(NamedTuple):

@@ -165,7 +165,7 @@ def _serve(run: Path, whole: Graph, course: Course, settings: TrailSettings) -> 
     benchmark = Benchmark(run.resolve().name, whole, {split: [] for split in SPLITS})
     for index, model in enumerate(MODELS):
         told = course.epochs(f"{model} vectors of the whole graph", index, len(MODELS))
-        train_table(benchmark, whole, vector_settings(settings, model), run / WORK / model, told)
+        train_table(benchmark, whole, vector_settings(settings, model), run / WORK / model, told, half=settings.half)
     first, second = (Embeddings.open(run / WORK / model, whole.fingerprint) for model in MODELS)
     Serving(benchmark, TrailVectors((first, second), ())).save(run)
 

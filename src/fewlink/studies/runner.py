@@ -167,6 +167,7 @@ def _vectors(settings: AnySettings, bench: Bench) -> Path:
         shared = TrailSettings(
             views=settings.views,
             dim=settings.dim,
+            half=settings.half,
             complex_epochs=settings.complex_epochs,
             transe_epochs=settings.transe_epochs,
         )

@@ -42,7 +42,7 @@ def grown_table(table: Embeddings, graph: Graph, entities: int, relations: int, 
 
     Rows of relations that the table has behind those, which are of tasks, stay behind them.
     """
-    triples = torch.from_numpy(graph.triples().astype(np.int64))
+    table, triples = table.whole(), torch.from_numpy(graph.triples().astype(np.int64))
     kinds = _relations(table, triples, entities, relations, later)
     more = len(graph.entities) - entities
     vectors = torch.cat([table.entities, table.entities.mean(0, keepdim=True).expand(more, -1)])

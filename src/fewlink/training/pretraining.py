@@ -19,16 +19,19 @@ def pretrain(
     *,
     out: Path | str,
     with_train_tasks: bool = False,
+    half: bool = False,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> Embeddings:
     """Train embeddings on the background, with the train relations if asked for, into a folder.
 
-    Without settings they are those of the recipe `complex`. What was stopped continues from its last saved epoch.
+    Without settings they are those of the recipe `complex`. What was stopped continues from its last saved epoch. With
+    `half` the entities' vectors are kept in half precision.
     """
     out, settings = Path(out), settings or recipe("complex", EmbeddingSettings).settings
     data = training_triples(benchmark, with_train_tasks=with_train_tasks)
     state = out.with_name(f".{out.name}.state.safetensors")
     embeddings = train_on(benchmark, data, settings, state=state, on_epoch=on_epoch)
+    embeddings = embeddings.halved() if half else embeddings
     embeddings.facts.update(benchmark=benchmark.fingerprint, with_train_tasks=with_train_tasks)
     embeddings.save(out, benchmark.graph.fingerprint, graph=benchmark.name, relation_names=data.relations)
     state.unlink(missing_ok=True)

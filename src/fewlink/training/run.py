@@ -252,7 +252,7 @@ def assemble(
     """A model with its first parameters, a pure function of the seed, and what it looks at."""
     surroundings = Surroundings.of(
         graph,
-        embeddings,
+        embeddings.whole() if settings.embedding_rate else embeddings,
         most=settings.neighbours,
         rule=settings.neighbour_rule,
         seed=settings.seed,

@@ -103,6 +103,7 @@ class TrailSettings(Settings):
     most_shots           references of a lesson: from 1 to this many
     views                parts of what is known that are hidden in turn, to learn on
     dim                  real numbers of an entity's vector, of each kind
+    half                 keep the vectors in half precision
     complex_epochs       epochs of the ComplEx vectors of each view, and of everything that is known
     transe_epochs        epochs of the TransE vectors
     negatives            random entities that a batch of vectors is told apart from
@@ -126,6 +127,7 @@ class TrailSettings(Settings):
     most_shots: int = 5
     views: int = 3
     dim: int = 100
+    half: bool = False
     complex_epochs: int = 16
     transe_epochs: int = 12
     negatives: int = 8192

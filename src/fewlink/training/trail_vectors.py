@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
 from fewlink.errors import FewlinkError
 from fewlink.graph import Graph
@@ -84,7 +86,7 @@ def pretrain_views(
     for graph, place in zip(graphs, _places(Path(out), settings.views), strict=True):
         for model in MODELS:
             told = on_epoch(f"{model} vectors, {place.name}") if on_epoch else None
-            train_table(benchmark, graph, vector_settings(settings, model), place / model, told)
+            train_table(benchmark, graph, vector_settings(settings, model), place / model, told, half=settings.half)
     return TrailVectors.open(Path(out), benchmark.graph.fingerprint)
 
 
@@ -101,11 +103,14 @@ def train_table(
     settings: EmbeddingSettings,
     place: Path,
     on_epoch: Callable[[dict[str, Any]], None] | None,
+    *,
+    half: bool = False,
 ) -> None:
     """Train vectors of a graph that a benchmark knows, or of a part of it, into a folder, where they are not there."""
     if place.exists():
         found = Embeddings.open(place, benchmark.graph.fingerprint)
         same = all(found.settings.get(n) == v for n, v in settings.as_dict().items() if n != "device")
+        same = same and (found.entities.dtype == torch.float16) == half
         if not same or found.facts.get("benchmark") != benchmark.fingerprint:
             raise FewlinkError(f"{place} holds vectors of other settings or of another benchmark: remove the folder")
         return
@@ -113,6 +118,7 @@ def train_table(
     state = place.with_name(f".{place.name}.state.safetensors")
     sizes = len(graph.entities), len(graph.relations)
     vectors = train(graph.triples(), *sizes, settings, resume=state, on_epoch=on_epoch)
+    vectors = vectors.halved() if half else vectors
     vectors.facts.update(benchmark=benchmark.fingerprint, with_train_tasks=True)
     vectors.save(place, benchmark.graph.fingerprint, graph=benchmark.name)
     state.unlink(missing_ok=True)
