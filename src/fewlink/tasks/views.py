@@ -13,6 +13,7 @@ import numpy as np
 
 from fewlink.errors import FewlinkError
 from fewlink.graph import Graph
+from fewlink.graph.csr import Groups
 from fewlink.graph.vocabulary import Vocabulary
 from fewlink.seeds import generator
 from fewlink.tasks.benchmark import Benchmark, Task, sorted_pairs
@@ -45,6 +46,7 @@ def views(benchmark: Benchmark, count: int) -> list[View]:
     data = training_triples(benchmark, with_train_tasks=True)
     folds = _folds(data.triples, data.background, count)
     own = {task.name: task for task in benchmark.split("train")}
+    places = Groups.of(data.triples[:, 1], np.arange(len(data.triples)), len(data.relations))
     made = []
     for fold in range(count):
         hidden = np.flatnonzero(folds == fold)
@@ -52,7 +54,7 @@ def views(benchmark: Benchmark, count: int) -> list[View]:
         tasks = []
         for relation in hidden:
             name = data.relations[relation]
-            known = data.triples[data.triples[:, 1] == relation][:, [0, 2]]
+            known = data.triples[places[int(relation)]][:, [0, 2]]
             task = own.get(name) or Task(name, known, known, likely_tails(graph, known[:, 1]))
             tasks += _both_ways(graph, task)
         made.append(View(graph, tasks))
