@@ -19,6 +19,8 @@ from fewlink.settings import DEVICES, is_device
 
 T = TypeVar("T")
 
+_alone = False  # while the first process works and the others wait for it
+
 
 def use(device: str) -> str:
     """Make this device the current one; a name that is none, or one that is not there, is an error."""
@@ -50,12 +52,23 @@ def processes(device: str = "cpu") -> Iterator[str]:
 
 def count() -> int:
     """How many processes work together."""
-    return dist.get_world_size() if dist.is_initialized() else 1
+    return dist.get_world_size() if dist.is_initialized() and not _alone else 1
 
 
 def rank() -> int:
     """Which of them this one is."""
-    return dist.get_rank() if dist.is_initialized() else 0
+    return dist.get_rank() if dist.is_initialized() and not _alone else 0
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Inside, this process counts as one on its own: it works while the others wait."""
+    global _alone
+    before, _alone = _alone, True
+    try:
+        yield
+    finally:
+        _alone = before
 
 
 def gathered(value: T) -> list[T]:
@@ -74,7 +87,8 @@ def from_first(make: Callable[[], T]) -> T:
     answer: list[tuple[T | None, FewlinkError | None] | None] = [None]
     if rank() == 0:
         try:
-            answer = [(make(), None)]
+            with alone():
+                answer = [(make(), None)]
         except FewlinkError as error:
             answer = [(None, error)]
     dist.broadcast_object_list(answer)
@@ -85,12 +99,44 @@ def from_first(make: Callable[[], T]) -> T:
     return value  # type: ignore[return-value]
 
 
-def average_(tensors: Sequence[Tensor]) -> None:
-    """Put the mean over all processes in the place of each tensor, in one exchange."""
+def everywhere(make: Callable[[], T]) -> T:
+    """What `make` gives in this process, when it is done in all of them; an error in one is an error in each."""
+    if count() == 1:
+        return make()
+    problem: FewlinkError | None = None
+    try:
+        value = make()
+    except FewlinkError as error:
+        problem = error
+    for found in gathered(problem):
+        if found is not None:
+            raise found
+    return value
+
+
+def exchanged(rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+    """Send the first `sent[0]` rows to process 0, the next `sent[1]` to process 1, …; what came, in the same order.
+
+    Shapes: rows (Σ sent, …) to (Σ received, …); `received[p]` is what process p sends here.
+    """
+    into = rows.new_empty(sum(received), *rows.shape[1:])
+    dist.all_to_all_single(into, rows.contiguous(), list(received), list(sent))
+    return into
+
+
+def add_(tensors: Sequence[Tensor]) -> None:
+    """Put the sum over all processes in the place of each tensor, in one exchange."""
     if count() == 1 or not tensors:
         return
     flat = torch.cat([t.reshape(-1) for t in tensors])
     dist.all_reduce(flat)
-    flat /= count()
     for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
         tensor.copy_(part.view_as(tensor))
+
+
+def average_(tensors: Sequence[Tensor]) -> None:
+    """Put the mean over all processes in the place of each tensor, in one exchange."""
+    add_(tensors)
+    if count() > 1:
+        for tensor in tensors:
+            tensor /= count()

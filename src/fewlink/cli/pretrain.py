@@ -21,10 +21,15 @@ def pretrain(
 ) -> None:
     """Train embeddings on the background triples; no dev or test pair is ever seen.
 
-    A run that was stopped continues from its last epoch when the same command is given again.
+    A run that was stopped continues from its last epoch when the same command is given again, by any number of
+    processes. `torchrun --nproc-per-node N -m fewlink pretrain …` trains with several, on one machine or on many that
+    share the folder.
 
     Example: `fewlink pretrain umls --model complex --dim 100 --out runs/umls-complex`
     """
+    import dataclasses
+
+    from fewlink import together
     from fewlink.cli import show
     from fewlink.cli.training import chosen_settings, epoch_lines
     from fewlink.tasks import open_benchmark
@@ -33,8 +38,12 @@ def pretrain(
     changes = [*change, *([f"dim={dim}"] if dim is not None else [])]
     settings = chosen_settings(model, recipe, changes, seed, device)
     benchmark = open_benchmark(bench)
-    told = epoch_lines(model)
-    embeddings = run(benchmark, settings, out=out, with_train_tasks=with_train_tasks, half=half, on_epoch=told)
+    with together.processes(settings.device) as own_device:
+        settings, first = dataclasses.replace(settings, device=own_device), together.rank() == 0
+        told = epoch_lines(model) if first else None
+        embeddings = run(benchmark, settings, out=out, with_train_tasks=with_train_tasks, half=half, on_epoch=told)
+    if not first:
+        return
     rows = [
         ["entities", len(embeddings.entities)],
         ["relations", len(embeddings.relations) // 2],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
 from fewlink.embeddings.losses import OUT
 from fewlink.embeddings.settings import EmbeddingSettings
+from fewlink.embeddings.shards import Shard
 from fewlink.seeds import derive
 
 
@@ -20,15 +21,16 @@ def torch_generator(seed: int, *words: object) -> torch.Generator:
 
 @dataclass(frozen=True)
 class Batch:
-    """B examples sorted by relation, and where their rows lie.
+    """B examples sorted by relation, and where their rows lie; of several processes, the B that this one works on.
 
-    entities    (M,)    rows to gather: B heads, B tails, then the negatives (none in one-vs-all)
-    unique      (U,)    those rows, each once, ascending
+    entities    (M,)    places of rows to gather: B heads, B tails, then the negatives (none in one-vs-all)
+    unique      (U,)    those places, each once, ascending
     slots       (M,)    entities == unique[slots]
-    relations   (V,)    relations of the batch, each once, ascending
-    counts      (V,)    examples of each relation
+    relations   (V,)    relations of the batch of all processes, each once, ascending
+    counts      (V,)    examples of each relation among the B
     position    (B,)    a column of the pool; (B, N) negatives have none
     penalty     (B,) or (B, N)  `OUT` where the negative is the true tail, 0 elsewhere
+    size                examples of the batch of all processes
     """
 
     entities: Tensor
@@ -38,6 +40,7 @@ class Batch:
     counts: Tensor
     position: Tensor
     penalty: Tensor
+    size: int
 
     def __len__(self) -> int:
         return len(self.penalty)
@@ -45,48 +48,74 @@ class Batch:
     def to(self, device: str) -> Batch:
         if device == "cpu":
             return self
-        moved = (getattr(self, field.name).pin_memory().to(device, non_blocking=True) for field in fields(self))
-        return Batch(*moved)
+        held = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "size"}
+        return replace(self, **{name: x.pin_memory().to(device, non_blocking=True) for name, x in held.items()})
 
 
 class Batches:
-    """All examples of a graph: triple i forwards is example i, and backwards, under relation r + R, example n + i."""
+    """All examples of a graph: triple i forwards is example i, and backwards, under relation r + R, example n + i.
 
-    def __init__(self, triples: Tensor, entities: int, relations: int, settings: EmbeddingSettings) -> None:
+    `part` is a process and how many there are: each works on a run of every batch, and all draw the same batch.
+    `shard` says where the entities' rows lie.
+    """
+
+    def __init__(
+        self,
+        triples: Tensor,
+        entities: int,
+        relations: int,
+        settings: EmbeddingSettings,
+        part: tuple[int, int] = (0, 1),
+        shard: Shard | None = None,
+    ) -> None:
         self.triples, self.entities, self.relations, self.settings = triples, entities, relations, settings
         self.examples = 2 * len(triples)
+        self.part, self.shard = part, shard or Shard(entities)
 
     def __len__(self) -> int:
         return -(-self.examples // self.settings.batch_size)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Every example once, in an order of this epoch's own."""
-        order = torch.randperm(self.examples, generator=torch_generator(self.settings.seed, "order", epoch))
+        random = torch_generator(self.settings.seed, "order", epoch)
+        kind = torch.int32 if self.examples < 1 << 31 else torch.int64  # the same order in half the memory
+        order = torch.randperm(self.examples, generator=random, dtype=kind)
         for index, examples in enumerate(order.split(self.settings.batch_size)):
-            yield self.prepare(examples, torch_generator(self.settings.seed, "negatives", epoch, index))
+            yield self.prepare(examples.long(), torch_generator(self.settings.seed, "negatives", epoch, index))
 
     def prepare(self, examples: Tensor, random: torch.Generator) -> Batch:
         """The batch of example numbers (B,), with negatives drawn uniformly from all entities."""
         backwards = examples >= len(self.triples)
-        triples = self.triples.index_select(0, torch.where(backwards, examples - len(self.triples), examples))
+        triples = self.triples.index_select(0, torch.where(backwards, examples - len(self.triples), examples)).long()
         relation, by = (triples[:, 1] + self.relations * backwards).sort(stable=True)
         triples, backwards = triples.index_select(0, by), backwards.index_select(0, by)
         heads = torch.where(backwards, triples[:, 2], triples[:, 0])  # (B,)
         tails = torch.where(backwards, triples[:, 0], triples[:, 2])
         negatives, position, penalty = self._negatives(tails, random)
-        entities = torch.cat([heads, tails, negatives])
-        unique, slots = entities.unique(return_inverse=True)
         relations, counts = relation.unique_consecutive(return_counts=True)
-        return Batch(entities, unique, slots, relations, counts, position, penalty)
+        if self.part[1] > 1:
+            own = self._own(len(examples))
+            heads, tails, position, penalty = (x[own] for x in (heads, tails, position, penalty))
+            negatives = negatives[own] if negatives.dim() == 2 else negatives
+            ends = counts.cumsum(0)
+            counts = (ends.clamp_max(own.stop) - (ends - counts).clamp_min(own.start)).clamp_min_(0)
+        entities = self.shard.places(torch.cat([heads, tails, negatives.flatten()]))
+        unique, slots = entities.unique(return_inverse=True)
+        return Batch(entities, unique, slots, relations, counts, position, penalty, len(examples))
+
+    def _own(self, size: int) -> slice:
+        """The examples of a batch, sorted by relation, that this process works on; none where they are too few."""
+        rank, count = self.part
+        return slice(size * rank // count, size * (rank + 1) // count)
 
     def _negatives(self, tails: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Negative entities to gather, and the places where they are the true tail."""
+        """Negative entities to gather, of all examples (K,) or of each (B, N), and where they are the true tail."""
         count = self.settings.negatives
         if self.settings.regime == "one-vs-all":
             return tails[:0], tails, torch.full(tails.shape, OUT)
         if self.settings.corrupt == "each":
             negatives = torch.randint(self.entities, (len(tails), count), generator=random)
-            return negatives.flatten(), tails, torch.where(negatives == tails[:, None], OUT, 0.0)
+            return negatives, tails, torch.where(negatives == tails[:, None], OUT, 0.0)
         if count >= self.entities:  # a pool that large is every entity
             return torch.arange(self.entities), tails, torch.full(tails.shape, OUT)
         pool = torch.randint(self.entities, (count,), generator=random).unique()

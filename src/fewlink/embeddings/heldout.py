@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fewlink.embeddings.interactions import Interaction
 from fewlink.embeddings.losses import slice_rows
+from fewlink.embeddings.shards import Shard
 from fewlink.errors import FewlinkError
 from fewlink.seeds import generator
 
@@ -64,21 +65,31 @@ class HeldOut:
         return keys
 
     @torch.no_grad()
-    def mrr(self, interaction: Interaction, entities: Tensor, relations: Tensor) -> float:
-        """Mean reciprocal rank with tables (E, d) and (2R, w)."""
-        device = entities.device
-        rows = slice_rows(len(entities), interaction.bytes_per_score(entities.shape[1]), device.type)
+    def mrr(self, interaction: Interaction, entities: Tensor, relations: Tensor, shard: Shard | None = None) -> float:
+        """Mean reciprocal rank with tables (E, d) and (2R, w).
+
+        With a shard, `entities` are its rows: each process counts who is better among its own.
+        """
+        device, shard = entities.device, shard or Shard(len(entities))
+        rows = slice_rows(shard.most, interaction.bytes_per_score(entities.shape[1]), device.type)
         total = 0.0
         for start in range(0, len(self.queries), rows):
             part = self.queries[start : start + rows]
             heads, kinds, tails = (torch.from_numpy(part[:, i]).to(device) for i in range(3))
-            scores = interaction.against(interaction.query(entities[heads], relations[kinds]), entities)  # (rows, E)
-            true = scores.gather(1, tails[:, None])  # (rows, 1)
+            queries = interaction.query(shard.rows(entities, heads), relations[kinds])  # (rows, d)
+            scores = interaction.against(queries, entities)  # (rows, n)
+            own = (tails % shard.count == shard.rank).nonzero().squeeze(1)
+            true = scores.new_zeros(len(part), 1)
+            true[own, 0] = scores[own, tails[own] // shard.count]
+            shard.add_([true])
             sizes = self.sizes[start : start + rows]
             known = self.tails[self.ends[start] - sizes[0] : self.ends[start + len(part) - 1]]
-            owner = np.repeat(np.arange(len(part)), sizes)
-            scores[torch.from_numpy(owner).to(device), torch.from_numpy(known).to(device)] = -torch.inf
-            better, equal = (scores > true).sum(1), (scores == true).sum(1)
+            asked, own_known = np.repeat(np.arange(len(part)), sizes), known % shard.count == shard.rank
+            out = (torch.from_numpy(x[own_known]).to(device) for x in (asked, known // shard.count))
+            scores[tuple(out)] = -torch.inf
+            counts = torch.stack([(scores > true).sum(1), (scores == true).sum(1)])  # (2, rows)
+            shard.add_([counts])
+            better, equal = counts
             total += float((1 / (1 + better + equal / 2)).sum())
         return total / len(self.queries)
 

@@ -46,7 +46,8 @@ def slice_rows(columns: int, bytes_per_score: int, device: str) -> int:
 
 
 class PoolLoss(torch.autograd.Function):
-    """Mean loss of queries (B, d) with true tails (B, d) against one pool (K, d) for all of them.
+    """Loss of queries (B, d) with true tails (B, d) against one pool (K, d) for all of them, added up and divided by
+    `size`, the examples of the whole batch.
 
     The score matrix (B, K) exists a slice at a time; each slice gives its gradient at once, so the backward pass
     only hands over what is there. `position` (B,) is a column and `penalty` (B,) is `OUT` where that column is the
@@ -61,6 +62,7 @@ class PoolLoss(torch.autograd.Function):
         pool: Tensor,
         position: Tensor,
         penalty: Tensor,
+        size: int,
         interaction: Interaction,
         loss: Loss,
         margin: float,
@@ -79,7 +81,7 @@ class PoolLoss(torch.autograd.Function):
                 others = others.to(q.dtype)
                 others.scatter_add_(1, position[part, None], penalty[part, None])
                 true = interaction.compare(leaves[0], leaves[1])  # (rows,)
-                value = loss(true, others, margin).sum() / batch
+                value = loss(true, others, margin).sum() / size
             for_q, for_t, for_pool = torch.autograd.grad(value, leaves)
             gradients[0][part], gradients[1][part] = for_q, for_t
             gradients[2].add_(for_pool)
@@ -90,4 +92,4 @@ class PoolLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         scale = grad_outputs[0]
-        return *(gradient * scale for gradient in ctx.saved_tensors), None, None, None, None, None, None
+        return *(gradient * scale for gradient in ctx.saved_tensors), *[None] * 7

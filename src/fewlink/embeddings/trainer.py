@@ -3,7 +3,8 @@
 Relations are reciprocal (Lacroix et al. 2018): relation r + R is the inverse of r, every triple is trained in both
 directions, and only tails are predicted. All randomness is a pure function of (seed, epoch, batch), so a run that is
 resumed on the CPU ends in the same bytes as one that was never stopped, given the same number of threads (RESCAL's
-small products differ in the last bit with another number; the others were seen not to).
+small products differ in the last bit with another number; the others were seen not to) and of processes (several
+processes share each batch and end where one does, to rounding; see `shards`).
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink import memory
+from fewlink import memory, together
 from fewlink.ahead import ahead
 from fewlink.embeddings.batches import Batch, Batches, torch_generator
 from fewlink.embeddings.heldout import HeldOut, choose_held_out
 from fewlink.embeddings.interactions import Interaction, interaction
 from fewlink.embeddings.losses import LOSSES, PoolLoss
-from fewlink.embeddings.rows import OPTIMIZERS, State
 from fewlink.embeddings.settings import EmbeddingSettings
-from fewlink.embeddings.state import digest, load_state, save_state
+from fewlink.embeddings.shards import Shard, first_vectors, shard_of, tables_of
+from fewlink.embeddings.state import check_shared, digest, is_there, load_state, save_state, whole_file
 from fewlink.embeddings.table import Embeddings
 from fewlink.errors import FewlinkError
 
@@ -49,13 +50,18 @@ def train(
     triples that are never held out. `on_epoch` receives epoch, epochs, loss, learning_rate, triples_per_second (a
     triple in one direction counts once), seconds (sampling, step, evaluation, saving), held_out_mrr and
     best_held_out_mrr.
+
+    Several processes, each called with the same triples and settings, train as one and each get the same vectors: in
+    memory, or in a file beside `resume` that `remove_state` removes. The state may be continued by any number of them.
     """
     triples = _checked(triples, entities, relations, protected)
     needs = settings.needs(entities, relations, len(triples))
     memory.ensure("pretraining", needs, settings.device, "use a smaller dim, or several machines")
     run = Run(triples, entities, relations, settings, protected)
-    if resume is not None and resume.exists():
-        run.load(resume)
+    if resume is not None:
+        check_shared(resume.parent)
+        if is_there(resume):
+            run.load(resume)
     while not run.finished:
         trace = run.epoch()
         start = time.perf_counter()
@@ -64,33 +70,42 @@ def train(
         trace["seconds"]["saving"] = time.perf_counter() - start
         if on_epoch is not None:
             on_epoch(trace)
-    return run.result()
+    return run.result(resume and whole_file(resume))
 
 
 def step_loss(
-    rule: Interaction, settings: EmbeddingSettings, batch: Batch, rows: Tensor, kinds: Tensor, every: Tensor | None
+    rule: Interaction,
+    settings: EmbeddingSettings,
+    batch: Batch,
+    rows: Tensor,
+    kinds: Tensor,
+    every: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The loss of a batch and its regulariser, both scalars, from the gathered rows.
 
-    Shapes: rows (M, d) as `batch.entities`, kinds (V, w) as `batch.relations`; `every` (E, d) in one-vs-all.
+    Shapes: rows (M, d) as `batch.entities`, kinds (V, w) as `batch.relations`; `every` (E, d) in one-vs-all. Of
+    several processes each gives its share: the sum of all is the mean over the whole batch.
     """
     size = len(batch)
     h, t, others = rows.split([size, size, len(rows) - 2 * size])  # (B, d), (B, d), (K or B·N, d)
     q = rule.query_segments(h, kinds, batch.counts)  # (B, d)
     loss = LOSSES[settings.loss]
     if settings.corrupt == "each":
-        scores = rule.compare(q.unsqueeze(1), others.view(size, -1, others.shape[-1])) + batch.penalty  # (B, N)
-        value = loss(rule.compare(q, t), scores, settings.margin).mean()
+        scores = (
+            rule.compare(q.unsqueeze(1), others.view(*batch.penalty.shape, others.shape[-1])) + batch.penalty
+        )  # (B, N)
+        value = loss(rule.compare(q, t), scores, settings.margin).sum() / batch.size
     else:
         pool = others if every is None else every
         value = PoolLoss.apply(  # type: ignore[no-untyped-call]
-            q, t, pool, batch.position, batch.penalty, rule, loss, settings.margin, settings.mixed_precision
+            *(q, t, pool, batch.position, batch.penalty, batch.size),
+            *(rule, loss, settings.margin, settings.mixed_precision),
         )
     penalty = value.new_zeros(())
     for weight, power in ((settings.n3, 3.0), (settings.lp, settings.lp_power)):
         if weight:
             ends = rule.powers(h, power).sum() + rule.powers(t, power).sum()
-            penalty = penalty + weight / size * (ends + (rule.powers(kinds, power) * batch.counts).sum())
+            penalty = penalty + weight / batch.size * (ends + (rule.powers(kinds, power) * batch.counts).sum())
     return value, penalty
 
 
@@ -107,25 +122,32 @@ class Run:
     ) -> None:
         self.settings, self.device = settings, settings.device
         self.rule = interaction(settings.model, settings.norm)
-        self.optimizer = OPTIMIZERS[settings.optimizer]()
         self.trained_on = digest(triples, entities, relations)
+        self._check_alike()
         held = choose_held_out(triples, settings.held_out, settings.seed, protected)
         self.held = HeldOut(triples[held], triples, relations, settings.seed) if held.any() else None
-        self.batches = Batches(torch.from_numpy(triples[~held]), entities, relations, settings)
-        sizes = {
-            "entities": (entities, settings.dim),
-            "relations": (2 * relations, self.rule.relation_width(settings.dim)),
+        shard, part = shard_of(settings, entities), (together.rank(), together.count())
+        trained = torch.from_numpy(triples[~held] if self.held else triples)
+        self.batches = Batches(trained, entities, relations, settings, part, shard)
+        vectors = {
+            "entities": self._start("entities", shard, settings.dim),
+            "relations": self._start("relations", Shard(2 * relations), self.rule.relation_width(settings.dim)),
         }
-        self.tables = {name: self._start(name, size) for name, size in sizes.items()}
-        self.states: dict[str, State] = {name: self.optimizer.start(table) for name, table in self.tables.items()}
+        self.tables = tables_of(settings, shard, vectors)
         self.best: dict[str, Tensor] = {}
         self.best_mrr, self.waited, self.done = -1.0, 0, 0
         self.seconds = 0.0
         self.trace: list[dict[str, Any]] = []
 
-    def _start(self, name: str, size: tuple[int, int]) -> Tensor:
+    def _start(self, name: str, shard: Shard, width: int) -> Tensor:
         random = torch_generator(self.settings.seed, "start", name)
-        return torch.empty(size).normal_(0, self.settings.init_scale, generator=random).to(self.device)
+        return first_vectors(shard, width, self.settings.init_scale, random).to(self.device)
+
+    def _check_alike(self) -> None:
+        """Refuse processes that were not started with the same triples and settings."""
+        settings = {**self.settings.as_dict(), "device": ""}
+        if any(other != (self.trained_on, settings) for other in together.gathered((self.trained_on, settings))):
+            raise FewlinkError("the processes were given different triples or settings: start all with the same ones")
 
     @property
     def finished(self) -> bool:
@@ -170,24 +192,11 @@ class Run:
 
     def step(self, batch: Batch, rate: float) -> Tensor:
         """Move the tables along one batch; its loss with the regulariser, a scalar."""
-        entities, relations = self.tables["entities"], self.tables["relations"]
-        dense = self.settings.regime == "one-vs-all"
-        rows = entities.index_select(0, batch.entities).requires_grad_()  # (M, d)
-        kinds = relations.index_select(0, batch.relations).requires_grad_()  # (V, w)
-        every = entities.detach().requires_grad_() if dense else None
-        value, penalty = step_loss(self.rule, self.settings, batch, rows, kinds, every)
-        leaves = [rows, kinds] if every is None else [rows, kinds, every]
-        gradients = torch.autograd.grad(value + penalty, leaves)
-        if dense:
-            for_entities = gradients[2].index_add_(0, batch.entities, gradients[0])  # (E, d)
-            for_relations = torch.zeros_like(relations).index_copy_(0, batch.relations, gradients[1])  # (2R, w)
-            self.optimizer.step(entities, self.states["entities"], for_entities, rate)
-            self.optimizer.step(relations, self.states["relations"], for_relations, rate)
-        else:
-            merged = rows.new_zeros(len(batch.unique), rows.shape[1]).index_add_(0, batch.slots, gradients[0])  # (U, d)
-            self.optimizer.step(entities, self.states["entities"], merged, rate, batch.unique)
-            self.optimizer.step(relations, self.states["relations"], gradients[1], rate, batch.relations)
-        return (value + penalty).detach()
+        leaves = [rows.requires_grad_() for rows in self.tables.gather(batch)]
+        value, penalty = step_loss(self.rule, self.settings, batch, *leaves)
+        loss = value + penalty
+        gradients = torch.autograd.grad(loss, leaves)
+        return self.tables.move(batch, gradients, loss.detach(), rate)
 
     def _look(self, losses: Tensor) -> None:
         """Stop at the first loss that is not a number."""
@@ -201,45 +210,51 @@ class Run:
             )
 
     def _evaluate(self) -> float | None:
-        for name, table in self.tables.items():
-            if not math.isfinite(float(table.sum())):
+        for name, table in self.tables.vectors.items():
+            total = table.sum()
+            if name == "entities":
+                self.tables.shard.add_([total])
+            if not math.isfinite(float(total)):
                 raise FewlinkError(
                     f"the {name} table is not finite after epoch {self.done}, batch {len(self.batches)}: "
                     "train with a smaller learning_rate; the last saved state is whole"
                 )
         if self.held is None or (self.done % self.settings.evaluate_every and self.done < self.settings.epochs):
             return None
-        mrr = self.held.mrr(self.rule, self.tables["entities"], self.tables["relations"])
+        entities, shard = self.tables.part()
+        mrr = self.held.mrr(self.rule, entities, self.tables.vectors["relations"], shard)
         if mrr > self.best_mrr:
             self.best_mrr, self.waited = mrr, 0
-            for name, table in self.tables.items():
+            for name, table in self.tables.vectors.items():
                 self.best.setdefault(name, torch.empty_like(table)).copy_(table)
         else:
             self.waited += 1
         return mrr
 
     def save(self, path: Path) -> None:
-        tensors = dict(self.tables)
+        tensors = dict(self.tables.vectors)
         tensors |= {f"best.{name}": table for name, table in self.best.items()}
-        tensors |= {f"{name}.{part}": x for name, state in self.states.items() for part, x in state.items()}
+        tensors |= {f"{name}.{part}": x for name, state in self.tables.states.items() for part, x in state.items()}
         facts = {"settings": self.settings.as_dict(), "triples": self.trained_on, "done": self.done}
         facts |= {"best_mrr": self.best_mrr, "waited": self.waited, "seconds": self.seconds}
         facts |= {"trace": self.trace}
-        save_state(path, tensors, facts)
+        save_state(path, tensors, facts, self.tables.shard)
 
     def load(self, path: Path) -> None:
-        tensors, facts = load_state(path, self.settings, self.trained_on, self.device)
-        self.tables = {name: tensors[name] for name in self.tables}
-        self.best = {name: tensors[f"best.{name}"] for name in self.tables if f"best.{name}" in tensors}
-        self.states = {name: {p: tensors[f"{name}.{p}"] for p in state} for name, state in self.states.items()}
+        tensors, facts = load_state(path, self.settings, self.trained_on, self.device, self.tables.shard)
+        vectors, states = self.tables.vectors, self.tables.states
+        self.tables.vectors = {name: tensors[name] for name in vectors}
+        self.best = {name: tensors[f"best.{name}"] for name in vectors if f"best.{name}" in tensors}
+        self.tables.states = {name: {p: tensors[f"{name}.{p}"] for p in state} for name, state in states.items()}
         self.done, self.waited, self.seconds = facts["done"], facts["waited"], facts["seconds"]
         self.best_mrr, self.trace = facts["best_mrr"], facts["trace"]
 
-    def result(self) -> Embeddings:
-        best = self.best or self.tables
+    def result(self, place: Path | None = None) -> Embeddings:
+        """The vectors; where several processes keep parts of them, as `ShardedTables.whole` says."""
+        best = self.best or self.tables.vectors
         facts = {"epochs": self.done, "seconds": self.seconds, "held_out_mrr": self.best_mrr if self.best else None}
         return Embeddings(
-            best["entities"].cpu(),
+            self.tables.whole(best["entities"], place),
             best["relations"].cpu(),
             self.settings.model,
             self.settings.norm,
@@ -250,7 +265,7 @@ class Run:
 
 
 def _checked(triples: np.ndarray, entities: int, relations: int, protected: np.ndarray | None) -> np.ndarray:
-    """The triples as contiguous 64-bit ids, or an error that says what is wrong with them."""
+    """The triples as contiguous ids of 32 or 64 bits, or an error that says what is wrong with them."""
     if triples.ndim != 2 or triples.shape[1] != 3 or not np.issubdtype(triples.dtype, np.integer):
         raise FewlinkError(f"triples must be whole numbers of shape (n, 3), not {triples.dtype} {triples.shape}")
     if not len(triples):
@@ -261,4 +276,4 @@ def _checked(triples: np.ndarray, entities: int, relations: int, protected: np.n
             raise FewlinkError(f"{name} ids run from {low} to {high}: they must lie between 0 and {limit - 1}")
     if protected is not None and protected.shape != (len(triples),):
         raise FewlinkError(f"protected has shape {protected.shape}: it must have one entry for each of {len(triples)}")
-    return np.ascontiguousarray(triples, dtype=np.int64)
+    return np.ascontiguousarray(triples, dtype=np.int32 if triples.dtype == np.int32 else np.int64)

@@ -1,0 +1,301 @@
+"""Several processes train what one trains: in every regime, in numbers that change, and in how they fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_trainer import ENTITIES, planted, small
+
+from fewlink import together
+from fewlink.embeddings import EmbeddingSettings, state, train
+from fewlink.embeddings.batches import Batches, torch_generator
+from fewlink.embeddings.shards import PIECE, Shard, first_vectors
+from fewlink.embeddings.state import load_state, save_state
+from fewlink.errors import FewlinkError
+
+COUNTS = (2, 3, 4)
+UNEVEN = 95  # the last of eight batches of the 666 examples has one
+
+CASES: dict[str, dict[str, Any]] = {
+    "complex": {"batch_size": UNEVEN},
+    "complex, adam, held out": {"optimizer": "adam", "learning_rate": 0.01, "held_out": 0.1, "patience": 9},
+    "complex, each": {"corrupt": "each", "negatives": 3, "batch_size": UNEVEN, "lp": 0.1},
+    "complex, each, adam": {"corrupt": "each", "negatives": 3, "optimizer": "adam", "learning_rate": 0.01},
+    "transe": {"model": "transe", "n3": 0.0, "held_out": 0.1, "patience": 9},
+    "transe, adam": {"model": "transe", "optimizer": "adam", "learning_rate": 0.01, "batch_size": UNEVEN},
+    "transe, each": {"model": "transe", "corrupt": "each", "negatives": 3, "loss": "margin"},
+    "rescal": {"model": "rescal", "batch_size": UNEVEN},
+    "a pool of all": {"negatives": 1000, "loss": "logistic"},
+    "one-vs-all": {"regime": "one-vs-all", "held_out": 0.1, "patience": 9},
+    "one-vs-all, adam": {"regime": "one-vs-all", "optimizer": "adam", "learning_rate": 0.01, "batch_size": UNEVEN},
+}
+CHAIN: dict[str, Any] = {"optimizer": "adam", "learning_rate": 0.01, "held_out": 0.1, "patience": 9}
+FEW = np.array([[0, 0, 1], [1, 0, 2]])  # of three entities: the fourth process has no row
+
+# Everything that processes are asked for, in one start of each: starting them costs more than their work.
+SCRIPT = """
+import json, os, sys
+from pathlib import Path
+import torch, torch.distributed as dist
+torch.set_num_threads(1)
+torch.set_default_dtype(torch.float64)
+os.fsync = lambda handle: None
+from fewlink import together
+from test_shards import COUNTS, asked
+
+rank, place = int(sys.argv[1]), Path(sys.argv[2])
+for count in (count for count in COUNTS if rank < count):
+    dist.init_process_group("gloo", init_method=f"file://{place}/store-{count}", rank=rank, world_size=count)
+    assert together.count() == count and together.rank() == rank
+    told = asked(place, count)
+    (place / f"told-{count}-{rank}.json").write_text(json.dumps(told))
+    dist.destroy_process_group()
+"""
+
+
+def asked(place: Path, count: int) -> dict[str, Any]:
+    """What each of `count` processes does; its tables go into a file, and what else it tells is given back."""
+    told: dict[str, Any] = {}
+    tables = {name: train(planted(), ENTITIES, 4, small(**case)) for name, case in CASES.items()}
+    tables["few"] = train(FEW, 3, 1, small(negatives=2, dim=6))
+    chained = small(**CHAIN, epochs=count)  # after epoch 1 of one process, 2 of two and so on
+    tables["chain"] = train(planted(), ENTITIES, 4, chained, resume=place / "chain")
+    told["beside the chain"] = together.gathered(sorted(path.name for path in place.glob("chain*")))
+    for epochs in (2, 4):
+        state = place / f"parts-{count}"
+        tables["parts"] = train(planted(), ENTITIES, 4, small(epochs=epochs, batch_size=UNEVEN), resume=state)
+    told["alone"] = together.from_first(lambda: train(planted(), ENTITIES, 4, small(epochs=1)).facts["epochs"])
+    together.gathered(None)
+    if together.rank() == 0:
+        next(place.glob(f"parts-{count}.epoch-4.1-of-*")).unlink()
+    together.gathered(None)
+    first = together.rank() == 0
+    for what, arguments, change, resume in (
+        ("missing", planted(), {"epochs": 5, "batch_size": UNEVEN}, place / f"parts-{count}"),
+        ("other settings", planted(), {"dim": 8}, place / "chain"),
+        ("other triples", planted()[: 300 if first else 200], {}, None),
+        ("other places", planted(), {}, place / ("here" if first else f"there-{together.rank()}") / "state"),
+        ("no number", planted(), {"learning_rate": 1e300, "epochs": 3}, None),
+    ):
+        try:
+            train(arguments, ENTITIES, 4, small(**change), resume=resume)
+        except FewlinkError as error:
+            told[what] = str(error)
+    parts = {
+        f"{name}.{kind}": getattr(t, kind).numpy() for name, t in tables.items() for kind in ("entities", "relations")
+    }
+    np.savez(place / f"tables-{count}-{together.rank()}.npz", **parts)
+    told["mrr"] = {name: table.facts["held_out_mrr"] for name, table in tables.items()}
+    told["losses"] = {name: [trace["loss"] for trace in table.trace] for name, table in tables.items()}
+    return told
+
+
+@pytest.fixture(scope="module")
+def exact() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, exact: None) -> Path:
+    """Where two, three and four processes have done what they are asked."""
+    place = tmp_path_factory.mktemp("shards")
+    train(planted(), ENTITIES, 4, small(**CHAIN, epochs=1), resume=place / "chain")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    outputs = [(place / f"output-{rank}").open("w+") for rank in range(max(COUNTS))]
+    children = [
+        subprocess.Popen([sys.executable, "-c", SCRIPT, str(rank), str(place)], env=environment, stdout=out, stderr=out)
+        for rank, out in enumerate(outputs)
+    ]
+    until = time.monotonic() + 120
+    try:
+        while any(child.poll() is None for child in children) and time.monotonic() < until:
+            if any(child.poll() for child in children):  # the others would wait for it
+                break
+            time.sleep(0.05)
+    finally:
+        for child in children:
+            child.kill()
+    assert all(child.wait() == 0 for child in children), [out.seek(0) or out.read()[-3000:] for out in outputs]
+    return place
+
+
+def told(place: Path, count: int) -> list[dict[str, Any]]:
+    return [json.loads((place / f"told-{count}-{rank}.json").read_text()) for rank in range(count)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_they_train_what_one_process_trains(name: str, place: Path) -> None:
+    alone = train(planted(), ENTITIES, 4, small(**CASES[name]))
+    for count in COUNTS:
+        for rank in range(count):
+            found = np.load(place / f"tables-{count}-{rank}.npz")
+            for kind in ("entities", "relations"):
+                expected = getattr(alone, kind).numpy()
+                np.testing.assert_allclose(found[f"{name}.{kind}"], expected, rtol=1e-9, atol=1e-11)
+        for each in told(place, count):
+            assert each["mrr"][name] == (alone.facts["held_out_mrr"] and pytest.approx(alone.facts["held_out_mrr"]))
+            assert each["losses"][name] == pytest.approx([trace["loss"] for trace in alone.trace], rel=1e-10)
+
+
+def test_a_process_may_have_no_row(place: Path) -> None:
+    alone = train(FEW, 3, 1, small(negatives=2, dim=6))
+    for rank in range(4):
+        found = np.load(place / f"tables-4-{rank}.npz")
+        np.testing.assert_allclose(found["few.entities"], alone.entities.numpy(), rtol=1e-10, atol=1e-12)
+
+
+def test_a_run_goes_from_one_process_to_two_three_four_and_back(place: Path) -> None:
+    for count in COUNTS:
+        shards = [f"chain.epoch-{count}.{rank}-of-{count}" for rank in range(1, count)]
+        assert told(place, count)[0]["beside the chain"] == [["chain", *shards, "chain.whole"]] * count
+    settings = small(**CHAIN, epochs=5)
+    found = train(planted(), ENTITIES, 4, settings, resume=place / "chain")
+    alone = train(planted(), ENTITIES, 4, settings)
+    torch.testing.assert_close(found.entities, alone.entities, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(found.relations, alone.relations, rtol=1e-9, atol=1e-11)
+    assert found.facts["held_out_mrr"] == pytest.approx(alone.facts["held_out_mrr"])
+    assert [trace["epoch"] for trace in found.trace] == [1, 2, 3, 4, 5]
+    assert not list(place.glob("chain.epoch-*"))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_they_continue_to_the_bit(count: int, place: Path) -> None:
+    first = np.load(place / f"tables-{count}-0.npz")
+    for rank in range(count):
+        found = np.load(place / f"tables-{count}-{rank}.npz")
+        for kind in ("entities", "relations"):
+            assert np.array_equal(found[f"parts.{kind}"], first[f"complex.{kind}"])
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_all_are_told_what_is_refused(count: int, place: Path) -> None:
+    for what, message in (
+        ("missing", f"parts-{count}.epoch-4.1-of-{count}: is a part of the state"),
+        ("other settings", "trained with dim = 16, and 8 is asked for"),
+        ("other triples", "the processes were given different triples or settings"),
+        ("other places", "all processes need the same folder"),
+        ("no number", "train with a smaller learning_rate"),
+    ):
+        assert all(message in each[what] for each in told(place, count)), (what, [e[what] for e in told(place, count)])
+    assert all(each["alone"] == 1 for each in told(place, count))
+    assert not list(place.glob("**/.seen-by-all-*"))
+
+
+@given(st.integers(1, 40), st.integers(1, 5))
+def test_places_sort_by_process_and_row(total: int, count: int) -> None:
+    shards = [Shard(total, rank, count) for rank in range(count)]
+    assert sum(map(len, shards)) == total and max(map(len, shards)) == shards[0].most
+    places = shards[0].places(torch.arange(total))
+    assert len(places.unique()) == total
+    for shard in shards:
+        own = places[shard.rank :: count]
+        assert own.tolist() == [shard.rank * shard.most + row for row in range(len(shard))]
+
+
+def test_pieces_name_the_ids_of_rows() -> None:
+    shard = Shard(3 * PIECE + 7, 1, 2)
+    ids = list(range(1, shard.total, 2))
+    for rows, whole in shard.pieces():
+        assert ids[rows] == list(range(shard.total))[whole]
+    assert sum(rows.stop - rows.start for rows, _ in shard.pieces()) == len(shard)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("total", [3, 1000, PIECE + 1, 2 * PIECE])
+def test_first_vectors_are_those_of_one_process(total: int, kind: torch.dtype) -> None:
+    torch.set_default_dtype(kind)
+    try:
+        whole = torch.empty(total, 3).normal_(0, 0.1, generator=torch_generator(7))
+        for count in (1, 2, 5):
+            for rank in range(count):
+                found = first_vectors(Shard(total, rank, count), 3, 0.1, torch_generator(7))
+                assert torch.equal(found, whole[rank::count])
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("corrupt", ["shared", "each"])
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_the_parts_of_a_batch_are_the_batch(count: int, corrupt: str) -> None:
+    settings = EmbeddingSettings(batch_size=UNEVEN, negatives=7, corrupt=corrupt)
+    triples = torch.from_numpy(planted())
+    whole = list(Batches(triples, ENTITIES, 4, settings).epoch(3))
+    parts = [list(Batches(triples, ENTITIES, 4, settings, (rank, count)).epoch(3)) for rank in range(count)]
+    for batch, *own in zip(whole, *parts, strict=True):
+        assert sum(map(len, own)) == len(batch) == batch.size == own[0].size
+        assert torch.equal(torch.stack([part.counts for part in own]).sum(0), batch.counts)
+        assert all(torch.equal(part.relations, batch.relations) for part in own)
+        assert torch.equal(torch.cat([part.penalty for part in own]), batch.penalty)
+        for first in (0, 1):
+            ends = [part.entities[first * len(part) : (first + 1) * len(part)] for part in own]
+            assert torch.equal(torch.cat(ends), batch.entities[first * len(batch) : (first + 1) * len(batch)])
+        negatives = [part.entities[2 * len(part) :] for part in own]
+        if corrupt == "each":
+            assert torch.equal(torch.cat(negatives), batch.entities[2 * len(batch) :])
+        else:
+            assert all(torch.equal(part, batch.entities[2 * len(batch) :]) for part in negatives)
+
+
+def test_a_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three processes, one after the other in this one, stopped before and after the renaming and before removing."""
+    path, settings = tmp_path / "state", small()
+    monkeypatch.setattr(together, "everywhere", lambda make: make())
+    monkeypatch.setattr(together, "from_first", lambda make: make())
+    removed = Path.unlink
+
+    def save(epoch: int, ranks: tuple[int, ...] = (1, 2, 0)) -> None:
+        facts = {"settings": settings.as_dict(), "triples": "some", "done": epoch}
+        for rank in ranks:
+            monkeypatch.setattr(together, "rank", lambda rank=rank: rank)
+            tensors = {
+                "entities": torch.arange(rank, 10.0, 3)[:, None] + 100 * epoch,
+                "relations": torch.ones(2) * epoch,
+            }
+            with monkeypatch.context() as patch:
+                if rank:  # only the first process renames
+                    patch.setattr(state, "_replace", lambda *arguments: None)
+                save_state(path, tensors, facts, Shard(10, rank, 3))
+
+    def whole() -> int:
+        """The epoch of the state, which every number of processes reads alike."""
+        for count in (1, 2, 3, 4):
+            for rank in range(count):
+                tensors, facts = load_state(path, settings, "some", "cpu", Shard(10, rank, count))
+                expected = torch.arange(rank, 10.0, count)[:, None] + 100 * facts["done"]
+                assert torch.equal(tensors["entities"], expected)
+                assert torch.equal(tensors["relations"], torch.ones(2) * facts["done"])
+        return int(facts["done"])
+
+    save(1)
+    assert whole() == 1
+    save(2, ranks=(1,))  # killed before the others had written
+    assert whole() == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "_replace", lambda *arguments: None)  # killed before the renaming
+        save(2)
+    assert whole() == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda self, missing_ok=False: None)  # killed before the old one was removed
+        save(2)
+    assert whole() == 2 and len(list(tmp_path.iterdir())) == 5
+    save(3)
+    assert whole() == 3 and len(list(tmp_path.iterdir())) == 3
+    assert Path.unlink is removed
+    monkeypatch.setattr(together, "rank", lambda: 0)
+    next(tmp_path.glob("state.epoch-*")).write_bytes(b"damaged")
+    with pytest.raises(FewlinkError, match="is not a training state"):
+        whole()
