@@ -1,0 +1,132 @@
+"""Two hosts, each a network namespace of its own: one is killed in mid-training, and the job goes on from its state.
+
+Needs root and `ip`; elsewhere it is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+import torch
+
+from fewlink.embeddings import Embeddings
+
+EPOCHS = 50
+WORDS = [
+    *("--dim", "16", "--device", "cpu", "--set", f"epochs={EPOCHS}"),
+    *("--set", "held_out=0.1", "--set", "patience=50"),
+]
+PORT = "29400"  # of an address that only the two hosts know
+
+
+class Host:
+    """A network namespace with one interface of a pair."""
+
+    def __init__(self, name: str, interface: str, address: str) -> None:
+        self.name, self.interface, self.address = name, interface, address
+        self.rank = int(address.rpartition(".")[2]) - 1
+
+    def start(self, words: list[str], log: IO[str]) -> subprocess.Popen[str]:
+        """torchrun with its own process here, as one of two hosts that meet at the first one's address."""
+        meet = ["--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(self.rank)]
+        meet += ["--master-addr", "10.213.0.1", "--master-port", PORT, "-m", "fewlink", *words]
+        return subprocess.Popen(
+            ["ip", "netns", "exec", self.name, sys.executable, "-m", "torch.distributed.run", *meet],
+            env={**environment(), "GLOO_SOCKET_IFNAME": self.interface},
+            stdout=log,
+            stderr=log,
+            text=True,
+        )
+
+    def kill(self) -> int:
+        """End every process in the namespace, as a power cut would; how many there were."""
+        found = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True)
+        for process in found.stdout.split():
+            os.kill(int(process), signal.SIGKILL)
+        return len(found.stdout.split())
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[Host]]:
+    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces need Linux, root and ip")
+    made = [Host(f"fewlink-{os.getpid()}-{i}", f"fl{os.getpid()}-{i}", f"10.213.0.{i}") for i in (1, 2)]
+    try:
+        try:
+            for host in made:
+                ip("netns", "add", host.name)
+            ends = [(host.interface, "netns", host.name) for host in made]
+            ip("link", "add", *ends[0], "type", "veth", "peer", "name", *ends[1])
+            for host in made:
+                ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", host.interface)
+                for interface in ("lo", host.interface):
+                    ip("-n", host.name, "link", "set", interface, "up")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"network namespaces cannot be made here: {error.stderr.decode().strip()}")
+        yield made
+    finally:
+        for host in made:
+            if Path(f"/run/netns/{host.name}").exists():
+                host.kill()
+                ip("netns", "del", host.name)
+
+
+def ended(children: list[subprocess.Popen[str]], log: IO[str]) -> list[int]:
+    """The exit codes of all, or a failure that shows what they said."""
+    try:
+        return [child.wait(30) for child in children]
+    except subprocess.TimeoutExpired:
+        log.seek(0)
+        pytest.fail(f"the hosts hang: {log.read()[-5000:]}")
+
+
+def words(out: Path) -> list[str]:
+    return ["pretrain", "umls", "--out", str(out), *WORDS]
+
+
+def test_a_killed_host_costs_no_more_than_the_epoch_it_was_in(hosts: list[Host], tmp_path: Path) -> None:
+    for killed in hosts:
+        out = tmp_path / f"out-{killed.rank}"
+        state = tmp_path / f".{out.name}.state.safetensors"
+        with (tmp_path / f"log-{killed.rank}").open("w+") as log:
+            children = [host.start(words(out), log) for host in hosts]
+            until = time.monotonic() + 30
+            while not state.exists() and time.monotonic() < until:
+                time.sleep(0.01)
+            time.sleep(0.2)
+            assert killed.kill() >= 2, (log.seek(0), log.read()[-5000:])
+            assert all(code != 0 for code in ended(children, log))
+            assert state.exists() and not out.exists(), "the run had ended before its host was killed"
+            assert ended([host.start(words(out), log) for host in hosts], log) == [0, 0], (
+                log.seek(0),
+                log.read()[-5000:],
+            )
+            log.seek(0)
+            assert f"epoch {EPOCHS}/{EPOCHS}" in log.read()
+        assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+    whole = tmp_path / "whole"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "fewlink"]
+    subprocess.run([*torchrun, *words(whole)], env=environment(), check=True, capture_output=True, timeout=60)
+    expected = Embeddings.open(whole)
+    for host in hosts:
+        found = Embeddings.open(tmp_path / f"out-{host.rank}")
+        assert torch.equal(found.entities, expected.entities) and torch.equal(found.relations, expected.relations)
+        assert found.facts["held_out_mrr"] == expected.facts["held_out_mrr"]
