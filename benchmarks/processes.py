@@ -1,0 +1,202 @@
+"""Pretraining with 1, 2 and 4 processes on one random graph, beside the way that was not taken.
+
+    python benchmarks/processes.py [--seconds 10] [--sizes 100000 1000000] [--processes 1 2 4]
+
+All train ComplEx of 50 reals with Adagrad on the same batches. *sharded* is what the package does: an entity's row lies
+in one process. *replicated* keeps every row in every process and sends each process's row gradients to all others, who
+all make the same step. Each process has one thread, so that 2 processes on 2 cores compare with one process of 2
+threads; the first row of each size is one process of 1 thread, and speed-ups are against it. Exchange is over the
+loopback interface. Seconds of exchange contain waiting for the slower process. In all of them the allocator keeps what
+is freed: otherwise half a batch's smaller buffers would cost fewer page faults, and count as speed-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from embeddings_speed import random_graph
+from fewlink import together
+from fewlink.embeddings import EmbeddingSettings
+from fewlink.embeddings.batches import Batch
+from fewlink.embeddings.shards import Tables
+from fewlink.embeddings.trainer import Run
+from measure import print_table, write_record
+
+RELATIONS, TRIPLES_AN_ENTITY, WARM = 1000, 5, 10
+KEEP = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 29)}
+REGIMES: dict[str, dict[str, Any]] = {
+    "pool of 1024": {"corrupt": "shared", "negatives": 1024, "loss": "softmax"},
+    "each 1": {"corrupt": "each", "negatives": 1, "loss": "logistic"},
+}
+
+
+class Replicated(Tables):
+    """Every row in every process; the gradients of touched rows go to all of them."""
+
+    def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
+        together.add_([gradients[1], loss])
+        rows, merged = _from_all(batch.unique), _from_all(self._merged(batch, gradients[0]))
+        unique, slots = rows.unique(return_inverse=True)
+        added = merged.new_zeros(len(unique), merged.shape[1]).index_add_(0, slots, merged)
+        self._step("entities", added, rate, unique)
+        self._step("relations", gradients[1], rate, batch.relations)
+        return loss
+
+
+def _from_all(rows: Tensor) -> Tensor:
+    """The rows of all processes, (Σ U, …): gloo gathers equal sizes, so the shorter ones are filled up."""
+    start = time.perf_counter()
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(together.count())]
+    dist.all_gather(sizes, torch.tensor([len(rows)]))
+    most = max(int(size) for size in sizes)
+    filled = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])])
+    parts = [torch.empty_like(filled) for _ in sizes]
+    dist.all_gather(parts, filled)
+    METER.bytes += filled.nbytes * (together.count() - 1)
+    METER.seconds += time.perf_counter() - start
+    return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)])
+
+
+class Meter:
+    """Bytes that this process sends to others, and the seconds that exchanging takes."""
+
+    def __init__(self) -> None:
+        self.bytes, self.seconds = 0.0, 0.0
+        for name in ("exchanged", "add_"):
+            setattr(together, name, self._timed(getattr(together, name), getattr(self, f"_{name}")))
+
+    def _timed(self, work: Any, size: Any) -> Any:
+        def measured(*arguments: Any) -> Any:
+            start = time.perf_counter()
+            made = work(*arguments)
+            self.seconds += time.perf_counter() - start
+            self.bytes += size(*arguments)
+            return made
+
+        return measured
+
+    def _exchanged(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> float:
+        return rows.nbytes * (1 - sent[together.rank()] / max(1, len(rows)))
+
+    def _add_(self, tensors: Sequence[Tensor]) -> float:
+        """A ring sends every number twice, but for the part that a process keeps."""
+        return sum(x.nbytes for x in tensors) * 2 * (together.count() - 1) / together.count()
+
+
+METER = Meter()
+
+
+def worker(kind: str, entities: int, regime: str, batch: int, dim: int, seconds: float) -> None:
+    """One process: its share of steps for so many seconds. The first prints what came of it."""
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    settings = EmbeddingSettings(dim=dim, batch_size=batch, epochs=10**6, n3=0.0, **REGIMES[regime])
+    graph = random_graph(entities, TRIPLES_AN_ENTITY * entities, RELATIONS)
+    with together.processes("cpu"):
+        if kind == "replicated":
+            with together.alone():
+                run = Run(graph, entities, RELATIONS, settings)
+            run.batches.part = together.rank(), together.count()
+            run.tables = Replicated(run.tables.shard, run.tables.vectors, settings)
+        else:
+            run = Run(graph, entities, RELATIONS, settings)
+        batches = (batch for epoch in range(10**6) for batch in run.batches.epoch(epoch))
+        warm = _steps(run, batches, WARM)
+        steps = together.from_first(lambda: max(5, round(seconds / warm * WARM)))
+        METER.bytes, METER.seconds = 0.0, 0.0
+        passed = _steps(run, batches, steps)
+        told = together.gathered((METER.bytes / steps, METER.seconds / steps))
+        rows = sum(table.nbytes for table in (run.tables.vectors["entities"], *run.tables.states["entities"].values()))
+        made = {
+            "triples/s": steps * batch / passed,
+            "ms a step": 1000 * passed / steps,
+            "of it exchange": 1000 * sum(seconds for _, seconds in told) / len(told),
+            "MB sent a step and process": max(sent for sent, _ in told) / 1e6,
+            "MB of rows a process": rows / 1e6,
+        }
+        if together.rank() == 0:
+            print(json.dumps(made))
+
+
+def _steps(run: Run, batches: Any, steps: int) -> float:
+    """Seconds of so many steps, sampling included."""
+    together.gathered(None)
+    start = time.perf_counter()
+    for _ in range(steps):
+        run.step(next(batches), 0.1)
+    together.gathered(None)
+    return time.perf_counter() - start
+
+
+def measured(kind: str, processes: int, threads: int, *arguments: Any) -> dict[str, float]:
+    """Start the processes, and what the first one tells."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
+    words = [sys.executable, __file__, "--worker", json.dumps([kind, *arguments])]
+    children = [
+        subprocess.Popen(
+            words,
+            env={**os.environ, **KEEP, **places, "RANK": str(rank), "OMP_NUM_THREADS": str(threads)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(processes)
+    ]
+    outputs = [child.communicate()[0] for child in children]
+    if any(child.returncode for child in children):
+        raise SystemExit(f"{kind} with {processes} processes failed")
+    found: dict[str, float] = json.loads(outputs[0].splitlines()[-1])
+    return found
+
+
+def compare(sizes: list[int], processes: list[int], batch: int, dim: int, seconds: float) -> None:
+    rows: list[dict[str, Any]] = []
+    for regime in REGIMES:
+        for entities in sizes:
+            base = 0.0
+            ways = [("one", 1, 1), ("one", 1, 2)]
+            ways += [(kind, n, 1) for n in processes if n > 1 for kind in ("sharded", "replicated")]
+            for kind, count, threads in ways:
+                found = measured(kind, count, threads, entities, regime, batch, dim, seconds)
+                base = base or found["triples/s"]
+                named = {
+                    "negatives": regime,
+                    "entities": entities,
+                    "tables": kind,
+                    "processes": count,
+                    "threads": threads,
+                }
+                rows.append({**named, **found, "speed-up": found["triples/s"] / base})
+                print_table(rows[-1:])
+    print()
+    print_table(rows)
+    about = {"batch": batch, "dim": dim, "relations": RELATIONS, "triples an entity": TRIPLES_AN_ENTITY}
+    write_record("processes", {**about, "seconds": seconds, "rows": rows})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--batch", type=int, default=4096)
+    parser.add_argument("--dim", type=int, default=50)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        worker(*json.loads(options.worker))
+    else:
+        compare(options.sizes, options.processes, options.batch, options.dim, options.seconds)
