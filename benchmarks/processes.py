@@ -1,6 +1,7 @@
 """Pretraining with 1, 2 and 4 processes on one random graph, beside the way that was not taken.
 
     python benchmarks/processes.py [--seconds 10] [--sizes 100000 1000000] [--processes 1 2 4]
+    python benchmarks/processes.py --plan [--cores 16]    # docs/many-machines.md's table, from the record
 
 All train ComplEx of 50 reals with Adagrad on the same batches. *sharded* is what the package does: an entity's row lies
 in one process. *replicated* keeps every row in every process and sends each process's row gradients to all others, who
@@ -32,7 +33,7 @@ from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.batches import Batch
 from fewlink.embeddings.shards import Tables
 from fewlink.embeddings.trainer import Run
-from measure import print_table, write_record
+from measure import RECORDS, print_table, write_record
 
 RELATIONS, TRIPLES_AN_ENTITY, WARM = 1000, 5, 10
 KEEP = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 29)}
@@ -46,12 +47,13 @@ class Replicated(Tables):
     """Every row in every process; the gradients of touched rows go to all of them."""
 
     def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
-        together.add_([gradients[1], loss])
+        kinds = torch.zeros_like(self.vectors["relations"]).index_copy_(0, batch.relations, gradients[1])
+        together.add_([kinds, loss])
         rows, merged = _from_all(batch.unique), _from_all(self._merged(batch, gradients[0]))
         unique, slots = rows.unique(return_inverse=True)
         added = merged.new_zeros(len(unique), merged.shape[1]).index_add_(0, slots, merged)
         self._step("entities", added, rate, unique)
-        self._step("relations", gradients[1], rate, batch.relations)
+        self._step("relations", kinds, rate)
         return loss
 
 
@@ -187,6 +189,35 @@ def compare(sizes: list[int], processes: list[int], batch: int, dim: int, second
     write_record("processes", {**about, "seconds": seconds, "rows": rows})
 
 
+def plan(cores: int) -> None:
+    """Hosts and hours for 100 million entities and a billion triples, by the formulas of docs/many-machines.md."""
+    record = json.loads((RECORDS / "processes.json").read_text())["results"]
+    largest = max(row["entities"] for row in record["rows"])
+    rates = {
+        row["negatives"]: row["triples/s"]
+        for row in record["rows"]
+        if row["entities"] == largest and row["tables"] == "one" and row["threads"] == 1
+    }
+    entities, triples, dim, batch = 10**8, 10**9, record["dim"], record["batch"]
+    rows = []
+    for regime in rates:
+        touched = 2 + REGIMES[regime]["negatives"] / (batch if "pool" in regime else 1)  # rows an example
+        for hosts in (2, 4, 8, 16):
+            sent = (1 - 1 / hosts) * (touched * (8 * dim + 8) + 8 * dim * 2 * RELATIONS / batch)
+            row: dict[str, Any] = {
+                "negatives": regime,
+                "hosts": hosts,
+                "GB of rows a host": entities * dim * 8 / hosts / 1e9,
+            }
+            row |= {"bytes sent an example": sent, "arithmetic, µs": 1e6 / rates[regime] / cores}
+            for gigabits in (10, 25):
+                network = sent * 8 / gigabits / 1e9
+                hours = 2 * triples / hosts * (1 / rates[regime] / cores + network) / 3600
+                row |= {f"{gigabits} Gbit/s, µs": 1e6 * network, f"{gigabits} Gbit/s, hours": hours}
+            rows.append(row)
+    print_table(rows)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10)
@@ -194,9 +225,13 @@ if __name__ == "__main__":
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--dim", type=int, default=50)
+    parser.add_argument("--plan", action="store_true")
+    parser.add_argument("--cores", type=int, default=16, help="of a host of the plan")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         worker(*json.loads(options.worker))
+    elif options.plan:
+        plan(options.cores)
     else:
         compare(options.sizes, options.processes, options.batch, options.dim, options.seconds)

@@ -20,7 +20,7 @@ from test_trainer import ENTITIES, planted, small
 
 from fewlink import together
 from fewlink.embeddings import EmbeddingSettings, state, train
-from fewlink.embeddings.batches import Batches, torch_generator
+from fewlink.embeddings.batches import Batch, Batches, torch_generator
 from fewlink.embeddings.shards import PIECE, Shard, first_vectors
 from fewlink.embeddings.state import load_state, save_state
 from fewlink.errors import FewlinkError
@@ -237,17 +237,18 @@ def test_the_parts_of_a_batch_are_the_batch(count: int, corrupt: str) -> None:
     parts = [list(Batches(triples, ENTITIES, 4, settings, (rank, count)).epoch(3)) for rank in range(count)]
     for batch, *own in zip(whole, *parts, strict=True):
         assert sum(map(len, own)) == len(batch) == batch.size == own[0].size
-        assert torch.equal(torch.stack([part.counts for part in own]).sum(0), batch.counts)
-        assert all(torch.equal(part.relations, batch.relations) for part in own)
-        assert torch.equal(torch.cat([part.penalty for part in own]), batch.penalty)
-        for first in (0, 1):
-            ends = [part.entities[first * len(part) : (first + 1) * len(part)] for part in own]
-            assert torch.equal(torch.cat(ends), batch.entities[first * len(batch) : (first + 1) * len(batch)])
-        negatives = [part.entities[2 * len(part) :] for part in own]
-        if corrupt == "each":
-            assert torch.equal(torch.cat(negatives), batch.entities[2 * len(batch) :])
-        else:
-            assert all(torch.equal(part, batch.entities[2 * len(batch) :]) for part in negatives)
+        assert sorted(e for part in own for e in examples(part)) == sorted(examples(batch))
+        if corrupt == "shared":
+            assert all(torch.equal(part.entities[2 * len(part) :], batch.entities[2 * len(batch) :]) for part in own)
+
+
+def examples(batch: Batch) -> list[tuple[int, ...]]:
+    """Head, relation, tail and, where each has its own, negatives of every example."""
+    size, kinds = len(batch), batch.relations.repeat_interleave(batch.counts)
+    columns = [batch.entities[:size], kinds, batch.entities[size : 2 * size]]
+    if batch.penalty.dim() == 2:
+        columns += batch.entities[2 * size :].view(size, -1).T if size else []
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def test_a_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

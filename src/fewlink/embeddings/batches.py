@@ -26,8 +26,8 @@ class Batch:
     entities    (M,)    places of rows to gather: B heads, B tails, then the negatives (none in one-vs-all)
     unique      (U,)    those places, each once, ascending
     slots       (M,)    entities == unique[slots]
-    relations   (V,)    relations of the batch of all processes, each once, ascending
-    counts      (V,)    examples of each relation among the B
+    relations   (V,)    relations of the batch, each once, ascending
+    counts      (V,)    examples of each relation
     position    (B,)    a column of the pool; (B, N) negatives have none
     penalty     (B,) or (B, N)  `OUT` where the negative is the true tail, 0 elsewhere
     size                examples of the batch of all processes
@@ -55,7 +55,7 @@ class Batch:
 class Batches:
     """All examples of a graph: triple i forwards is example i, and backwards, under relation r + R, example n + i.
 
-    `part` is a process and how many there are: each works on a run of every batch, and all draw the same batch.
+    `part` is a process and how many there are: all draw the same batch, and each works on a run of its examples.
     `shard` says where the entities' rows lie.
     """
 
@@ -84,38 +84,33 @@ class Batches:
             yield self.prepare(examples.long(), torch_generator(self.settings.seed, "negatives", epoch, index))
 
     def prepare(self, examples: Tensor, random: torch.Generator) -> Batch:
-        """The batch of example numbers (B,), with negatives drawn uniformly from all entities."""
+        """This process's part of the batch of examples (B,), with negatives drawn uniformly from all entities."""
+        size, (rank, count) = len(examples), self.part
+        own = slice(size * rank // count, size * (rank + 1) // count)  # empty where a batch is too small for all
+        examples = examples[own]
         backwards = examples >= len(self.triples)
         triples = self.triples.index_select(0, torch.where(backwards, examples - len(self.triples), examples)).long()
         relation, by = (triples[:, 1] + self.relations * backwards).sort(stable=True)
         triples, backwards = triples.index_select(0, by), backwards.index_select(0, by)
         heads = torch.where(backwards, triples[:, 2], triples[:, 0])  # (B,)
         tails = torch.where(backwards, triples[:, 0], triples[:, 2])
-        negatives, position, penalty = self._negatives(tails, random)
-        relations, counts = relation.unique_consecutive(return_counts=True)
-        if self.part[1] > 1:
-            own = self._own(len(examples))
-            heads, tails, position, penalty = (x[own] for x in (heads, tails, position, penalty))
-            negatives = negatives[own] if negatives.dim() == 2 else negatives
-            ends = counts.cumsum(0)
-            counts = (ends.clamp_max(own.stop) - (ends - counts).clamp_min(own.start)).clamp_min_(0)
+        if self.settings.corrupt == "each":
+            negatives = torch.randint(self.entities, (size, self.settings.negatives), generator=random)[own][
+                by
+            ]  # (B, N)
+            position, penalty = tails, torch.where(negatives == tails[:, None], OUT, 0.0)
+        else:
+            negatives, position, penalty = self._pool(tails, random)
         entities = self.shard.places(torch.cat([heads, tails, negatives.flatten()]))
         unique, slots = entities.unique(return_inverse=True)
-        return Batch(entities, unique, slots, relations, counts, position, penalty, len(examples))
+        relations, counts = relation.unique_consecutive(return_counts=True)
+        return Batch(entities, unique, slots, relations, counts, position, penalty, size)
 
-    def _own(self, size: int) -> slice:
-        """The examples of a batch, sorted by relation, that this process works on; none where they are too few."""
-        rank, count = self.part
-        return slice(size * rank // count, size * (rank + 1) // count)
-
-    def _negatives(self, tails: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Negative entities to gather, of all examples (K,) or of each (B, N), and where they are the true tail."""
+    def _pool(self, tails: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Negatives (K,) for all examples of the batch, and where they are the true tail."""
         count = self.settings.negatives
         if self.settings.regime == "one-vs-all":
             return tails[:0], tails, torch.full(tails.shape, OUT)
-        if self.settings.corrupt == "each":
-            negatives = torch.randint(self.entities, (len(tails), count), generator=random)
-            return negatives, tails, torch.where(negatives == tails[:, None], OUT, 0.0)
         if count >= self.entities:  # a pool that large is every entity
             return torch.arange(self.entities), tails, torch.full(tails.shape, OUT)
         pool = torch.randint(self.entities, (count,), generator=random).unique()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fewlink.embeddings.interactions import Interaction
 from fewlink.embeddings.losses import slice_rows
-from fewlink.embeddings.shards import Shard
+from fewlink.embeddings.shards import PIECE, Shard
 from fewlink.errors import FewlinkError
 from fewlink.seeds import generator
 
@@ -48,17 +48,25 @@ class HeldOut:
             held = held[np.sort(generator(seed, "held-out", "ranked").choice(len(held), MOST, replace=False))]
         self.relations = relations
         self.queries = _both_directions(held, relations)  # (2m, 3)
-        known = _both_directions(known, relations)
+        asked = self._keys(self.queries)
+        known = self._asked_for(known, np.unique(asked))
         keys = self._keys(known)
         order = np.argsort(keys, kind="stable")
         keys, tails = keys[order], known[order, 2]
-        asked = self._keys(self.queries)
         first, last = np.searchsorted(keys, asked), np.searchsorted(keys, asked, "right")
         self.sizes = last - first  # known tails of each query, (2m,)
         self.ends = np.cumsum(self.sizes)
         self.tails = tails[
             np.repeat(last - self.ends, self.sizes) + np.arange(self.ends[-1])
         ]  # of all queries, in order
+
+    def _asked_for(self, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+        """Known triples (n, 3), in both directions, whose head and relation are asked for; a piece at a time."""
+        found = []
+        for first in range(0, len(known), PIECE):
+            both = _both_directions(known[first : first + PIECE], self.relations)
+            found.append(both[np.isin(self._keys(both), asked)])
+        return np.concatenate(found)
 
     def _keys(self, triples: np.ndarray) -> np.ndarray:
         keys: np.ndarray = triples[:, 0].astype(np.int64) * (2 * self.relations) + triples[:, 1]

@@ -86,7 +86,7 @@ class RESCAL(Interaction):
         return torch.bmm(h.unsqueeze(1), r.view(-1, d, d)).squeeze(1)  # (B, 1, d) (B, d, d) -> (B, d)
 
     def query_segments(self, h: Tensor, r: Tensor, counts: Tensor) -> Tensor:
-        if h.device.type != "cpu":
+        if h.device.type != "cpu" or not len(h):
             return super().query_segments(h, r, counts)
         # a product per relation reads each W_r once; copying it to every example would move B·d² numbers
         d = h.shape[-1]

@@ -148,9 +148,9 @@ class DenseTables(Tables):
     def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
         for_rows, for_kinds, for_every = gradients
         for_every.index_add_(0, batch.entities, for_rows)  # (E, d)
-        together.add_([for_every, for_kinds, loss])
-        self._step("entities", for_every, rate)
         every_kind = torch.zeros_like(self.vectors["relations"]).index_copy_(0, batch.relations, for_kinds)  # (2R, w)
+        together.add_([for_every, every_kind, loss])
+        self._step("entities", for_every, rate)
         self._step("relations", every_kind, rate)
         return loss
 
@@ -167,9 +167,14 @@ class ShardedTables(Tables):
 
     def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
         rows, merged = self.asked.added(self._merged(batch, gradients[0]))
-        together.add_([gradients[1], loss])
         self._step("entities", merged, rate, rows)
-        self._step("relations", gradients[1], rate, batch.relations)
+        every_kind = torch.zeros_like(self.vectors["relations"]).index_copy_(
+            0, batch.relations, gradients[1]
+        )  # (2R, w)
+        touched = every_kind.new_zeros(len(every_kind)).index_fill_(0, batch.relations, 1)  # by this process
+        together.add_([every_kind, touched, loss])
+        kinds = touched.nonzero().squeeze(1)  # by any
+        self._step("relations", every_kind.index_select(0, kinds), rate, kinds)
         return loss
 
     def part(self) -> tuple[Tensor, Shard]:
