@@ -36,6 +36,7 @@ from fewlink.embeddings.trainer import Run
 from measure import RECORDS, print_table, write_record
 
 RELATIONS, TRIPLES_AN_ENTITY, WARM = 1000, 5, 10
+ORDER = 50e-9  # seconds that an example costs when an epoch's order is drawn
 KEEP = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 29)}
 REGIMES: dict[str, dict[str, Any]] = {
     "pool of 1024": {"corrupt": "shared", "negatives": 1024, "loss": "softmax"},
@@ -47,7 +48,7 @@ class Replicated(Tables):
     """Every row in every process; the gradients of touched rows go to all of them."""
 
     def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
-        kinds = torch.zeros_like(self.vectors["relations"]).index_copy_(0, batch.relations, gradients[1])
+        kinds = self._every_kind(batch, gradients[1])
         together.add_([kinds, loss])
         rows, merged = _from_all(batch.unique), _from_all(self._merged(batch, gradients[0]))
         unique, slots = rows.unique(return_inverse=True)
@@ -124,6 +125,7 @@ def worker(kind: str, entities: int, regime: str, batch: int, dim: int, seconds:
             "triples/s": steps * batch / passed,
             "ms a step": 1000 * passed / steps,
             "of it exchange": 1000 * sum(seconds for _, seconds in told) / len(told),
+            "ms of an empty exchange": 1000 * _latency() if together.count() > 1 else 0.0,
             "MB sent a step and process": max(sent for sent, _ in told) / 1e6,
             "MB of rows a process": rows / 1e6,
         }
@@ -139,6 +141,14 @@ def _steps(run: Run, batches: Any, steps: int) -> float:
         run.step(next(batches), 0.1)
     together.gathered(None)
     return time.perf_counter() - start
+
+
+def _latency(times: int = 100) -> float:
+    """Seconds of an exchange of nothing."""
+    nothing, start = torch.empty(0, 1), time.perf_counter()
+    for _ in range(times):
+        together.exchanged(nothing, [0] * together.count(), [0] * together.count())
+    return (time.perf_counter() - start) / times
 
 
 def measured(kind: str, processes: int, threads: int, *arguments: Any) -> dict[str, float]:
@@ -192,27 +202,25 @@ def compare(sizes: list[int], processes: list[int], batch: int, dim: int, second
 def plan(cores: int) -> None:
     """Hosts and hours for 100 million entities and a billion triples, by the formulas of docs/many-machines.md."""
     record = json.loads((RECORDS / "processes.json").read_text())["results"]
-    largest = max(row["entities"] for row in record["rows"])
-    rates = {
-        row["negatives"]: row["triples/s"]
-        for row in record["rows"]
-        if row["entities"] == largest and row["tables"] == "one" and row["threads"] == 1
-    }
-    entities, triples, dim, batch = 10**8, 10**9, record["dim"], record["batch"]
+    largest = [row for row in record["rows"] if row["entities"] == max(row["entities"] for row in record["rows"])]
+    rates = {row["negatives"]: row["triples/s"] for row in largest if (row["processes"], row["threads"]) == (1, 1)}
+    latency = next(row["ms of an empty exchange"] for row in largest if row["processes"] == 2) / 1000
+    entities, triples, dim, batch = 10**8, 10**9, record["dim"], record["batch"]  # batch: of each host
     rows = []
-    for regime in rates:
+    for regime, rate in rates.items():
         touched = 2 + REGIMES[regime]["negatives"] / (batch if "pool" in regime else 1)  # rows an example
         for hosts in (2, 4, 8, 16):
-            sent = (1 - 1 / hosts) * (touched * (8 * dim + 8) + 8 * dim * 2 * RELATIONS / batch)
-            row: dict[str, Any] = {
-                "negatives": regime,
-                "hosts": hosts,
-                "GB of rows a host": entities * dim * 8 / hosts / 1e9,
+            sent = (1 - 1 / hosts) * (touched * (8 * dim + 8) + 8 * (dim + 1) * 2 * RELATIONS / batch)
+            row: dict[str, Any] = {"negatives": regime, "hosts": hosts, "GB of rows": entities * dim * 8 / hosts / 1e9}
+            row |= {
+                "bytes an example": sent,
+                "arithmetic, µs": 1e6 / rate / cores,
+                "latency, µs": 5e6 * latency / batch,
             }
-            row |= {"bytes sent an example": sent, "arithmetic, µs": 1e6 / rates[regime] / cores}
             for gigabits in (10, 25):
                 network = sent * 8 / gigabits / 1e9
-                hours = 2 * triples / hosts * (1 / rates[regime] / cores + network) / 3600
+                example = 1 / rate / cores + network + 5 * latency / batch
+                hours = 2 * triples * (example / hosts + ORDER) / 3600
                 row |= {f"{gigabits} Gbit/s, µs": 1e6 * network, f"{gigabits} Gbit/s, hours": hours}
             rows.append(row)
     print_table(rows)

@@ -126,17 +126,20 @@ def exchanged(rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Ten
 
 def add_(tensors: Sequence[Tensor]) -> None:
     """Put the sum over all processes in the place of each tensor, in one exchange."""
-    if count() == 1 or not tensors:
-        return
-    flat = torch.cat([t.reshape(-1) for t in tensors])
-    dist.all_reduce(flat)
-    for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
-        tensor.copy_(part.view_as(tensor))
+    _reduce_(tensors, 1)
 
 
 def average_(tensors: Sequence[Tensor]) -> None:
     """Put the mean over all processes in the place of each tensor, in one exchange."""
-    add_(tensors)
-    if count() > 1:
-        for tensor in tensors:
-            tensor /= count()
+    _reduce_(tensors, count())
+
+
+def _reduce_(tensors: Sequence[Tensor], divisor: int) -> None:
+    if count() == 1 or not tensors:
+        return
+    flat = torch.cat([t.reshape(-1) for t in tensors])
+    dist.all_reduce(flat)
+    if divisor > 1:  # here and not in each tensor: two of them may share their memory
+        flat /= divisor
+    for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))

@@ -125,6 +125,10 @@ class Tables:
         """Gradients (M, d) of rows that may occur several times to (U, d), each row once."""
         return gradient.new_zeros(len(batch.unique), gradient.shape[1]).index_add_(0, batch.slots, gradient)
 
+    def _every_kind(self, batch: Batch, gradient: Tensor) -> Tensor:
+        """Gradients (V, w) of the batch's relations to (2R, w), zero for all others."""
+        return torch.zeros_like(self.vectors["relations"]).index_copy_(0, batch.relations, gradient)
+
     def _step(self, name: str, gradient: Tensor, rate: float, rows: Tensor | None = None) -> None:
         self.optimizer.step(self.vectors[name], self.states[name], gradient, rate, rows)
 
@@ -148,7 +152,7 @@ class DenseTables(Tables):
     def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
         for_rows, for_kinds, for_every = gradients
         for_every.index_add_(0, batch.entities, for_rows)  # (E, d)
-        every_kind = torch.zeros_like(self.vectors["relations"]).index_copy_(0, batch.relations, for_kinds)  # (2R, w)
+        every_kind = self._every_kind(batch, for_kinds)
         together.add_([for_every, every_kind, loss])
         self._step("entities", for_every, rate)
         self._step("relations", every_kind, rate)
@@ -168,9 +172,7 @@ class ShardedTables(Tables):
     def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
         rows, merged = self.asked.added(self._merged(batch, gradients[0]))
         self._step("entities", merged, rate, rows)
-        every_kind = torch.zeros_like(self.vectors["relations"]).index_copy_(
-            0, batch.relations, gradients[1]
-        )  # (2R, w)
+        every_kind = self._every_kind(batch, gradients[1])
         touched = every_kind.new_zeros(len(every_kind)).index_fill_(0, batch.relations, 1)  # by this process
         together.add_([every_kind, touched, loss])
         kinds = touched.nonzero().squeeze(1)  # by any
