@@ -59,7 +59,8 @@ def speed(run: Run, seconds: float) -> dict[str, float]:
 def phases(run: Run) -> list[dict[str, Any]]:
     """The phases of a step that only move memory: bytes a second, and the share of what a copy moves."""
     batch = next(run.batches.epoch(0)).to(run.device)
-    table, state = run.tables["entities"], run.states["entities"]
+    tables = run.tables
+    table, state = tables.vectors["entities"], tables.states["entities"]
     row = table.shape[1] * table.element_size()
     rows = table.index_select(0, batch.entities)
     merged = torch.zeros(len(batch.unique), table.shape[1], device=run.device)
@@ -67,7 +68,7 @@ def phases(run: Run) -> list[dict[str, Any]]:
     other = torch.empty_like(big)
 
     def update() -> None:
-        run.optimizer.step(table, state, merged, 0.0, batch.unique)
+        tables.optimizer.step(table, state, merged, 0.0, batch.unique)
 
     work: list[tuple[str, Callable[[], Any], int]] = [
         ("copy of 1 GiB", lambda: other.copy_(big), 2 * big.nbytes),

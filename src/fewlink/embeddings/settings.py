@@ -82,16 +82,17 @@ class EmbeddingSettings(Settings):
         if self.mixed_precision:
             self.require("mixed_precision", self.device != "cpu", "false on the cpu: it is for a cuda device")
 
-    def needs(self, entities: int, relations: int, triples: int) -> dict[str, float]:
-        """Bytes of memory that training takes, by what they are for."""
-        table = 4.0 * entities * self.dim
-        optimizer = {"adagrad": table, "adam": 2 * table + 4 * entities}[self.optimizer]
+    def needs(self, entities: int, relations: int, triples: int, processes: int = 1) -> dict[str, float]:
+        """Bytes of memory that training takes in each of some processes, by what they are for."""
+        own = entities if self.regime == "one-vs-all" else entities / processes
+        table = 4.0 * own * self.dim
+        optimizer = {"adagrad": table, "adam": 2 * table + 4 * own}[self.optimizer]
         kinds = 4.0 * 2 * relations * interaction(self.model).relation_width(self.dim)
         return {
             "vectors": table * (1 + (self.held_out > 0)) + kinds,
             "the optimizer": optimizer + kinds,
             "gradients of every entity": 2 * table if self.regime == "one-vs-all" else 0.0,
-            "triples": 80.0 * triples,  # as they come, as they are trained on, and their order
+            "triples": 60.0 * triples,  # as they come, as they are trained on, and their order
             "the program": 4e8,
         }
 

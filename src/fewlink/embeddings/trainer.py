@@ -55,7 +55,7 @@ def train(
     memory, or in a file beside `resume` that `remove_state` removes. The state may be continued by any number of them.
     """
     triples = _checked(triples, entities, relations, protected)
-    needs = settings.needs(entities, relations, len(triples))
+    needs = settings.needs(entities, relations, len(triples), together.count())
     memory.ensure("pretraining", needs, settings.device, "use a smaller dim, or several machines")
     run = Run(triples, entities, relations, settings, protected)
     if resume is not None:

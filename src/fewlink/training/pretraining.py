@@ -27,8 +27,8 @@ def pretrain(
     """Train embeddings on the background, with the train relations if asked for, into a folder.
 
     Without settings they are those of the recipe `complex`. What was stopped continues from its last saved epoch. With
-    `half` the entities' vectors are kept in half precision. Several processes train as one; the first writes the folder,
-    which all of them must see.
+    `half` the entities' vectors are kept in half precision. Several processes train as one; the first writes the
+    folder, which all of them must see.
     """
     out, settings = Path(out), settings or recipe("complex", EmbeddingSettings).settings
     data = training_triples(benchmark, with_train_tasks=with_train_tasks)
