@@ -24,7 +24,7 @@ from typing import Any
 
 import stages
 import summary
-from fewlink.memory import free_bytes
+from fewlink.memory import free_bytes, keep_freed
 from measure import Cost, in_fresh_process, print_table, read_record, write_record
 
 SIZES = (10_000, 100_000, 1_000_000, 4_838_244)
@@ -137,6 +137,7 @@ def limited(limit: int, work: Callable[..., Any], *args: Any, imports: Sequence[
 
 def _within(limit: int, work: Callable[..., Any], args: Sequence[Any]) -> Any:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    keep_freed()  # as the command does
     try:
         return work(*args)
     except MemoryError:

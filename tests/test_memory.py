@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from fewlink import memory
-from fewlink.embeddings import EmbeddingSettings
+from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.embeddings.trainer import train as train_vectors
 from fewlink.errors import FewlinkError
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.triples import training_triples
+from fewlink.training import TrailSettings, TrailVectors, TrainingSettings, open_run, pretrain, pretrain_views, train
 
 
 def test_small_needs_are_not_worth_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,3 +69,31 @@ def test_what_an_epoch_needs_follows_from_sizes() -> None:
     assert adam - small == pytest.approx(10**6 * 50 * 4 + 10**6 * 4, rel=0.01)
     kept = sum(dataclasses.replace(settings, held_out=0.01).needs(10**6, 10, 1000).values())
     assert kept - small == pytest.approx(10**6 * 50 * 4, rel=0.01)
+
+
+def test_what_is_freed_may_be_kept() -> None:
+    memory.keep_freed()  # a program goes on as before, whatever the C library makes of it
+    assert bytes(1 << 26)[-1] == 0
+
+
+@pytest.mark.parametrize("model", ["fsrl", "trail"])
+def test_training_and_opening_are_refused_where_memory_is_short(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    umls = open_benchmark("umls")
+    settings: TrailSettings | TrainingSettings
+    if model == "trail":
+        settings = TrailSettings(
+            views=1, dim=8, complex_epochs=1, transe_epochs=1, steps=1, evaluate_every=1, lessons=1
+        )
+        vectors: Embeddings | TrailVectors = pretrain_views(umls, settings, out=tmp_path / "vectors")
+    else:
+        settings = TrainingSettings(model, steps=1, evaluate_every=1)
+        vectors = pretrain(umls, EmbeddingSettings(dim=8, epochs=1), out=tmp_path / "vectors")
+    train(umls, vectors, settings, tmp_path / "run")
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
+    with pytest.raises(FewlinkError, match=f"training {model} needs about"):
+        train(umls, vectors, settings, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(FewlinkError, match=f"{model} needs about"):
+        open_run(tmp_path / "run", umls)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import sys
 from collections.abc import Mapping
@@ -12,6 +14,9 @@ from fewlink.errors import FewlinkError
 TOLD_FROM = 1 << 30  # bytes from which a need is worth a line
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
+
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # as malloc.h numbers them
+KEPT_ARRAY, KEPT = 32 << 20, 512 << 20  # bytes: the largest that glibc takes, and of all that is free
 
 Parts = Mapping[str, float]  # bytes by what they are for
 
@@ -40,6 +45,17 @@ def free_bytes(device: str = "cpu") -> int | None:
         return int(torch.cuda.mem_get_info(torch.device(device))[0])
     known = [found for found in (_of_machine(), _of_container()) if found is not None]
     return min(known) if known else None
+
+
+def keep_freed() -> None:
+    """Have the C library keep what a program frees for what it takes next, where it listens.
+
+    Otherwise a step's large arrays go back to the system and come again, page by page, in the next step.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        for option, size in ((MMAP_THRESHOLD, KEPT_ARRAY), (TRIM_THRESHOLD, KEPT)):
+            library.mallopt(option, size)
 
 
 def _of_machine() -> int | None:

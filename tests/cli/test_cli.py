@@ -169,6 +169,17 @@ def test_the_catalogue_is_listed(fewlink: Fewlink) -> None:
     assert rows["nell-one"]["from"].startswith("https://")
 
 
+def test_a_layout_is_compiled_into_a_benchmark(fewlink: Fewlink, tmp_path: Path) -> None:
+    layout = write_layout(tmp_path / "tiny")
+    answer = fewlink("data", "compile", layout, "--out", "compiled")
+    assert answer.code == 0 and "compiled is a benchmark" in answer.out
+    told = [json.loads(fewlink("data", "info", place, "--json").out)["counts"] for place in (layout, "compiled")]
+    assert told[0] == told[1]
+    assert "compiled: is there already" in refused(fewlink("data", "compile", layout, "--out", "compiled"))
+    assert "is not in the NELL-One layout" in refused(fewlink("data", "compile", tmp_path, "--out", "other"))
+    assert not (tmp_path / "other").exists()
+
+
 def test_info_counts_what_a_benchmark_holds(fewlink: Fewlink, tmp_path: Path) -> None:
     found = json.loads(fewlink("data", "info", write_layout(tmp_path / "tiny"), "--json").out)
     assert found["counts"] == {

@@ -8,6 +8,7 @@ import sys
 
 import typer
 
+from fewlink import memory
 from fewlink.cli import (
     card,
     data,
@@ -83,6 +84,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a name shows "?" for it
             stream.reconfigure(errors="replace")
+    memory.keep_freed()
     try:
         app()
     except FewlinkError as error:

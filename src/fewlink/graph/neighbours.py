@@ -29,13 +29,10 @@ def neighbour_table(graph: Graph, most: int = 30, rule: str = "sampled", seed: i
     Rules: `sampled` keeps a uniform draw that depends on the seed and the edge alone, so that other entities' edges do
     not change it; `first` keeps the first in file order, as published programs do.
     """
-    priority = choose("neighbour rule", rule, {"sampled": _drawn, "first": _file_order})(graph, seed)
-    order = np.lexsort((priority, graph.head_ids))
+    chosen = choose("neighbour rule", rule, {"sampled": _sampled, "first": _first})(graph, most, seed)
     counts = np.minimum(graph.degrees, most)
-    kept, owners = spans(graph.offsets[:-1], graph.offsets[:-1] + counts)
-    # a draw decides who is in, and the graph's order stays within a row; the file's order is kept as it is
-    chosen = np.sort(order[kept]) if rule == "sampled" else order[kept]
-    columns = np.arange(len(kept)) - (np.cumsum(counts) - counts)[owners]
+    owners = np.repeat(np.arange(len(graph.entities)), counts)
+    columns = np.arange(len(chosen)) - (np.cumsum(counts) - counts)[owners]
     relations = np.full((len(graph.entities), most), PADDING, np.int32)
     entities = np.full((len(graph.entities), most), PADDING, np.int32)
     relations[owners, columns] = graph.relation_ids[chosen]
@@ -43,12 +40,28 @@ def neighbour_table(graph: Graph, most: int = 30, rule: str = "sampled", seed: i
     return NeighbourTable(relations, entities, counts.astype(np.int32))
 
 
-def _drawn(graph: Graph, seed: int) -> np.ndarray:
-    inverse, forward = np.divmod(graph.relation_ids, len(graph.relations))
+def _sampled(graph: Graph, most: int, seed: int) -> np.ndarray:
+    """The edges that are kept, in the graph's order; a draw decides only where an entity has more than `most`."""
+    crowded = np.flatnonzero(graph.degrees > most)
+    edges, owners = graph.edges_of(crowded)
+    order = np.lexsort((_drawn(graph, edges, seed), owners))
+    begins = np.cumsum(graph.degrees[crowded]) - graph.degrees[crowded]
+    kept = np.ones(len(graph.tail_ids), bool)
+    kept[edges[order][np.arange(len(edges)) - begins[owners] >= most]] = False
+    return np.flatnonzero(kept)
+
+
+def _drawn(graph: Graph, edges: np.ndarray, seed: int) -> np.ndarray:
+    """A number for each of these edges, by the seed and the edge alone."""
+    inverse, forward = np.divmod(graph.relation_ids[edges], len(graph.relations))
     slots = (2 * forward + inverse).astype(np.uint64)  # unlike relation ids, the same with more relations
-    return scramble(scramble(scramble(graph.head_ids, seed) ^ slots) ^ graph.tail_ids.astype(np.uint64))
+    return scramble(scramble(scramble(graph.head_ids[edges], seed) ^ slots) ^ graph.tail_ids[edges].astype(np.uint64))
 
 
-def _file_order(graph: Graph, seed: int) -> np.ndarray:
+def _first(graph: Graph, most: int, seed: int) -> np.ndarray:
+    """The edges that are kept, those of an entity in the order of the file."""
     # a triple comes before its inverse where both end at one entity
-    return graph.positions.astype(np.int64) * 2 + (graph.relation_ids >= len(graph.relations))
+    priority = graph.positions.astype(np.int64) * 2 + (graph.relation_ids >= len(graph.relations))
+    order = np.lexsort((priority, graph.head_ids))
+    kept, _ = spans(graph.offsets[:-1], graph.offsets[:-1] + np.minimum(graph.degrees, most))
+    return order[kept]

@@ -49,13 +49,14 @@ class Known(nn.Module):
         relations, entities = torch.from_numpy(table.relations), torch.from_numpy(table.entities)
         far = np.argsort(scramble(np.arange(len(graph.entities))))[:NEGATIVES]
         present = relations >= 0
-        bundles = torch.ones_like(relations)
-        bundles[present] = self.finder.count(present.nonzero()[:, 0], relations[present].long()).int()
+        counts = self.finder.count(present.nonzero()[:, 0], relations[present].long()).int()
+        bundles = relations.fill_(1)
+        bundles[present] = counts
         tables = {
             "bilinear": bilinear.entities,
             "translation": translation.entities,
             "far": torch.from_numpy(far),
-            "neighbours": entities.clamp_min(0),
+            "neighbours": entities.clamp_min_(0),
             "present": present,
             "bundles": bundles,
         }

@@ -58,7 +58,8 @@ class Surroundings(nn.Module):
         entities = embeddings.entities
         if standardise:
             entities, relations = _standardised(embeddings.whole().entities), _standardised(relations)
-        return cls(entities, relations, kinds.clamp_min(0), others.clamp_min(0), kinds >= 0)
+        present = kinds >= 0
+        return cls(entities, relations, kinds.clamp_min_(0), others.clamp_min_(0), present)
 
     @property
     def dim(self) -> int:

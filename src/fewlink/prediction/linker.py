@@ -46,6 +46,7 @@ class Linker:
         self.measured = measured or benchmark
         self.calibration, self.run = calibration, run
         self.graph, self.names = benchmark.graph, Names(benchmark.graph)
+        _ = self.graph.slots  # who competes is looked up in them: made now, not when the first question waits
 
     def __repr__(self) -> str:
         calibrated = "calibrated" if self.calibration else "not calibrated"
