@@ -48,7 +48,7 @@ class Graph:
     def triple_count(self) -> int:
         return len(self.tail_ids) // 2
 
-    @property
+    @functools.cached_property
     def degrees(self) -> np.ndarray:
         """Edges of each entity, inverse ones included: (entities,)."""
         return np.diff(self.offsets)

@@ -64,4 +64,5 @@ def _first(graph: Graph, most: int, seed: int) -> np.ndarray:
     priority = graph.positions.astype(np.int64) * 2 + (graph.relation_ids >= len(graph.relations))
     order = np.lexsort((priority, graph.head_ids))
     kept, _ = spans(graph.offsets[:-1], graph.offsets[:-1] + np.minimum(graph.degrees, most))
-    return order[kept]
+    chosen: np.ndarray = order[kept]
+    return chosen

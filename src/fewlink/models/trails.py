@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fewlink.graph import Graph
+from fewlink.graph.csr import offsets_of
 
 HOPS = 3
 
@@ -65,14 +66,13 @@ class TrailFinder(nn.Module):
         self.base = self.signed + 1
         keys = graph.head_ids.astype(np.int64) * self.signed + graph.relation_ids
         first = np.flatnonzero(np.diff(keys, prepend=-1))
-        back = (graph.relation_ids.astype(np.int64) + self.signed // 2) % self.signed
-        bundle = np.searchsorted(keys[first], graph.tail_ids.astype(np.int64) * self.signed + back)
+        begins = np.append(first, len(keys))
         for name, array in (
-            ("bundles", np.searchsorted(keys[first], np.arange(self.entities + 1) * self.signed)),
+            ("bundles", offsets_of(graph.head_ids[first], self.entities)),
             ("relations", graph.relation_ids[first]),
-            ("begins", np.append(first, len(keys))),
+            ("begins", begins),
             ("tails", graph.tail_ids),
-            ("turned", np.diff(np.append(first, len(keys)))[bundle]),
+            ("turned", _turned(graph, np.repeat(np.diff(begins), np.diff(begins)))),
         ):
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(array, np.int64)), persistent=False)
 
@@ -176,6 +176,17 @@ class TrailFinder(nn.Module):
         chances = walks.chances.new_zeros(len(kinds), 2).index_add_(0, which, walks.chances)
         rest = kinds // self.entities
         return Walks(rest // len(wanted), wanted[rest % len(wanted)], kinds % self.entities, chances)
+
+
+def _turned(graph: Graph, values: np.ndarray) -> np.ndarray:
+    """Of a value for each edge (n,), the one that its inverse has: both have the place of their triple."""
+    forwards = graph.relation_ids < len(graph.relations)
+    places, found = graph.positions, np.empty_like(values)
+    for own, others in ((forwards, ~forwards), (~forwards, forwards)):
+        by_place = np.zeros(int(places.max(initial=-1)) + 1, values.dtype)
+        by_place[places[others]] = values[others]
+        found[own] = by_place[places[own]]
+    return found
 
 
 def _spans(begins: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
