@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import torch
-
 A = TypeVar("A")
 T = TypeVar("T")
 
@@ -26,6 +24,8 @@ def side_by_side(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
 
     Each has one thread to itself, so what comes out does not depend on how many there are.
     """
+    import torch
+
     threads = torch.get_num_threads()
     try:
         with ThreadPoolExecutor(min(2, threads), initializer=torch.set_num_threads, initargs=(1,)) as pool:
