@@ -201,8 +201,9 @@ def _by_shots(
     records: Sequence[Record], asked: Asked, ranking: Mapping[str, Sequence[Record]], styles: Styles
 ) -> Section:
     found = {metric: tables.by_shots(records, key, candidates=asked.candidates) for metric, key in COLUMNS.items()}
-    several = [row[0] for row in found["MRR"].rows]
-    shown = tables.in_order([m for m in ranking if m in several][:MOST_LINES])
+    several = {row[0]: sum(map(bool, row[1:])) for row in found["MRR"].rows}  # numbers of references of each model
+    wanted = sorted((model for model in ranking if model in several), key=lambda model: -several[model])
+    shown = tables.in_order(wanted[:MOST_LINES])
     if not shown:
         return Section("By number of references")
     free = (n for n in itertools.count() if n not in {styles.get(model) for model in shown})
@@ -215,7 +216,7 @@ def _by_shots(
         panels.append(Markup(charts.lines(drawn, **labels, styles=styles, keyed=False)))
     told = f"Test, {asked.candidates}; bands are ± one standard deviation over seeds."
     if len(shown) < len(several):
-        told += f" The charts show the {len(shown)} best of {len(several)} models."
+        told += f" The charts show {len(shown)} of {len(several)} models: those measured at most K, then the best."
     others = [table for metric, table in found.items() if metric != "MRR"]
     return Section(
         "By number of references",
