@@ -6,13 +6,13 @@ from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
 from fewlink.memory import Parts
 from fewlink.models.known import NEIGHBOURS
-from fewlink.training.settings import AnySettings, TrailSettings
+from fewlink.training.settings import AnySettings, TrailSettings, TrainingSettings
 from fewlink.training.trail_vectors import TrailVectors
 
 PROGRAM = 4e8
 NEIGHBOUR = 4 + 4 + 1  # bytes of its relation (of TRAIL: how many share it), of its entity, and whether it is there
-EDGE = 90  # bytes of an edge in TRAIL's arrays, those of its graph and those while they are made
 SORTED_EDGE = 40  # bytes of an edge while neighbours are chosen
+TRAIL_EDGE = 90  # bytes of an edge in TRAIL's arrays, those of its graph and those while they are made
 
 
 def needs(
@@ -20,20 +20,31 @@ def needs(
 ) -> Parts:
     """Bytes that runs of a model side by side take, or one that only answers, by what they are for.
 
-    On the CPU vectors stay in their file, of which only touched rows are read, unless they are tuned.
+    On the CPU vectors stay in their file, of which only touched rows are read, unless they are changed.
     """
-    entities, edges = len(graph.entities), 2 * graph.triple_count
     if isinstance(settings, TrailSettings):
         assert isinstance(vectors, TrailVectors)
-        looks, dims, most, edge = 1 + settings.views * training, sum(t.dim for t in vectors.known), NEIGHBOURS, EDGE
-        copies = float(settings.device != "cpu")
-    else:
-        assert isinstance(vectors, Embeddings)
-        looks, dims, most, edge = runs, vectors.dim, settings.neighbours, SORTED_EDGE
-        copies = (settings.device != "cpu" or settings.standardise) / runs + 4 * (settings.embedding_rate > 0)
+        return _of_trail(graph, vectors, settings, 1 + settings.views * training)
+    assert isinstance(vectors, Embeddings)
+    return _of_few_shot(graph, vectors, settings, runs)
+
+
+def _of_few_shot(graph: Graph, vectors: Embeddings, settings: TrainingSettings, runs: int) -> Parts:
+    table = 4.0 * len(graph.entities) * vectors.dim
+    copied, tuned = settings.device != "cpu" or settings.standardise, settings.embedding_rate > 0
     return {
-        "vectors": looks * copies * 4 * entities * dims,
-        "neighbours": looks * float(NEIGHBOUR) * entities * most,
-        "edges": (looks if edge == EDGE else 1) * float(edge) * edges,
+        "vectors": table * (copied + 4 * tuned * runs),  # tuned ones have a gradient and two moments
+        "neighbours": float(runs * NEIGHBOUR * len(graph.entities) * settings.neighbours),
+        "edges": SORTED_EDGE * 2.0 * graph.triple_count,
+        "the program": PROGRAM,
+    }
+
+
+def _of_trail(graph: Graph, vectors: TrailVectors, settings: TrailSettings, graphs: int) -> Parts:
+    table = 4.0 * len(graph.entities) * sum(part.dim for part in vectors.known)
+    return {
+        "vectors": graphs * table * (settings.device != "cpu"),
+        "neighbours": float(graphs * NEIGHBOUR * len(graph.entities) * NEIGHBOURS),
+        "edges": graphs * TRAIL_EDGE * 2.0 * graph.triple_count,
         "the program": PROGRAM,
     }

@@ -1,0 +1,31 @@
+"""Work in threads: one step ahead, and side by side."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from fewlink.ahead import ahead, side_by_side
+
+
+def test_items_made_ahead_come_in_order() -> None:
+    assert list(ahead(iter(range(1, 6)))) == [1, 2, 3, 4, 5]
+
+
+def test_work_side_by_side_comes_in_order_with_one_thread_each() -> None:
+    before = torch.get_num_threads()
+    found = side_by_side(lambda n: (n, torch.get_num_threads(), threading.current_thread().name), list(range(20)))
+    assert [n for n, _, _ in found] == list(range(20))
+    assert {threads for _, threads, _ in found} == {1}
+    assert threading.current_thread().name not in {name for _, _, name in found}
+    assert torch.get_num_threads() == before
+    assert side_by_side(abs, []) == []
+
+
+def test_an_error_side_by_side_is_an_error() -> None:
+    before = torch.get_num_threads()
+    with pytest.raises(ZeroDivisionError):
+        side_by_side(lambda n: 1 // n, [2, 1, 0])
+    assert torch.get_num_threads() == before
