@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 
 import torch
 
@@ -17,23 +16,9 @@ from fewlink.evaluation import Protocol, evaluate
 from fewlink.scorers.relational import RelationalScorer
 from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.tasks.triples import training_triples
-from measure import print_table, write_record
+from measure import gpu_seconds, print_table, write_record
 
 PASSES = 8  # over the score matrix: product out, mask, max, sum, two gradients in and out, each read or written once
-
-
-def seconds_of(work: Callable[[], object], repeats: int = 20) -> float:
-    """Median seconds of one call on the GPU."""
-    work()
-    times = []
-    for _ in range(repeats):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        work()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / 1000)
-    return sorted(times)[repeats // 2]
 
 
 def ceilings(rows: int, entities: int, dim: int) -> dict[str, float]:
@@ -44,9 +29,9 @@ def ceilings(rows: int, entities: int, dim: int) -> dict[str, float]:
     operations = 2 * rows * entities * dim
     halves = queries.bfloat16(), table.bfloat16()
     return {
-        "copy bytes/s": 2 * big.nbytes / seconds_of(lambda: other.copy_(big)),
-        "float32 op/s": operations / seconds_of(lambda: queries @ table.T),
-        "bfloat16 op/s": operations / seconds_of(lambda: halves[0] @ halves[1].T),
+        "copy bytes/s": 2 * big.nbytes / gpu_seconds(lambda: other.copy_(big)),
+        "float32 op/s": operations / gpu_seconds(lambda: queries @ table.T),
+        "bfloat16 op/s": operations / gpu_seconds(lambda: halves[0] @ halves[1].T),
     }
 
 

@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 
-from fewlink.ahead import ahead
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.batches import Batch
 from fewlink.embeddings.trainer import Run
 from fewlink.evaluation.records import hardware
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.triples import training_triples
-from measure import print_table, write_record
+from fewlink.threads import ahead
+from measure import gpu_seconds, print_table, write_record
 
 WARM_UP = 5  # steps before the clock starts
 
@@ -77,21 +77,8 @@ def phases(run: Run) -> list[dict[str, Any]]:
         # squares: read, written beside, read, written; quotient written, read; table read, written; gradient read twice
         ("update rows", update, 10 * len(batch.unique) * row),
     ]
-    found = [{"phase": name, "bytes": size, "bytes/s": size / _seconds(job)} for name, job, size in work]
+    found = [{"phase": name, "bytes": size, "bytes/s": size / gpu_seconds(job)} for name, job, size in work]
     return [row | {"share of the copy": row["bytes/s"] / found[0]["bytes/s"]} for row in found]
-
-
-def _seconds(work: Callable[[], Any], repeats: int = 30) -> float:
-    """Median seconds of one call on the GPU."""
-    times = []
-    for _ in range(repeats + 3):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        work()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / 1000)
-    return sorted(times[3:])[repeats // 2]
 
 
 def _wait(device: str) -> None:

@@ -62,6 +62,22 @@ def _cpu_seconds() -> float:
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
+def gpu_seconds(work: Callable[[], Any], repeats: int = 20) -> float:
+    """Median seconds of one call on the GPU, after one that does not count."""
+    import torch
+
+    work()
+    times = []
+    for _ in range(repeats):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / 1000)
+    return sorted(times)[repeats // 2]
+
+
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Rows with the same keys as an aligned table; numbers to three significant digits or with thousands separated."""
     cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]

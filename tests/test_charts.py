@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fewlink import charts
+from fewlink import axes, charts
 from fewlink.charts import Point
 from fewlink.errors import FewlinkError
 
@@ -47,7 +47,7 @@ def test_what_grows_as_a_power_is_a_straight_line_on_logarithmic_axes() -> None:
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(1, 1000, 4), (0.02, 3, 4), (5, 5, 2), (1, 1, 2)])
 def test_powers_of_ten_enclose_the_values(low: float, high: float, expected: int) -> None:
-    found = charts.powers_of_ten(low, high)
+    found = axes.powers_of_ten(low, high)
     assert found[0] <= low and high <= found[-1] and len(found) == expected
 
 
@@ -175,11 +175,11 @@ def test_what_is_not_finite_is_refused_by_name(value: float) -> None:
     ],
 )
 def test_ticks_are_round_numbers_around_the_values(low: float, high: float, expected: list[float]) -> None:
-    assert charts.ticks(low, high) == pytest.approx(expected)
+    assert axes.ticks(low, high) == pytest.approx(expected)
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_ticks_enclose_the_values_and_are_few(low: float, size: float) -> None:
-    found = charts.ticks(low, low + size)
+    found = axes.ticks(low, low + size)
     assert found[0] <= low + 1e-6 * size and found[-1] >= low + size - 1e-6 * size
     assert 2 <= len(found) <= 8

@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from fewlink.axes import POWERS, STRAIGHT, Axis, Scale
 from fewlink.errors import FewlinkError
 
 WIDTH = 420  # of every chart, in units that are pixels where there is room
 COLOURS = 8  # --series-1 … --series-8
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 DASHES = ("", "6 3", "2 3", "9 3 2 3", "12 4")
 MARKERS = (  # paths around the origin, of about the same weight to the eye
     "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
@@ -48,7 +48,6 @@ DARK = {
     **{"series-5": "#f58a98", "series-6": "#cdd06a", "series-7": "#66c8e0", "series-8": "#b4b6bf"},
 }
 Styles = Mapping[str, int]
-Scale = Callable[[float], float]
 
 
 class Point(NamedTuple):
@@ -83,14 +82,14 @@ def lines(
 
     `styles` gives names the number of their colour, marker and dashes, so that a name looks the same in every chart.
     """
-    return _lines(series, title, x_label, y_label, styles, keyed, powers=False)
+    return _lines(series, title, x_label, y_label, styles, keyed, STRAIGHT, _say)
 
 
 def log_lines(
     series: Mapping[str, Sequence[Point]], *, title: str, x_label: str, y_label: str, styles: Styles | None = None
 ) -> str:
     """The same with logarithmic axes, for values above zero: what grows as a power of x is a straight line."""
-    return _lines(series, title, x_label, y_label, styles, keyed=True, powers=True)
+    return _lines(series, title, x_label, y_label, styles, True, POWERS, _say_large)
 
 
 def _lines(
@@ -100,37 +99,35 @@ def _lines(
     y_label: str,
     styles: Styles | None,
     keyed: bool,
-    powers: bool,
+    axis: Axis,
+    told: Callable[[Point], str],
 ) -> str:
     drawn = {name: sorted(points) for name, points in series.items() if points}
     _refuse_unshowable(title, ((name, value) for name, points in drawn.items() for p in points for value in p))
-    if powers:
-        _refuse_unshowable(title, ((n, v) for n, points in drawn.items() for p in points for v in p[:2]), above=0)
+    _refuse_unshowable(title, ((n, v) for n, points in drawn.items() for p in points for v in p[:2]), axis.above)
     if not drawn:
         return _nothing(title)
     styles = styles or _numbered(drawn)
     every = [p for points in drawn.values() for p in points]
-    lows, highs = [p.mean - p.deviation for p in every], [p.mean + p.deviation for p in every]
-    low = min(p.mean for p in every) if powers else min(lows)
-    if not powers and min(p.mean for p in every) >= 0 and low <= max(highs) / 2:
-        low = 0.0
+    high, least = max(p.mean + p.deviation for p in every), min(p.mean for p in every)
+    low = min((p.mean - p.deviation for p in every if p.mean - p.deviation > axis.above), default=least)
     xs = sorted({p.x for p in every})
-    if powers:
-        rows, columns = powers_of_ten(low, max(highs)), powers_of_ten(xs[0], xs[-1])
-    else:
-        rows, columns = ticks(low, max(highs)), xs if len(xs) <= 6 else ticks(xs[0], xs[-1])
-    told, number, scale = (_say_power, _power, _log_scale) if powers else (_say, _tick, _scale)
+    columns = axis.ticks(xs[0], xs[-1])
+    if axis is STRAIGHT:
+        low = 0.0 if least >= 0 and low <= high / 2 else low
+        columns = xs if len(xs) <= 6 else columns
+    rows = axis.ticks(low, high)
     key, taken = _legend(drawn, styles, "line") if keyed else ("", 0)
     top, bottom, left, right = 46 + taken, 236 + taken, 40.0, WIDTH - 16.0
-    inset = 14 if len(xs) <= 6 or powers else 0
-    across = scale(min(columns[0], xs[0]), max(columns[-1], xs[-1]), left + inset, right - inset)
-    down = scale(rows[0], rows[-1], bottom, top)
+    inset = 14 if len(xs) <= 6 else 0
+    across = axis.scale(min(columns[0], xs[0]), max(columns[-1], xs[-1]), left + inset, right - inset)
+    down = axis.scale(rows[0], rows[-1], bottom, top)
     parts = [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), key, _text(0, 34 + taken, y_label, "soft")]
     for value in rows:
         parts.append(f'<path class="grid" d="M{left:g} {down(value):.1f}H{right:g}"/>')
-        parts.append(_text(left - 8, down(value) + 4, number(value, rows), "soft end"))
+        parts.append(_text(left - 8, down(value) + 4, axis.label(value, rows), "soft end"))
     parts.append(f'<path class="axis" d="M{left:g} {bottom}H{right:g}"/>')
-    parts += [_text(across(value), bottom + 18, number(value, columns), "soft middle") for value in columns]
+    parts += [_text(across(value), bottom + 18, axis.label(value, columns), "soft middle") for value in columns]
     parts.append(_text(right, bottom + 36, x_label, "soft end"))
     for name, points in drawn.items():
         style = styles[name]
@@ -174,9 +171,9 @@ def bars(
     low, high = min(0.0, *(m - d for m, d in pairs)), max(limit or 0.0, *(m + d for m, d in pairs)) or 1.0
     if min(m for m, _ in pairs) >= 0:
         low = 0.0
-    scale = [value for value in ticks(low, high) if low <= value <= high]
+    lines_at = [value for value in STRAIGHT.ticks(low, high) if low <= value <= high]
     left, right = (min(max(map(_width, drawn)) + 8, WIDTH * 0.42) if beside else 2.0), WIDTH - 78.0
-    across = _scale(low, high, left, right)
+    across = STRAIGHT.scale(low, high, left, right)
     parts, y = [], 42.0 + taken
     for row, cells in drawn.items():
         if beside:
@@ -189,8 +186,8 @@ def bars(
             parts.append(_bar(across, y, f"{row}, {name}", mean, deviation, styles[name], len(names) > 1))
             y += 15
         y += 5 if beside else 9
-    behind = [f'<path class="grid" d="M{across(v):.1f} {36 + taken}V{y:.1f}"/>' for v in scale]
-    below = [_text(across(v), y + 15, _tick(v, scale), "soft middle") for v in scale]
+    behind = [f'<path class="grid" d="M{across(v):.1f} {36 + taken}V{y:.1f}"/>' for v in lines_at]
+    below = [_text(across(v), y + 15, STRAIGHT.label(v, lines_at), "soft middle") for v in lines_at]
     heading = [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), key, *behind]
     axis = f'<path class="axis" d="M{across(0):.1f} {36 + taken}V{y:.1f}"/>'
     label = _text(WIDTH, y + 15, value_label, "soft end")
@@ -238,23 +235,6 @@ def standalone(chart: str) -> str:
     )
     whole = chart.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     return whole.replace("<title", f"<style>{themes}{STYLE}</style><title", 1)
-
-
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """About `count` round numbers (1, 2, 2.5 or 5 times a power of ten apart) that enclose low and high."""
-    if high <= low:
-        low, high = (low - abs(low) / 2, low + abs(low) / 2) if low else (0.0, 1.0)
-    rough = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [float(f"{n * step:.10g}") for n in range(first, last + 1)]
-
-
-def powers_of_ten(low: float, high: float) -> list[float]:
-    """Powers of ten that enclose low and high, both above zero; at least two."""
-    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
-    return [10.0**n for n in range(first, max(last, first + 1) + 1)]
 
 
 def _bar(across: Scale, y: float, name: str, mean: float, deviation: float, style: int, marked: bool) -> str:
@@ -324,37 +304,11 @@ def _marker(style: int) -> int:
     return (style + style // COLOURS) % len(MARKERS)
 
 
-def _scale(low: float, high: float, start: float, end: float) -> Scale:
-    """The straight line from [low, high] to [start, end]; to the middle where low and high are the same."""
-    if high == low:
-        return lambda value: (start + end) / 2
-    return lambda value: start + (value - low) / (high - low) * (end - start)
-
-
-def _log_scale(low: float, high: float, start: float, end: float) -> Scale:
-    """The same for the logarithms."""
-    straight = _scale(math.log10(low), math.log10(high), start, end)
-    return lambda value: straight(math.log10(value))
-
-
-def _power(value: float, ticks: Sequence[float]) -> str:
-    """A power of ten as people write it."""
-    power = round(math.log10(value))
-    return f"{value:g}" if -2 <= power <= 3 else "10" + str(power).translate(SUPERSCRIPTS)
-
-
-def _tick(value: float, ticks: Sequence[float]) -> str:
-    """As many decimals as tell the ticks apart, without a leading zero."""
-    decimals = max(len(f"{tick:.6g}".partition(".")[2]) for tick in ticks)
-    text = f"{value:,.{decimals}f}" if value else "0"
-    return text.replace("0.", ".", 1) if abs(value) < 1 else text
-
-
 def _say(point: Point) -> str:
     return f"{point.x:g}: {figure(point.mean, point.deviation)}"
 
 
-def _say_power(point: Point) -> str:
+def _say_large(point: Point) -> str:
     return f"{point.x:,.0f}: {point.mean:.3g}"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from fewlink.errors import FewlinkError
 
 TOLD_FROM = 1 << 30  # bytes from which a need is worth a line
+PROGRAM = 4e8  # what Python and torch take before anything is done
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from fewlink.embeddings import Embeddings, EmbeddingSettings
+from fewlink.errors import FewlinkError
 from fewlink.models import FewShotScorer, Known, TrailScorer, build_trail
 from fewlink.scorers import Question
 from fewlink.tasks import open_benchmark
@@ -80,6 +82,8 @@ def test_trail_keeps_half_vectors_when_asked(tmp_path: Path) -> None:
     made = pretrain_views(UMLS, settings, out=tmp_path / "vectors")
     assert {table.entities.dtype for pair in (made.known, *made.views) for table in pair} == {torch.float16}
     assert {table.dim for table in made.known} == {8}
+    with pytest.raises(FewlinkError, match="other settings"):
+        pretrain_views(UMLS, dataclasses.replace(settings, half=False), out=tmp_path / "vectors")
 
 
 def test_a_table_in_half_precision_grows() -> None:

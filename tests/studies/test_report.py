@@ -208,6 +208,27 @@ def test_examples_come_from_the_best_models_one_of_each_relation_first() -> None
     assert "✗ rank 1.5" in Page(page(records, [], {})).of("p")
 
 
+def test_the_chart_by_references_shows_models_that_were_measured_at_most_numbers_first(tmp_path: Path) -> None:
+    """FSRL and GMatching are the paper's comparison, and the worst of all here."""
+    others = [
+        "popularity",
+        "reference-tails",
+        "rules",
+        "rescal",
+        "transe",
+        "distmult",
+        "complex",
+        "fsrl-tuned",
+        "trail",
+    ]
+    records = [record(model, 0.5, shots=shots) for model in others for shots in (1, 3)]
+    records += [record(model, 0.1, shots=shots) for model in ("fsrl", "gmatching-maxp") for shots in (1, 2, 3, 5)]
+    text = made(tmp_path, records)
+    charts = text.split("By number of references")[-1].split("<table")[0]
+    assert "fsrl, 5: .100" in charts and "gmatching-maxp, 5: .100" in charts
+    assert sum(f"{model}, 3: .500" in charts for model in others) == 6
+
+
 def test_configurations_and_data_of_one_name_are_told_apart(tmp_path: Path) -> None:
     records = [record(config={"dim": 1}), record(config={"dim": 2}), record(data_sha256="1" * 64)]
     found = Page(made(tmp_path, records))

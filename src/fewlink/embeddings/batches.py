@@ -95,9 +95,8 @@ class Batches:
         heads = torch.where(backwards, triples[:, 2], triples[:, 0])  # (B,)
         tails = torch.where(backwards, triples[:, 0], triples[:, 2])
         if self.settings.corrupt == "each":
-            negatives = torch.randint(self.entities, (size, self.settings.negatives), generator=random)[own][
-                by
-            ]  # (B, N)
+            drawn = torch.randint(self.entities, (size, self.settings.negatives), generator=random)  # by all processes
+            negatives = drawn[own][by]  # (B, N)
             position, penalty = tails, torch.where(negatives == tails[:, None], OUT, 0.0)
         else:
             negatives, position, penalty = self._pool(tails, random)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fewlink.embeddings.interactions import interaction
+from fewlink.memory import PROGRAM
 from fewlink.settings import Settings
 
 
@@ -93,7 +94,7 @@ class EmbeddingSettings(Settings):
             "the optimizer": optimizer + kinds,
             "gradients of every entity": 2 * table if self.regime == "one-vs-all" else 0.0,
             "triples": 60.0 * triples,  # as they come, as they are trained on, and their order
-            "the program": 4e8,
+            "the program": PROGRAM,
         }
 
     def rate_at(self, step: int, steps: int) -> float:

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from fewlink import memory, together
-from fewlink.ahead import ahead
 from fewlink.embeddings.batches import Batch, Batches, torch_generator
 from fewlink.embeddings.heldout import HeldOut, choose_held_out
 from fewlink.embeddings.interactions import Interaction, interaction
@@ -30,6 +29,7 @@ from fewlink.embeddings.shards import Shard, first_vectors, shard_of, tables_of
 from fewlink.embeddings.state import check_shared, digest, is_there, load_state, save_state, whole_file
 from fewlink.embeddings.table import Embeddings
 from fewlink.errors import FewlinkError
+from fewlink.threads import ahead
 
 LOOK_EVERY = 64  # batches between looks at the loss on a GPU, where each look waits for the device
 
@@ -91,9 +91,8 @@ def step_loss(
     q = rule.query_segments(h, kinds, batch.counts)  # (B, d)
     loss = LOSSES[settings.loss]
     if settings.corrupt == "each":
-        scores = (
-            rule.compare(q.unsqueeze(1), others.view(*batch.penalty.shape, others.shape[-1])) + batch.penalty
-        )  # (B, N)
+        each = others.view(*batch.penalty.shape, others.shape[-1])  # (B, N, d)
+        scores = rule.compare(q.unsqueeze(1), each) + batch.penalty  # (B, N)
         value = loss(rule.compare(q, t), scores, settings.margin).sum() / batch.size
     else:
         pool = others if every is None else every

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
-from fewlink.memory import Parts
+from fewlink.memory import PROGRAM, Parts
 from fewlink.models.known import NEIGHBOURS
 from fewlink.training.settings import AnySettings, TrailSettings, TrainingSettings
 from fewlink.training.trail_vectors import TrailVectors
 
-PROGRAM = 4e8
 NEIGHBOUR = 4 + 4 + 1  # bytes of its relation (of TRAIL: how many share it), of its entity, and whether it is there
 SORTED_EDGE = 40  # bytes of an edge while neighbours are chosen
 TRAIL_EDGE = 90  # bytes of an edge in TRAIL's arrays, those of its graph and those while they are made

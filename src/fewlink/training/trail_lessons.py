@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.ahead import side_by_side
 from fewlink.models.findings import Findings, inquire
 from fewlink.models.known import Known
 from fewlink.models.trail import Asked
 from fewlink.seeds import generator
 from fewlink.tasks.benchmark import Task
+from fewlink.threads import side_by_side
 from fewlink.training.settings import TrailSettings
 
 HARDEST = 20  # best candidates of each head by either kind of vectors, and by trails

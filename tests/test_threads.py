@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-from fewlink.ahead import ahead, side_by_side
+from fewlink.threads import ahead, side_by_side
 
 
 def test_items_made_ahead_come_in_order() -> None:
@@ -22,6 +23,17 @@ def test_work_side_by_side_comes_in_order_with_one_thread_each() -> None:
     assert threading.current_thread().name not in {name for _, _, name in found}
     assert torch.get_num_threads() == before
     assert side_by_side(abs, []) == []
+
+
+def test_threads_that_come_later_have_as_many_as_before() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        side_by_side(abs, [-1, -2])
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_error_side_by_side_is_an_error() -> None:

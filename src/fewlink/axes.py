@@ -1,0 +1,66 @@
+"""Axes of charts: the numbers that lines are drawn at, how they are written, and where a value stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+Scale = Callable[[float], float]
+
+
+class Axis(NamedTuple):
+    """A kind of axis: it shows values above a number, has ticks from low to high, a scale and labels for them."""
+
+    above: float
+    ticks: Callable[[float, float], list[float]]
+    scale: Callable[[float, float, float, float], Scale]
+    label: Callable[[float, Sequence[float]], str]
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """About `count` round numbers (1, 2, 2.5 or 5 times a power of ten apart) that enclose low and high."""
+    if high <= low:
+        low, high = (low - abs(low) / 2, low + abs(low) / 2) if low else (0.0, 1.0)
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{n * step:.10g}") for n in range(first, last + 1)]
+
+
+def powers_of_ten(low: float, high: float) -> list[float]:
+    """Powers of ten that enclose low and high, both above zero; at least two."""
+    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    return [10.0**n for n in range(first, max(last, first + 1) + 1)]
+
+
+def scale(low: float, high: float, start: float, end: float) -> Scale:
+    """The straight line from [low, high] to [start, end]; to the middle where low and high are the same."""
+    if high == low:
+        return lambda value: (start + end) / 2
+    return lambda value: start + (value - low) / (high - low) * (end - start)
+
+
+def log_scale(low: float, high: float, start: float, end: float) -> Scale:
+    """The same for the logarithms."""
+    straight = scale(math.log10(low), math.log10(high), start, end)
+    return lambda value: straight(math.log10(value))
+
+
+def power_label(value: float, ticks: Sequence[float]) -> str:
+    """A power of ten as people write it."""
+    power = round(math.log10(value))
+    return f"{value:g}" if -2 <= power <= 3 else "10" + str(power).translate(SUPERSCRIPTS)
+
+
+def tick_label(value: float, ticks: Sequence[float]) -> str:
+    """As many decimals as tell the ticks apart, without a leading zero."""
+    decimals = max(len(f"{tick:.6g}".partition(".")[2]) for tick in ticks)
+    text = f"{value:,.{decimals}f}" if value else "0"
+    return text.replace("0.", ".", 1) if abs(value) < 1 else text
+
+
+STRAIGHT = Axis(-math.inf, ticks, scale, tick_label)
+POWERS = Axis(0.0, powers_of_ten, log_scale, power_label)
