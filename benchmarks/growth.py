@@ -70,7 +70,8 @@ STAGES = {
     "pretrain": Stage(stages.pretrain, lambda p: (p.compiled, p.folder / "vectors")),
     "train FSRL": Stage(stages.train_fsrl, lambda p: (p.compiled,)),
     "train TRAIL": Stage(stages.train_trail, lambda p: (p.compiled,)),
-    "evaluate FSRL": Stage(stages.evaluate_fsrl, lambda p: (p.compiled,)),
+    "evaluate FSRL": Stage(stages.evaluate, lambda p: (p.compiled, "fsrl")),
+    "evaluate TRAIL": Stage(stages.evaluate, lambda p: (p.compiled, "trail")),
     "predict FSRL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="fsrl"),
     "predict TRAIL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="trail"),
 }

@@ -27,7 +27,11 @@ HOW = {  # how each record was measured
     "fewshot-speed-cuda": "The same on a GPU, with several seeds side by side.",
     "trail-literal": "The paths that join three references of a relation, beside the definition as loops over edges; "
     "both are checked to find the same. The best of three turns of each relation.",
-    "trail-speed-cpu": "TRAIL on NELL-One: the median of some turns after one that does not count.",
+    "trail-speed-cpu": "TRAIL on NELL-One: the median of some turns after one that does not count. The last table is "
+    "what a training run says of itself, vectors not counted.",
+    "trail-speed-cuda": "The same on a GPU, whose host makes the lessons. The GPU waits: a step is some thousand "
+    "small kernels, one after another, and takes as long as on a CPU. The run was stopped at step 600 of 1,000; its "
+    "vectors took 90 seconds more.",
     "serving": "Clients that ask one request after another, each over its own connection; servers with and without "
     "batching take turns on the same machine as the clients.",
     "large-pretraining-cuda": "ComplEx with 50 reals, a pool of 1,024 negatives and Adagrad on a generated graph of "
@@ -35,12 +39,15 @@ HOW = {  # how each record was measured
     "counted), and the phases of a step that only move memory, beside a copy. Rows of 200 bytes at random places and "
     "kernels of some 40 microseconds do not reach a copy's rate: wider batches come nearer.",
     "large-pretraining-cpu": "The same on the CPU.",
+    "large-models-cpu": "The stages of growth on a generated benchmark of Wiki-One's size and on NELL-One, by turns in "
+    "processes of their own: the median of the turns. Both with random vectors of 50 reals.",
+    "large-models-cuda": "The same on a GPU.",
     "processes": "ComplEx trained by several processes of one thread each on one machine, the same batches for all.",
 }
-MORE = ("whole test split, full", "against the limits", "phases")  # further tables of a record
+MORE = ("whole test split, full", "against the limits", "phases", "training")  # further tables of a record
 LINES = {  # measures that the chart of time shows
     *("compile a benchmark", "pretrain, an epoch", "FSRL, a step", "TRAIL, a lesson", "TRAIL, a step"),
-    *("FSRL, a query ranked", "FSRL, a new relation", "TRAIL, a new relation"),
+    *("FSRL, a query ranked", "TRAIL, a query ranked", "FSRL, a new relation", "TRAIL, a new relation"),
 }
 
 
@@ -126,7 +133,9 @@ def _each(records: Records) -> str:
         rows = record["results"].get("rows", [])
         if not rows or name == "growth":
             continue
-        told = textwrap.fill(f"{HOW.get(name, '')} {record['date']}, {_machine(record)}.".strip(), 120)
+        peak = record["results"].get("peak_bytes")
+        memory = f", peak memory {peak / 2**30:.2f} GiB" if peak else ""
+        told = textwrap.fill(f"{HOW.get(name, '')} {record['date']}, {_machine(record)}{memory}.".strip(), 120)
         parts.append(f"### {name}\n\n{told}\n\n{_table(rows)}")
         for title in MORE:
             if more := record["results"].get(title):

@@ -1,7 +1,7 @@
 """The stages whose growth with the graph is measured, each a function for a process of its own.
 
 A stage takes plain values and returns a small dictionary of figures; its wall seconds and peak memory are measured from
-outside. Models look at random vectors, which take the same time as trained ones.
+outside. Models look at random vectors, which take the same time as trained ones, on the CPU unless a device is named.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fewlink.embeddings import Embeddings
+    from fewlink.scorers import Scorer
     from fewlink.tasks import Benchmark, Task
 
 LIKE, SEED, DIM, SHOTS = "wiki-one", 0, 50, 3
@@ -74,7 +75,7 @@ def pretrain(compiled: Path, out: Path) -> Figures:
     return {"epoch seconds": sum(traces[0]["seconds"].values()), "triples/s": traces[0]["triples_per_second"]}
 
 
-def train_fsrl(compiled: Path) -> Figures:
+def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     """Steps of FSRL with the paper's settings."""
     from fewlink.tasks import Benchmark
     from fewlink.training import TrainingSettings
@@ -84,14 +85,14 @@ def train_fsrl(compiled: Path) -> Figures:
     vectors = random_vectors(benchmark)
     warm_up()
     began = time.perf_counter()
-    learner = make_learner(benchmark, vectors, TrainingSettings(), [SEED])
+    learner = make_learner(benchmark, vectors, TrainingSettings(device=device), [SEED])
     set_up = time.perf_counter() - began
     most = learner.most
-    blocks = timed(BLOCKS + WARM_UP, lambda turn: learner.advance(turn * most, most))[WARM_UP:]
+    blocks = timed(BLOCKS + WARM_UP, lambda turn: learner.advance(turn * most, most), device)[WARM_UP:]
     return {"set-up seconds": set_up, "step ms": median(blocks) / most}
 
 
-def train_trail(compiled: Path) -> Figures:
+def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     """Lessons and steps of TRAIL."""
     from fewlink.tasks import Benchmark
     from fewlink.training import TrailSettings, TrailVectors
@@ -103,31 +104,28 @@ def train_trail(compiled: Path) -> Figures:
     warm_up()
     began = time.perf_counter()
     vectors = TrailVectors(tables[0], tuple(tables[1:]))
-    learner = TrailLearner(benchmark, vectors, TrailSettings(views=VIEWS), [SEED])
+    learner = TrailLearner(benchmark, vectors, TrailSettings(views=VIEWS, device=device), [SEED])
     set_up = time.perf_counter() - began
     learner.advance(0, 1)
     book, unopened = learner.book, LessonBook(learner.book.views, learner.settings)
     spread = range(0, len(unopened.index), max(1, len(unopened.index) // TURNS))
-    lessons = timed(len(spread), lambda turn: unopened[spread[turn]])
-    steps = timed(TURNS + 1, lambda turn: learner.step(turn, [book[n] for n in book.numbers(0)]))[1:]
+    lessons = timed(len(spread), lambda turn: unopened[spread[turn]], device)
+    steps = timed(TURNS + 1, lambda turn: learner.step(turn, book.open(book.numbers(0))), device)[1:]
     return {"set-up seconds": set_up, "lesson ms": median(lessons), "step ms": median(steps)}
 
 
-def evaluate_fsrl(compiled: Path) -> Figures:
-    """A fixed number of test queries ranked with FSRL among all candidates of their relations."""
-    from fewlink.evaluation import Protocol, evaluate
-    from fewlink.models import FewShotScorer
+def evaluate(compiled: Path, model: str, device: str = "cpu") -> Figures:
+    """A fixed number of test queries ranked among all candidates of their relations."""
+    from fewlink.evaluation import Protocol
+    from fewlink.evaluation import evaluate as rank
     from fewlink.tasks import Benchmark
-    from fewlink.training import TrainingSettings
-    from fewlink.training.run import assemble
 
     whole = Benchmark.open(compiled)
     tasks = whole.split("test")
     most = max(1, QUERIES // len(tasks))
     fewer = [dataclasses.replace(task, pairs=task.pairs[: SHOTS + most]) for task in tasks]
     benchmark = dataclasses.replace(whole, tasks={**whole.tasks, "test": fewer})
-    scorer = FewShotScorer("fsrl", *assemble(whole.graph, random_vectors(whole), TrainingSettings(), "cpu"))
-    found = evaluate(benchmark, scorer, Protocol("test", SHOTS, "full"))
+    found = rank(benchmark, _scorer(whole, model, device), Protocol("test", SHOTS, "full"))
     ranked = sum(int(task.candidates.sum()) for task in found.tasks)
     return {
         "query ms": 1000 * found.seconds / found.queries,
@@ -136,13 +134,13 @@ def evaluate_fsrl(compiled: Path) -> Figures:
     }
 
 
-def predict(compiled: Path, run: Path) -> Figures:
+def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
     """Predictions of new relations, then of the same one, by a linker that was loaded; and the memory it holds."""
     from fewlink.prediction import load
     from fewlink.tasks import candidates_of
 
     began = time.perf_counter()
-    linker = load(run, bench=compiled)
+    linker = load(run, bench=compiled, device=device)
     loading = time.perf_counter() - began
     loaded, name = resident(), linker.graph.entities
     tasks = _asked(linker.benchmark)
@@ -151,8 +149,8 @@ def predict(compiled: Path, run: Path) -> Figures:
         references = [(name[h], name[t]) for h, t in task.pairs[:SHOTS]]
         linker.predict(references, name[int(task.pairs[head, 0])], k=10)
 
-    new = timed(len(tasks), lambda turn: ask(tasks[turn], SHOTS))
-    same = timed(PREDICTIONS, lambda turn: ask(tasks[-1], SHOTS + turn % (len(tasks[-1].pairs) - SHOTS)))
+    new = timed(len(tasks), lambda turn: ask(tasks[turn], SHOTS), device)
+    same = timed(PREDICTIONS, lambda turn: ask(tasks[-1], SHOTS + turn % (len(tasks[-1].pairs) - SHOTS)), device)
     after = resident()
     among = [len(candidates_of("open", task, task.pairs[:SHOTS], linker.graph).ids) for task in tasks]
     return {
@@ -210,12 +208,16 @@ def warm_up() -> None:
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])
 
 
-def timed(count: int, work: Callable[[int], Any]) -> list[float]:
-    """Milliseconds of work(0), work(1), …"""
+def timed(count: int, work: Callable[[int], Any], device: str = "cpu") -> list[float]:
+    """Milliseconds of work(0), work(1), …, until the device is done with it."""
+    import torch
+
     times = []
     for turn in range(count):
         began = time.perf_counter()
         work(turn)
+        if device != "cpu":
+            torch.cuda.synchronize()
         times.append(1000 * (time.perf_counter() - began))
     return times
 
@@ -223,6 +225,19 @@ def timed(count: int, work: Callable[[int], Any]) -> list[float]:
 def resident() -> int:
     """Bytes of memory that this process holds."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
+    """A model with first weights that looks at random vectors."""
+    from fewlink.models import FewShotScorer, TrailScorer
+    from fewlink.training import TrailSettings, TrailVectors, TrainingSettings
+    from fewlink.training.run import assemble
+    from fewlink.training.trail_learner import open_trail
+
+    if model == "trail":
+        vectors = TrailVectors(trail_tables(benchmark, SEED), ())
+        return TrailScorer(model, *open_trail(benchmark, vectors, TrailSettings(), device))
+    return FewShotScorer(model, *assemble(benchmark.graph, random_vectors(benchmark), TrainingSettings(model), device))
 
 
 def _asked(benchmark: Benchmark) -> Sequence[Task]:

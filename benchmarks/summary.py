@@ -106,6 +106,7 @@ TIMES = (
     Measure("train TRAIL", "lesson ms", "TRAIL, a lesson", "ms"),
     Measure("train TRAIL", "step ms", "TRAIL, a step", "ms"),
     Measure("evaluate FSRL", "query ms", "FSRL, a query ranked", "ms"),
+    Measure("evaluate TRAIL", "query ms", "TRAIL, a query ranked", "ms"),
     Measure("predict FSRL", "load seconds", "FSRL, loading", "s"),
     Measure("predict FSRL", "new relation ms", "FSRL, a new relation", "ms"),
     Measure("predict FSRL", "same relation ms", "FSRL, the same relation", "ms"),

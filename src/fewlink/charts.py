@@ -13,6 +13,7 @@ from fewlink.errors import FewlinkError
 
 WIDTH = 420  # of every chart, in units that are pixels where there is room
 COLOURS = 8  # --series-1 … --series-8
+MOST_MARKS = 20  # on a line
 DASHES = ("", "6 3", "2 3", "9 3 2 3", "12 4")
 MARKERS = (  # paths around the origin, of about the same weight to the eye
     "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
@@ -118,7 +119,8 @@ def _lines(
         columns = xs if len(xs) <= 6 else columns
     rows = axis.ticks(low, high)
     key, taken = _legend(drawn, styles, "line") if keyed else ("", 0)
-    top, bottom, left, right = 46 + taken, 236 + taken, 40.0, WIDTH - 16.0
+    top, bottom, left = 46 + taken, 236 + taken, 40.0
+    right = WIDTH - max(16.0, _width(axis.label(columns[-1], columns)) / 2)
     inset = 14 if len(xs) <= 6 else 0
     across = axis.scale(min(columns[0], xs[0]), max(columns[-1], xs[-1]), left + inset, right - inset)
     down = axis.scale(rows[0], rows[-1], bottom, top)
@@ -138,11 +140,16 @@ def _lines(
         drawings = [
             f'<path class="band" d="M{outline}z"/>',
             f'<path class="line" stroke-dasharray="{_dash(style)}" d="M{path}"/>',
-            *(_mark(style, across(p.x), down(p.mean), f"{name}, {told(p)}") for p in points),
+            *(_mark(style, across(p.x), down(p.mean), f"{name}, {told(p)}") for p in _some(points)),
         ]
         parts.append(_coloured(style, *drawings))
-    said = (f"{name}: {', '.join(map(told, points))}" for name, points in drawn.items())
+    said = (f"{name}: {', '.join(map(told, _some(points)))}" for name, points in drawn.items())
     return _svg(title, f"{y_label} by {x_label}. {'; '.join(said)}.", bottom + 42, parts)
+
+
+def _some(points: Sequence[Point]) -> Sequence[Point]:
+    """The points that have a marker: all, or of many the last and as many before it as leave room."""
+    return points[:: -math.ceil(len(points) / MOST_MARKS)][::-1]
 
 
 def bars(

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 from fewlink.cli.report import report
 from fewlink.errors import FewlinkError, InputError
 from fewlink.evaluation.records import Record
+from fewlink.studies.courses import Course, Station
 from fewlink.studies.report import page, write_report
-from fewlink.studies.sections import Section, lead_of, sections_of, what_to_ask
+from fewlink.studies.sections import Found, Section, lead_of, sections_of, what_to_ask
 
 HOSTILE = '<script>alert("1")</script>'
 VOID = {"meta", "link", "input", "img", "br", "hr"}
@@ -61,6 +62,17 @@ def pair_map(**more: Any) -> dict[str, Any]:
             "points": points, **facts, **more}  # fmt: skip
 
 
+def station(step: int, dev: float, test: float) -> Station:
+    figures = dict.fromkeys(("hits@1", "hits@5", "hits@10"), 0.5)
+    return Station(step=step, dev={"mrr": dev, **figures}, test={"mrr": test, **figures})
+
+
+def course(**more: Any) -> Course:
+    facts = {"command": "fewlink study selection", "version": "0", "data_sha256": "0" * 64, "hardware": "a machine"}
+    return Course.model_construct(benchmark="small", model="fsrl", seed=0, shots=3, candidates="paper", settings={},
+                                  **facts, **more)  # fmt: skip
+
+
 class Page(HTMLParser):
     """Checks that elements are closed as they were opened; keeps headings, attributes and text."""
 
@@ -100,15 +112,17 @@ def made(tmp_path: Path, records: list[WithExamples]) -> str:
 def test_the_page_has_a_section_for_everything_the_records_hold(tmp_path: Path) -> None:
     store(tmp_path / "results", many())
     (tmp_path / "results" / "a.map.json").write_text(json.dumps(pair_map()))
+    course(stations=[station(500, 0.2, 0.1), station(1000, 0.1, 0.4)]).save(tmp_path / "results")
     found = Page(made(tmp_path, []))
     assert found.of("h2") == ["small", "plain", "About the figures"]
     sections = ["Overall", "By relation", "By number of references", "Other references", "Ablations", "Pair maps"]
-    assert found.of("h3")[:7] == [*sections, "Ordinary link prediction"]
+    assert found.of("h3")[:8] == [*sections, "Selection on test", "Ordinary link prediction"]
+    assert "fewlink study selection" in found.of("code")
     ids = [attributes["id"] for _, attributes in found.tags if attributes.get("id")]
     assert len(ids) == len(set(ids))
     targets = [a["href"] for tag, a in found.tags if tag == "a" and a.get("href")]
     assert {t[1:] for t in targets if t} <= set(ids)
-    assert sum(tag == "svg" and a.get("role") == "img" for tag, a in found.tags) == 1 + 2 + 4 + 1
+    assert sum(tag == "svg" and a.get("role") == "img" for tag, a in found.tags) == 1 + 2 + 4 + 1 + 1
 
 
 def test_the_opening_names_the_best_model_and_its_margin(tmp_path: Path) -> None:
@@ -184,7 +198,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     hostile = {"benchmark": HOSTILE, "model": HOSTILE, "command": HOSTILE, "hardware": HOSTILE, "relations": relations}
     example = dict.fromkeys(("relation", "head", "tail"), HOSTILE) | {"rank": 1, "best": [HOSTILE]}
     records = [record(**hostile, shots=k, examples=[example]) for k in (1, 3)]
-    text = page(records, [], {})
+    text = page(Found(records), {})
     assert text.count("<script") == 1
     assert [tag for tag, _ in Page(text).tags].count("script") == 1
     assert HOSTILE in Page(text).of("h2") and HOSTILE in Page(text).of("mark")
@@ -199,13 +213,13 @@ def test_examples_come_from_the_best_models_one_of_each_relation_first() -> None
     records = [record(examples=examples), record("fsrl", 0.5, examples=[example("likes", 7)]), record("random", 0.1)]
     asked = what_to_ask(records)
     assert asked
-    section = next(s for s in sections_of(records, [], asked, {}) if s.title == "Examples")
+    section = next(s for s in sections_of(Found(records), asked, {}) if s.title == "Examples")
     shown = [(e["model"], e["relation"], e["right"]) for e in section.examples]
     assert shown == [
         ("fsrl", "likes", False), ("rules", "likes", True), ("rules", "visits", True), ("rules", "likes", True),
         ("rules", "likes", True), ("rules", "likes", False),
     ]  # fmt: skip
-    assert "✗ rank 1.5" in Page(page(records, [], {})).of("p")
+    assert "✗ rank 1.5" in Page(page(Found(records), {})).of("p")
 
 
 def test_the_chart_by_references_shows_models_that_were_measured_at_most_numbers_first(tmp_path: Path) -> None:
@@ -245,16 +259,16 @@ def test_commands_are_shown_once(tmp_path: Path) -> None:
 
 def test_published_figures_stand_beside_the_paper_protocol(tmp_path: Path) -> None:
     figures = {"rules": {"test": {"mrr": 0.123, "hits@1": 0.1, "hits@5": 0.2, "hits@10": 0.3}}}
-    found = Page(page(many(), [], {"small": figures}))
+    found = Page(page(Found(many()), {"small": figures}))
     assert "rules, as published" in found.of("em") and ".123" in found.of("em")
 
 
 def test_the_same_records_give_the_same_page() -> None:
-    assert page(many(), [], {}) == page(many(), [], {})
+    assert page(Found(many()), {}) == page(Found(many()), {})
 
 
 def test_records_of_dev_alone_make_a_page() -> None:
-    found = Page(page([record(split="dev")], [], {}))
+    found = Page(page(Found([record(split="dev")]), {}))
     assert any("no few-shot evaluation on test" in text for text in found.of("p"))
     assert "dev, K = 3, full" in found.of("caption")
 
@@ -262,7 +276,7 @@ def test_records_of_dev_alone_make_a_page() -> None:
 def test_an_empty_section_is_left_out() -> None:
     asked = what_to_ask([record()])
     assert asked
-    sections: list[Section] = sections_of([record()], [], asked, {})
+    sections: list[Section] = sections_of(Found([record()]), asked, {})
     assert [s.title for s in sections] == ["Overall", "By relation"]
 
 
@@ -282,6 +296,8 @@ def test_a_report_that_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> N
     [
         ("a.map.json", {"points": []}, r"a.map.json: is not a map of pairs"),
         ("a.map.json", pair_map(points=[[float("nan"), 0, "positive"]]), r"is not a map of pairs \(points.0.0: "),
+        ("a.course.json", {"stations": []}, r"a.course.json: is not a course"),
+        ("a.course.json", course(stations=[]).model_dump(), r"is not a course \(stations: "),
         ("a.json", record(metrics={}).model_dump(), "has no finite mrr of micro"),
         ("a.json", record(mrr=float("nan")).model_dump(), "has no finite mrr of micro"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fewlink.evaluation.records import Record, read_records
+from fewlink.evaluation.records import COURSE_SUFFIX, MAP_SUFFIX, Record, read_records
 from fewlink.studies import runner
 from fewlink.studies.catalogue import STUDIES, study
 from fewlink.studies.jobs import Shelf, jobs, of_plan, same_settings
@@ -42,7 +42,7 @@ def test_each_study_runs_and_shows_something(name: str, bench: Bench) -> None:
     shown = found.show(plan, bench)
     assert shown.tables and all(table.rows for table in shown.tables)
     assert all(picture.startswith("<svg") for picture in shown.pictures.values())
-    assert bool(shown.pictures) == (name in ("relations", "shots", "embedding"))
+    assert bool(shown.pictures) == (name in ("relations", "shots", "embedding", "selection"))
 
 
 def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_each_number_of_references_has_a_run_of_its_own_but_for_trail(bench: Ben
     plan = read_plan("shots").made_tiny()
     study("shots").run(plan, bench)
     shots = {
-        model: [RunConfig.read(run).settings.shots for run in sorted(bench.work.glob(f"{model}-?shot-*/seed-0"))]
+        model: [RunConfig.read(run).settings.shots for run in sorted(bench.work.glob(f"{model}-?shot-????????/seed-0"))]
         for model in plan.models
     }
     assert shots == {"gmatching-maxp": [1, 2, 3], "fsrl": [1, 2, 3], "trail": [3]}
@@ -165,7 +165,8 @@ def test_maps_of_a_relation_hold_the_same_pairs_for_each_model(bench: Bench) -> 
     assert len({m.model for m in maps}) == len(maps) == 3
     assert len({tuple(kind for *_, kind in m.points) for m in maps}) == 1
     assert all(-1 <= m.silhouette <= 1 for m in maps)
-    assert len(read_records(bench.results)) == len([p for p in bench.results.iterdir() if "map" not in p.name])
+    beside = (MAP_SUFFIX, COURSE_SUFFIX)
+    assert len(read_records(bench.results)) == len([p for p in bench.results.iterdir() if not p.name.endswith(beside)])
 
 
 def test_the_time_left_is_that_of_the_kinds_seen() -> None:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def study(
     context: typer.Context,
-    name: str = typer.Argument(None, help="overall, relations, ablation, trail, shots, embedding or datasets."),
+    name: str = typer.Argument(
+        None, help="overall, relations, ablation, trail, shots, embedding, selection or datasets."
+    ),
     bench: str = typer.Argument(None, metavar="[BENCH]", help="Another benchmark than the study's own, NELL-One."),
     plan: Path = typer.Option(None, help="A TOML file of the form of the study's recipe, in its place."),
     model: list[str] = typer.Option([], help="Only this model; may be given several times."),

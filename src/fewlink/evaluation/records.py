@@ -19,7 +19,7 @@ from fewlink.evaluation.evaluator import Evaluation
 from fewlink.storage import read_json, write_json
 
 NAME_CHARACTERS = 60  # of each part of a file name
-MAP_SUFFIX = ".map.json"  # maps of pairs (`studies`), which lie beside records
+MAP_SUFFIX, COURSE_SUFFIX = ".map.json", ".course.json"  # maps and courses (`studies`), which lie beside records
 Figures = dict[str, int | float]
 M = TypeVar("M", bound=BaseModel)
 
@@ -96,7 +96,7 @@ def make_record(
 
 def read_records(folder: Path) -> list[Record]:
     """All records under a folder, by file name; a file that is not one is an error that names it."""
-    paths = sorted(p for p in Path(folder).rglob("*.json") if not p.name.endswith(MAP_SUFFIX))
+    paths = sorted(p for p in Path(folder).rglob("*.json") if not p.name.endswith((MAP_SUFFIX, COURSE_SUFFIX)))
     return [read_as(Record, path, "a result record") for path in paths]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from fewlink.choices import choose
-from fewlink.studies import ablation, datasets, embedding, overall, relations, shots
+from fewlink.studies import ablation, datasets, embedding, overall, relations, selection, shots
 from fewlink.studies.study import Study
 
 STUDIES = {
@@ -15,6 +15,7 @@ STUDIES = {
     "trail": ablation,
     "shots": shots,
     "embedding": embedding,
+    "selection": selection,
     "datasets": datasets,
 }
 

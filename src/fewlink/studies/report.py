@@ -18,9 +18,10 @@ from fewlink.errors import FewlinkError, InputError
 from fewlink.evaluation.records import Record, read_records
 from fewlink.storage import write_bytes
 from fewlink.studies import tables
+from fewlink.studies.courses import Course, read_courses
 from fewlink.studies.maps import PairMap, read_maps
 from fewlink.studies.plan import read_plan
-from fewlink.studies.sections import Section, lead_of, sections_of, what_to_ask
+from fewlink.studies.sections import Found, Section, lead_of, sections_of, what_to_ask
 from fewlink.studies.tables import COLUMNS, Published, Table, chosen
 
 MARKED = re.compile(r"(\*\*|\*|`)(.*)\1", re.DOTALL)
@@ -36,10 +37,10 @@ def write_report(folder: Path, out: Path) -> None:
         raise FewlinkError(f"{out} is a folder: name a file, such as {out / 'report.html'}")
     if not out.parent.is_dir():
         raise FewlinkError(f"{out.parent} does not exist: make the folder, or name another place for {out.name}")
-    records, maps = read_folder(folder)
-    if not records:
+    found = read_folder(folder)
+    if not found.records:
         raise FewlinkError(f"no record in {folder}: fewlink evaluate makes them")
-    write_bytes(out, page(records, maps, published()).encode())
+    write_bytes(out, page(found, published()).encode())
 
 
 def published() -> dict[str, Published]:
@@ -51,12 +52,12 @@ def published() -> dict[str, Published]:
     return dict(found)
 
 
-def read_folder(folder: Path) -> tuple[list[Record], list[PairMap]]:
-    """The records and the maps under a folder, by file name; a file that is neither is an error that names it."""
-    records, maps = read_records(folder), read_maps(folder)
+def read_folder(folder: Path) -> Found:
+    """What lies under a folder, by file name; a file that is nothing of it is an error that names it."""
+    records = read_records(folder)
     for record in records:
         _refuse_incomplete(folder / record.file_name, record)
-    return _told_apart(records), maps
+    return Found(_told_apart(records), read_maps(folder), read_courses(folder))
 
 
 def _refuse_incomplete(path: Path, record: Record) -> None:
@@ -98,8 +99,9 @@ def _numbered(name: str, number: int) -> str:
     return f"{name} ({number + 1})" if number else name
 
 
-def page(records: Sequence[Record], maps: Sequence[PairMap], published: Mapping[str, Published]) -> str:
-    """The page as text; the same for the same records."""
+def page(found: Found, published: Mapping[str, Published]) -> str:
+    """The page as text; the same for the same results."""
+    records = found.records
     names = [name for name, _ in Counter(r.benchmark for r in records).most_common()]
     parts = []
     for number, name in enumerate(names, 1):
@@ -107,7 +109,7 @@ def page(records: Sequence[Record], maps: Sequence[PairMap], published: Mapping[
         asked = what_to_ask(mine)
         lead = lead_of(mine, asked) if asked else None
         if asked:
-            sections = sections_of(mine, [m for m in maps if m.benchmark == name], asked, published.get(name, {}))
+            sections = sections_of(found.of(name), asked, published.get(name, {}))
         else:
             told = "Both directions of every triple, all entities as candidates, other known answers left out."
             sections = [Section("Ordinary link prediction", told, tables=[tables.links(mine)])]
@@ -135,12 +137,12 @@ def page(records: Sequence[Record], maps: Sequence[PairMap], published: Mapping[
         chart_style=Markup(charts.STYLE),
         light=Markup(charts.variables(charts.LIGHT)),
         dark=Markup(charts.variables(charts.DARK)),
-        commands=_commands([*records, *maps]),
+        commands=_commands([*records, *found.maps, *found.courses]),
         sources=_sources(records),
     )
 
 
-def _commands(made: Sequence[Record | PairMap]) -> list[tuple[str, list[str]]]:
+def _commands(made: Sequence[Record | PairMap | Course]) -> list[tuple[str, list[str]]]:
     """Every command once, under the models it measured."""
     behind: dict[str, list[str]] = {}
     for one in made:

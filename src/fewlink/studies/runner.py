@@ -27,7 +27,7 @@ from fewlink.tasks.benchmark import Benchmark
 from fewlink.training.chosen import open_vectors, training_recipe, vectors_for
 from fewlink.training.run import RunConfig, open_run
 from fewlink.training.settings import AnySettings, TrailSettings, TrainingSettings
-from fewlink.training.trainer import train_together
+from fewlink.training.trainer import Watch, train_together
 
 Reporter = Callable[[dict[str, Any]], None]
 
@@ -90,10 +90,11 @@ def run_jobs(jobs: list[Job], bench: Bench) -> None:
 
 @dataclass(frozen=True)
 class Made:
-    """A scorer and the configuration its records keep."""
+    """A scorer, the configuration its records keep, and the run it comes from, where there is one."""
 
     scorer: Scorer
     config: dict[str, Any]
+    run: Path | None = None
 
 
 def _measure(job: Job, seed: int, made: Made, bench: Bench) -> None:
@@ -138,25 +139,33 @@ def _runs(job: Job, bench: Bench) -> Iterator[tuple[int, Made]]:
 
 
 def run_models(
-    model: str, kind: Kind, settings: Settings, shots: int, seeds: Sequence[int], bench: Bench
+    model: str,
+    kind: Kind,
+    settings: Settings,
+    shots: int,
+    seeds: Sequence[int],
+    bench: Bench,
+    *,
+    watch: Watch | None = None,
 ) -> dict[int, Made]:
     """The best model of each seed's run, by seed; trained, or continued, where it is not finished.
 
-    Each number of references has its own runs, but for TRAIL, which learns from several and answers with any.
+    Each number of references has its own runs, but for TRAIL, which learns from several and answers with any. So do
+    runs that are watched.
     """
     assert isinstance(settings, TrainingSettings | TrailSettings)
     shots = settings.shots if kind == "trail" else shots
     settings = dataclasses.replace(settings, shots=shots, device=bench.device)
     vectors = open_vectors(_vectors(settings, bench), bench.benchmark, settings)
-    place = bench.place(f"{model}-{shots}shot", settings)
+    place = bench.place(f"{model}-{shots}shot{'-watched' if watch else ''}", settings)
     runs = {seed: place / f"seed-{seed}" for seed in seeds}
-    results = train_together(bench.benchmark, vectors, settings, runs, on_event=bench.on_step(model))
+    results = train_together(bench.benchmark, vectors, settings, runs, on_event=bench.on_step(model), watch=watch)
     made = {}
     for seed, result in zip(runs, results, strict=True):
         config = RunConfig.read(runs[seed])
         measured = {"best_step": result.best_step, "seconds": round(result.seconds, 1)}
         facts = {"settings": config.settings.as_dict(), "embeddings": config.embeddings, "measured": measured}
-        made[seed] = Made(open_run(runs[seed], bench.benchmark, device=bench.device), facts)
+        made[seed] = Made(open_run(runs[seed], bench.benchmark, device=bench.device), facts, runs[seed])
     return made
 
 

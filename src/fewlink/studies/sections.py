@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from fewlink import charts
 from fewlink.studies import series, tables
+from fewlink.studies.courses import Course, by_choice
 from fewlink.studies.maps import PairMap
 from fewlink.studies.tables import COLUMNS, Published, Table, chosen, moments, values
 
@@ -23,6 +24,22 @@ MOST_LINES = 8  # models in a chart of lines
 MOST_EXAMPLES = 4  # right ones, and wrong ones, of a model
 OTHERS, DEV = "Test under the other protocols", "Dev, which settings were chosen on"
 Styles = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a folder of results holds."""
+
+    records: Sequence[Record]
+    maps: Sequence[PairMap] = ()
+    courses: Sequence[Course] = ()
+
+    def of(self, benchmark: str) -> Found:
+        """Those of one benchmark."""
+        mine = [c for c in self.courses if c.benchmark == benchmark]
+        return Found(
+            chosen(self.records, benchmark=benchmark), [m for m in self.maps if m.benchmark == benchmark], mine
+        )
 
 
 @dataclass(frozen=True)
@@ -112,10 +129,9 @@ def lead_of(records: Sequence[Record], asked: Asked) -> Lead | None:
     )
 
 
-def sections_of(
-    records: Sequence[Record], maps: Sequence[PairMap], asked: Asked, published: Published
-) -> list[Section]:
-    """The sections that the records have something for."""
+def sections_of(found: Found, asked: Asked, published: Published) -> list[Section]:
+    """The sections that the results have something for."""
+    records = found.records
     ranking = _ranking(records, asked)
     first: dict[str, str] = {}
     for model in ranking:
@@ -129,7 +145,8 @@ def sections_of(
         _by_draws(records, asked),
         _ablations(records, asked),
         _examples(records, asked, ranking),
-        _maps(maps),
+        _maps(found.maps),
+        _choices(found.courses, published),
     ]
     return [section for section in made if section.charts or section.tables or section.folded or section.examples]
 
@@ -278,6 +295,20 @@ def _maps(maps: Sequence[PairMap]) -> Section:
         " in the model's own space, from −1 to 1."
     )
     return Section("Pair maps", told, charts=drawn)
+
+
+def _choices(courses: Sequence[Course], published: Published) -> Section:
+    """What the choice of the step is worth, model by model, and the courses that it is made on."""
+    drawn = []
+    for model in tables.in_order(course.model for course in courses):
+        mine = [course for course in courses if course.model == model]
+        title = f"{model}, K = {mine[0].shots}, {mine[0].candidates}"
+        drawn.append(Markup(charts.lines(series.by_step(mine), title=title, x_label="steps", y_label="MRR")))
+    told = (
+        "The same runs on test, kept at the step that is best on dev, or at the one that is best on test, which nobody"
+        " can choose who does not know the answers."
+    )
+    return Section("Selection on test", told, charts=drawn, tables=[by_choice(courses, published)] if courses else [])
 
 
 def _key(models: Iterable[str], styles: Styles, kind: str) -> list[tuple[str, Markup]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fewlink.charts import Point
 from fewlink.evaluation.records import Record
+from fewlink.studies.courses import Course
 from fewlink.studies.tables import chosen, moments, values
 
 
@@ -27,3 +28,16 @@ def by_shots(records: Sequence[Record], models: Iterable[str], metric: str) -> d
         numbers = sorted({r.shots for r in mine if r.shots})
         found[model] = [Point(k, *moments(values(chosen(mine, shots=k), metric))) for k in numbers]
     return {model: points for model, points in found.items() if points}
+
+
+def by_step(courses: Sequence[Course]) -> dict[str, list[Point]]:
+    """MRR on dev and test at each evaluation that all runs came to."""
+    steps = (
+        set.intersection(*({station.step for station in course.stations} for course in courses)) if courses else set()
+    )
+    found: dict[str, list[Point]] = {"dev": [], "test": []} if steps else {}
+    for split, points in found.items():
+        for step in sorted(steps):
+            at = [s for course in courses for s in course.stations if s.step == step]
+            points.append(Point(step, *moments([getattr(station, split)["mrr"] for station in at])))
+    return found

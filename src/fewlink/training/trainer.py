@@ -25,6 +25,7 @@ from fewlink.errors import FewlinkError
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models import check_fits
 from fewlink.progress import progress, silent
+from fewlink.scorers import Scorer
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.training.board import Board
 from fewlink.training.checkpoints import State, load_last, load_state, mend, only_one, save_best, save_last
@@ -47,6 +48,7 @@ from fewlink.training.trail_vectors import TrailVectors
 AnyVectors = Embeddings | TrailVectors
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is whole"
 Event = dict[str, Any]
+Watch = Callable[[Path, int, Scorer], None]
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,13 @@ def train_together(
     runs: Mapping[int, Path | str],
     *,
     on_event: Callable[[Event], None] | None = None,
+    watch: Watch | None = None,
 ) -> list[RunResult]:
     """Meta-train a model with each of several seeds into its own run folder; `settings.seed` is not used.
 
     On a GPU they train side by side; on the CPU, where one run fills the cores, and those of TRAIL, one after another.
-    Of evaluations that are equally good the first is the best.
+    Of evaluations that are equally good the first is the best. `watch(run, step, scorer)` sees the model of each
+    evaluation before its checkpoint is saved: where a run is continued it sees every step again that was not.
     """
     tell, places = on_event or (lambda event: None), {seed: Path(run) for seed, run in runs.items()}
     check(benchmark, settings)
@@ -110,6 +114,9 @@ def train_together(
             trainer.load(places)
             while not any(_finished(state, settings) for state in trainer.states):
                 trainer.until_evaluation()
+                for index, (seed, state) in enumerate(zip(group, trainer.states, strict=True)):
+                    if watch is not None:
+                        watch(places[seed], state.step, trainer.learner.scorer(index))
                 trainer.save(places)
                 for seed, state in zip(group, trainer.states, strict=True):
                     more = {"steps": settings.steps, "best_step": state.best_step, "best_mrr": state.best["mrr"]}

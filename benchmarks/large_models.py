@@ -1,0 +1,109 @@
+"""Meta-training, evaluation and prediction on a large graph beside a smaller one, on the CPU or a GPU.
+
+python benchmarks/large_models.py WIKI nell-one [--device cuda] [--turns 3] [--stages …]
+
+Both are benchmarks as every command takes them. Each stage of growth.py that a model takes part in runs on both by
+turns, each time in a process of its own; the median of the turns counts. Models look at random vectors of 50 reals. The
+record goes to records/large-models-DEVICE.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import stages
+import summary
+from measure import Cost, in_fresh_process, print_table, write_record
+
+IMPORTS = ("torch", "fewlink.training", "fewlink.prediction")
+MODELS = ("fsrl", "trail")
+STAGES = tuple(stage for stage in summary.STAGES if stage.startswith(("train", "evaluate", "predict")))
+ON_GPU = "peak GB on the GPU"
+
+
+def prepare(bench: str, folder: Path) -> dict[str, Any]:
+    """The benchmark compiled, where it is not, with a run of each model in the folder; and its size."""
+    from fewlink.tasks import open_benchmark
+
+    benchmark = open_benchmark(bench)
+    compiled = Path(bench) if (Path(bench) / "manifest.json").exists() else benchmark.save(folder / "compiled")
+    for model in MODELS:
+        stages.write_run(compiled, folder / model, model)
+    graph = benchmark.graph
+    return {
+        "compiled": compiled,
+        "about": {"name": benchmark.name, "entities": len(graph.entities), "triples": graph.triple_count},
+    }
+
+
+def work(stage: str, compiled: Path, folder: Path, device: str) -> dict[str, float]:
+    """The figures of a stage, with the GPU's peak memory where there is one."""
+    what, model = stage.lower().split()
+    if what == "train":
+        found = (stages.train_fsrl if model == "fsrl" else stages.train_trail)(compiled, device)
+    elif what == "evaluate":
+        found = stages.evaluate(compiled, model, device)
+    else:
+        found = stages.predict(compiled, folder / model, device)
+    if device != "cpu":
+        import torch
+
+        found[ON_GPU] = torch.cuda.max_memory_allocated() / 1e9
+    return found
+
+
+def rows(found: Mapping[str, Sequence[Sequence[Cost]]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """A row a figure: its median on each benchmark, and how many times the last one's the first one's is."""
+    memory = [*summary.MEMORY, *(summary.Measure(stage, ON_GPU, f"{stage}: on the GPU", "GB") for stage in STAGES)]
+    made = []
+    for measure in (*summary.TIMES, *memory):
+        entries = [
+            [{"seconds": cost.seconds, "peak GB": cost.peak_bytes / 1e9, "figures": cost.value} for cost in costs]
+            for costs in found.get(measure.stage, ())
+        ]
+        values = [[value for entry in mine if (value := measure.of(entry)) is not None] for mine in entries]
+        if values and all(values):
+            each = dict(zip(names, map(median, values), strict=True))
+            first, *_, last = each.values()
+            made.append({"what": measure.name, "unit": measure.unit, **each, "ratio": first / last})
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bench", nargs=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, metavar="STAGE")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folders = [Path(temporary) / str(number) for number in range(len(given.bench))]
+        made = [in_fresh_process(prepare, *both).value for both in zip(given.bench, folders, strict=True)]
+        found: dict[str, list[list[Cost]]] = {stage: [[] for _ in made] for stage in given.stages}
+        for stage in given.stages:
+            for _ in range(given.turns):
+                for one, folder, costs in zip(made, folders, found[stage], strict=True):
+                    print(f"{stage}, {one['about']['name']}", file=sys.stderr, flush=True)
+                    costs.append(in_fresh_process(work, stage, one["compiled"], folder, given.device, imports=IMPORTS))
+    abouts = [one["about"] for one in made]
+    table = rows(found, [about["name"] for about in abouts])
+    print_table(table)
+    machine = in_fresh_process(_hardware).value
+    settings = {"dim": stages.DIM, "views": stages.VIEWS, "turns": given.turns}
+    write_record(f"large-models-{given.device}", {"hardware": machine, "benchmarks": abouts, **settings, "rows": table})
+
+
+def _hardware() -> str:
+    from fewlink.evaluation.records import hardware
+
+    return hardware()
+
+
+if __name__ == "__main__":
+    main()
