@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from fewlink import cli
 from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
 from fewlink.tasks import Benchmark, Task
 
@@ -136,3 +138,31 @@ QUICK_FIT = (  # settings of TRAIL with which a fit takes a second
     *("complex_epochs=2", "transe_epochs=2", "steps=4", "evaluate_every=2", "lessons=1", "views=2", "relations=2"),
     *("queries=4", "candidates=20", "hard=5"),
 )
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Fewlink = Callable[..., Answer]
+
+
+@pytest.fixture
+def fewlink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fewlink:
+    """Run the command in an empty folder, in this process, and catch what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEWLINK_DATA", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["fewlink", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return Answer(code, *capsys.readouterr())
+
+    return run

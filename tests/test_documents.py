@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import fewlink
+from fewlink.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -47,8 +47,8 @@ def commands() -> list[str]:
 def test_the_options_the_readme_shows_exist(command: str) -> None:
     words = shlex.split(command)[1:]
     path = [w for w in words[:2] if w.isalpha() and w != "umls"]
-    helped = subprocess.run([sys.executable, "-m", "fewlink", *path, "--help"], capture_output=True, text=True)
-    assert helped.returncode == 0, helped.stderr
+    helped = CliRunner().invoke(app, [*path, "--help"])
+    assert helped.exit_code == 0, helped.output
     for option in (w for w in words if w.startswith("--")):
         assert option in helped.stdout
 
@@ -56,10 +56,10 @@ def test_the_options_the_readme_shows_exist(command: str) -> None:
 @pytest.mark.parametrize(
     "command", [c for c in commands() if c.startswith(("fewlink evaluate umls", "fewlink data list"))]
 )
-def test_commands_on_the_built_in_data_run(command: str, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "fewlink", *shlex.split(command)[1:]]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_commands_on_the_built_in_data_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert done.exit_code == 0, done.output
 
 
 def test_every_link_of_the_documents_leads_somewhere() -> None:

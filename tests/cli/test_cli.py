@@ -8,44 +8,14 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import typer
 
-from conftest import RECORD_KEYS, write_layout
+from conftest import RECORD_KEYS, Answer, Fewlink, write_layout
 from fewlink import cli
 from fewlink.evaluation.records import read_records
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Fewlink = Callable[..., Answer]
-
-
-@pytest.fixture
-def fewlink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fewlink:
-    """Run the command in an empty folder and catch what it prints."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEWLINK_DATA", str(tmp_path / "home"))
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: object) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["fewlink", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Answer(code, *capsys.readouterr())
-
-    return run
 
 
 def refused(answer: Answer) -> str:
