@@ -24,17 +24,30 @@ from fewlink.tasks import Benchmark, Task
 settings.register_profile("fewlink", deadline=5000, max_examples=50)  # milliseconds: a hang fails, a slow machine not
 settings.load_profile("fewlink")
 
+# Tests run side by side, and start processes of their own: with one thread each they do not wait for one another.
+torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ENTITIES, RELATIONS = 8, 3
 
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """Small products are quicker on one thread, above all on a busy machine; and no test loses power."""
+    """Small products are quicker on one thread, whatever a test has set; and no test loses power."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """What is done in several threads is done in two."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
     torch.set_num_threads(before)
 
 

@@ -15,7 +15,7 @@ def test_items_made_ahead_come_in_order() -> None:
     assert list(ahead(iter(range(1, 6)))) == [1, 2, 3, 4, 5]
 
 
-def test_work_side_by_side_comes_in_order_with_one_thread_each() -> None:
+def test_work_side_by_side_comes_in_order_with_one_thread_each(two_threads: None) -> None:
     before = torch.get_num_threads()
     found = side_by_side(lambda n: (n, torch.get_num_threads(), threading.current_thread().name), list(range(20)))
     assert [n for n, _, _ in found] == list(range(20))
@@ -25,18 +25,13 @@ def test_work_side_by_side_comes_in_order_with_one_thread_each() -> None:
     assert side_by_side(abs, []) == []
 
 
-def test_threads_that_come_later_have_as_many_as_before() -> None:
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        side_by_side(abs, [-1, -2])
-        with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(torch.get_num_threads).result() == 2
-    finally:
-        torch.set_num_threads(before)
+def test_threads_that_come_later_have_as_many_as_before(two_threads: None) -> None:
+    side_by_side(abs, [-1, -2])
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == 2
 
 
-def test_an_error_side_by_side_is_an_error() -> None:
+def test_an_error_side_by_side_is_an_error(two_threads: None) -> None:
     before = torch.get_num_threads()
     with pytest.raises(ZeroDivisionError):
         side_by_side(lambda n: 1 // n, [2, 1, 0])

@@ -30,7 +30,9 @@ def refused(*words: str | Path) -> str:
     return str(error.value)
 
 
-def test_from_a_file_to_a_prediction_and_new_triples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_a_file_to_a_prediction_and_new_triples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_threads: None
+) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
     first = ask("fit", graph, "--out", run, *CHANGES)

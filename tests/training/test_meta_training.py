@@ -100,8 +100,7 @@ def test_every_model_trains_and_is_opened_again(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.01])
-def test_sums_over_threads_have_one_order(rate: float, tmp_path: Path) -> None:
-    torch.set_num_threads(2)
+def test_sums_over_threads_have_one_order(rate: float, tmp_path: Path, two_threads: None) -> None:
     settings = TrainingSettings(model="fsrl-as3", neighbours=8, negatives=8, steps=2, embedding_rate=rate)
     ends = []
     for attempt in range(3):

@@ -125,6 +125,14 @@ def test_a_lesson_has_the_candidates_that_are_hardest() -> None:
         assert set(hardest.tolist()) <= set(asked.candidates.tolist())
 
 
+def test_lessons_made_two_at_a_time_are_those_made_one_by_one(two_threads: None) -> None:
+    together, alone = (TrailLearner(umls(), tables(), tiny(), [0]).book for _ in range(2))
+    numbers = range(0, len(together.index), 3)
+    made = together.open(numbers)
+    torch.set_num_threads(1)
+    torch.testing.assert_close(made, alone.open(numbers), rtol=0, atol=0)
+
+
 def test_findings_are_brought_to_one_scale_before_the_first_step() -> None:
     learner = TrailLearner(umls(), tables(), tiny(), [0])
     learner.advance(0, 1)
