@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -84,39 +82,53 @@ def test_resumed_run_equals_undisturbed_run(case: dict[str, Any], tmp_path: Path
     assert resumed.facts["held_out_mrr"] == whole.facts["held_out_mrr"]
 
 
-CHILD = """
-import json, sys
+# One process loads torch, and forks a child for each run; one thread, so that forking is safe.
+RUNS = """
+import json, multiprocessing, signal, sys, time
+from pathlib import Path
 import numpy as np, torch
 from fewlink.embeddings import EmbeddingSettings, train
-from pathlib import Path
 torch.set_num_threads(1)
-table = train(np.load(sys.argv[1]), 100, 4, EmbeddingSettings(**json.loads(sys.argv[2])), resume=Path(sys.argv[3]))
-np.savez(sys.argv[4], entities=table.entities.numpy(), relations=table.relations.numpy())
+place = Path(sys.argv[1])
+triples, settings = np.load(place / "triples.npy"), EmbeddingSettings(**json.loads(sys.argv[2]))
+
+def run(name):
+    table = train(triples, 100, 4, settings, resume=place / f"{name}.state")
+    np.savez(place / f"{name}.npz", entities=table.entities.numpy(), relations=table.relations.numpy())
+
+def start(name):
+    child = multiprocessing.get_context("fork").Process(target=run, args=[name])
+    child.start()
+    return child
+
+def written(state):
+    return state.stat().st_mtime_ns if state.exists() else 0
+
+def ended(child):
+    child.join(120)
+    return child.exitcode
+
+assert ended(start("whole")) == 0
+killed, state = 0, place / "killed.state"
+for pause in (0.05, 0.2, 0.1):
+    before, child = written(state), start("killed")
+    while child.is_alive() and written(state) == before:
+        time.sleep(0.005)
+    time.sleep(pause)
+    child.kill()
+    killed += ended(child) == -signal.SIGKILL
+assert killed >= 2, killed
+assert ended(start("killed")) == 0
 """
 
 
 def test_killed_at_any_moment_and_resumed_is_bit_equal(tmp_path: Path) -> None:
     np.save(tmp_path / "triples.npy", planted())
-    settings = json.dumps({**SMALL, "epochs": 250, "held_out": 0.1, "patience": 250, "dim": 64})
-
-    def start(name: str) -> subprocess.Popen[bytes]:
-        places = [tmp_path / "triples.npy", settings, tmp_path / f"{name}.state", tmp_path / f"{name}.npz"]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        return subprocess.Popen([sys.executable, "-c", CHILD, *map(str, places)], env=environment)
-
-    assert start("whole").wait(120) == 0
-    killed = 0
-    for pause in (0.05, 0.4, 0.2):
-        child = start("killed")
-        state = tmp_path / "killed.state"
-        before = state.stat().st_mtime_ns if state.exists() else 0
-        while child.poll() is None and (state.stat().st_mtime_ns if state.exists() else 0) == before:
-            time.sleep(0.005)
-        time.sleep(pause)
-        child.send_signal(signal.SIGKILL)
-        killed += child.wait() == -signal.SIGKILL
-    assert killed >= 2
-    assert start("killed").wait(120) == 0
+    settings = json.dumps({**SMALL, "epochs": 100, "held_out": 0.1, "patience": 100, "dim": 64})
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, "-c", RUNS, str(tmp_path), settings]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
     whole, resumed = np.load(tmp_path / "whole.npz"), np.load(tmp_path / "killed.npz")
     for name in ("entities", "relations"):
         assert np.array_equal(whole[name], resumed[name])
