@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,14 @@ from fewlink.models.findings import inquire
 from fewlink.models.trail import Columns
 from fewlink.tasks import Benchmark
 from fewlink.tasks.views import known_graph
-from fewlink.training import TrailSettings, TrailVectors, open_run, pretrain_views, train
+from fewlink.training import RunResult, TrailSettings, TrailVectors, open_run, pretrain_views, train
 from fewlink.training.settings import TrainingSettings, settings_of
 from fewlink.training.trail_learner import MEASURED_BY, TrailLearner
 from fewlink.training.trail_lessons import HARDEST
 from fewlink.training.trail_vectors import vector_settings
 
 __all__ = ["quick"]
+KEPT = tempfile.TemporaryDirectory()
 TINY: dict[str, Any] = {"steps": 4, "evaluate_every": 2, "lessons": 1, "queries": 4, "candidates": 20, "hard": 5}
 
 
@@ -50,8 +52,23 @@ def tables(seed: int = 0, views: int = 2) -> TrailVectors:
     return TrailVectors(pairs[0], tuple(pairs[1:]))
 
 
+@functools.cache
+def whole_run() -> tuple[Path, RunResult]:
+    """A run that is never changed by a test."""
+    run = Path(KEPT.name) / "whole"
+    return run, train(umls(), tables(), tiny(), run)
+
+
+@functools.cache
+def learnt() -> TrailLearner:
+    """A learner after one step, which is only asked."""
+    learner = TrailLearner(umls(), tables(), tiny(), [0])
+    learner.advance(0, 1)
+    return learner
+
+
 def test_a_run_that_was_stopped_ends_in_the_same_bytes(tmp_path: Path) -> None:
-    train(umls(), tables(), tiny(), tmp_path / "whole")
+    whole_one, _ = whole_run()
     run = tmp_path / "parts"
     with pytest.MonkeyPatch.context() as patch:
         whole = TrailLearner.step
@@ -66,23 +83,21 @@ def test_a_run_that_was_stopped_ends_in_the_same_bytes(tmp_path: Path) -> None:
             train(umls(), tables(), tiny(), run)
     assert lines_of(run)[-1]["step"] == 2
     train(umls(), tables(), tiny(), run)
-    assert saved(run) == saved(tmp_path / "whole") and timeless(run) == timeless(tmp_path / "whole")
+    assert saved(run) == saved(whole_one) and timeless(run) == timeless(whole_one)
 
 
-def test_a_run_opens_as_the_scorer_that_was_best(tmp_path: Path) -> None:
-    result = train(umls(), tables(), tiny(), tmp_path / "run")
-    scorer = open_run(tmp_path / "run", umls())
+def test_a_run_opens_as_the_scorer_that_was_best() -> None:
+    run, result = whole_run()
+    scorer = open_run(run, umls())
     assert isinstance(scorer, TrailScorer) and scorer.name == "trail"
     assert evaluate(umls(), scorer, Protocol("dev")).metrics()["micro"]["mrr"] == result.best["mrr"]
 
 
 @pytest.mark.parametrize("shots", [1, 2, 5, 20])
-def test_any_number_of_references_will_do(shots: int, tmp_path: Path) -> None:
-    if shots == 1:
-        train(umls(), tables(), tiny(), tmp_path / "run")
-    learner = TrailLearner(umls(), tables(), tiny(), [0])
-    learner.advance(0, 1)
-    figures = evaluate(umls(), learner.scorer(0), Protocol("test", shots)).metrics()["micro"]
+def test_any_number_of_references_will_do(shots: int) -> None:
+    few = [replace(task, pairs=task.pairs[: shots + 4]) for task in umls().split("test")]
+    benchmark = Benchmark("few", umls().graph, {**umls().tasks, "test": few})
+    figures = evaluate(benchmark, learnt().scorer(0), Protocol("test", shots)).metrics()["micro"]
     assert 0 < figures["mrr"] <= 1
 
 
@@ -134,8 +149,7 @@ def test_lessons_made_two_at_a_time_are_those_made_one_by_one(two_threads: None)
 
 
 def test_findings_are_brought_to_one_scale_before_the_first_step() -> None:
-    learner = TrailLearner(umls(), tables(), tiny(), [0])
-    learner.advance(0, 1)
+    learner = learnt()
     steps = -(-min(MEASURED_BY, len(learner.book.index)) // 2)
     numbers = [number for step in range(steps) for number in learner.book.numbers(step)]
     pairs = torch.cat([learner.book[n].asked.findings.pairs.float().flatten(0, 1) for n in numbers])
@@ -161,11 +175,11 @@ def test_vectors_of_another_benchmark_or_kind_are_refused(tmp_path: Path) -> Non
         train(umls(), tables(), small(), tmp_path / "run")
 
 
-def test_a_run_is_for_the_relations_it_knows(tmp_path: Path) -> None:
-    train(umls(), tables(), tiny(), tmp_path / "run")
+def test_a_run_is_for_the_relations_it_knows() -> None:
+    run, _ = whole_run()
     other = Benchmark("other", umls().graph, {**umls().tasks, "train": umls().split("train")[:3]})
     with pytest.raises(InputError, match="train relations of umls"):
-        open_run(tmp_path / "run", other)
+        open_run(run, other)
 
 
 def test_vectors_of_views_are_trained_once_and_kept(tmp_path: Path) -> None:
@@ -198,7 +212,8 @@ def test_settings_are_of_the_model() -> None:
 
 
 def test_trail_from_the_command_line(tmp_path: Path) -> None:
-    run, more = str(tmp_path / "run"), [f"--set={k}={v}" for k, v in tiny().as_dict().items() if k in TINY or "ep" in k]
+    wanted = {*TINY, "views", "relations", "complex_epochs", "transe_epochs"}
+    run, more = str(tmp_path / "run"), [f"--set={k}={v}" for k, v in tiny().as_dict().items() if k in wanted]
     ask = CliRunner().invoke
     done = ask(app, ["train", "umls", "--model", "trail", "--out", run, *more, "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
