@@ -26,7 +26,6 @@ from fewlink.embeddings.shards import PIECE, Shard, first_vectors
 from fewlink.embeddings.state import load_state, save_state
 from fewlink.errors import FewlinkError
 
-pytestmark = pytest.mark.xdist_group("shards")  # whose processes are started once
 COUNTS = (2, 3, 4)
 UNEVEN = 133  # the last of six batches of the 666 examples has one
 
