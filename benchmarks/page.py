@@ -25,6 +25,7 @@ HOW = {  # how each record was measured
     "scores are checked to be the same; the sides take turns, medians over the turns. The limits are what the "
     "machine's products and copies allow.",
     "fewshot-speed-cuda": "The same on a GPU, with several seeds side by side.",
+    "fewshot-speed-wiki-cuda": "The same on a GPU and a generated benchmark of Wiki-One's size.",
     "trail-literal": "The paths that join three references of a relation, beside the definition as loops over edges; "
     "both are checked to find the same. The best of three turns of each relation.",
     "trail-speed-cpu": "TRAIL on NELL-One: the median of some turns after one that does not count. The last table is "

@@ -62,6 +62,7 @@ RATIOS: dict[str, Callable[[Mapping[str, Any]], Iterable[tuple[str, str, float]]
     "embeddings-speed": _embeddings,
     "fewshot-speed-cpu": _fewshot,
     "fewshot-speed-cuda": _fewshot,
+    "fewshot-speed-wiki-cuda": _fewshot,
     "trail-literal": _trails,
     "serving": _serving,
     "processes": _processes,
