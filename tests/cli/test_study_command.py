@@ -19,6 +19,7 @@ def test_the_studies_are_listed(fewlink: Fewlink) -> None:
         "trail",
         "shots",
         "embedding",
+        "selection",
         "datasets",
     ]
     assert "Table 2" in fewlink("study").out
