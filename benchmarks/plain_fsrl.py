@@ -68,9 +68,8 @@ class PlainFSRL(nn.Module):
 
     def encode(self, ids: Tensor) -> Tensor:
         """Entities (n,) to vectors (n, d) by Eq. 2; one without neighbours is tanh of its own vector."""
-        relations = self.around.relations[self.around.neighbour_relations[ids]]  # (n, N, d)
-        tails = self.around.entities[self.around.neighbour_entities[ids]]  # (n, N, d)
-        present = self.around.present[ids]  # (n, N)
+        relations, tails, present = self.around.neighbours_of(ids)  # (n, N) each
+        relations, tails = self.around.relations[relations], self.around.entities[tails]  # (n, N, d) each
         logits = self.neighbour_vote(self.neighbour_map(torch.cat([relations, tails], -1))).squeeze(-1)  # (n, N)
         weights = logits.masked_fill(~present, -1e30).softmax(-1)
         summed = (weights.unsqueeze(-1) * tails).sum(1)  # (n, d)

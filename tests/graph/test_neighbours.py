@@ -14,10 +14,7 @@ STAR = [(0, i % 2, 1 + i) for i in range(20)]  # entity 0 has twenty edges
 
 def rows(graph: Graph, **options: object) -> list[list[tuple[int, int]]]:
     table = neighbour_table(graph, **options)  # type: ignore[arg-type]
-    return [
-        list(zip(r[:n].tolist(), e[:n].tolist(), strict=True))
-        for r, e, n in zip(table.relations, table.entities, table.counts, strict=True)
-    ]
+    return [table.of(entity) for entity in range(len(graph.entities))]
 
 
 def literal_edges(triples: list[tuple[int, int, int]], entity: int, relations: int) -> list[tuple[int, int]]:
@@ -29,11 +26,11 @@ def literal_edges(triples: list[tuple[int, int, int]], entity: int, relations: i
     return found
 
 
-def test_few_edges_are_all_there_and_the_rest_is_padding() -> None:
+def test_few_edges_are_all_there() -> None:
     table = neighbour_table(graph_of("a r b", "c r a"), most=3)
-    assert table.relations.tolist() == [[0, 1, -1], [1, -1, -1], [0, -1, -1]]
-    assert table.entities.tolist() == [[1, 2, -1], [0, -1, -1], [0, -1, -1]]
-    assert table.counts.tolist() == [2, 1, 1]
+    assert (table.offsets.tolist(), table.most) == ([0, 2, 3, 4], 3)
+    assert table.relations.tolist() == [0, 1, 1, 0]
+    assert table.entities.tolist() == [1, 2, 0, 0]
 
 
 def test_the_first_rule_keeps_the_order_of_the_file() -> None:

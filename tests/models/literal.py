@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fewlink.models import FewShotModel, Surroundings
+from fewlink.models.neighbours import Neighbours
 
 EXACT = {"rtol": 0.0, "atol": 1e-10}
 
@@ -38,10 +39,20 @@ def surroundings_of(
 ) -> Surroundings:
     """From the (relation, entity) neighbours of each entity, padded to `slots`."""
     most = max(len(n) for n in neighbours) if slots is None else slots
-    table = torch.tensor([[*n, *[(0, 0)] * (most - len(n))] for n in neighbours], dtype=torch.long)
-    table = table.reshape(len(neighbours), most, 2)
-    present = torch.tensor([[i < len(n) for i in range(most)] for n in neighbours], dtype=torch.bool)
-    return Surroundings(entities, relations, table[..., 0], table[..., 1], present)
+    offsets = torch.tensor([0, *itertools.accumulate(len(n) for n in neighbours)])
+    table = torch.tensor([*itertools.chain.from_iterable(neighbours), (0, 0)], dtype=torch.int32)
+    return Surroundings(entities, relations, Neighbours(most, offsets, *table.T.contiguous()))
+
+
+def neighbours_in(s: Surroundings) -> list[list[tuple[int, int]]]:
+    """The (relation, entity) neighbours of each entity."""
+    every = list(zip(s.neighbours.relations.tolist(), s.neighbours.entities.tolist(), strict=True))
+    return [every[begin:end] for begin, end in itertools.pairwise(s.neighbours.offsets.tolist())]
+
+
+def has_any(s: Surroundings) -> Tensor:
+    """Which entities have a neighbour: (E,)."""
+    return torch.tensor([bool(own) for own in neighbours_in(s)])
 
 
 def random_surroundings(seed: int, dim: int, slots: int, entities: int = 7, relations: int = 6) -> Surroundings:
@@ -68,9 +79,8 @@ def ask(model: FewShotModel, references: Tensor, queries: Tensor, s: Surrounding
 
 def around(entity: int, s: Surroundings) -> Iterator[tuple[Tensor, Tensor]]:
     """The vectors (e_r, e_t) of each real neighbour."""
-    for slot in range(s.present.shape[1]):
-        if s.present[entity, slot]:
-            yield s.relations[s.neighbour_relations[entity, slot]], s.entities[s.neighbour_entities[entity, slot]]
+    for relation, other in neighbours_in(s)[entity]:
+        yield s.relations[relation], s.entities[other]
 
 
 def attended(part: nn.Module, entity: int, s: Surroundings) -> Tensor | None:
@@ -109,12 +119,9 @@ def released_neighbours(encoder: nn.Module, entity: int, s: Surroundings) -> Ten
     """Attention over all slots; where there is no neighbour, both vectors are zero."""
     W, b, u, c = encoder.projection.weight, encoder.projection.bias, encoder.u.weight[0], encoder.u.bias[0]
     zero = torch.zeros(s.dim, dtype=s.entities.dtype)
-    powers, tails = [], []
-    for slot in range(s.present.shape[1]):
-        e_r, e_t = zero, zero
-        if s.present[entity, slot]:
-            e_r = s.relations[s.neighbour_relations[entity, slot]]
-            e_t = s.entities[s.neighbour_entities[entity, slot]]
+    real, powers, tails = list(around(entity, s)), [], []
+    for slot in range(s.neighbours.most):
+        e_r, e_t = real[slot] if slot < len(real) else (zero, zero)
         powers.append(torch.exp(u @ torch.tanh(W @ torch.cat([e_r, e_t]) + b) + c))
         tails.append(e_t)
     return torch.tanh(sum((power / sum(powers) * e_t for power, e_t in zip(powers, tails, strict=True)), zero))

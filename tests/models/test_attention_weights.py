@@ -23,9 +23,10 @@ def test_the_neighbours_weights_give_the_encoders_vectors(kind: type) -> None:
     around = random_surroundings(3, dim=4, slots=5)
     encoder = kind(around.dim).double().eval()
     weights = encoder.weights(EVERY, around)
-    assert weights.shape == around.present.shape and not weights[~around.present].any()
-    summed = torch.einsum("en,end->ed", weights, around.entities[around.neighbour_entities]).tanh()
-    some = around.present.any(1)
+    _, others, present = around.neighbours_of(EVERY)
+    assert weights.shape == present.shape and not weights[~present].any()
+    summed = torch.einsum("en,end->ed", weights, around.entities[others]).tanh()
+    some = present.any(1)
     torch.testing.assert_close(encoder(EVERY, around)[some, -around.dim :], summed[some])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from literal import ask, close, normal, parameters_of, random_surroundings
+from literal import ask, close, has_any, normal, parameters_of, random_surroundings
 from torch import Tensor, nn
 
 from fewlink.models import MODELS, FewShotModel, FewShotScorer, build
@@ -81,7 +81,7 @@ def test_every_part_with_a_rate_uses_it(kind: type[nn.Module]) -> None:
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_what_is_left_when_all_is_dropped(kind: type[nn.Module]) -> None:
     # nothing of the neighbours; an entity without any (entity 0) keeps the own vector that stands in for them
-    encoder, some = parameters_of(kind(4, 1.0), 1), SURROUNDINGS.present.any(1, keepdim=True)
+    encoder, some = parameters_of(kind(4, 1.0), 1), has_any(SURROUNDINGS).unsqueeze(1)
     left = {
         "OwnAndNeighbours": lambda: torch.cat([encoder.own.bias.tanh(), torch.zeros(4, dtype=torch.float64)]),
         "ProjectedMean": lambda: encoder.projection.bias.tanh(),

@@ -12,7 +12,9 @@ from literal import (
     assert_same,
     close,
     gathered,
+    has_any,
     literal,
+    neighbours_in,
     normal,
     parameters_of,
     places,
@@ -29,6 +31,7 @@ from fewlink.models.encoders import (
     ProjectedMean,
     ReleasedNeighbours,
 )
+from fewlink.models.neighbours import Neighbours
 
 PAPER = [AttentiveNeighbours, MeanNeighbours, ProjectedMean]  # an entity without neighbours is its own vector
 MASKED = [*PAPER, OwnAndNeighbours]  # padding is left out
@@ -110,11 +113,10 @@ def test_an_encoder_is_its_equation_on_any_graph(kind: type[nn.Module], seed: in
 
 
 def wider(s: Surroundings, added: int, id_of_padding: int = 0) -> Surroundings:
-    """The same neighbours with further slots that hold none."""
-    ids = torch.full((s.entity_count, added), id_of_padding)
-    tables = (torch.cat([table, ids], 1) for table in (s.neighbour_relations, s.neighbour_entities))
-    absent = torch.zeros_like(ids, dtype=torch.bool)
-    return Surroundings(s.entities, s.relations, *tables, torch.cat([s.present, absent], 1))
+    """The same neighbours with further slots that hold none, and another id for none."""
+    none = torch.tensor([id_of_padding], dtype=torch.int32)
+    tables = (torch.cat([table[:-1], none]) for table in (s.neighbours.relations, s.neighbours.entities))
+    return Surroundings(s.entities, s.relations, Neighbours(s.neighbours.most + added, s.neighbours.offsets, *tables))
 
 
 @pytest.mark.parametrize("kind", MASKED)
@@ -128,7 +130,7 @@ def test_padding_changes_nothing(kind: type[nn.Module], added: int) -> None:
 @pytest.mark.parametrize("added", [1, 5])
 def test_padding_takes_its_share_of_attention_in_the_authors_program(added: int) -> None:
     encoder, s = parameters_of(ReleasedNeighbours(3), 1), random_surroundings(2, 3, 4)
-    some = s.present.any(1)
+    some = has_any(s)
     change = (encoder(EVERY, wider(s, added)) - encoder(EVERY, s)).abs().amax(1)
     assert (change[some] > 1e-3).all() and not change[~some].any() and 0 < some.sum() < 7
     close(encoder(EVERY, wider(s, added, id_of_padding=5)), encoder(EVERY, wider(s, added)))
@@ -137,16 +139,15 @@ def test_padding_takes_its_share_of_attention_in_the_authors_program(added: int)
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_what_stands_in_a_padded_slot_changes_nothing(kind: type[nn.Module]) -> None:
     encoder, s = parameters_of(kind(3), 1), random_surroundings(2, 3, 4)
-    tables = (torch.where(s.present, t, 5) for t in (s.neighbour_relations, s.neighbour_entities))
-    close(encoder(EVERY, Surroundings(s.entities, s.relations, *tables, s.present)), encoder(EVERY, s))
+    close(encoder(EVERY, wider(s, 0, id_of_padding=5)), encoder(EVERY, s))
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
 @given(order=st.permutations(range(5)))
 def test_the_order_of_the_neighbours_changes_nothing(kind: type[nn.Module], order: list[int]) -> None:
     encoder, s = parameters_of(kind(3), 1), random_surroundings(4, 3, 5)
-    tables = (t[:, order] for t in (s.neighbour_relations, s.neighbour_entities, s.present))
-    close(encoder(EVERY, Surroundings(s.entities, s.relations, *tables)), encoder(EVERY, s))
+    other = [[own[i] for i in order if i < len(own)] for own in neighbours_in(s)]
+    close(encoder(EVERY, surroundings_of(s.entities, s.relations, other, 5)), encoder(EVERY, s))
 
 
 @pytest.mark.parametrize("slots", [0, 1, 4])
@@ -198,5 +199,5 @@ def test_own_vector_alone_and_neighbours_alone() -> None:
     own = s.entities @ encoder.own.weight.T + encoder.own.bias
     neighbours = parameters_of(AttentiveNeighbours(3), 1)
     neighbours.attention.load_state_dict(encoder.attention.state_dict())
-    some = s.present.any(1, keepdim=True)
+    some = has_any(s).unsqueeze(1)
     close(encoder(EVERY, s), torch.cat([own.tanh(), neighbours(EVERY, s) * some], 1))

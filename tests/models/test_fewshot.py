@@ -13,6 +13,7 @@ from literal import (
     assert_same,
     close,
     gathered,
+    neighbours_in,
     normal,
     parameters_of,
     random_surroundings,
@@ -116,9 +117,9 @@ def test_which_entities_are_encoded_and_in_which_order_changes_no_score(name: st
 
 
 def moved(s: Surroundings, added: int, order: list[int]) -> Surroundings:
-    """The same neighbours with further empty slots, and all of the slots in another order."""
-    tables = (s.neighbour_relations, s.neighbour_entities, s.present)
-    return Surroundings(s.entities, s.relations, *(torch.nn.functional.pad(t, (0, added))[:, order] for t in tables))
+    """The same neighbours in another order, with further empty slots."""
+    other = [[own[i] for i in order if i < len(own)] for own in neighbours_in(s)]
+    return surroundings_of(s.entities, s.relations, other, s.neighbours.most + added)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "fsrl-released"])
@@ -229,7 +230,7 @@ def test_a_scorer_gives_what_forward_gives(name: str, umls: tuple[Benchmark, Sur
 
 def test_single_precision_ranks_alike(umls: tuple[Benchmark, Surroundings]) -> None:
     benchmark, s = umls
-    single = Surroundings(s.entities.float(), s.relations.float(), *list(s.buffers())[2:])
+    single = Surroundings(s.entities.float(), s.relations.float(), s.neighbours)
     models = (model_of("fsrl", dim=6), s), (model_of("fsrl", dim=6).float(), single)
     found = [evaluate(benchmark, FewShotScorer("fsrl", *m), Protocol("dev")).metrics()["micro"]["mrr"] for m in models]
     assert found[0] == pytest.approx(found[1], abs=1e-3)
@@ -243,11 +244,11 @@ def test_entities_with_the_same_neighbours_tie_exactly_in_single_precision(name:
     tables = [torch.randint(n, (count, 10), generator=draw) for n in (20, count, 2)]
     for table in tables:
         table[copies] = table[copies[0]].clone()
-    relations, entities, present = tables
+    neighbours = [[(r, e) for r, e, here in zip(*own, strict=True) if here] for own in torch.stack(tables, 1).tolist()]
     vectors = normal(1, count, 50)
     if name == "fsrl-tuned":  # which sees the entity itself as well
         vectors[copies] = vectors[copies[0]].clone()
-    s = Surroundings(vectors, normal(2, 20, 50), relations, entities, present.bool()).float()
+    s = surroundings_of(vectors, normal(2, 20, 50), neighbours, 10).float()
     asked = question(pairs(1, 3, entities=count), torch.arange(5), torch.arange(count))
     scores = FewShotScorer(name, model_of(name, dim=50).float(), s)(asked)
     assert torch.equal(scores[:, copies], scores[:, copies[:1]].expand(5, len(copies)))

@@ -537,13 +537,13 @@ def test_neighbours_are_the_graphs_and_each_knows_how_many_of_its_relation_there
     known, paths = known_of(graph), Literal([(h, r, t) for h, r, t in graph.triples().tolist()], 2)
     table = neighbour_table(graph, 30)
     for entity in range(40):
-        there = known.present[entity].tolist()
+        places = known.neighbours.places(torch.tensor(entity))
+        there = known.neighbours.present(places).tolist()
         assert sum(there) == min(30, sum(h == entity for h, _, _ in paths.edges))
         assert there == sorted(there, reverse=True)
-        for slot in range(sum(there)):
-            relation = int(table.relations[entity, slot])
-            assert (entity, relation, int(known.neighbours[entity, slot])) in paths.edges
-            assert known.bundles[entity, slot] == paths.count[entity, relation]
+        for place, (relation, other) in zip(places.tolist(), table.of(entity), strict=False):
+            assert known.neighbours.entities[place] == other and (entity, relation, other) in paths.edges
+            assert known.bundles[place] == paths.count[entity, relation]
 
 
 @with_and_without_types

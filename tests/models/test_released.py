@@ -129,7 +129,7 @@ def test_a_scorers_grid_by_hand() -> None:
 
 def test_an_entity_without_neighbours_is_zero_whatever_its_vector() -> None:
     model = build("fsrl-released", 1).double()
-    other = Surroundings(BY_HAND.entities + column(0.0, 5.0, 0.0, 0.0), *list(BY_HAND.buffers())[1:])
+    other = Surroundings(BY_HAND.entities + column(0.0, 5.0, 0.0, 0.0), BY_HAND.relations, BY_HAND.neighbours)
     assert not model.encode_all(BY_HAND)[1].any()
     for a, b in zip(ask(model, REFERENCES, QUERIES, BY_HAND), ask(model, REFERENCES, QUERIES, other), strict=True):
         assert torch.equal(a, b)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import pytest
 import torch
-from literal import close, normal, parameters_of, random_surroundings
+from literal import close, neighbours_in, normal, parameters_of, random_surroundings, surroundings_of
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
 from fewlink.models import MODELS, FewShotModel, Surroundings, build
+from fewlink.models.neighbours import Neighbours
 
 RUNS, EPISODES = 3, 2
-TABLES = ("entities", "relations", "neighbour_relations", "neighbour_entities", "present")
+TABLES = ("entities", "relations", "neighbours.relations", "neighbours.entities")
 Asked = tuple[Tensor, Tensor, Tensor]
 Found = tuple[Tensor, Tensor]
 every_model = pytest.mark.parametrize("name", MODELS)
@@ -67,13 +69,23 @@ def test_scores_and_gradients_are_those_of_each_alone(name: str, shots: int, cou
 @every_model
 def test_each_run_may_have_its_own_neighbours_and_vectors(name: str) -> None:
     models, (ids, references, queries) = models_of(name), asked(3, 5)
-    around = [random_surroundings(10 * run, 3, 4) for run in range(RUNS)]
+    first = random_surroundings(0, 3, 4)
+    around = [
+        surroundings_of(
+            normal(run, 7, 3),
+            normal(10 + run, 6, 3),
+            [[((r + run) % 6, (e + run) % 7) for r, e in own] for own in neighbours_in(first)],  # as many of each
+            4,
+        )
+        for run in range(RUNS)
+    ]
     stacked, _ = stack_module_state(models)
-    tables = [torch.stack([getattr(s, table) for s in around]) for table in TABLES]
+    tables = [torch.stack([attrgetter(table)(s) for s in around]) for table in TABLES]
     vectors = [table.requires_grad_() for table in tables[:2]]
 
     def one(parameters: Mapping[str, Tensor], given: Sequence[Tensor], *own: Tensor) -> Found:
-        return functional_call(models[0], parameters, (*given, Surroundings(*own)))
+        neighbours = Neighbours(4, first.neighbours.offsets, *own[2:])
+        return functional_call(models[0], parameters, (*given, Surroundings(*own[:2], neighbours)))
 
     together = vmap(one)(stacked, (ids, references, queries), *tables)
     alone, each = [], []

@@ -15,8 +15,8 @@ GRAPH = graph_of("a r b", "a q c", "b q c")  # a 0, b 1, c 2; r 0, q 1, their in
 
 
 def around_of(s: Surroundings, entity: int) -> set[tuple[int, int]]:
-    table = zip(s.neighbour_relations[entity].tolist(), s.neighbour_entities[entity].tolist(), strict=True)
-    return {pair for pair, present in zip(table, s.present[entity].tolist(), strict=True) if present}
+    relations, others, present = s.neighbours_of(torch.tensor(entity))
+    return set(zip(relations[present].tolist(), others[present].tolist(), strict=True))
 
 
 def test_neighbours_and_vectors_by_hand() -> None:
@@ -24,7 +24,8 @@ def test_neighbours_and_vectors_by_hand() -> None:
     s = Surroundings.of(GRAPH, embeddings, most=4)
     assert [around_of(s, e) for e in range(3)] == [{(0, 1), (1, 2)}, {(2, 0), (1, 2)}, {(3, 0), (3, 1)}]
     assert torch.equal(s.entities, embeddings.entities) and torch.equal(s.relations, embeddings.relations)
-    assert not s.neighbour_relations[~s.present].any() and not s.neighbour_entities[~s.present].any()
+    relations, others, present = s.neighbours_of(torch.arange(3))
+    assert present.shape == (3, 4) and not relations[~present].any() and not others[~present].any()
     assert (s.dim, s.entity_count) == (2, 3)
 
 
@@ -37,14 +38,14 @@ def test_relations_the_graph_lacks_are_left_out() -> None:
 def test_entities_without_edges_and_fewer_slots_than_edges() -> None:
     graph = id_graph([(0, 0, 1), (0, 1, 1), (0, 2, 1), (2, 0, 2)], entities=5)
     s = Surroundings.of(graph, Embeddings(normal(1, 5, 2), normal(2, 6, 2), "complex"), most=2)
-    assert s.present.sum(1).tolist() == [2, 2, 2, 0, 0]
+    assert s.neighbours_of(torch.arange(5))[2].sum(1).tolist() == [2, 2, 2, 0, 0]
     assert around_of(s, 2) == {(0, 2), (3, 2)}
 
 
 def test_it_has_no_parameters_and_saves_nothing() -> None:
     s = Surroundings.of(GRAPH, Embeddings(normal(1, 3, 2), normal(2, 4, 2), "distmult"))
     assert not list(s.parameters()) and not s.state_dict()
-    assert s.float().entities.dtype == torch.float32 and s.neighbour_entities.dtype == torch.int32
+    assert s.float().entities.dtype == torch.float32 and s.neighbours.entities.dtype == torch.int32
 
 
 def test_vectors_standardised_by_hand() -> None:
@@ -66,9 +67,11 @@ def test_some_entities_have_their_neighbours_and_exact_vectors() -> None:
     assert s.entities.dtype == torch.float32 and exact.entities.dtype == exact.relations.dtype == torch.float64
     assert torch.equal(exact.relations.float(), s.relations)
     assert torch.equal(exact.entities[:3].float(), s.entities[asked])
-    for name in ("neighbour_relations", "present"):
-        assert torch.equal(getattr(exact, name), getattr(s, name)[asked])
-    assert torch.equal(exact.entities[exact.neighbour_entities].float(), s.entities[s.neighbour_entities[asked]])
+    relations, others, present = s.neighbours_of(torch.tensor(asked))
+    own_relations, own, own_present = exact.neighbours_of(torch.arange(3))
+    assert torch.equal(own_relations, relations) and torch.equal(own_present, present)
+    assert torch.equal(exact.entities[own[present]].float(), s.entities[others[present]])
+    assert len(exact.entities) == 3 + int(present.sum())
 
 
 @pytest.mark.parametrize(

@@ -114,12 +114,11 @@ class Neighbourly:
 
     def around(self, entity: int, task: Sequence[float] | None) -> list[float]:
         vectors, logits = [], []
-        for relation, other in zip(self.table.relations[entity], self.table.entities[entity], strict=True):
-            if relation >= 0:
-                e = self.vectors[other]
-                like = 0.0 if task is None else sum(x * g for x, g in zip(e, task, strict=True))
-                logits.append(self.sharpness * like - self.crowd * math.log(self.count[entity, int(relation)]))
-                vectors.append(e)
+        for relation, other in self.table.of(entity):
+            e = self.vectors[other]
+            like = 0.0 if task is None else sum(x * g for x, g in zip(e, task, strict=True))
+            logits.append(self.sharpness * like - self.crowd * math.log(self.count[entity, relation]))
+            vectors.append(e)
         return weighted(softmax(logits), vectors, len(self.vectors[0]))
 
     def like(self, entities: Sequence[int], references: Sequence[int]) -> list[list[float]]:
@@ -210,7 +209,8 @@ def test_an_entity_with_its_neighbours_is_attention_over_those_that_are_there(sh
 def test_a_crowd_is_counted_whole_though_thirty_neighbours_are_looked_at() -> None:
     crowd = [(0, 0, t) for t in range(1, 45)] + [(0, 1, t) for t in range(1, 6)] + [(7, 1, 8), (8, 1, 7), (9, 0, 9)]
     known = known_of(id_graph(crowd, 50, 2))
-    assert known.present[0].sum() == 30 and known.bundles[0].max() == 44
+    first = known.neighbours.places(torch.tensor(0))
+    assert known.neighbours.present(first).sum() == 30 and known.bundles[first].max() == 44
     part = filled(TaskNeighbours(), 3)
     some = [0, 1, 7, 9, 49]
     agree(part(ids(some), ids([0, 2, 8]), known), Neighbourly(part, known).like(some, [0, 2, 8]))

@@ -356,11 +356,12 @@ def test_onward_takes_the_edges_that_make_a_trail_and_reach_the_least(
 
 
 @given(triples=triples.filter(bool))
-def test_count_is_how_many_edges_of_a_relation_an_entity_has(triples: list[tuple[int, int, int]]) -> None:
-    literal, signed = Literal(triples), 2 * RELATIONS
-    grid = torch.meshgrid(torch.arange(ENTITIES), torch.arange(signed), indexing="ij")
-    expected = [[literal.count[e, r] for r in range(signed)] for e in range(ENTITIES)]
-    assert finder_of(triples).count(*grid).tolist() == expected
+def test_the_size_of_an_edges_bundle_is_how_many_edges_of_its_relation_its_head_has(
+    triples: list[tuple[int, int, int]],
+) -> None:
+    graph, literal = id_graph(triples, ENTITIES, RELATIONS), Literal(triples)
+    expected = [literal.count[e, r] for e, r in zip(graph.head_ids.tolist(), graph.relation_ids.tolist(), strict=True)]
+    assert TrailFinder(graph).sizes(torch.arange(len(expected))).tolist() == expected
 
 
 @given(triples=triples, heads=some)

@@ -1,4 +1,4 @@
-"""A table of at most N neighbours an entity, as the neighbour encoders read it."""
+"""At most N neighbours of each entity, as the neighbour encoders read them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ from fewlink.graph.csr import spans
 from fewlink.graph.graph import Graph
 from fewlink.seeds import scramble
 
-PADDING = -1
-
 
 @dataclass(frozen=True)
 class NeighbourTable:
-    """Shapes: `relations`, `entities` (n, N) int32, padded with -1 behind the `counts` (n,) real ones of each row."""
+    """At most `most` neighbours of each entity, one entity's after another's.
 
+    Shapes: `offsets` (E + 1,) int64 where those of each begin; `relations`, `entities` (n,) int32; `edges` (n,) which
+    edges of the graph they are.
+    """
+
+    most: int
+    offsets: np.ndarray
     relations: np.ndarray
     entities: np.ndarray
-    counts: np.ndarray
+    edges: np.ndarray
+
+    def of(self, entity: int) -> list[tuple[int, int]]:
+        """The neighbours (relation, entity) of one."""
+        own = slice(self.offsets[entity], self.offsets[entity + 1])
+        return list(zip(self.relations[own].tolist(), self.entities[own].tolist(), strict=True))
 
 
 def neighbour_table(graph: Graph, most: int = 30, rule: str = "sampled", seed: int = 0) -> NeighbourTable:
@@ -30,14 +39,8 @@ def neighbour_table(graph: Graph, most: int = 30, rule: str = "sampled", seed: i
     not change it; `first` keeps the first in file order, as published programs do.
     """
     chosen = choose("neighbour rule", rule, {"sampled": _sampled, "first": _first})(graph, most, seed)
-    counts = np.minimum(graph.degrees, most)
-    owners = np.repeat(np.arange(len(graph.entities)), counts)
-    columns = np.arange(len(chosen)) - (np.cumsum(counts) - counts)[owners]
-    relations = np.full((len(graph.entities), most), PADDING, np.int32)
-    entities = np.full((len(graph.entities), most), PADDING, np.int32)
-    relations[owners, columns] = graph.relation_ids[chosen]
-    entities[owners, columns] = graph.tail_ids[chosen]
-    return NeighbourTable(relations, entities, counts.astype(np.int32))
+    offsets = np.append(0, np.cumsum(np.minimum(graph.degrees, most)))
+    return NeighbourTable(most, offsets, graph.relation_ids[chosen], graph.tail_ids[chosen], chosen)
 
 
 def _sampled(graph: Graph, most: int, seed: int) -> np.ndarray:

@@ -61,7 +61,7 @@ class NeighbourAttention(nn.Module):
         """α (…, N), the neighbours' vectors (…, N, d), and whether there is any neighbour (…, 1)."""
         direction = self.u @ self.projection.weight  # (2d,)
         by_relation = self.dropout(around.relations) @ direction[: around.dim] + self.u @ self.projection.bias  # (2R,)
-        relations, entities, present = _neighbours(ids, around)  # (…, N) each
+        relations, entities, present = around.neighbours_of(ids)  # (…, N) each
         vectors = self.dropout(rows(around.entities, entities))  # (…, N, d)
         logits = rows(by_relation, relations) + vectors @ direction[around.dim :]
         any_present = present.any(-1, keepdim=True)
@@ -106,7 +106,7 @@ class MeanNeighbours(Encoder):
     """The ablation AS1: tanh of the mean of the neighbours' vectors."""
 
     def forward(self, ids: Tensor, around: Surroundings) -> Tensor:
-        _, entities, present = _neighbours(ids, around)
+        _, entities, present = around.neighbours_of(ids)
         summary = _masked_mean(self.dropout(rows(around.entities, entities)), present)
         return _or_own(summary, ids, present, around).tanh()
 
@@ -122,7 +122,7 @@ class ProjectedMean(Encoder):
         self.projection = nn.Linear(2 * dim, dim)
 
     def forward(self, ids: Tensor, around: Surroundings) -> Tensor:
-        relations, entities, present = _neighbours(ids, around)
+        relations, entities, present = around.neighbours_of(ids)
         tables = self.dropout(rows(around.relations, relations)), self.dropout(rows(around.entities, entities))
         halves = [_masked_mean(vectors, present) for vectors in tables]
         return _or_own(self.projection(torch.cat(halves, -1)), ids, present, around).tanh()
@@ -147,21 +147,16 @@ class ReleasedNeighbours(Encoder):
 
     def weights(self, ids: Tensor, around: Surroundings) -> Tensor:
         """α (…, N) of the neighbours alone: what padding takes is left out, so they may sum to less than 1."""
-        return self._weighed(ids, around)[0].squeeze(-1) * around.present[ids]
+        return self._weighed(ids, around)[0].squeeze(-1) * around.neighbours_of(ids)[2]
 
     def _weighed(self, ids: Tensor, around: Surroundings) -> tuple[Tensor, Tensor]:
         """α of all slots (…, N, 1) and their vectors (…, N, d)."""
-        relations, entities, present = _neighbours(ids, around)
+        relations, entities, present = around.neighbours_of(ids)
         there = present.unsqueeze(-1)  # (…, N, 1)
         kinds = self.dropout(rows(around.relations, relations) * there)  # (…, N, d)
         vectors = self.dropout(rows(around.entities, entities) * there)
         logits = self.u(self.projection(torch.cat([kinds, vectors], -1)).tanh())  # (…, N, 1)
         return logits.softmax(-2), vectors
-
-
-def _neighbours(ids: Tensor, around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:
-    """Relations, entities and presence of the neighbours: (…, N) each."""
-    return around.neighbour_relations[ids], around.neighbour_entities[ids], around.present[ids]
 
 
 def _masked_mean(vectors: Tensor, present: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ class FewShotScorer:
         self.name, self.model, self.around = name, model.eval(), around
         self._encode: Callable[[Tensor], Tensor] | None = None
         self._encoded = around.relations.new_empty(0)  # (E, d), later
-        self._ready = around.present.new_empty(0)  # (E,), later
+        self._ready = torch.empty(0, dtype=torch.bool, device=around.relations.device)  # (E,), later
 
     def __call__(self, question: Question) -> Tensor:
         parts = [
@@ -135,12 +135,13 @@ class FewShotScorer:
     def _attended(self, entity: int, most: int) -> list[tuple[int, int, float]] | None:
         """The neighbours (relation, entity, α) of an entity that weigh most."""
         around = self.around
-        own = torch.tensor([entity], device=around.present.device)
+        own = torch.tensor([entity], device=around.relations.device)
         weights = self.model.encoder.weights(own, around)
         if weights is None:
             return None
-        best = weights[0].sort(descending=True, stable=True).indices[: min(most, int(around.present[own].sum()))]
-        columns = around.neighbour_relations[entity, best], around.neighbour_entities[entity, best], weights[0, best]
+        relations, entities, present = around.neighbours_of(own)
+        best = weights[0].sort(descending=True, stable=True).indices[: min(most, int(present.sum()))]
+        columns = relations[0, best], entities[0, best], weights[0, best]
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def _vectors(self, ids: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from fewlink.embeddings import Embeddings
 from fewlink.embeddings.table import rows
 from fewlink.errors import FewlinkError
 from fewlink.graph import Graph, neighbour_table
+from fewlink.models.neighbours import Neighbours
 from fewlink.models.surroundings import check_fits
 from fewlink.models.trails import TrailFinder
 from fewlink.seeds import scramble
@@ -27,15 +28,12 @@ class Known(nn.Module):
     """A graph and its vectors, moved between devices with `.to(device)`; no parameters.
 
     Shapes: `bilinear`, `translation` (E, d) vectors of ComplEx and TransE, in half precision or another; `far` (N,)
-    some entities; `neighbours` (E, 30), those that are there being `present`; `bundles` (E, 30) how many edges of the
-    same relation each is one of.
+    some entities; `bundles` (n + 1,) how many edges of the same relation each of the neighbours is one of.
     """
 
     bilinear: Tensor
     translation: Tensor
     far: Tensor
-    neighbours: Tensor
-    present: Tensor
     bundles: Tensor
 
     def __init__(self, graph: Graph, bilinear: Embeddings, translation: Embeddings) -> None:
@@ -46,19 +44,14 @@ class Known(nn.Module):
                 raise FewlinkError(f"trail looks at complex and transe vectors, and got {vectors.model} for {model}")
         self.graph, self.finder, self.kin = graph, TrailFinder(graph), Kin(graph, MOST_ALIKE)
         table = neighbour_table(graph, NEIGHBOURS)
-        relations, entities = torch.from_numpy(table.relations), torch.from_numpy(table.entities)
+        bundles = self.finder.sizes(torch.from_numpy(table.edges))
         far = np.argsort(scramble(np.arange(len(graph.entities))))[:NEGATIVES]
-        present = relations >= 0
-        counts = self.finder.count(present.nonzero()[:, 0], relations[present].long()).int()
-        bundles = relations.fill_(1)
-        bundles[present] = counts
+        self.neighbours = Neighbours.of(table)
         tables = {
             "bilinear": bilinear.entities,
             "translation": translation.entities,
             "far": torch.from_numpy(far),
-            "neighbours": entities.clamp_min_(0),
-            "present": present,
-            "bundles": bundles,
+            "bundles": nn.functional.pad(bundles.int(), (0, 1), value=1),
         }
         for name, part in tables.items():
             self.register_buffer(name, part, persistent=False)

@@ -9,33 +9,22 @@ from fewlink.embeddings import Embeddings
 from fewlink.embeddings.table import rows
 from fewlink.errors import FewlinkError
 from fewlink.graph import Graph, neighbour_table
+from fewlink.models.neighbours import Neighbours
 
 
 class Surroundings(nn.Module):
     """A model's inputs and none of its parameters, moved between devices with `.to(device)`.
 
-    Shapes: `entities` (E, d), in half precision or another; `relations` (2R, d); `neighbour_relations`,
-    `neighbour_entities` (E, N) int32 ids, 0 where there is none; `present` (E, N) True for a real neighbour.
+    Shapes: `entities` (E, d), in half precision or another; `relations` (2R, d).
     """
 
     entities: Tensor
     relations: Tensor
-    neighbour_relations: Tensor
-    neighbour_entities: Tensor
-    present: Tensor
 
-    def __init__(
-        self,
-        entities: Tensor,
-        relations: Tensor,
-        neighbour_relations: Tensor,
-        neighbour_entities: Tensor,
-        present: Tensor,
-    ) -> None:
+    def __init__(self, entities: Tensor, relations: Tensor, neighbours: Neighbours) -> None:
         super().__init__()
-        tables = {"entities": entities, "relations": relations, "neighbour_relations": neighbour_relations}
-        tables |= {"neighbour_entities": neighbour_entities, "present": present}
-        for name, table in tables.items():
+        self.neighbours = neighbours
+        for name, table in (("entities", entities), ("relations", relations)):
             self.register_buffer(name, table, persistent=False)
 
     @classmethod
@@ -53,13 +42,10 @@ class Surroundings(nn.Module):
         check_fits(graph, embeddings)
         count, trained = len(graph.relations), len(embeddings.relations) // 2
         relations = torch.cat([embeddings.relations[:count], embeddings.relations[trained : trained + count]])
-        table = neighbour_table(graph, most, rule, seed)
-        kinds, others = torch.from_numpy(table.relations), torch.from_numpy(table.entities)
         entities = embeddings.entities
         if standardise:
             entities, relations = _standardised(embeddings.whole().entities), _standardised(relations)
-        present = kinds >= 0
-        return cls(entities, relations, kinds.clamp_min_(0), others.clamp_min_(0), present)
+        return cls(entities, relations, Neighbours.of(neighbour_table(graph, most, rule, seed)))
 
     @property
     def dim(self) -> int:
@@ -69,12 +55,17 @@ class Surroundings(nn.Module):
     def entity_count(self) -> int:
         return len(self.entities)
 
+    def neighbours_of(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Relations, entities (int32 ids, 0 where there is none) and presence of neighbours: (…, N) each."""
+        places = self.neighbours.places(ids)
+        relations, entities = (rows(ids, places) for ids in (self.neighbours.relations, self.neighbours.entities))
+        return relations, entities, self.neighbours.present(places)
+
     def exactly(self, ids: Tensor) -> Surroundings:
         """Those of entities (n,) alone, which are its first n, with vectors in double precision."""
-        near = self.neighbour_entities[ids]  # (n, N)
-        places = torch.arange(len(ids), len(ids) + near.numel(), device=ids.device).view_as(near)
-        vectors = rows(self.entities, torch.cat([ids, near.flatten()])).double()
-        return Surroundings(vectors, self.relations.double(), self.neighbour_relations[ids], places, self.present[ids])
+        neighbours, near = self.neighbours.some(ids)
+        vectors = rows(self.entities, torch.cat([ids, near])).double()
+        return Surroundings(vectors, self.relations.double(), neighbours)
 
 
 def check_fits(graph: Graph, embeddings: Embeddings) -> None:

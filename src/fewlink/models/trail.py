@@ -127,12 +127,12 @@ class TaskNeighbours(nn.Module):
         return torch.cat([known.unit("translation", ids), around], -1) / 2**0.5
 
     def _around(self, ids: Tensor, task: Tensor | None, known: Known) -> Tensor:
-        vectors = known.unit("translation", rows(known.neighbours, ids))  # (n, N, d)
-        logits = -self.crowd * rows(known.bundles, ids).clamp_min(1).log()
+        places = known.neighbours.places(ids)  # (n, N)
+        vectors = known.unit("translation", rows(known.neighbours.entities, places))  # (n, N, d)
+        logits = -self.crowd * rows(known.bundles, places).log()
         if task is not None:
             logits = logits + self.sharpness * (vectors @ task)
-        here = rows(known.present, ids)
-        weights = logits.masked_fill(~here, -torch.inf).softmax(-1).nan_to_num(0.0)
+        weights = logits.masked_fill(~known.neighbours.present(places), -torch.inf).softmax(-1).nan_to_num(0.0)
         return torch.einsum("nk,nkd->nd", weights, vectors)
 
 

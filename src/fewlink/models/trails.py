@@ -80,11 +80,10 @@ class TrailFinder(nn.Module):
         """The bundles of entities (n,), one entity after the other, and whose each is."""
         return _spans(self.bundles[entities], self.bundles[entities + 1])
 
-    def count(self, entities: Tensor, relations: Tensor) -> Tensor:
-        """How many edges of a relation each of these entities (…,) has."""
-        keys = torch.repeat_interleave(self.bundles.diff()) * self.signed + self.relations
-        at = _places(keys, entities * self.signed + relations)
-        return torch.where(at < 0, 0, self.begins[at + 1] - self.begins[at])
+    def sizes(self, edges: Tensor) -> Tensor:
+        """How many edges the bundle of each of these edges (n,) has."""
+        every = self.begins.diff()
+        return every.repeat_interleave(every)[edges]
 
     def siblings(self, entities: Tensor) -> Walks:
         """Walks from each entity (n,) along an edge and back along its relation: to those that share it, and itself."""

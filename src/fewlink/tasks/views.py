@@ -91,10 +91,12 @@ def _graph(benchmark: Benchmark, triples: np.ndarray, relations: Sequence[str]) 
 def _both_ways(graph: Graph, task: Task) -> list[Task]:
     """A hidden relation and its inverse, of the pairs that the graph knows both entities of."""
     pairs = task.pairs[(graph.degrees[task.pairs] > 0).all(1)]
+    if len(pairs) < SMALLEST:
+        return []
     pairs = generator(0, "view", task.name).permutation(pairs)[:MOST_PAIRS]
     back = task.known[:, ::-1]
     ways = [
         Task(task.name, pairs, sorted_pairs(task.known), task.range.astype(np.int32)),
         Task(task.name + INVERSE, pairs[:, ::-1], sorted_pairs(back), likely_tails(graph, back[:, 1]).astype(np.int32)),
     ]
-    return [way for way in ways if len(pairs) >= SMALLEST and len(way.range) > 1]
+    return [way for way in ways if len(way.range) > 1]

@@ -16,6 +16,7 @@ from fewlink import together
 from fewlink.embeddings.table import Embeddings
 from fewlink.errors import FewlinkError
 from fewlink.models import FewShotModel, FewShotScorer, Surroundings
+from fewlink.models.neighbours import Neighbours
 from fewlink.seeds import derive
 from fewlink.tasks.benchmark import Benchmark
 from fewlink.tasks.episodes import EpisodeSampler
@@ -24,7 +25,7 @@ from fewlink.training.objective import Objective, objective
 from fewlink.training.run import TUNED, assemble
 from fewlink.training.settings import TrainingSettings
 
-TABLES = ("neighbour_relations", "neighbour_entities", "present")  # drawn by the seed, so each run has its own
+TABLES = ("relations", "entities")  # of the neighbours, drawn by the seed, so each run has its own
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 WARM_UP = 3
 AT_ONCE = {"cpu": 16, "cuda": 256}  # steps whose episodes are drawn together
@@ -63,7 +64,7 @@ class Learner:
         if settings.embedding_rate:
             rates |= dict.fromkeys((f"around.{name}" for name in TUNED), settings.embedding_rate)
         self.weights = {name: nn.Parameter(_stacked(pupils, name)) for name in rates}
-        self.tables = {name: _beside(pupils, name) for name in (f"around.{table}" for table in TABLES)}
+        self.tables = {name: _beside(pupils, name) for name in (f"around.neighbours.{table}" for table in TABLES)}
         groups = [
             {"params": [self.weights[n] for n in rates if rates[n] == rate], "rate": rate, "lr": self._rate(rate)}
             for rate in dict.fromkeys(rates.values())
@@ -168,8 +169,9 @@ class Learner:
                 parameter.copy_(self.weights[f"model.{name}"][run])
         trained = {name: weight.detach()[run] for name, weight in self.weights.items()}
         vectors = {name: trained.get(f"around.{name}", getattr(self.pupil.around, name)) for name in TUNED}
-        tables = {name: self.tables[f"around.{name}"][run] for name in TABLES}
-        return FewShotScorer(self.settings.model, self.pupil.model, Surroundings(**vectors, **tables))
+        drawn = {name: self.tables[f"around.neighbours.{name}"][run] for name in TABLES}
+        neighbours = Neighbours(self.settings.neighbours, self.pupil.around.neighbours.offsets, **drawn)
+        return FewShotScorer(self.settings.model, self.pupil.model, Surroundings(**vectors, neighbours=neighbours))
 
     def state(self, run: int) -> RunState:
         """The parameters and the optimizer's moments of one run."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
 from fewlink.memory import PROGRAM, Parts
@@ -9,7 +11,7 @@ from fewlink.models.known import NEIGHBOURS
 from fewlink.training.settings import AnySettings, TrailSettings, TrainingSettings
 from fewlink.training.trail_vectors import TrailVectors
 
-NEIGHBOUR = 4 + 4 + 1  # bytes of its relation (of TRAIL: how many share it), of its entity, and whether it is there
+NEIGHBOUR = 4 + 4 + 4  # bytes of its relation, of its entity, and, of TRAIL, how many share it
 SORTED_EDGE = 40  # bytes of an edge while neighbours are chosen
 TRAIL_EDGE = 90  # bytes of an edge in TRAIL's arrays, those of its graph and those while they are made
 
@@ -33,7 +35,7 @@ def _of_few_shot(graph: Graph, vectors: Embeddings, settings: TrainingSettings, 
     copied, tuned = settings.device != "cpu" or settings.standardise, settings.embedding_rate > 0
     return {
         "vectors": table * (copied + 4 * tuned * runs),  # tuned ones have a gradient and two moments
-        "neighbours": float(runs * NEIGHBOUR * len(graph.entities) * settings.neighbours),
+        "neighbours": runs * _neighbours(graph, settings.neighbours),
         "edges": SORTED_EDGE * 2.0 * graph.triple_count,
         "the program": PROGRAM,
     }
@@ -43,7 +45,12 @@ def _of_trail(graph: Graph, vectors: TrailVectors, settings: TrailSettings, grap
     table = 4.0 * len(graph.entities) * sum(part.dim for part in vectors.known)
     return {
         "vectors": graphs * table * (settings.device != "cpu"),
-        "neighbours": float(graphs * NEIGHBOUR * len(graph.entities) * NEIGHBOURS),
+        "neighbours": graphs * _neighbours(graph, NEIGHBOURS),
         "edges": graphs * TRAIL_EDGE * 2.0 * graph.triple_count,
         "the program": PROGRAM,
     }
+
+
+def _neighbours(graph: Graph, most: int) -> float:
+    """Bytes of at most so many neighbours of each entity, and of where they begin."""
+    return float(NEIGHBOUR * np.minimum(graph.degrees, most).sum() + 8 * len(graph.entities))
