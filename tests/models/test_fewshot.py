@@ -293,3 +293,13 @@ def test_entities_are_encoded_once_and_lazily(monkeypatch: pytest.MonkeyPatch) -
         found = scorer(question(references, torch.tensor([1, 2]), torch.tensor(candidates)))
         close(found, model.grid(everyone, references, torch.tensor([1, 2]), torch.tensor(candidates)))
     assert asked == [0, 1, 2, 3, 4, 5] and not model.training
+
+
+@every_model
+def test_slots_that_nobody_fills_are_left_out_and_change_no_vector(name: str) -> None:
+    model = model_of(name)
+    neighbours = [[(i % 6, (i + j) % 9) for j in range(count)] for i, count in enumerate((0, 3, 1, 5, 0, 1, 2, 5, 1))]
+    s = surroundings_of(normal(1, 9, 3), normal(2, 6, 3), neighbours, 5)
+    ids = torch.tensor([3, 0, 5, 8, 1, 2, 5, 4, 7, 6])
+    for some in (ids, ids[:1], ids[[1, 7]], ids[[2, 3]]):  # all, one with most, two with none, two with one
+        close(model.exact_encoder(s)(some), model.encoder(some, s))

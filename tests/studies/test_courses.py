@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fewlink.errors import FewlinkError
 from fewlink.studies import selection
 from fewlink.studies.courses import CHOICES, SAID, Course, Station, by_choice, read_courses
 from fewlink.studies.plan import read_plan
@@ -89,3 +90,10 @@ def test_a_stopped_study_goes_on_to_the_same_courses(tmp_path: Path, monkeypatch
     assert selection.todo(PLAN, parts) == []
     assert [s.step for s in read_courses(parts.results)[0].stations] == [10, 20, 30, 40]
     assert [c.stations for c in read_courses(parts.results)] == [c.stations for c in read_courses(whole.results)]
+
+
+@pytest.mark.parametrize("model", ["rules", "transe"])
+def test_a_model_without_steps_is_refused(model: str, tmp_path: Path) -> None:
+    bench = Bench(open_benchmark("umls"), tmp_path / "results", tmp_path / "work")
+    with pytest.raises(FewlinkError, match=f"{model} has no steps to choose among"):
+        selection.run(PLAN.model_copy(update={"models": [model]}), bench)

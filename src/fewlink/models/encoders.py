@@ -19,6 +19,8 @@ from fewlink.models.surroundings import Surroundings
 class Encoder(nn.Module, ABC):
     """What all of them share: sizes and dropout."""
 
+    looks_at_padding = False
+
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.width = dim
@@ -133,6 +135,8 @@ class ReleasedNeighbours(Encoder):
 
     Padding has zero vectors and takes its share of the attention.
     """
+
+    looks_at_padding = True
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__(dim, dropout)

@@ -42,15 +42,18 @@ class FewShotModel(nn.Module):
         """A function from entities (U,) to their vectors (U, d), worked out in double precision.
 
         A product's rounding depends on its shape; in double precision it is gone when the result is stored, so that
-        entities with the same neighbours get the same vector to the last bit and tie.
+        entities with the same neighbours get the same vector to the last bit and tie. Those with few neighbours are
+        encoded together, with no more slots than they fill, unless the encoder looks at empty ones.
         """
         encoder = copy.deepcopy(self.encoder).eval().double()
 
         @torch.no_grad()
         def encode(ids: Tensor) -> Tensor:
             encoded = around.relations.new_empty(len(ids), encoder.width)
-            for some, part in zip(ids.split(ENCODED_AT_ONCE), encoded.split(ENCODED_AT_ONCE), strict=True):
-                part.copy_(encoder(torch.arange(len(some), device=some.device), around.exactly(some)))
+            counts, order = around.neighbours.counts(ids).sort(stable=True)
+            for some, filled in zip(order.split(ENCODED_AT_ONCE), counts.split(ENCODED_AT_ONCE), strict=True):
+                exact = around.exactly(ids[some], None if encoder.looks_at_padding else int(filled[-1]))
+                encoded[some] = encoder(torch.arange(len(some), device=some.device), exact).to(encoded.dtype)
             return encoded
 
         return encode
@@ -152,7 +155,8 @@ class FewShotScorer:
             self._encoded = relations.new_empty(count, self.model.encoder.width)
             self._ready = torch.zeros(count, dtype=torch.bool, device=relations.device)
         missing = ids[~self._ready[ids]]
-        self._encoded[missing], self._ready[missing] = self._encode(missing), True
+        if len(missing):
+            self._encoded[missing], self._ready[missing] = self._encode(missing), True
         return self._encoded[ids]
 
 

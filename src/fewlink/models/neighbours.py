@@ -39,12 +39,16 @@ class Neighbours(nn.Module):
         """Whether a neighbour stands at each of these places (…,)."""
         return places < len(self.entities) - 1
 
-    def some(self, ids: Tensor) -> tuple[Neighbours, Tensor]:
+    def counts(self, ids: Tensor) -> Tensor:
+        """How many neighbours entities (…,) have."""
+        return self.offsets[ids + 1] - self.offsets[ids]
+
+    def some(self, ids: Tensor, slots: int) -> tuple[Neighbours, Tensor]:
         """Those of entities (n,) alone, numbered from n on as they stand, and which entities (m,) they are."""
-        places = self.places(ids)
-        here = self.present(places)
-        offsets = nn.functional.pad(here.sum(-1).cumsum(0), (1, 0))
-        kept = places[here]
+        counts = self.counts(ids)
+        offsets = nn.functional.pad(counts.cumsum(0), (1, 0))
+        owners = torch.repeat_interleave(counts)
+        kept = torch.arange(len(owners), device=ids.device) + (self.offsets[ids] - offsets[:-1])[owners]
         numbers = torch.arange(len(ids), len(ids) + len(kept), dtype=torch.int32, device=ids.device)
         columns = (nn.functional.pad(column, (0, 1)) for column in (self.relations[kept], numbers))
-        return Neighbours(self.most, offsets, *columns), self.entities[kept]
+        return Neighbours(slots, offsets, *columns), self.entities[kept]

@@ -61,9 +61,12 @@ class Surroundings(nn.Module):
         relations, entities = (rows(ids, places) for ids in (self.neighbours.relations, self.neighbours.entities))
         return relations, entities, self.neighbours.present(places)
 
-    def exactly(self, ids: Tensor) -> Surroundings:
-        """Those of entities (n,) alone, which are its first n, with vectors in double precision."""
-        neighbours, near = self.neighbours.some(ids)
+    def exactly(self, ids: Tensor, slots: int | None = None) -> Surroundings:
+        """Those of entities (n,) alone, which are its first n, with vectors in double precision.
+
+        They have as many slots as before, or others, which must be enough for their neighbours.
+        """
+        neighbours, near = self.neighbours.some(ids, self.neighbours.most if slots is None else slots)
         vectors = rows(self.entities, torch.cat([ids, near])).double()
         return Surroundings(vectors, self.relations.double(), neighbours)
 

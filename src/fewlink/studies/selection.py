@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fewlink import charts
+from fewlink.errors import FewlinkError
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.records import read_as
 from fewlink.scorers import Scorer
@@ -18,6 +19,7 @@ from fewlink.studies.runner import Bench, run_models
 from fewlink.studies.study import Shown
 from fewlink.studies.tables import COLUMNS
 from fewlink.training.run import RunConfig
+from fewlink.training.settings import TrailSettings, TrainingSettings
 from fewlink.training.trainer import Watch
 
 COURSE = "course.json"  # in a run: its course so far
@@ -31,7 +33,8 @@ def run(plan: Plan, bench: Bench) -> None:
     watch = _watch(plan, bench)
     for model, seeds in _missing(plan, bench).items():
         settings = plan.settings_of(model)
-        assert settings is not None
+        if not isinstance(settings, TrainingSettings | TrailSettings):
+            raise FewlinkError(f"{model} has no steps to choose among: choose few-shot models")
         bench.tell(f"{model}, seeds {', '.join(map(str, seeds))}")
         for made in run_models(model, kind_of(model), settings, plan.shots[0], seeds, bench, watch=watch).values():
             assert made.run is not None
