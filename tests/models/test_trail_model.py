@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from conftest import id_graph
 from fewlink.errors import FewlinkError
 from fewlink.graph import neighbour_table
-from fewlink.models import TRAILS, Known, Trail, TrailScorer, build_trail, trail_scorer
+from fewlink.models import TRAILS, Known, Trail, TrailScorer, build_trail, trail, trail_scorer
 from fewlink.models.findings import COLUMNS, CONTEXT, KINDS, TRAIL_WIDTH, WIDTH, Findings, inquire
 from fewlink.models.trail import (
     Asked,
@@ -214,6 +214,16 @@ def test_a_crowd_is_counted_whole_though_thirty_neighbours_are_looked_at() -> No
     part = filled(TaskNeighbours(), 3)
     some = [0, 1, 7, 9, 49]
     agree(part(ids(some), ids([0, 2, 8]), known), Neighbourly(part, known).like(some, [0, 2, 8]))
+
+
+def test_many_entities_are_looked_at_by_how_many_neighbours_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = [(0, 0, t) for t in range(1, 45)] + [(7, 1, 8), (8, 1, 7), (9, 0, 9), (9, 1, 3), (5, 0, 5)]
+    known = known_of(id_graph(crowd, 50, 2))
+    part, everyone, references = filled(TaskNeighbours(), 3), range(50), [0, 2, 8, 49]
+    expected = Neighbourly(part, known).like(everyone, references)
+    monkeypatch.setattr(trail, "MANY", 3)
+    with torch.no_grad():
+        agree(part(ids(everyone), ids(references), known), expected)
 
 
 def test_an_entity_without_neighbours_is_its_own_vector_alone() -> None:

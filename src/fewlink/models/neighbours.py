@@ -30,10 +30,13 @@ class Neighbours(nn.Module):
         columns = (torch.from_numpy(column) for column in (table.relations, table.entities))
         return cls(table.most, torch.from_numpy(table.offsets), *(nn.functional.pad(c, (0, 1)) for c in columns))
 
-    def places(self, ids: Tensor) -> Tensor:
-        """Where the neighbours of entities (…,) stand, (…, most); the last place where there is none."""
-        slots = self.offsets[ids].unsqueeze(-1) + torch.arange(self.most, device=ids.device)
-        return slots.where(slots < self.offsets[ids + 1].unsqueeze(-1), len(self.entities) - 1)
+    def places(self, ids: Tensor, slots: int | None = None) -> Tensor:
+        """Where the neighbours of entities (…,) stand, (…, most); the last place where there is none.
+
+        With `slots`, only the first ones of each.
+        """
+        at = self.offsets[ids].unsqueeze(-1) + torch.arange(self.most if slots is None else slots, device=ids.device)
+        return at.where(at < self.offsets[ids + 1].unsqueeze(-1), len(self.entities) - 1)
 
     def present(self, places: Tensor) -> Tensor:
         """Whether a neighbour stands at each of these places (…,)."""

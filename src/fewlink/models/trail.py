@@ -16,6 +16,8 @@ from fewlink.embeddings.table import rows
 from fewlink.models.findings import COLUMNS, CONTEXT, KINDS, REFERENCE_WIDTH, TRAIL_WIDTH, Findings
 from fewlink.models.known import Known
 
+MANY = 4096  # entities whose neighbours are looked at together
+
 
 class Asked(NamedTuple):
     """Heads and candidates with what was found about them.
@@ -127,7 +129,18 @@ class TaskNeighbours(nn.Module):
         return torch.cat([known.unit("translation", ids), around], -1) / 2**0.5
 
     def _around(self, ids: Tensor, task: Tensor | None, known: Known) -> Tensor:
-        places = known.neighbours.places(ids)  # (n, N)
+        """Σ α_i e_i of entities (n,). Of many, those with equally many neighbours together, with no empty slots."""
+        if torch.is_grad_enabled() or len(ids) < MANY:
+            return self._summed(ids, task, known)
+        counts = known.neighbours.counts(ids)
+        around = torch.empty(len(ids), known.translation.shape[1], device=ids.device)
+        for count in counts.unique().tolist():
+            for some in (counts == count).nonzero().squeeze(1).split(MANY):
+                around[some] = self._summed(ids[some], task, known, count)
+        return around
+
+    def _summed(self, ids: Tensor, task: Tensor | None, known: Known, slots: int | None = None) -> Tensor:
+        places = known.neighbours.places(ids, slots)  # (n, N)
         vectors = known.unit("translation", rows(known.neighbours.entities, places))  # (n, N, d)
         logits = -self.crowd * rows(known.bundles, places).log()
         if task is not None:
