@@ -56,6 +56,14 @@ def test_logarithmic_axes_have_no_zero() -> None:
         charts.log_lines({"a": [Point(1, 0.0, 0)]}, title="time", x_label="", y_label="")
 
 
+def test_a_line_of_many_points_has_few_marks_and_one_at_its_end() -> None:
+    drawn = parsed(lines({"test": [Point(500 * n, n / 100, 0.0) for n in range(1, 81)]}, keyed=False))
+    path = next(e.get("d") or "" for e in drawn.iter("path") if e.get("class") == "line")
+    marks = [e for e in drawn.iter("path") if e.get("class") == "mark"]
+    assert path.count("L") == 79 and len(marks) == charts.MOST_MARKS
+    assert path.endswith((marks[-1].get("transform") or "").removeprefix("translate(").removesuffix(")"))
+
+
 def test_a_band_is_a_deviation_above_and_below() -> None:
     drawn = lines({"a": [Point(1, 0.3, 0.1), Point(5, 0.4, 0.1)]}, keyed=False)
     band = next(e for e in parsed(drawn).iter("path") if e.get("class") == "band")

@@ -6,7 +6,9 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import torch
 
+from conftest import id_graph
 from fewlink import memory
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.embeddings.trainer import train as train_vectors
@@ -14,6 +16,7 @@ from fewlink.errors import FewlinkError
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.triples import training_triples
 from fewlink.training import TrailSettings, TrailVectors, TrainingSettings, open_run, pretrain, pretrain_views, train
+from fewlink.training.needs import needs
 
 
 def test_small_needs_are_not_worth_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,3 +100,10 @@ def test_training_and_opening_are_refused_where_memory_is_short(
     assert not (tmp_path / "other").exists()
     with pytest.raises(FewlinkError, match=f"{model} needs about"):
         open_run(tmp_path / "run", umls)
+
+
+def test_neighbours_take_what_there_are_and_no_more_than_there_may_be() -> None:
+    graph = id_graph([(0, 0, tail) for tail in range(1, 41)], entities=100)  # 40 of one entity, one of 40 others
+    table = Embeddings(torch.zeros(100, 2), torch.zeros(6, 2), "complex")
+    taken = [needs(graph, table, TrainingSettings(neighbours=most))["neighbours"] for most in (10, 30, 50)]
+    assert taken == [12 * (most + 40) + 8 * 100 for most in (10, 30, 40)]

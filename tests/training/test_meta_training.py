@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +244,12 @@ def test_episodes_are_laid_out_query_by_query(shared: bool) -> None:
         assert fewer.ids[0].unique().tolist() == fewer.ids[0].tolist() == alone.ids[0].unique().tolist()
         for full, short in ((alone.references, fewer.references), (alone.pairs, fewer.pairs)):
             assert torch.equal(alone.ids[0][full], fewer.ids[0][short])
+
+
+def test_each_of_several_runs_has_the_neighbours_of_its_seed() -> None:
+    settings, seeds = small(neighbours=2), [3, 4, 5]
+    learner = Learner(umls(), vectors(), settings, seeds)
+    found = [learner.scorer(run).around.neighbours.entities for run in range(3)]
+    own = [assemble(umls().graph, vectors(), replace(settings, seed=seed), "cpu")[1] for seed in seeds]
+    assert all(torch.equal(one, around.neighbours.entities) for one, around in zip(found, own, strict=True))
+    assert not torch.equal(found[0], found[1])
