@@ -97,3 +97,13 @@ def test_a_model_without_steps_is_refused(model: str, tmp_path: Path) -> None:
     bench = Bench(open_benchmark("umls"), tmp_path / "results", tmp_path / "work")
     with pytest.raises(FewlinkError, match=f"{model} has no steps to choose among"):
         selection.run(PLAN.model_copy(update={"models": [model]}), bench)
+
+
+def test_other_settings_do_not_replace_a_course(tmp_path: Path) -> None:
+    one = BOTH[0].model_copy(update={"settings": {"steps": 30, "device": "cpu", "seed": 0}})
+    for same in (one, one.model_copy(update={"settings": {"steps": 30, "device": "cuda", "seed": 0}})):
+        same.save(tmp_path)
+        assert len(read_courses(tmp_path)) == 1
+    for other in ({"settings": {"steps": 40}}, {"data_sha256": "1" * 64}, {"seed": 1}):
+        one.model_copy(update=other).save(tmp_path)
+    assert len(read_courses(tmp_path)) == 4

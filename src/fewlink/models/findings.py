@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from fewlink.embeddings.interactions import ComplEx
-from fewlink.models.known import Known
+from fewlink.models.known import MOST_ALIKE, Known
 from fewlink.models.trails import Rules, Walks
 
 MOST_RULES = 300
 LEAST_CHANCE = 1e-4
 SHORTER = 0.3  # what a rule is worth with each further hop
-RIVALS, HEADS = 1000, 256  # entities that held-out references and candidates are compared with
+RIVALS, HEADS = MOST_ALIKE, 256  # entities that held-out references and candidates are compared with
 TOGETHER = 1 << 14  # candidates that are compared with all of them at once
 HELD_OUT = 5  # references that are held out in turn, at most
 FIT_STEPS, FIT_RATE, FIT_WEIGHT = 40, 0.1, 1.0

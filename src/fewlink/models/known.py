@@ -21,7 +21,7 @@ from fewlink.tasks.candidates import Kin
 
 NEGATIVES = 1024  # entities that an estimated relation is told apart from
 NEIGHBOURS = 30
-MOST_ALIKE = 1000
+MOST_ALIKE = 1000  # entities of a kind that are ever asked for
 
 
 class Known(nn.Module):

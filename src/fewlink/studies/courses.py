@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fewlink import __version__
 from fewlink.charts import figure
 from fewlink.evaluation.records import COURSE_SUFFIX, command_line, hardware, read_as
+from fewlink.recipes import OWN
 from fewlink.storage import write_json
 from fewlink.studies.tables import COLUMNS, Published, Table, in_order, spread
 
@@ -45,7 +48,11 @@ class Course(BaseModel):
     hardware: str = Field(default_factory=hardware)
 
     def save(self, folder: Path) -> None:
-        name = f"{self.benchmark}_{self.model}_{self.shots}shot_{self.candidates}_seed{self.seed}".replace("/", "-")
+        """Write it; the same measurement replaces one, other settings or data do not."""
+        what = [self.benchmark, self.model, f"{self.shots}shot", self.candidates, f"seed{self.seed}"]
+        own = {name: value for name, value in self.settings.items() if name not in OWN}
+        digest = hashlib.sha256(json.dumps([own, self.data_sha256]).encode()).hexdigest()[:8]
+        name = "_".join([*what, digest]).replace("/", "-")
         write_json(Path(folder) / f"{name}{COURSE_SUFFIX}", self.model_dump())
 
     def passed(self, station: Station) -> Course:
