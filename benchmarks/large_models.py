@@ -19,9 +19,9 @@ from typing import Any
 
 import stages
 import summary
+from growth import TORCH
 from measure import Cost, in_fresh_process, print_table, write_record
 
-IMPORTS = ("torch", "fewlink.training", "fewlink.prediction")
 MODELS = ("fsrl", "trail")
 STAGES = tuple(stage for stage in summary.STAGES if stage.startswith(("train", "evaluate", "predict")))
 ON_GPU = "peak GB on the GPU"
@@ -90,7 +90,7 @@ def main() -> None:
             for _ in range(given.turns):
                 for one, folder, costs in zip(made, folders, found[stage], strict=True):
                     print(f"{stage}, {one['about']['name']}", file=sys.stderr, flush=True)
-                    costs.append(in_fresh_process(work, stage, one["compiled"], folder, given.device, imports=IMPORTS))
+                    costs.append(in_fresh_process(work, stage, one["compiled"], folder, given.device, imports=TORCH))
     abouts = [one["about"] for one in made]
     table = rows(found, [about["name"] for about in abouts])
     print_table(table)

@@ -30,9 +30,7 @@ HOW = {  # how each record was measured
     "both are checked to find the same. The best of three turns of each relation.",
     "trail-speed-cpu": "TRAIL on NELL-One: the median of some turns after one that does not count. The last table is "
     "what a training run says of itself, vectors not counted.",
-    "trail-speed-cuda": "The same on a GPU, whose host makes the lessons. The GPU waits: a step is some thousand "
-    "small kernels, one after another, and takes as long as on a CPU. The run was stopped at step 600 of 1,000; its "
-    "vectors took 90 seconds more.",
+    "trail-speed-cuda": "The same on a GPU; its host makes the lessons.",
     "serving": "Clients that ask one request after another, each over its own connection; servers with and without "
     "batching take turns on the same machine as the clients.",
     "large-pretraining-cuda": "ComplEx with 50 reals, a pool of 1,024 negatives and Adagrad on a generated graph of "

@@ -53,11 +53,13 @@ def course(run: Path) -> dict[str, Any]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     ends = list(itertools.accumulate(sum(line["seconds"].values()) for line in lines))
     best = max(range(len(lines)), key=lambda n: lines[n]["dev"]["mrr"])
+    settings = RunConfig.read(run).settings
     return {
-        "device": RunConfig.read(run).settings.device,
+        "device": settings.device,
         "steps to best": lines[best]["step"],
         "seconds to best": ends[best],
         "steps": lines[-1]["step"],
+        "of": settings.steps,
         "seconds": ends[-1],
         "of them lessons": sum(line["seconds"]["sampling"] for line in lines),
         "steps per second, lessons made": lines[-1]["steps_per_second"],

@@ -22,7 +22,7 @@ from fewlink.embeddings import Embeddings
 
 EPOCHS = 60
 PATIENCE = 90  # seconds until a busy machine counts as one that hangs
-NOTICED = 15  # seconds until who did not notice that a host is gone is ended by hand
+NOTICED = 30  # seconds until who still waits for a host that is gone is ended by hand
 WORDS = [
     *("--dim", "16", "--device", "cpu", "--set", f"epochs={EPOCHS}"),
     *("--set", "held_out=0.1", "--set", "patience=60"),
@@ -106,11 +106,17 @@ def ended(hosts: list[Host], log: IO[str]) -> list[int]:
         pytest.fail(f"the hosts hang: {log.read()[-10000:]}")
 
 
-def stopped(hosts: list[Host]) -> list[int]:
-    """The exit codes when a host is gone: the other ends too, or is ended where gloo did not see a connection close."""
+def stopped(hosts: list[Host], log: IO[str]) -> list[int]:
+    """The exit codes when a host is gone. The other ends too, or waits for it in an exchange, and is ended."""
     until = time.monotonic() + NOTICED
     while any(host.children[-1].poll() is None for host in hosts) and time.monotonic() < until:
         time.sleep(0.05)
+    begin = log.seek(0, os.SEEK_END)
+    if sum(host.kill(signal.SIGABRT) for host in hosts):  # each tells where it is
+        time.sleep(1)
+        log.seek(begin)
+        told = log.read()
+        assert "distributed_c10d.py" in told, f"a host goes on, and not in an exchange: {told[-5000:]}"
     for host in hosts:
         host.kill()
     return [host.children[-1].wait() for host in hosts]
@@ -137,7 +143,7 @@ def test_a_killed_host_costs_no_more_than_the_epoch_it_was_in(hosts: list[Host],
                 time.sleep(0.01)
             time.sleep(0.1)
             assert killed.kill() >= 2, (log.seek(0), log.read()[-5000:])
-            assert all(code != 0 for code in stopped(hosts))
+            assert all(code != 0 for code in stopped(hosts, log))
             assert written(state) != before and not out.exists(), "the run had ended before its host was killed"
         for host in hosts:
             host.start(words(out), log)

@@ -68,7 +68,10 @@ def test_a_run_that_goes_back_leaves_no_station_behind() -> None:
     assert again.stations[1].dev["mrr"] == 0.9
 
 
-def test_a_stopped_study_goes_on_to_the_same_courses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("when", ["before a checkpoint", "after it"])
+def test_a_stopped_study_goes_on_to_the_same_courses(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     benchmark = open_benchmark("umls")
     whole, parts = (Bench(benchmark, tmp_path / n / "results", tmp_path / n / "work") for n in ("whole", "parts"))
     selection.run(PLAN, whole)
@@ -76,9 +79,10 @@ def test_a_stopped_study_goes_on_to_the_same_courses(tmp_path: Path, monkeypatch
 
     def stop(run: Path, *more: Any) -> None:
         saved.append(run)
+        if len(saved) < 3 or when == "after it":
+            save(run, *more)
         if len(saved) == 3:
             raise KeyboardInterrupt
-        save(run, *more)
 
     save = trainer.save_last
     monkeypatch.setattr(trainer, "save_last", stop)

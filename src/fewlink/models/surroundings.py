@@ -58,7 +58,7 @@ class Surroundings(nn.Module):
     def neighbours_of(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Relations, entities (int32 ids, 0 where there is none) and presence of neighbours: (…, N) each."""
         places = self.neighbours.places(ids)
-        relations, entities = (rows(ids, places) for ids in (self.neighbours.relations, self.neighbours.entities))
+        relations, entities = (rows(kind, places) for kind in (self.neighbours.relations, self.neighbours.entities))
         return relations, entities, self.neighbours.present(places)
 
     def exactly(self, ids: Tensor, slots: int | None = None) -> Surroundings:

@@ -1,0 +1,24 @@
+"""The benchmark of large graphs: medians and ratios by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+
+import large_models  # noqa: E402
+from measure import Cost  # noqa: E402
+
+
+def costs(*steps: float, peak: int) -> list[Cost]:
+    return [Cost(9.0, 9.0, peak, {"step ms": step}) for step in steps]
+
+
+def test_a_row_has_the_medians_of_both_and_how_many_times_as_much_the_first_takes() -> None:
+    found = {"train FSRL": [costs(5.0, 1.0, 3.0, peak=4_000_000_000), costs(8.0, 2.0, 1.0, peak=1_000_000_000)]}
+    assert large_models.rows(found, ["wiki", "nell"]) == [
+        {"what": "FSRL, a step", "unit": "ms", "wiki": 3.0, "nell": 2.0, "ratio": 1.5},
+        {"what": "train FSRL", "unit": "GB", "wiki": 4.0, "nell": 1.0, "ratio": 4.0},
+    ]
