@@ -242,7 +242,7 @@ def our_pair(d: int, steps: int) -> Work:
 
 
 def our_step(
-    d: int, neighbours: int, steps: int, shots: int, batch: int, entities: int, relations: int, parameters: int
+    d: int, neighbours: float, steps: int, shots: int, batch: int, entities: int, relations: int, parameters: int
 ) -> Work:
     """What a training step asks for with `entities` distinct entities in it, forward and backward.
 
@@ -263,11 +263,27 @@ def our_step(
     return Work(encoding + matching + references + 12 * parameters, moved + 4 * 4 * 2 * batch * steps * 4 * w)
 
 
-def distinct_entities(case: Case, count: int = 100) -> int:
-    """Mean number of different entities in an episode."""
-    settings = case.settings
+def looked_at(case: Case, count: int = 100) -> tuple[int, float]:
+    """Mean number of different entities in an episode, and of neighbours that one of them has."""
+    settings, neighbours = case.settings, our_model(case)[1].neighbours
     drawn = itertools.islice(episodes(case.benchmark.split("train"), settings.shots, settings.batch, 0), count)
-    return round(statistics.mean(len(set(itertools.chain(*itertools.chain(*parts)))) for parts in drawn))
+    different = [list(set(itertools.chain(*itertools.chain(*parts)))) for parts in drawn]
+    ids = torch.tensor(list(itertools.chain(*different)), device=neighbours.offsets.device)
+    return round(len(ids) / count), float(neighbours.counts(ids).double().mean())
+
+
+def kernels(case: Case, seeds: int) -> dict[str, Any]:
+    """What a GPU runs for a step, one thing after another: how many kernels, and how long they take together."""
+    learner, steps = our_learner(case, seeds), AT_ONCE["cuda"]
+    ids = learner.ids(0, steps)
+    learner.learn(0, ids)
+    wait_for(case.device)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        learner.learn(0, ids)
+        wait_for(case.device)
+    ran = [event for event in seen.key_averages() if event.device_type != torch.autograd.DeviceType.CPU]
+    count, busy = (sum(part) / steps for part in ([e.count for e in ran], [e.self_device_time_total for e in ran]))
+    return {"seeds": seeds, "kernels a step": count, "microseconds in them": busy, "each": busy / count}
 
 
 def limits(device: str, batch: int) -> dict[str, float]:
@@ -374,7 +390,8 @@ def main() -> None:
     whole = whole_evaluation(case, 1 if options.quick else options.repeats)
     limit = limits(options.device, case.settings.batch)
     against = against_limit(case, training, ranking, whole, limit)
-    for table in (rows, [whole], [limit], against):
+    launched = [kernels(case, each) for each in (1, seeds)] if options.device == "cuda" else []
+    for table in filter(None, (rows, [whole], [limit], against, launched)):
         print_table(table)
         print()
     results = {
@@ -392,6 +409,7 @@ def main() -> None:
         "whole test split, full": whole,
         "limits": limit,
         "against the limits": against,
+        **({"kernels": launched} if launched else {}),
     }
     write_record(str(options.out.resolve().with_suffix("")), results)
 
@@ -420,12 +438,14 @@ def against_limit(
     """The work of a training step and of a distinct pair, how often each is done, and shares of the limits."""
     settings, (model, around) = case.settings, our_model(case)
     size = {"d": DIM, "steps": settings.matching_steps}
-    more = {"neighbours": settings.neighbours, "shots": settings.shots, "batch": settings.batch}
+    more = {"shots": settings.shots, "batch": settings.batch}
     parameters = sum(p.numel() for p in model.parameters())
+    entities, neighbours = looked_at(case)
     step = our_step(
         **size,
         **more,
-        entities=distinct_entities(case),
+        neighbours=neighbours,
+        entities=entities,
         relations=len(around.relations),
         parameters=parameters,
     )
@@ -434,7 +454,8 @@ def against_limit(
     distinct_rate = statistics.median(ranking["fewlink"]) * pairs["distinct"] / whole["queries"]
     done = [(f"step, {side}", step, statistics.median(rates)) for side, rates in training.items() if side != "plain"]
     done += [("pair, paper", pair, distinct_rate), ("pair, full", pair, whole["distinct pairs/s"])]
-    literal = {"step": plain_step(**size, **more), "pair": plain_pair(**size, neighbours=settings.neighbours)}
+    slots = {"neighbours": settings.neighbours}
+    literal = {"step": plain_step(**size, **more, **slots), "pair": plain_pair(**size, **slots)}
     return [
         {
             "what": what,

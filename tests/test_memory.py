@@ -74,6 +74,14 @@ def test_what_an_epoch_needs_follows_from_sizes() -> None:
     assert kept - small == pytest.approx(10**6 * 50 * 4, rel=0.01)
 
 
+def test_a_gpu_takes_the_tables_and_the_host_what_it_did() -> None:
+    settings = EmbeddingSettings(dim=50, negatives=1024, batch_size=4096, device="cuda")
+    on_host, on_gpu = (settings.needs(10**6, 10, 10**6, device=device) for device in ("cpu", "cuda"))
+    assert on_host == EmbeddingSettings(dim=50, negatives=1024, batch_size=4096).needs(10**6, 10, 10**6)
+    assert on_gpu["vectors"] == on_host["vectors"] and on_gpu["triples"] < on_host["triples"]
+    assert on_gpu["a step"] == 3 * 4 * 4096 * (1024 + 2 * 50)
+
+
 def test_what_is_freed_may_be_kept() -> None:
     memory.keep_freed()  # a program goes on as before, whatever the C library makes of it
     assert bytes(1 << 26)[-1] == 0

@@ -25,17 +25,17 @@ Parts = Mapping[str, float]  # bytes by what they are for
 def ensure(what: str, parts: Parts, device: str = "cpu", advice: str = "") -> None:
     """Say what `what` needs in all, or refuse it where less is free on the device."""
     need, free = sum(parts.values()), free_bytes(device)
+    where = "memory" if device == "cpu" else f"memory of {device}"
     if free is not None and need > free:
         largest = sorted(parts, key=lambda part: -parts[part])[:3]
         told = ", ".join(f"{_size(parts[part])} for {part}" for part in largest)
-        where = "memory" if device == "cpu" else f"memory of {device}"
         raise FewlinkError(
             f"{what} needs about {_size(need)} of {where} and {_size(free)} are free ({told})"
             + (f": {advice}" if advice else "")
         )
     if need >= TOLD_FROM:
         beside = f", {_size(free)} are free" if free is not None else ""
-        print(f"{what} needs about {_size(need)} of memory{beside}", file=sys.stderr, flush=True)
+        print(f"{what} needs about {_size(need)} of {where}{beside}", file=sys.stderr, flush=True)
 
 
 def free_bytes(device: str = "cpu") -> int | None:

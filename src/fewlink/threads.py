@@ -1,9 +1,9 @@
-"""Work done in threads: one step ahead of its use, or side by side."""
+"""Work done in threads: ahead of its use, or side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 A = TypeVar("A")
@@ -17,6 +17,21 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
         while (item := coming.result()) is not None:
             coming = pool.submit(next, items, None)
             yield item
+
+
+def foreseen(make: Callable[[int], T], count: int) -> Callable[[int], T]:
+    """make(n) of n under `count`, the next one being made in a thread while this one is used."""
+    coming: dict[int, Future[T]] = {}
+    pool = ThreadPoolExecutor(1)
+
+    def get(number: int) -> T:
+        asked = coming.pop(number, None) or pool.submit(make, number)
+        coming.clear()
+        if number + 1 < count:
+            coming[number + 1] = pool.submit(make, number + 1)
+        return asked.result()
+
+    return get
 
 
 def side_by_side(work: Callable[[A], T], items: Sequence[A]) -> list[T]:

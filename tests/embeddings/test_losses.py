@@ -19,11 +19,22 @@ ENTITIES, RELATIONS = 12, 3
 
 def test_by_hand() -> None:
     true, others = torch.tensor([1.0]), torch.tensor([[0.0, 2.0]])
-    soft = -math.log(math.e / (math.e + 1 + math.e**2))
-    assert LOSSES["softmax"](true, others, 1.0).item() == pytest.approx(soft)
+
+    def value(loss: str, margin: float = 1.0) -> float:
+        return LOSSES[loss](true, others.clone(), margin)[0].item()
+
+    assert value("softmax") == pytest.approx(-math.log(math.e / (math.e + 1 + math.e**2)))
     logistic = math.log(1 + math.exp(-1)) + (math.log(2) + math.log(1 + math.e**2)) / 2
-    assert LOSSES["logistic"](true, others, 1.0).item() == pytest.approx(logistic)
-    assert LOSSES["margin"](true, others, 0.5).item() == pytest.approx((0 + 1.5) / 2)
+    assert value("logistic") == pytest.approx(logistic)
+    assert value("margin", 0.5) == pytest.approx((0 + 1.5) / 2)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_scores_far_apart_give_finite_losses(loss: str) -> None:
+    true, others = torch.tensor([300.0, -300.0]), torch.tensor([[-300.0, losses.OUT], [300.0, losses.OUT]])
+    found = LOSSES[loss](true, others, 1.0)
+    assert all(part.isfinite().all() for part in found)
+    assert found[0][0] == pytest.approx(0.0, abs=1e-6) and found[0][1] > 250
 
 
 def slow_loss(
@@ -52,7 +63,8 @@ def slow_loss(
             total = total + (settings.margin - true + rest).relu().sum() / len(pool)
         for weight, power in ((settings.n3, 3.0), (settings.lp, settings.lp_power)):
             for row in (entities[h], relations[r], entities[t]):
-                total = total + weight * rule.powers(row[None], power).sum()
+                numbers = torch.complex(*row.chunk(2)) if settings.model == "complex" else row
+                total = total + weight * numbers.abs().pow(power).sum()
     return total / len(examples)
 
 

@@ -1,9 +1,9 @@
-"""Batches as a pure function of (seed, epoch, batch), with every index worked out on the CPU."""
+"""Batches as a pure function of (seed, epoch, batch), with every index worked out where the triples are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from fewlink.embeddings.losses import OUT
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Shard
 from fewlink.seeds import derive
+from fewlink.threads import foreseen
 
 
 def torch_generator(seed: int, *words: object) -> torch.Generator:
@@ -45,18 +46,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.penalty)
 
-    def to(self, device: str) -> Batch:
-        if device == "cpu":
-            return self
-        held = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "size"}
-        return replace(self, **{name: x.pin_memory().to(device, non_blocking=True) for name, x in held.items()})
-
 
 class Batches:
     """All examples of a graph: triple i forwards is example i, and backwards, under relation r + R, example n + i.
 
     `part` is a process and how many there are: all draw the same batch, and each works on a run of its examples.
-    `shard` says where the entities' rows lie.
+    `shard` says where the entities' rows lie. Batches are the same wherever the triples (n, 3) are; on a GPU, where an
+    epoch is short, the order of the next one is drawn meanwhile.
     """
 
     def __init__(
@@ -71,15 +67,19 @@ class Batches:
         self.triples, self.entities, self.relations, self.settings = triples, entities, relations, settings
         self.examples = 2 * len(triples)
         self.part, self.shard = part, shard or Shard(entities)
+        self._order = foreseen(self.order, settings.epochs) if triples.is_cuda else self.order
 
     def __len__(self) -> int:
         return -(-self.examples // self.settings.batch_size)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Every example once, in an order of this epoch's own."""
-        random = torch_generator(self.settings.seed, "order", epoch)
+    def order(self, epoch: int) -> Tensor:
+        """The numbers of all examples, (2n,), in an order of this epoch's own."""
         kind = torch.int32 if self.examples < 1 << 31 else torch.int64  # the same order in half the memory
-        order = torch.randperm(self.examples, generator=random, dtype=kind)
+        return torch.randperm(self.examples, generator=torch_generator(self.settings.seed, "order", epoch), dtype=kind)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """Every example once."""
+        order = self._order(epoch).to(self.triples.device)
         for index, examples in enumerate(order.split(self.settings.batch_size)):
             yield self.prepare(examples.long(), torch_generator(self.settings.seed, "negatives", epoch, index))
 
@@ -96,7 +96,7 @@ class Batches:
         tails = torch.where(backwards, triples[:, 0], triples[:, 2])
         if self.settings.corrupt == "each":
             drawn = torch.randint(self.entities, (size, self.settings.negatives), generator=random)  # by all processes
-            negatives = drawn[own][by]  # (B, N)
+            negatives = drawn[own].to(tails.device)[by]  # (B, N)
             position, penalty = tails, torch.where(negatives == tails[:, None], OUT, 0.0)
         else:
             negatives, position, penalty = self._pool(tails, random)
@@ -109,9 +109,10 @@ class Batches:
         """Negatives (K,) for all examples of the batch, and where they are the true tail."""
         count = self.settings.negatives
         if self.settings.regime == "one-vs-all":
-            return tails[:0], tails, torch.full(tails.shape, OUT)
+            return tails[:0], tails, torch.full(tails.shape, OUT, device=tails.device)
         if count >= self.entities:  # a pool that large is every entity
-            return torch.arange(self.entities), tails, torch.full(tails.shape, OUT)
-        pool = torch.randint(self.entities, (count,), generator=random).unique()
+            every = torch.arange(self.entities, device=tails.device)
+            return every, tails, torch.full(tails.shape, OUT, device=tails.device)
+        pool = torch.randint(self.entities, (count,), generator=random).unique().to(tails.device)
         position = torch.searchsorted(pool, tails).clamp_max_(len(pool) - 1)
         return pool, position, torch.where(pool[position] == tails, OUT, 0.0)

@@ -7,6 +7,7 @@ matrix product. `dim` counts the real numbers of an entity vector.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ class Interaction(ABC):
     """The shared half of the bilinear interactions: the comparison is the inner product ⟨q, t⟩."""
 
     name: str
+    parts = 1  # reals of one of a vector's numbers
 
     def __init__(self, norm: int = 2) -> None:
         self.norm = norm
@@ -59,8 +61,11 @@ class Interaction(ABC):
         return 4
 
     def powers(self, rows: Tensor, p: float) -> Tensor:
-        """Σ|x|ᵖ of each row (n, w) to (n,); with p = 3 this is the N3 regulariser (Lacroix et al. 2018)."""
-        return rows.abs().pow(p).sum(-1)
+        """Σ|x|ᵖ of each row (n, w) to (n,); with p = 3 this is the N3 regulariser (Lacroix et al. 2018).
+
+        Of a complex number |x| is the modulus.
+        """
+        return Powers.apply(rows, p, self.parts)  # type: ignore[no-any-return, no-untyped-call]
 
     def check(self, entities: Tensor, relations: Tensor) -> None:
         """Refuse tables whose widths do not belong together."""
@@ -143,6 +148,7 @@ class ComplEx(Interaction):
     """score = Re Σ h ⊙ r ⊙ conj(t) over dim/2 complex numbers kept as [re | im] (Trouillon et al., ICML 2016)."""
 
     name = "complex"
+    parts = 2
 
     def check_dim(self, dim: int) -> None:
         super().check_dim(dim)
@@ -158,10 +164,24 @@ class ComplEx(Interaction):
         re, im = r.chunk(2, -1)
         return torch.cat([re, -im], -1)
 
-    def powers(self, rows: Tensor, p: float) -> Tensor:
-        """Σ|z|ᵖ with the modulus of each complex number."""
-        re, im = rows.chunk(2, -1)
-        return (re.square() + im.square()).clamp_min(1e-30).sqrt().pow(p).sum(-1)
+
+class Powers(torch.autograd.Function):
+    """Σ|z|ᵖ of each row (n, w), in which the reals of a number z lie w / parts apart, to (n,)."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, p: float, parts: int) -> Tensor:
+        squares = rows.square().unflatten(-1, (parts, -1)).sum(-2).clamp_min_(1e-30)  # (n, w / parts)
+        factors = squares.sqrt() if p == 3 else squares.pow((p - 2) / 2)  # |z|ᵖ⁻²
+        ctx.save_for_backward(rows, factors)
+        ctx.p, ctx.parts = p, parts
+        total: Tensor = (squares * factors).sum(-1)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        rows, factors = ctx.saved_tensors
+        slopes = factors * (ctx.p * grad_outputs[0]).unsqueeze(-1)  # by |z|ᵖ = (x² + y²)^(p/2): p · |z|ᵖ⁻² · x
+        return (rows.unflatten(-1, (ctx.parts, -1)) * slopes.unsqueeze(-2)).flatten(-2), None, None
 
 
 INTERACTIONS: dict[str, type[Interaction]] = {kind.name: kind for kind in (RESCAL, TransE, DistMult, ComplEx)}

@@ -16,22 +16,33 @@ CACHE_BYTES = 16 << 20  # a slice of scores that stays near the processor
 SLICE_BYTES = {"cpu": 256 << 20, "cuda": 1 << 30}
 SLICE_ROWS = 256
 
-Loss = Callable[[Tensor, Tensor, float], Tensor]
+Loss = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+"""From true scores (B,), others (B, K) and the margin: values (B,), and the slopes by true scores and by others.
+
+The others may be written over.
+"""
 
 
-def softmax(true: Tensor, others: Tensor, margin: float) -> Tensor:
-    """−log softmax of the true score (B,) among itself and the others (B, K), to (B,)."""
-    return torch.logaddexp(others.logsumexp(-1), true) - true
+def softmax(true: Tensor, others: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """−log softmax of the true score among itself and the others."""
+    top = others.amax(-1)
+    shares = others.softmax(-1)
+    among = top - shares.amax(-1).log()  # of e^other; the largest share is e^top of it
+    total = torch.logaddexp(among, true)
+    return total - true, (true - total).exp() - 1, shares.mul_((among - total).exp().unsqueeze(-1))
 
 
-def logistic(true: Tensor, others: Tensor, margin: float) -> Tensor:
-    """log(1 + e^−true) + mean log(1 + e^other), to (B,)."""
-    return softplus(-true) + softplus(others).mean(-1)
+def logistic(true: Tensor, others: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """log(1 + e^−true) + mean log(1 + e^other)."""
+    value = softplus(-true) + softplus(others).mean(-1)
+    return value, -(-true).sigmoid(), others.sigmoid_().div_(others.shape[-1])
 
 
-def margin_loss(true: Tensor, others: Tensor, margin: float) -> Tensor:
-    """mean max(0, margin − true + other), to (B,)."""
-    return (margin - true.unsqueeze(-1) + others).relu().mean(-1)
+def margin_loss(true: Tensor, others: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """mean max(0, margin − true + other)."""
+    value = others.add_((margin - true).unsqueeze(-1)).relu_().mean(-1)
+    slopes = others.sign_().div_(others.shape[-1])
+    return value, -slopes.sum(-1), slopes
 
 
 LOSSES: dict[str, Loss] = {"softmax": softmax, "logistic": logistic, "margin": margin_loss}
@@ -45,9 +56,22 @@ def slice_rows(columns: int, bytes_per_score: int, device: str) -> int:
     return max(1, CACHE_BYTES // row, min(SLICE_ROWS, SLICE_BYTES["cpu"] // row))
 
 
+class EachLoss(torch.autograd.Function):
+    """The sum of the losses of true scores (B,) against others (B, N) of their own."""
+
+    @staticmethod
+    def forward(ctx: Any, true: Tensor, others: Tensor, loss: Loss, margin: float) -> Tensor:
+        values, *slopes = loss(true, others.clone(), margin)
+        ctx.save_for_backward(*slopes)
+        return values.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        return *(slopes * grad_outputs[0] for slopes in ctx.saved_tensors), None, None
+
+
 class PoolLoss(torch.autograd.Function):
-    """Loss of queries (B, d) with true tails (B, d) against one pool (K, d) for all of them, added up and divided by
-    `size`, the examples of the whole batch.
+    """The sum of the losses of queries (B, d) with true tails (B, d) against one pool (K, d) for all of them.
 
     The score matrix (B, K) exists a slice at a time; each slice gives its gradient at once, so the backward pass
     only hands over what is there. `position` (B,) is a column and `penalty` (B,) is `OUT` where that column is the
@@ -62,7 +86,6 @@ class PoolLoss(torch.autograd.Function):
         pool: Tensor,
         position: Tensor,
         penalty: Tensor,
-        size: int,
         interaction: Interaction,
         loss: Loss,
         margin: float,
@@ -79,17 +102,17 @@ class PoolLoss(torch.autograd.Function):
                 with torch.autocast(q.device.type, torch.bfloat16, enabled=mixed_precision):
                     others = interaction.against(leaves[0], leaves[2])  # (rows, K)
                 others = others.to(q.dtype)
-                others.scatter_add_(1, position[part, None], penalty[part, None])
                 true = interaction.compare(leaves[0], leaves[1])  # (rows,)
-                value = loss(true, others, margin).sum() / size
-            for_q, for_t, for_pool = torch.autograd.grad(value, leaves)
+            scores = others.detach().scatter_add_(1, position[part, None], penalty[part, None])
+            values, *slopes = loss(true.detach(), scores, margin)
+            for_q, for_t, for_pool = torch.autograd.grad([true, others], leaves, slopes)
             gradients[0][part], gradients[1][part] = for_q, for_t
             gradients[2].add_(for_pool)
-            total += value.detach()
+            total += values.sum()
         ctx.save_for_backward(*gradients)
         return total
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         scale = grad_outputs[0]
-        return *(gradient * scale for gradient in ctx.saved_tensors), *[None] * 7
+        return *(gradient * scale for gradient in ctx.saved_tensors), *[None] * 6

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fewlink.embeddings.interactions import interaction
+from fewlink.embeddings.losses import SLICE_BYTES
 from fewlink.memory import PROGRAM
 from fewlink.settings import Settings
 
@@ -83,19 +84,26 @@ class EmbeddingSettings(Settings):
         if self.mixed_precision:
             self.require("mixed_precision", self.device != "cpu", "false on the cpu: it is for a cuda device")
 
-    def needs(self, entities: int, relations: int, triples: int, processes: int = 1) -> dict[str, float]:
-        """Bytes of memory that training takes in each of some processes, by what they are for."""
+    def needs(
+        self, entities: int, relations: int, triples: int, processes: int = 1, device: str = "cpu"
+    ) -> dict[str, float]:
+        """Bytes that training in each of some processes takes of a device's memory, by what they are for.
+
+        Training on a GPU takes the CPU's memory as well: vectors are made and saved there.
+        """
         own = entities if self.regime == "one-vs-all" else entities / processes
         table = 4.0 * own * self.dim
         optimizer = {"adagrad": table, "adam": 2 * table + 4 * own}[self.optimizer]
         kinds = 4.0 * 2 * relations * interaction(self.model).relation_width(self.dim)
-        return {
-            "vectors": table * (1 + (self.held_out > 0)) + kinds,
-            "the optimizer": optimizer + kinds,
-            "gradients of every entity": 2 * table if self.regime == "one-vs-all" else 0.0,
-            "triples": 60.0 * triples,  # as they come, as they are trained on, and their order
-            "the program": PROGRAM,
-        }
+        needs = {"vectors": table * (1 + (self.held_out > 0)) + kinds, "the optimizer": optimizer + kinds}
+        if device == self.device and self.regime == "one-vs-all":
+            needs["gradients of every entity"] = 2 * table
+        if device == "cpu":  # triples as they come, as they are trained on, and their order
+            return {**needs, "triples": 60.0 * triples, "the program": PROGRAM}
+        columns = entities if self.regime == "one-vs-all" else self.negatives
+        scores = min(4.0 * self.batch_size * columns, SLICE_BYTES["cuda"])
+        rows = 4.0 * self.batch_size * (2 + self.negatives * (self.corrupt == "each")) * self.dim
+        return {**needs, "triples": 28.0 * triples, "a step": 3 * (scores + rows)}
 
     def rate_at(self, step: int, steps: int) -> float:
         """The learning rate of one step out of all."""

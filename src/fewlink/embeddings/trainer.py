@@ -23,13 +23,12 @@ from fewlink import memory, together
 from fewlink.embeddings.batches import Batch, Batches, torch_generator
 from fewlink.embeddings.heldout import HeldOut, choose_held_out
 from fewlink.embeddings.interactions import Interaction, interaction
-from fewlink.embeddings.losses import LOSSES, PoolLoss
+from fewlink.embeddings.losses import LOSSES, EachLoss, PoolLoss
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Shard, first_vectors, shard_of, tables_of
 from fewlink.embeddings.state import check_shared, digest, is_there, load_state, save_state, whole_file
 from fewlink.embeddings.table import Embeddings
 from fewlink.errors import FewlinkError
-from fewlink.threads import ahead
 
 LOOK_EVERY = 64  # batches between looks at the loss on a GPU, where each look waits for the device
 
@@ -55,8 +54,9 @@ def train(
     memory, or in a file beside `resume` that `remove_state` removes. The state may be continued by any number of them.
     """
     triples = _checked(triples, entities, relations, protected)
-    needs = settings.needs(entities, relations, len(triples), together.count())
-    memory.ensure("pretraining", needs, settings.device, "use a smaller dim, or several machines")
+    for device in dict.fromkeys(("cpu", settings.device)):
+        needs = settings.needs(entities, relations, len(triples), together.count(), device)
+        memory.ensure("pretraining", needs, device, "use a smaller dim, or several machines")
     run = Run(triples, entities, relations, settings, protected)
     if resume is not None:
         check_shared(resume.parent)
@@ -93,17 +93,18 @@ def step_loss(
     if settings.corrupt == "each":
         each = others.view(*batch.penalty.shape, others.shape[-1])  # (B, N, d)
         scores = rule.compare(q.unsqueeze(1), each) + batch.penalty  # (B, N)
-        value = loss(rule.compare(q, t), scores, settings.margin).sum() / batch.size
+        value = EachLoss.apply(rule.compare(q, t), scores, loss, settings.margin)  # type: ignore[no-untyped-call]
     else:
         pool = others if every is None else every
         value = PoolLoss.apply(  # type: ignore[no-untyped-call]
-            *(q, t, pool, batch.position, batch.penalty, batch.size),
+            *(q, t, pool, batch.position, batch.penalty),
             *(rule, loss, settings.margin, settings.mixed_precision),
         )
+    value = value / batch.size
     penalty = value.new_zeros(())
     for weight, power in ((settings.n3, 3.0), (settings.lp, settings.lp_power)):
         if weight:
-            ends = rule.powers(h, power).sum() + rule.powers(t, power).sum()
+            ends = rule.powers(rows[: 2 * size], power).sum()
             penalty = penalty + weight / batch.size * (ends + (rule.powers(kinds, power) * batch.counts).sum())
     return value, penalty
 
@@ -126,7 +127,7 @@ class Run:
         held = choose_held_out(triples, settings.held_out, settings.seed, protected)
         self.held = HeldOut(triples[held], triples, relations, settings.seed) if held.any() else None
         shard, part = shard_of(settings, entities), (together.rank(), together.count())
-        trained = torch.from_numpy(triples[~held] if self.held else triples)
+        trained = torch.from_numpy(triples[~held] if self.held else triples).to(self.device)
         self.batches = Batches(trained, entities, relations, settings, part, shard)
         vectors = {
             "entities": self._start("entities", shard, settings.dim),
@@ -158,9 +159,7 @@ class Run:
         steps, size = len(self.batches), self.batches.examples
         losses = torch.zeros(steps, device=self.device)
         rate, sampling = self.settings.learning_rate, 0.0
-        batches = self.batches.epoch(self.done)
-        for index, batch in enumerate(batches if self.device == "cpu" else ahead(batches)):
-            batch = batch.to(self.device)
+        for index, batch in enumerate(self.batches.epoch(self.done)):
             sampling += time.perf_counter() - clock
             rate = self.settings.rate_at(self.done * steps + index, self.settings.epochs * steps)
             losses[index] = self.step(batch, rate)

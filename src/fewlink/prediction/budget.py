@@ -152,7 +152,7 @@ def _epoch(run: Run) -> float:
     times = []
     batches = run.batches.epoch(0)
     for _ in range(min(BATCHES + 1, len(run.batches))):
-        times.append(timed(lambda: float(run.step(next(batches).to(run.device), 1e-6)))[0])
+        times.append(timed(lambda: float(run.step(next(batches), 1e-6)))[0])
     return len(run.batches) * float(np.mean(times[1:] or times))
 
 
