@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.batches import Batch, Batches
 from fewlink.embeddings.losses import OUT
+from fewlink.embeddings.trainer import Run
 
 TRIPLES = torch.tensor([[0, 0, 1], [2, 1, 3], [4, 0, 5], [1, 1, 1]])
 
@@ -50,3 +54,35 @@ def test_the_true_tail_is_never_a_negative(epoch: int, negatives: int, corrupt: 
             marked = torch.zeros(size, len(rest), dtype=torch.bool)
             marked.scatter_(1, batch.position[:, None], (batch.penalty == OUT)[:, None])
             assert torch.equal(marked, rest == tails[:, None])
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+@pytest.mark.parametrize("case", [{}, {"corrupt": "each"}, {"regime": "one-vs-all"}, {"model": "rescal"}], ids=str)
+def test_a_batch_of_fixed_shape_moves_the_tables_alike(case: dict[str, Any], optimizer: str) -> None:
+    settings = EmbeddingSettings(dim=4, batch_size=5, negatives=3, init_scale=0.1, optimizer=optimizer, **case)
+    runs = [Run(TRIPLES.numpy(), 6, 2, settings) for _ in range(2)]
+    for epoch in range(3):
+        batches = runs[0].batches
+        for index, examples in enumerate(batches.order(epoch).split(5)):
+            drawn = batches.negatives(epoch, index, len(examples))
+            exact, fixed = (batches.arrange(examples, drawn, fixed=fixed) for fixed in (False, True))
+            assert fixed.unique.shape == fixed.entities.shape and len(fixed.relations) == min(len(examples), 4)
+            assert torch.equal(fixed.unique[fixed.slots], fixed.entities)
+            assert torch.equal(fixed.unique.unique(), exact.unique)
+            assert torch.equal(
+                fixed.relations.repeat_interleave(fixed.counts), exact.relations.repeat_interleave(exact.counts)
+            )
+            losses = runs[0].step(exact, 0.1), runs[1].step(fixed, torch.tensor(0.1))
+            torch.testing.assert_close(*losses)
+    for name in ("entities", "relations"):
+        torch.testing.assert_close(*(run.tables.vectors[name] for run in runs))
+        for part in runs[0].tables.states[name]:
+            torch.testing.assert_close(*(run.tables.states[name][part] for run in runs))
+
+
+@given(st.integers(0, 1000), st.integers(1, 30))
+def test_a_pool_has_as_many_entities_as_it_is_to_have(epoch: int, negatives: int) -> None:
+    batches = Batches(TRIPLES, 20, 2, EmbeddingSettings(negatives=negatives))
+    pool = batches.negatives(epoch, 0, 3)
+    assert pool.tolist() == sorted(set(pool.tolist())) and len(pool) == min(negatives, 20)
+    assert int(pool[0]) >= 0 and int(pool[-1]) < 20

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from fewlink.embeddings import EmbeddingSettings, interaction, losses
-from fewlink.embeddings.batches import Batches, torch_generator
+from fewlink.embeddings.batches import Batches
 from fewlink.embeddings.losses import LOSSES
 from fewlink.embeddings.trainer import step_loss
 
@@ -85,7 +85,7 @@ def test_gradient_equals_a_dense_one(case: dict[str, Any], monkeypatch: pytest.M
     triples = torch.stack([torch.randint(n, (9,), generator=random) for n in (ENTITIES, RELATIONS, ENTITIES)], dim=1)
     batches = Batches(triples, ENTITIES, RELATIONS, settings)
     examples = torch.tensor([0, 3, 17, 9, 3, 8, 12, 1])
-    batch = batches.prepare(examples, torch_generator(0, "test"))
+    batch = batches.arrange(examples, batches.negatives(0, 0, len(examples)))
 
     shapes = (ENTITIES, 4), (2 * RELATIONS, rule.relation_width(4))
     tables = [torch.randn(s, generator=random, dtype=torch.float64).requires_grad_() for s in shapes]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +13,6 @@ from fewlink.embeddings.losses import OUT
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Shard
 from fewlink.seeds import derive
-from fewlink.threads import foreseen
 
 
 def torch_generator(seed: int, *words: object) -> torch.Generator:
@@ -32,6 +32,9 @@ class Batch:
     position    (B,)    a column of the pool; (B, N) negatives have none
     penalty     (B,) or (B, N)  `OUT` where the negative is the true tail, 0 elsewhere
     size                examples of the batch of all processes
+
+    In a batch of fixed shape U and V are the most there can be: the last place and the last relation, the latter with a
+    count of 0, fill what is left. `filled` are then the numbers (U,) and (V,) of what stands there, and None otherwise.
     """
 
     entities: Tensor
@@ -42,6 +45,7 @@ class Batch:
     position: Tensor
     penalty: Tensor
     size: int
+    filled: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.penalty)
@@ -51,8 +55,7 @@ class Batches:
     """All examples of a graph: triple i forwards is example i, and backwards, under relation r + R, example n + i.
 
     `part` is a process and how many there are: all draw the same batch, and each works on a run of its examples.
-    `shard` says where the entities' rows lie. Batches are the same wherever the triples (n, 3) are; on a GPU, where an
-    epoch is short, the order of the next one is drawn meanwhile.
+    `shard` says where the entities' rows lie. Batches are the same wherever the triples (n, 3) are.
     """
 
     def __init__(
@@ -67,52 +70,72 @@ class Batches:
         self.triples, self.entities, self.relations, self.settings = triples, entities, relations, settings
         self.examples = 2 * len(triples)
         self.part, self.shard = part, shard or Shard(entities)
-        self._order = foreseen(self.order, settings.epochs) if triples.is_cuda else self.order
 
     def __len__(self) -> int:
         return -(-self.examples // self.settings.batch_size)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """Every example once."""
+        order = self.order(epoch).to(self.triples.device)
+        for index, examples in enumerate(order.split(self.settings.batch_size)):
+            yield self.arrange(examples, self.negatives(epoch, index, len(examples)))
 
     def order(self, epoch: int) -> Tensor:
         """The numbers of all examples, (2n,), in an order of this epoch's own."""
         kind = torch.int32 if self.examples < 1 << 31 else torch.int64  # the same order in half the memory
         return torch.randperm(self.examples, generator=torch_generator(self.settings.seed, "order", epoch), dtype=kind)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Every example once."""
-        order = self._order(epoch).to(self.triples.device)
-        for index, examples in enumerate(order.split(self.settings.batch_size)):
-            yield self.prepare(examples.long(), torch_generator(self.settings.seed, "negatives", epoch, index))
+    def negatives(self, epoch: int, index: int, size: int) -> Tensor:
+        """Entities drawn uniformly for a batch of examples: a pool (K,), ascending, or (size, N), for each its own."""
+        seed, count = derive(self.settings.seed, "negatives", epoch, index), self.settings.negatives
+        if self.settings.corrupt == "each":
+            return torch.randint(self.entities, (size, count), generator=torch.Generator().manual_seed(seed))
+        if self.settings.regime == "one-vs-all":
+            return torch.empty(0, dtype=torch.int64)
+        if count >= self.entities:
+            return torch.arange(self.entities)
+        drawn = np.random.default_rng(seed).choice(self.entities, count, replace=False, shuffle=False)
+        return torch.from_numpy(drawn).sort().values
 
-    def prepare(self, examples: Tensor, random: torch.Generator) -> Batch:
-        """This process's part of the batch of examples (B,), with negatives drawn uniformly from all entities."""
+    def arrange(self, examples: Tensor, negatives: Tensor, *, fixed: bool = False) -> Batch:
+        """This process's part of the batch of examples (B,); one of fixed shape is made without a look at any value."""
         size, (rank, count) = len(examples), self.part
         own = slice(size * rank // count, size * (rank + 1) // count)  # empty where a batch is too small for all
-        examples = examples[own]
+        examples = examples[own].long()
         backwards = examples >= len(self.triples)
         triples = self.triples.index_select(0, torch.where(backwards, examples - len(self.triples), examples)).long()
         relation, by = (triples[:, 1] + self.relations * backwards).sort(stable=True)
         triples, backwards = triples.index_select(0, by), backwards.index_select(0, by)
         heads = torch.where(backwards, triples[:, 2], triples[:, 0])  # (B,)
         tails = torch.where(backwards, triples[:, 0], triples[:, 2])
-        if self.settings.corrupt == "each":
-            drawn = torch.randint(self.entities, (size, self.settings.negatives), generator=random)  # by all processes
-            negatives = drawn[own].to(tails.device)[by]  # (B, N)
+        negatives = negatives.to(tails.device)
+        if negatives.dim() == 2:
+            negatives = negatives[own].index_select(0, by)  # (B, N)
             position, penalty = tails, torch.where(negatives == tails[:, None], OUT, 0.0)
         else:
-            negatives, position, penalty = self._pool(tails, random)
+            position, penalty = self._true_tails(tails, negatives)
         entities = self.shard.places(torch.cat([heads, tails, negatives.flatten()]))
-        unique, slots = entities.unique(return_inverse=True)
-        relations, counts = relation.unique_consecutive(return_counts=True)
-        return Batch(entities, unique, slots, relations, counts, position, penalty, size)
+        if not fixed:
+            unique, slots = entities.unique(return_inverse=True)
+            relations, counts = relation.unique_consecutive(return_counts=True)
+            return Batch(entities, unique, slots, relations, counts, position, penalty, size)
+        places, order = entities.sort()
+        unique, numbers, filled = _each_once(places, len(places))
+        slots = torch.empty_like(numbers).scatter_(0, order, numbers)
+        relations, numbers, kinds = _each_once(relation, min(len(relation), 2 * self.relations))
+        counts = torch.zeros_like(relations).scatter_add_(0, numbers, torch.ones_like(numbers))
+        return Batch(entities, unique, slots, relations, counts, position, penalty, size, (filled, kinds))
 
-    def _pool(self, tails: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Negatives (K,) for all examples of the batch, and where they are the true tail."""
-        count = self.settings.negatives
-        if self.settings.regime == "one-vs-all":
-            return tails[:0], tails, torch.full(tails.shape, OUT, device=tails.device)
-        if count >= self.entities:  # a pool that large is every entity
-            every = torch.arange(self.entities, device=tails.device)
-            return every, tails, torch.full(tails.shape, OUT, device=tails.device)
-        pool = torch.randint(self.entities, (count,), generator=random).unique().to(tails.device)
+    def _true_tails(self, tails: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
+        """Where in the pool (K,) tails (B,) would stand, and a penalty where they do."""
+        if not 0 < len(pool) < self.entities:  # every entity is a column
+            return tails, torch.full(tails.shape, OUT, device=tails.device)
         position = torch.searchsorted(pool, tails).clamp_max_(len(pool) - 1)
-        return pool, position, torch.where(pool[position] == tails, OUT, 0.0)
+        return position, torch.where(pool[position] == tails, OUT, 0.0)
+
+
+def _each_once(values: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of ascending values (n,): each once, the last one filling up to `most`; the number (n,) of each; and `filled`."""
+    numbers = (values.diff(prepend=values[:1]) != 0).cumsum(0)
+    unique = values[-1:].repeat(most).scatter_(0, numbers, values)
+    return unique, numbers, torch.arange(most, device=values.device).minimum(numbers[-1])

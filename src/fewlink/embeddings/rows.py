@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
+Rate = float | Tensor  # a tensor () where a recorded step reads it
 
 
 class RowOptimizer(Protocol):
@@ -16,8 +17,11 @@ class RowOptimizer(Protocol):
     def start(self, table: Tensor) -> State:
         """The state before the first step."""
 
-    def step(self, table: Tensor, state: State, gradient: Tensor, rate: float, rows: Tensor | None = None) -> None:
-        """Move `rows` (U,) of a table (n, w), each named once, along a gradient (U, w); all rows when None."""
+    def step(self, table: Tensor, state: State, gradient: Tensor, rate: Rate, rows: Tensor | None = None) -> None:
+        """Move `rows` (U,) of a table (n, w) along a gradient (U, w); all rows when None.
+
+        A row that is named several times has the same gradient each time, and moves once.
+        """
 
 
 class Adagrad:
@@ -31,15 +35,16 @@ class Adagrad:
     def start(self, table: Tensor) -> State:
         return {"squares": torch.zeros_like(table)}
 
-    def step(self, table: Tensor, state: State, gradient: Tensor, rate: float, rows: Tensor | None = None) -> None:
+    def step(self, table: Tensor, state: State, gradient: Tensor, rate: Rate, rows: Tensor | None = None) -> None:
         squares = state["squares"]
         if rows is None:
             squares.addcmul_(gradient, gradient)
-            table.addcdiv_(gradient, squares.sqrt().add_(self.epsilon), value=-rate)
+            table.sub_((gradient / squares.sqrt().add_(self.epsilon)).mul_(rate))
             return
         touched = squares.index_select(0, rows).addcmul_(gradient, gradient)  # (U, w)
         squares.index_copy_(0, rows, touched)
-        table.index_add_(0, rows, gradient / touched.sqrt_().add_(self.epsilon), alpha=-rate)
+        move = torch.div(gradient, touched.sqrt_().add_(self.epsilon), out=touched).mul_(rate)
+        table.index_copy_(0, rows, table.index_select(0, rows).sub_(move))
 
 
 class Adam:
@@ -54,16 +59,17 @@ class Adam:
         steps = table.new_zeros(len(table), 1)
         return {"mean": torch.zeros_like(table), "squares": torch.zeros_like(table), "steps": steps}
 
-    def step(self, table: Tensor, state: State, gradient: Tensor, rate: float, rows: Tensor | None = None) -> None:
+    def step(self, table: Tensor, state: State, gradient: Tensor, rate: Rate, rows: Tensor | None = None) -> None:
         if rows is None:
             table.sub_(self._move(state["mean"], state["squares"], state["steps"], gradient, rate))
             return
         touched = {name: values.index_select(0, rows) for name, values in state.items()}
-        table.index_add_(0, rows, self._move(**touched, gradient=gradient, rate=rate), alpha=-1)
+        move = self._move(**touched, gradient=gradient, rate=rate)
+        table.index_copy_(0, rows, table.index_select(0, rows).sub_(move))
         for name, values in touched.items():
             state[name].index_copy_(0, rows, values)
 
-    def _move(self, mean: Tensor, squares: Tensor, steps: Tensor, gradient: Tensor, rate: float) -> Tensor:
+    def _move(self, mean: Tensor, squares: Tensor, steps: Tensor, gradient: Tensor, rate: Rate) -> Tensor:
         """Advance moments (U, w) and step counts (U, 1) in place; what to subtract, (U, w)."""
         steps += 1
         mean.lerp_(gradient, 1 - self.beta1)

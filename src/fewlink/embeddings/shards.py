@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fewlink import together
-from fewlink.embeddings.rows import OPTIMIZERS, State
+from fewlink.embeddings.rows import OPTIMIZERS, Rate, State
 from fewlink.embeddings.settings import EmbeddingSettings
 
 if TYPE_CHECKING:
@@ -115,21 +115,27 @@ class Tables:
             self.vectors["relations"].index_select(0, batch.relations),
         ]
 
-    def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
+    def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: Rate) -> Tensor:
         """Move the rows along the gradients of what was gathered; the loss of the whole batch, a scalar."""
         self._step("entities", self._merged(batch, gradients[0]), rate, batch.unique)
-        self._step("relations", gradients[1], rate, batch.relations)
+        self._step("relations", self._of_kinds(batch, gradients[1]), rate, batch.relations)
         return loss
 
     def _merged(self, batch: Batch, gradient: Tensor) -> Tensor:
         """Gradients (M, d) of rows that may occur several times to (U, d), each row once."""
-        return gradient.new_zeros(len(batch.unique), gradient.shape[1]).index_add_(0, batch.slots, gradient)
+        merged = gradient.new_zeros(len(batch.unique), gradient.shape[1]).index_add_(0, batch.slots, gradient)
+        return merged if batch.filled is None else merged.index_select(0, batch.filled[0])
+
+    def _of_kinds(self, batch: Batch, gradient: Tensor) -> Tensor:
+        """Gradients (V, w) of the batch's relations; those that fill it up have the last one's."""
+        return gradient if batch.filled is None else gradient.index_select(0, batch.filled[1])
 
     def _every_kind(self, batch: Batch, gradient: Tensor) -> Tensor:
         """Gradients (V, w) of the batch's relations to (2R, w), zero for all others."""
-        return torch.zeros_like(self.vectors["relations"]).index_copy_(0, batch.relations, gradient)
+        every = torch.zeros_like(self.vectors["relations"])
+        return every.index_copy_(0, batch.relations, self._of_kinds(batch, gradient))
 
-    def _step(self, name: str, gradient: Tensor, rate: float, rows: Tensor | None = None) -> None:
+    def _step(self, name: str, gradient: Tensor, rate: Rate, rows: Tensor | None = None) -> None:
         self.optimizer.step(self.vectors[name], self.states[name], gradient, rate, rows)
 
     def whole(self, table: Tensor, place: Path | None = None) -> Tensor:
@@ -149,7 +155,7 @@ class DenseTables(Tables):
         """Entity rows (M, d), relation rows (V, w), and every entity's row (E, d)."""
         return [*super().gather(batch), self.vectors["entities"].detach()]
 
-    def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
+    def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: Rate) -> Tensor:
         for_rows, for_kinds, for_every = gradients
         for_every.index_add_(0, batch.entities, for_rows)  # (E, d)
         every_kind = self._every_kind(batch, for_kinds)
@@ -169,7 +175,7 @@ class ShardedTables(Tables):
         rows = self.asked.answers(self.vectors["entities"])  # (U, d)
         return [rows.index_select(0, batch.slots), self.vectors["relations"].index_select(0, batch.relations)]
 
-    def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
+    def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: Rate) -> Tensor:
         rows, merged = self.asked.added(self._merged(batch, gradients[0]))
         self._step("entities", merged, rate, rows)
         every_kind = self._every_kind(batch, gradients[1])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,14 @@ from fewlink.embeddings.batches import Batch, Batches, torch_generator
 from fewlink.embeddings.heldout import HeldOut, choose_held_out
 from fewlink.embeddings.interactions import Interaction, interaction
 from fewlink.embeddings.losses import LOSSES, EachLoss, PoolLoss
+from fewlink.embeddings.recorded import RecordedEpochs
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Shard, first_vectors, shard_of, tables_of
 from fewlink.embeddings.state import check_shared, digest, is_there, load_state, save_state, whole_file
 from fewlink.embeddings.table import Embeddings
 from fewlink.errors import FewlinkError
 
-LOOK_EVERY = 64  # batches between looks at the loss on a GPU, where each look waits for the device
+LOOK_EVERY = 64  # batches between looks at the loss on GPUs, where each look waits for the device
 
 
 def train(
@@ -138,6 +139,7 @@ class Run:
         self.best_mrr, self.waited, self.done = -1.0, 0, 0
         self.seconds = 0.0
         self.trace: list[dict[str, Any]] = []
+        self._recorded: RecordedEpochs | None = None
 
     def _start(self, name: str, shard: Shard, width: int) -> Tensor:
         random = torch_generator(self.settings.seed, "start", name)
@@ -155,18 +157,16 @@ class Run:
 
     def epoch(self) -> dict[str, Any]:
         """Train one epoch and evaluate; its trace."""
-        began = clock = time.perf_counter()
+        began = time.perf_counter()
         steps, size = len(self.batches), self.batches.examples
-        losses = torch.zeros(steps, device=self.device)
-        rate, sampling = self.settings.learning_rate, 0.0
-        for index, batch in enumerate(self.batches.epoch(self.done)):
-            sampling += time.perf_counter() - clock
-            rate = self.settings.rate_at(self.done * steps + index, self.settings.epochs * steps)
-            losses[index] = self.step(batch, rate)
-            if self.device == "cpu" or index % LOOK_EVERY == LOOK_EVERY - 1:
-                self._look(losses[: index + 1])
-            clock = time.perf_counter()
-        self._look(losses)
+        rates = [
+            self.settings.rate_at(self.done * steps + index, self.settings.epochs * steps) for index in range(steps)
+        ]
+        if self.device == "cpu" or together.count() > 1:
+            losses, sampling = self._steps(rates)
+        else:
+            self._recorded = self._recorded or RecordedEpochs(self.batches, self.step)
+            losses, sampling = self._recorded.epoch(self.done, rates, self._look)
         trained = time.perf_counter() - began
         self.done += 1
         mrr = self._evaluate()
@@ -175,7 +175,7 @@ class Run:
             "epoch": self.done,
             "epochs": self.settings.epochs,
             "loss": float(losses.mean()),
-            "learning_rate": rate,
+            "learning_rate": rates[-1],
             "triples_per_second": size / trained,
             "seconds": {
                 "sampling": sampling,
@@ -188,7 +188,19 @@ class Run:
         self.trace.append(trace)
         return trace
 
-    def step(self, batch: Batch, rate: float) -> Tensor:
+    def _steps(self, rates: Sequence[float]) -> tuple[Tensor, float]:
+        """The losses of an epoch's steps, and the seconds that went into making its batches."""
+        losses, sampling, clock = torch.zeros(len(rates), device=self.device), 0.0, time.perf_counter()
+        for index, batch in enumerate(self.batches.epoch(self.done)):
+            sampling += time.perf_counter() - clock
+            losses[index] = self.step(batch, rates[index])
+            if self.device == "cpu" or index % LOOK_EVERY == LOOK_EVERY - 1:
+                self._look(losses[: index + 1])
+            clock = time.perf_counter()
+        self._look(losses)
+        return losses, sampling
+
+    def step(self, batch: Batch, rate: float | Tensor) -> Tensor:
         """Move the tables along one batch; its loss with the regulariser, a scalar."""
         leaves = [rows.requires_grad_() for rows in self.tables.gather(batch)]
         value, penalty = step_loss(self.rule, self.settings, batch, *leaves)
