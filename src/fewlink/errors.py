@@ -38,3 +38,7 @@ class MissingExtra(FewlinkError):
 
 class ScoreError(FewlinkError):
     """A scorer that gave something no rank can be read from."""
+
+
+class ProcessLost(FewlinkError):
+    """Another process of the same job is gone, and this one cannot go on without it."""

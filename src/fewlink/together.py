@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fewlink import lifeline
 from fewlink.errors import FewlinkError
 from fewlink.settings import DEVICES, is_device
 
@@ -37,17 +38,24 @@ def use(device: str) -> str:
 
 @contextlib.contextmanager
 def processes(device: str = "cpu") -> Iterator[str]:
-    """Join the processes torchrun started, if it did; gives this process's own device."""
+    """Join the processes torchrun started, if it did; gives this process's own device. When one is lost, all end."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield use(device)
         return
     if device.startswith("cuda"):
         device = use(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
     dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    line = lifeline.Lifeline()
     try:
+        line = lifeline.tie()
         yield device
+        line.say(lifeline.GOODBYE)
+    except BaseException as error:
+        line.fail(error)
+        raise
     finally:
-        dist.destroy_process_group()
+        dist.destroy_process_group()  # this may wait for the others too
+        line.close()
 
 
 def count() -> int:

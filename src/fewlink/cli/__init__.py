@@ -27,7 +27,7 @@ from fewlink.cli import (
     train,
     tune,
 )
-from fewlink.errors import FewlinkError
+from fewlink.errors import FewlinkError, ProcessLost
 
 app = typer.Typer(
     name="fewlink",
@@ -88,7 +88,8 @@ def main() -> None:
     try:
         app()
     except FewlinkError as error:
-        if os.environ.get("RANK", "0") == "0":  # of several processes with the same error the first tells it
+        # Of several processes with the same error the first tells it; it may be the first that is lost.
+        if os.environ.get("RANK", "0") == "0" or isinstance(error, ProcessLost):
             print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
