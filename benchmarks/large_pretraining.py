@@ -82,8 +82,8 @@ def phases(run: Run, batch: Batch) -> list[dict[str, Any]]:
             lambda: merged.zero_().index_add_(0, batch.slots, rows),
             (3 * len(batch.slots) + len(merged)) * row,
         ),
-        # kernel by kernel: squares gathered 2, added to 3, put back 2; root 2, epsilon 2, quotient 3, rate 2; rows gathered
-        # 2, moved 3, put back 2
+        # kernel by kernel: squares gathered 2, added to 3, put back 2; root 2, epsilon 2, quotient 3, rate 2; vectors
+        # gathered 2, moved 3, put back 2
         ("update rows", update, 23 * len(batch.unique) * row),
         # largest 1, softmax 2, largest 1, scaled 2
         ("scores to slopes", lambda: softmax(true, scores, 0.0), 6 * scores.nbytes),

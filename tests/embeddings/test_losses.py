@@ -37,6 +37,17 @@ def test_scores_far_apart_give_finite_losses(loss: str) -> None:
     assert found[0][0] == pytest.approx(0.0, abs=1e-6) and found[0][1] > 250
 
 
+@pytest.mark.parametrize("columns", [1, 1000, 5000])
+def test_softmax_is_the_cross_entropy_whatever_the_width(columns: int) -> None:
+    true, others = (torch.randn(7, n, generator=torch.Generator().manual_seed(n)) for n in (1, columns))
+    scores = torch.cat([true, others], 1).double().requires_grad_()
+    expected = functional.cross_entropy(scores, torch.zeros(7, dtype=torch.long), reduction="none")
+    slopes = torch.autograd.grad(expected.sum(), scores)[0].float()
+    found = LOSSES["softmax"](true[:, 0], others, 1.0)
+    for one, other in zip(found, (expected.float(), slopes[:, 0], slopes[:, 1:]), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def slow_loss(
     settings: EmbeddingSettings,
     batches: Batches,

@@ -19,14 +19,14 @@ SLICE_ROWS = 256
 Loss = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 """From true scores (B,), others (B, K) and the margin: values (B,), and the slopes by true scores and by others.
 
-The others may be written over.
+The others are written over.
 """
 
 
 def softmax(true: Tensor, others: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
     """−log softmax of the true score among itself and the others."""
     top = others.amax(-1)
-    shares = others.softmax(-1)
+    shares = torch.softmax(others, -1, out=others)
     among = top - shares.amax(-1).log()  # of e^other; the largest share is e^top of it
     total = torch.logaddexp(among, true)
     return total - true, (true - total).exp() - 1, shares.mul_((among - total).exp().unsqueeze(-1))
