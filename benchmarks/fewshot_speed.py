@@ -33,7 +33,7 @@ from fewlink.training import TrainingSettings
 from fewlink.training.learner import AT_ONCE, Learner
 from fewlink.training.run import assemble
 from fewlink.training.trainer import exactly
-from measure import RECORDS, print_table, write_record
+from measure import RECORDS, gpu_kernels, print_table, write_record
 from plain_fsrl import PlainFSRL, PlainTraining, Query, episodes, query_scores, rank, rivals, test_queries
 
 DIM = 100
@@ -273,17 +273,10 @@ def looked_at(case: Case, count: int = 100) -> tuple[int, float]:
 
 
 def kernels(case: Case, seeds: int) -> dict[str, Any]:
-    """What a GPU runs for a step, one thing after another: how many kernels, and how long they take together."""
+    """What the GPU runs for a step of all seeds, one thing after another."""
     learner, steps = our_learner(case, seeds), AT_ONCE["cuda"]
     ids = learner.ids(0, steps)
-    learner.learn(0, ids)
-    wait_for(case.device)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-        learner.learn(0, ids)
-        wait_for(case.device)
-    ran = [event for event in seen.key_averages() if event.device_type != torch.autograd.DeviceType.CPU]
-    count, busy = (sum(part) / steps for part in ([e.count for e in ran], [e.self_device_time_total for e in ran]))
-    return {"seeds": seeds, "kernels a step": count, "microseconds in them": busy, "each": busy / count}
+    return {"seeds": seeds, **gpu_kernels(lambda: learner.learn(0, ids), steps)}
 
 
 def limits(device: str, batch: int) -> dict[str, float]:

@@ -23,7 +23,7 @@ from fewlink.embeddings.trainer import Run
 from fewlink.evaluation.records import hardware
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.triples import training_triples
-from measure import gpu_seconds, print_table, write_record
+from measure import gpu_kernels, gpu_seconds, print_table, write_record
 
 AT_ONCE = 10  # calls between two looks at the clock, so that their launching is not what is measured
 
@@ -56,6 +56,19 @@ def limit(run: Run, batch: Batch, copied: float) -> float:
     rows = 4 * len(batch.entities) + 4 * len(batch.unique)
     moved = 4 * 2 * size * pool + 4 * run.settings.dim * rows
     return size / (gpu_seconds(products) + moved / copied)
+
+
+def kernels(run: Run) -> dict[str, float]:
+    """What the GPU runs for a recorded step."""
+    recorded = run._recorded
+    assert recorded is not None
+
+    def replay() -> None:
+        recorded.at.zero_()
+        for _ in range(AT_ONCE):
+            recorded.graph.replay()
+
+    return gpu_kernels(replay, AT_ONCE)
 
 
 def phases(run: Run, batch: Batch) -> list[dict[str, Any]]:
@@ -126,6 +139,7 @@ def main() -> None:
             moved += [{"batch": size, **phase} for phase in found]
             row["limit triples/s"] = limit(run, batch, found[0]["bytes/s"])
             row["share of limit"] = row["triples/s"] / row["limit triples/s"]
+            row |= kernels(run)
         rows.append(row)
         del run
     print_table(rows)

@@ -78,6 +78,21 @@ def gpu_seconds(work: Callable[[], Any], repeats: int = 20) -> float:
     return sorted(times)[repeats // 2]
 
 
+def gpu_kernels(work: Callable[[], Any], steps: int) -> dict[str, float]:
+    """What the GPU runs for one of the steps that a call makes: how many kernels, and how long they take together."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    work()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        work()
+        torch.cuda.synchronize()
+    ran = [event for event in seen.key_averages() if event.device_type != torch.autograd.DeviceType.CPU]
+    count, busy = sum(event.count for event in ran) / steps, sum(event.self_device_time_total for event in ran) / steps
+    return {"kernels a step": count, "microseconds in them": busy, "each": busy / count}
+
+
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Rows with the same keys as an aligned table; numbers to three significant digits or with thousands separated."""
     cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]

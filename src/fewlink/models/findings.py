@@ -145,8 +145,10 @@ class Inquiry:
         h, c = len(heads), len(candidates)
         places, rules, trails, followed = self._follow(walked, candidates)
         near, two = self._nearness(walked, candidates)  # (H, C, 2) each
-        bilinear, translation = self._bilinear(heads, candidates), self._translation(heads, self.offset, candidates)
-        each = torch.stack([self._translation(heads, offset, candidates) for offset in self.offsets], -1)  # (H, C, K)
+        bilinear = self._bilinear(heads, candidates)
+        offsets = torch.cat([self.offset.unsqueeze(0), self.offsets]).unsqueeze(1)  # (1 + K, 1, d)
+        translation, *by_each = self._translation(heads, offsets, candidates)  # (H, C) each
+        each = torch.stack(by_each, -1)  # (H, C, K)
         against = torch.stack([bilinear, translation], -1) - among.rivals
         by_pair = [bilinear, against[..., 0], translation, against[..., 1], each.amax(-1)]
         itself = heads.unsqueeze(1) == candidates
@@ -201,8 +203,9 @@ class Inquiry:
         return ComplEx().against(ComplEx().query(turning(heads), self.relation), turning(candidates))
 
     def _translation(self, heads: Tensor, offset: Tensor, candidates: Tensor) -> Tensor:
+        """Scores (…, H, C) of an offset (d,), or of several (…, 1, d)."""
         moved, tails = self.known.moving(heads) + offset, self.known.moving(candidates)
-        return -_distance(moved, tails)
+        return -_distance(moved.flatten(0, -2), tails).view(*moved.shape[:-1], len(tails))
 
     def _like_heads(self, heads: Tensor) -> Tensor:
         """How like the references' heads these are, in three ways: (H, K, 3)."""
@@ -290,8 +293,8 @@ def _trodden(followed: Tensor, near: Tensor, two: Tensor) -> Tensor:
 def _distance(a: Tensor, b: Tensor) -> Tensor:
     """Euclidean distances (A, B) of rows, in double precision: as ‖a‖² − 2 a·b + ‖b‖² they are wrong near zero."""
     x, y = a.double(), b.double()
-    squares = torch.addmm(y.square().sum(1), x, y.T, alpha=-2) + x.square().sum(1, keepdim=True)
-    return squares.clamp_min(0).sqrt().float()
+    squares = torch.addmm(y.square().sum(1), x, y.T, alpha=-2).add_(x.square().sum(1, keepdim=True))
+    return squares.clamp_min_(0).sqrt_().float()
 
 
 def _log(chances: Tensor) -> Tensor:
