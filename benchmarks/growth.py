@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import resource
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,11 +155,12 @@ def memory_left() -> int:
     return int(0.9 * (free_bytes() or 8e9))
 
 
-def kept_entries(settings: Mapping[str, Any], fresh: bool) -> list[Entry]:
-    """What the record holds, where it was measured with the same settings."""
-    before = None if fresh else read_record(RECORD)
+def kept_entries(settings: Mapping[str, Any], again: Collection[tuple[str, int]]) -> list[Entry]:
+    """What the record holds, where it was measured with the same settings, but for stages and sizes measured again."""
+    before = read_record(RECORD)
     same = before and all(before.get(name) == value for name, value in settings.items())
-    return list(before["entries"]) if before and same else []
+    entries = before["entries"] if before and same else []
+    return [entry for entry in entries if (entry["stage"], entry["entities"]) not in again]
 
 
 def store(settings: Mapping[str, Any], entries: Sequence[Entry], *, told: bool = False) -> None:
@@ -182,14 +184,14 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="entities of each graph")
     parser.add_argument("--stages", nargs="+", choices=list(STAGES), default=list(STAGES), metavar="STAGE")
     parser.add_argument("--folder", type=Path, help="where graphs are kept; by default in one that is removed")
-    parser.add_argument("--fresh", action="store_true", help="measure again what the record has")
+    parser.add_argument("--fresh", action="store_true", help="measure these again even if the record has them")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of torch; 1 on a busy machine")
     parser.add_argument("--memory", type=float, help="GB that a stage may take; by default what is left")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(given.threads)  # of the processes to come
     limit = int(given.memory * 1e9) if given.memory else memory_left()
     settings = {**SETTINGS, "threads": given.threads}
-    entries = kept_entries(settings, given.fresh)
+    entries = kept_entries(settings, list(itertools.product(given.stages, given.sizes)) if given.fresh else ())
     with contextlib.ExitStack() as held:
         folder = given.folder or Path(held.enter_context(tempfile.TemporaryDirectory()))
         for entities in sorted(given.sizes):

@@ -16,16 +16,19 @@ AT_ONCE = 64  # steps whose negatives are drawn together
 DRAWN_BYTES = 64 << 20  # and the most that these take
 
 
+Step = Callable[[Batch, float | Tensor], Tensor]
+"""Moves the tables along a batch at a rate, and gives its loss ()."""
+
+
 class RecordedEpochs:
-    """The steps of all epochs: `step` moves the tables along a batch at a rate and gives its loss ().
+    """The steps of all epochs.
 
     Examples, negatives, rates and losses of an epoch lie on the device, and so does `at`, the step that comes next. The
     last batch of an epoch, which may be short, is not a recorded one.
     """
 
-    def __init__(self, batches: Batches, step: Callable[[Batch, float | Tensor], Tensor]) -> None:
-        self.batches, self.step, settings = batches, step, batches.settings
-        device = batches.triples.device
+    def __init__(self, batches: Batches) -> None:
+        self.batches, settings, device = batches, batches.settings, batches.triples.device
         self.size, self.full = settings.batch_size, batches.examples // settings.batch_size
         self.orders = foreseen(batches.order, settings.epochs)
         self.order: Tensor | None = None
@@ -37,10 +40,12 @@ class RecordedEpochs:
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         self.warm, self.graph = 0, torch.cuda.CUDAGraph()
 
-    def epoch(self, epoch: int, rates: Sequence[float], look: Callable[[Tensor], None]) -> tuple[Tensor, float]:
+    def epoch(
+        self, epoch: int, rates: Sequence[float], step: Step, look: Callable[[Tensor], None]
+    ) -> tuple[Tensor, float]:
         """The losses of all steps, and the seconds that went into waiting for what is drawn on the CPU.
 
-        `look` is called with the losses so far every now and then.
+        `step` is the same in every epoch; `look` is called with the losses so far every now and then.
         """
         began = time.perf_counter()
         order = self.orders(epoch)
@@ -53,14 +58,14 @@ class RecordedEpochs:
             waited += time.perf_counter() - began
             self.drawn[: len(drawn)] = drawn.to(self.at.device)
             for _ in range(len(drawn)):
-                self._advance()
+                self._advance(step)
             done += len(drawn)
             look(self.losses[:done])
             began = time.perf_counter()
         if self.full < len(self.batches):
             examples = self.order[self.full * self.size :]
             last = self.batches.arrange(examples, self.batches.negatives(epoch, self.full, len(examples)))
-            self.losses[self.full] = self.step(last, rates[self.full])
+            self.losses[self.full] = step(last, rates[self.full])
         look(self.losses)
         return self.losses, waited
 
@@ -70,25 +75,25 @@ class RecordedEpochs:
             steps = range(first, min(first + self.block, self.full))
             yield torch.stack([self.batches.negatives(epoch, index, self.size) for index in steps])
 
-    def _advance(self) -> None:
+    def _advance(self, step: Step) -> None:
         if self.warm < WARM_UP:
             aside = torch.cuda.Stream()
             aside.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(aside):
-                self._step()
+                self._step(step)
             torch.cuda.current_stream().wait_stream(aside)
         elif self.warm == WARM_UP:
             with torch.cuda.graph(self.graph):
-                self._step()
+                self._step(step)
         if self.warm >= WARM_UP:
             self.graph.replay()
         self.warm += 1
 
-    def _step(self) -> None:
+    def _step(self, step: Step) -> None:
         assert self.order is not None
         examples = self.order.index_select(0, self.at * self.size + self.places)
         drawn = self.drawn.index_select(0, self.at % self.block).squeeze(0)
         rate = self.rates.index_select(0, self.at).squeeze(0)
-        loss = self.step(self.batches.arrange(examples, drawn, fixed=True), rate)
+        loss = step(self.batches.arrange(examples, drawn, fixed=True), rate)
         self.losses.index_copy_(0, self.at, loss.view(1))
         self.at += 1

@@ -165,8 +165,8 @@ class Run:
         if self.device == "cpu" or together.count() > 1:
             losses, sampling = self._steps(rates)
         else:
-            self._recorded = self._recorded or RecordedEpochs(self.batches, self.step)
-            losses, sampling = self._recorded.epoch(self.done, rates, self._look)
+            self._recorded = self._recorded or RecordedEpochs(self.batches)
+            losses, sampling = self._recorded.epoch(self.done, rates, self.step, self._look)
         trained = time.perf_counter() - began
         self.done += 1
         mrr = self._evaluate()
