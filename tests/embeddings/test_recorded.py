@@ -1,23 +1,30 @@
-"""Epochs as a GPU goes through them: every step sees its own examples, negatives and rate. Here without recording."""
+"""Epochs as a GPU goes through them: every step sees its own examples, negatives and rate, recorded or not."""
 
 from __future__ import annotations
+
+import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from fewlink.embeddings import EmbeddingSettings, recorded
+from fewlink.embeddings.interactions import INTERACTIONS
 from fewlink.embeddings.recorded import RecordedEpochs
 from fewlink.embeddings.trainer import Run
+from fewlink.tasks import open_benchmark
+from fewlink.tasks.triples import training_triples
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
     monkeypatch.setattr(RecordedEpochs, "_advance", RecordedEpochs._step)
     monkeypatch.setattr(recorded, "AT_ONCE", 3)  # several blocks, the last one short
 
 
+@pytest.mark.usefixtures("unrecorded")
 @pytest.mark.parametrize("corrupt", ["shared", "each"])
 @pytest.mark.parametrize("batch", [7, 10, 100])  # with a short last batch, without, and with no other
 def test_an_epoch_is_that_of_the_cpu(batch: int, corrupt: str) -> None:
@@ -37,3 +44,42 @@ def test_an_epoch_is_that_of_the_cpu(batch: int, corrupt: str) -> None:
         assert float(losses.mean()) == pytest.approx(trace["loss"], rel=1e-5)
         for name in ("entities", "relations"):
             torch.testing.assert_close(other.tables.vectors[name], one.tables.vectors[name])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(
+    "case",
+    [
+        *({"loss": loss} for loss in ("softmax", "logistic", "margin")),
+        {"corrupt": "each", "negatives": 7},
+        {"regime": "one-vs-all"},
+        {"optimizer": "adam", "learning_rate": 0.01},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("model", INTERACTIONS)
+def test_a_gpu_ends_where_the_cpu_does(model: str, case: dict[str, Any]) -> None:
+    benchmark = open_benchmark("umls")
+    data, entities = training_triples(benchmark), len(benchmark.graph.entities)
+    wanted = {"model": model, "dim": 16, "batch_size": 500, "negatives": 60, "learning_rate": 0.05, "init_scale": 0.1}
+    settings = EmbeddingSettings(**{**wanted, **case}, epochs=3)
+    runs = [
+        Run(data.triples, entities, len(data.relations), dataclasses.replace(settings, device=device))
+        for device in ("cpu", "cuda")
+    ]
+    losses = [[run.epoch()["loss"] for _ in range(3)] for run in runs]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    for name in ("entities", "relations"):
+        here, there = (run.tables.vectors[name].cpu() for run in runs)
+        torch.testing.assert_close(there, here, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_run_that_is_let_go_of_leaves_no_memory() -> None:
+    def left() -> int:
+        triples = np.random.default_rng(0).integers(300, size=(2000, 3))
+        Run(triples, 10**5, 300, EmbeddingSettings(dim=16, batch_size=256, negatives=64, device="cuda")).epoch()
+        return torch.cuda.memory_allocated()
+
+    first = left()
+    assert left() < first + 10**6
