@@ -39,10 +39,10 @@ HOW = {  # how each record was measured
     "large-pretraining-cuda": "ComplEx with 50 reals, a pool of 1,024 negatives and Adagrad on a generated graph of "
     "Wiki-One's size: triples a second over whole epochs, beside a limit in which a step is its three products at "
     "their own speed and the fewest bytes at a copy's; and the phases of a step that only move memory, beside a copy. "
-    "From 65,536 examples a step on most of these bytes move at over half a copy's rate. Rows of 200 bytes at random "
-    "places are read in sectors that they fill in part (gather), and gradients of one row are added by atomic "
-    "operations (merge): these stay under it. With 4,096 examples a step is kernels of a few microseconds that wait "
-    "for each other, and the limit is far.",
+    "From 65,536 examples a step on most of these bytes move at over half a copy's rate. Gradients of one row are "
+    "added by atomic operations, and merging stays under it; so does gathering at 65,536, since rows of 200 bytes at "
+    "random places fill the sectors that are read in part. With 4,096 examples a step is kernels of a few microseconds "
+    "that wait for each other, and the limit is far.",
     "large-pretraining-cpu": "The same on the CPU.",
     "large-models-cpu": "The stages of growth on a generated benchmark of Wiki-One's size and on NELL-One, by turns in "
     "processes of their own: the median of the turns. Both with random vectors of 50 reals.",

@@ -93,6 +93,7 @@ def test_a_goodbye_ends_nobody(order: tuple[int, ...], ends: Ends, capfd: pytest
         lines[i].close()
     assert ends.codes == [] and capfd.readouterr().err == ""
     assert not any(line.reason for line in lines)
+    assert all(connection.fileno() == -1 for line in lines for connection in line.others)
 
 
 def test_who_ends_by_itself_is_not_ended(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +134,8 @@ def test_a_stranger_is_not_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
     caller = lifeline._reached(port, b"token 1")
     assert caller is not None
     ((found, name),) = lifeline._answered(listening, {b"token 1": "process 1"}).items()
+    assert all(end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for end in (found, caller))
+    assert lifeline._hello(b"one", 1) != lifeline._hello(b"two", 1)
     assert name == "process 1" and found.getpeername()[1] == caller.getsockname()[1]
     assert lifeline._reached(port, b"token 2") is None, "nobody listens any more"
     found.close()
@@ -175,7 +178,7 @@ def all_fail(rank):
     raise FewlinkError("the same in all")
 
 def in_order(rank):
-    time.sleep(0.2 * (2 - rank))
+    time.sleep(0.5 * (2 - rank))
 
 def unreachable(rank):
     assert len(threading.enumerate()) == (1 if rank == 1 else 2)
@@ -187,7 +190,7 @@ def loses_one(rank):
     together.gathered(rank)
 
 def work(case, rank):
-    lifeline.GRACE = 2.0 if case in (killed, first_killed, fails) else 30.0  # only in those is somebody ended
+    lifeline.GRACE = {all_fail: 30.0, loses_one: 30.0, in_order: 0.1}.get(case, 2.0)  # in_order: who ends ends nobody
     if case is unreachable and rank == 1:
         def refuse(*_):
             raise ConnectionRefusedError

@@ -78,8 +78,8 @@ def test_a_gpu_takes_the_tables_and_the_host_what_it_did() -> None:
     settings = EmbeddingSettings(dim=50, negatives=1024, batch_size=4096, device="cuda")
     on_host, on_gpu = (settings.needs(10**6, 10, 10**6, device=device) for device in ("cpu", "cuda"))
     assert on_host == EmbeddingSettings(dim=50, negatives=1024, batch_size=4096).needs(10**6, 10, 10**6)
-    assert on_gpu["vectors"] == on_host["vectors"] and on_gpu["triples"] < on_host["triples"]
-    assert on_gpu["a step"] == 3 * 4 * 4096 * (1024 + 2 * 50)
+    assert on_gpu["vectors"] == on_host["vectors"] and on_gpu["triples"] == 20 * 10**6 < on_host["triples"]
+    assert on_gpu["a step"] == 3 * 4 * 4096 * 1024 + 8 * 4 * 4096 * 2 * 50
 
 
 def test_what_is_freed_may_be_kept() -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from fewlink.threads import ahead, side_by_side
+from fewlink.threads import ahead, foreseen, side_by_side
 
 
 def test_items_made_ahead_come_in_order() -> None:
@@ -36,3 +36,20 @@ def test_an_error_side_by_side_is_an_error(two_threads: None) -> None:
     with pytest.raises(ZeroDivisionError):
         side_by_side(lambda n: 1 // n, [2, 1, 0])
     assert torch.get_num_threads() == before
+
+
+def test_the_next_one_is_foreseen_and_none_after_the_last() -> None:
+    made, came = list[int](), threading.Semaphore(0)
+
+    def make(number: int) -> int:
+        made.append(number)
+        came.release()
+        return 10 * number
+
+    get = foreseen(make, 3)
+    assert get(0) == 0
+    assert all(came.acquire(timeout=60) for _ in range(2)) and made == [0, 1]
+    assert get(1) == 10
+    assert came.acquire(timeout=60) and made == [0, 1, 2]
+    assert get(2) == 20 and get(0) == 0, "another than the next may be asked for"
+    assert came.acquire(timeout=60) and made[:4] == [0, 1, 2, 0]

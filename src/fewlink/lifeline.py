@@ -123,13 +123,15 @@ def _answered(listening: socket.socket, callers: dict[bytes, str]) -> dict[socke
     """The callers' connections, which are all made and wait, with their names."""
     found: dict[socket.socket, str] = {}
     listening.settimeout(REACH)
-    with listening, contextlib.suppress(TimeoutError):
+    with listening, contextlib.suppress(OSError):  # nobody comes any more
         while len(found) < len(callers):
             connection = listening.accept()[0]
             connection.settimeout(REACH)
-            with contextlib.suppress(OSError, KeyError):  # a stranger
+            try:
                 found[connection] = callers[connection.recv(len(next(iter(callers))))]
                 _kept(connection)
+            except (OSError, KeyError):  # a stranger
+                connection.close()
     return found
 
 

@@ -43,7 +43,8 @@ def free_bytes(device: str = "cpu") -> int | None:
     if device != "cpu":
         import torch
 
-        return int(torch.cuda.mem_get_info(torch.device(device))[0])
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for what comes next
+        return int(torch.cuda.mem_get_info(torch.device(device))[0]) + kept
     known = [found for found in (_of_machine(), _of_container()) if found is not None]
     return min(known) if known else None
 

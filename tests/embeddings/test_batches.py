@@ -58,12 +58,14 @@ def test_the_true_tail_is_never_a_negative(epoch: int, negatives: int, corrupt: 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
 @pytest.mark.parametrize("case", [{}, {"corrupt": "each"}, {"regime": "one-vs-all"}, {"model": "rescal"}], ids=str)
-def test_a_batch_of_fixed_shape_moves_the_tables_alike(case: dict[str, Any], optimizer: str) -> None:
-    settings = EmbeddingSettings(dim=4, batch_size=5, negatives=3, init_scale=0.1, optimizer=optimizer, **case)
+@pytest.mark.parametrize("size", [3, 5])
+def test_a_batch_of_fixed_shape_moves_the_tables_alike(size: int, case: dict[str, Any], optimizer: str) -> None:
+    settings = EmbeddingSettings(dim=4, batch_size=size, negatives=3, init_scale=0.1, optimizer=optimizer, **case)
+    filled = 0
     runs = [Run(TRIPLES.numpy(), 6, 2, settings) for _ in range(2)]
     for epoch in range(3):
         batches = runs[0].batches
-        for index, examples in enumerate(batches.order(epoch).split(5)):
+        for index, examples in enumerate(batches.order(epoch).split(size)):
             drawn = batches.negatives(epoch, index, len(examples))
             exact, fixed = (batches.arrange(examples, drawn, fixed=fixed) for fixed in (False, True))
             assert fixed.unique.shape == fixed.entities.shape and len(fixed.relations) == min(len(examples), 4)
@@ -72,12 +74,21 @@ def test_a_batch_of_fixed_shape_moves_the_tables_alike(case: dict[str, Any], opt
             assert torch.equal(
                 fixed.relations.repeat_interleave(fixed.counts), exact.relations.repeat_interleave(exact.counts)
             )
+            filled += int((fixed.counts == 0).sum())
             losses = runs[0].step(exact, 0.1), runs[1].step(fixed, torch.tensor(0.1))
             torch.testing.assert_close(*losses)
+    assert filled or size == 5, "some batch has a relation less than it could have"
     for name in ("entities", "relations"):
         torch.testing.assert_close(*(run.tables.vectors[name] for run in runs))
         for part in runs[0].tables.states[name]:
             torch.testing.assert_close(*(run.tables.states[name][part] for run in runs))
+
+
+@pytest.mark.parametrize("corrupt", ["shared", "each"])
+def test_every_batch_of_every_epoch_has_negatives_of_its_own(corrupt: str) -> None:
+    batches = Batches(TRIPLES, 10**6, 2, EmbeddingSettings(negatives=5, corrupt=corrupt))
+    drawn = {tuple(batches.negatives(epoch, index, 3).flatten().tolist()) for epoch in (0, 1) for index in (0, 1)}
+    assert len(drawn) == 4
 
 
 @given(st.integers(0, 1000), st.integers(1, 30))

@@ -15,6 +15,7 @@ from fewlink.embeddings.losses import LOSSES
 from fewlink.embeddings.trainer import step_loss
 
 ENTITIES, RELATIONS = 12, 3
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def test_by_hand() -> None:
@@ -37,13 +38,14 @@ def test_scores_far_apart_give_finite_losses(loss: str) -> None:
     assert found[0][0] == pytest.approx(0.0, abs=1e-6) and found[0][1] > 250
 
 
-@pytest.mark.parametrize("columns", [1, 1000, 5000])
-def test_softmax_is_the_cross_entropy_whatever_the_width(columns: int) -> None:
+@pytest.mark.parametrize("columns", [1, 1000, 8192, 70_001])  # torch has kernels of several kinds
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_gpu)])
+def test_softmax_is_the_cross_entropy_whatever_the_width(columns: int, device: str) -> None:
     true, others = (torch.randn(7, n, generator=torch.Generator().manual_seed(n)) for n in (1, columns))
     scores = torch.cat([true, others], 1).double().requires_grad_()
     expected = functional.cross_entropy(scores, torch.zeros(7, dtype=torch.long), reduction="none")
     slopes = torch.autograd.grad(expected.sum(), scores)[0].float()
-    found = LOSSES["softmax"](true[:, 0], others, 1.0)
+    found = (part.cpu() for part in LOSSES["softmax"](true[:, 0].to(device), others.to(device), 1.0))
     for one, other in zip(found, (expected.float(), slopes[:, 0], slopes[:, 1:]), strict=True):
         torch.testing.assert_close(one, other)
 

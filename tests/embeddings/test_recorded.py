@@ -13,6 +13,7 @@ from fewlink.embeddings import EmbeddingSettings, recorded
 from fewlink.embeddings.interactions import INTERACTIONS
 from fewlink.embeddings.recorded import RecordedEpochs
 from fewlink.embeddings.trainer import Run
+from fewlink.errors import FewlinkError
 from fewlink.tasks import open_benchmark
 from fewlink.tasks.triples import training_triples
 
@@ -44,6 +45,14 @@ def test_an_epoch_is_that_of_the_cpu(batch: int, corrupt: str) -> None:
         assert float(losses.mean()) == pytest.approx(trace["loss"], rel=1e-5)
         for name in ("entities", "relations"):
             torch.testing.assert_close(other.tables.vectors[name], one.tables.vectors[name])
+
+
+def test_a_loss_that_is_none_is_seen_among_many() -> None:
+    run = Run(np.zeros((4, 3), dtype=int), 1, 1, EmbeddingSettings(dim=2))
+    run.device = "cuda"  # where losses are looked at some at a time
+    run._look(torch.ones(3))
+    with pytest.raises(FewlinkError, match="batch 2"):
+        run._look(torch.tensor([1.0, float("nan"), 1.0]))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fewlink.embeddings.losses import OUT
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Shard
-from fewlink.seeds import derive
+from fewlink.seeds import derive, generator
 
 
 def torch_generator(seed: int, *words: object) -> torch.Generator:
@@ -87,14 +86,14 @@ class Batches:
 
     def negatives(self, epoch: int, index: int, size: int) -> Tensor:
         """Entities drawn uniformly for a batch of examples: a pool (K,), ascending, or (size, N), for each its own."""
-        seed, count = derive(self.settings.seed, "negatives", epoch, index), self.settings.negatives
+        words, count = (self.settings.seed, "negatives", epoch, index), self.settings.negatives
         if self.settings.corrupt == "each":
-            return torch.randint(self.entities, (size, count), generator=torch.Generator().manual_seed(seed))
+            return torch.randint(self.entities, (size, count), generator=torch_generator(*words))
         if self.settings.regime == "one-vs-all":
             return torch.empty(0, dtype=torch.int64)
         if count >= self.entities:
             return torch.arange(self.entities)
-        drawn = np.random.default_rng(seed).choice(self.entities, count, replace=False, shuffle=False)
+        drawn = generator(*words).choice(self.entities, count, replace=False, shuffle=False)
         return torch.from_numpy(drawn).sort().values
 
     def arrange(self, examples: Tensor, negatives: Tensor, *, fixed: bool = False) -> Batch:

@@ -29,7 +29,8 @@ def softmax(true: Tensor, others: Tensor, margin: float) -> tuple[Tensor, Tensor
     shares = torch.softmax(others, -1, out=others)
     among = top - shares.amax(-1).log()  # of e^other; the largest share is e^top of it
     total = torch.logaddexp(among, true)
-    return total - true, (true - total).exp() - 1, shares.mul_((among - total).exp().unsqueeze(-1))
+    wrong = (among - total).exp()  # the share of all others
+    return total - true, -wrong, shares.mul_(wrong.unsqueeze(-1))
 
 
 def logistic(true: Tensor, others: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -50,6 +50,7 @@ class RecordedEpochs:
         began = time.perf_counter()
         order = self.orders(epoch)
         self.order = order.to(self.at.device) if self.order is None else self.order.copy_(order)
+        del order
         self.rates.copy_(torch.tensor(rates))
         self.at.zero_()
         waited, done = time.perf_counter() - began, 0
@@ -83,7 +84,7 @@ class RecordedEpochs:
                 self._step(step)
             torch.cuda.current_stream().wait_stream(aside)
         elif self.warm == WARM_UP:
-            with torch.cuda.graph(self.graph):
+            with torch.cuda.graph(self.graph, stream=torch.cuda.Stream()):
                 self._step(step)
         if self.warm >= WARM_UP:
             self.graph.replay()

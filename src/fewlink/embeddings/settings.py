@@ -101,9 +101,11 @@ class EmbeddingSettings(Settings):
         if device == "cpu":  # triples as they come, as they are trained on, and their order
             return {**needs, "triples": 60.0 * triples, "the program": PROGRAM}
         columns = entities if self.regime == "one-vs-all" else self.negatives
-        scores = min(4.0 * self.batch_size * columns, SLICE_BYTES["cuda"])
+        score = interaction(self.model, self.norm).bytes_per_score(self.dim)
+        scores = min(1.0 * self.batch_size * columns * score, SLICE_BYTES["cuda"])
         rows = 4.0 * self.batch_size * (2 + self.negatives * (self.corrupt == "each")) * self.dim
-        return {**needs, "triples": 28.0 * triples, "a step": 3 * (scores + rows)}
+        order = 8 if 2 * triples < 1 << 31 else 16
+        return {**needs, "triples": (12.0 + order) * triples, "a step": 3 * scores + 8 * rows}
 
     def rate_at(self, step: int, steps: int) -> float:
         """The learning rate of one step out of all."""

@@ -55,6 +55,7 @@ def train(
     memory, or in a file beside `resume` that `remove_state` removes. The state may be continued by any number of them.
     """
     triples = _checked(triples, entities, relations, protected)
+    together.use(settings.device)
     for device in dict.fromkeys(("cpu", settings.device)):
         needs = settings.needs(entities, relations, len(triples), together.count(), device)
         memory.ensure("pretraining", needs, device, "use a smaller dim, or several machines")
@@ -258,6 +259,7 @@ class Run:
         self.tables.states = {name: {p: tensors[f"{name}.{p}"] for p in state} for name, state in states.items()}
         self.done, self.waited, self.seconds = facts["done"], facts["waited"], facts["seconds"]
         self.best_mrr, self.trace = facts["best_mrr"], facts["trace"]
+        self._recorded = None
 
     def result(self, place: Path | None = None) -> Embeddings:
         """The vectors; where several processes keep parts of them, as `ShardedTables.whole` says."""
@@ -275,7 +277,7 @@ class Run:
 
 
 def _checked(triples: np.ndarray, entities: int, relations: int, protected: np.ndarray | None) -> np.ndarray:
-    """The triples as contiguous ids of 32 or 64 bits, or an error that says what is wrong with them."""
+    """The triples as contiguous ids, of 32 bits where that is enough, or an error that says what is wrong with them."""
     if triples.ndim != 2 or triples.shape[1] != 3 or not np.issubdtype(triples.dtype, np.integer):
         raise FewlinkError(f"triples must be whole numbers of shape (n, 3), not {triples.dtype} {triples.shape}")
     if not len(triples):
@@ -286,4 +288,4 @@ def _checked(triples: np.ndarray, entities: int, relations: int, protected: np.n
             raise FewlinkError(f"{name} ids run from {low} to {high}: they must lie between 0 and {limit - 1}")
     if protected is not None and protected.shape != (len(triples),):
         raise FewlinkError(f"protected has shape {protected.shape}: it must have one entry for each of {len(triples)}")
-    return np.ascontiguousarray(triples, dtype=np.int32 if triples.dtype == np.int32 else np.int64)
+    return np.ascontiguousarray(triples, dtype=np.int32 if max(entities, relations) < 1 << 31 else np.int64)

@@ -216,7 +216,7 @@ class Recorded:
                 self.at.zero_()
                 self._step()
         torch.cuda.current_stream().wait_stream(aside)
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph, stream=aside):
             self._step()
         learner.take(before)
 
