@@ -168,6 +168,13 @@ def first_killed(rank):
     together.exchanged = lambda *_: time.sleep(1000)
     together.exchanged()
 
+def first_done(rank):  # and waits for the others, who depend on it
+    if rank == 2:
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 1:
+        time.sleep(1000)
+
 def fails(rank):
     if rank == 1:
         raise OSError("the disk is full")
@@ -199,7 +206,7 @@ def work(case, rank):
         case(rank)
 
 told = {}
-for case in (killed, first_killed, fails, all_fail, in_order, unreachable, loses_one):
+for case in (killed, first_killed, first_done, fails, all_fail, in_order, unreachable, loses_one):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -246,6 +253,8 @@ def test_a_killed_process_ends_who_would_wait_for_ever(told: dict[str, Any]) -> 
     assert codes == [2, 2, -9] and said == [lost(2), lost(2), ""] and seconds < PATIENCE
     codes, said, seconds = told["first_killed"]
     assert codes == [-9, 2, 2] and said == ["", lost(0), lost(0)] and seconds < PATIENCE
+    codes, said, seconds = told["first_done"]
+    assert codes == [2, 2, -9] and said == [lost(2), lost(2), ""] and seconds < PATIENCE
 
 
 def test_a_process_that_fails_alone_ends_the_others(told: dict[str, Any]) -> None:

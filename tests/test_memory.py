@@ -64,6 +64,12 @@ def test_pretraining_is_refused_before_it_takes_memory(monkeypatch: pytest.Monke
         train_vectors(data.triples, 135, len(data.relations), EmbeddingSettings(epochs=1))
 
 
+def test_pretraining_on_a_gpu_that_is_not_there_is_refused_in_words() -> None:
+    data = training_triples(open_benchmark("umls"))
+    with pytest.raises(FewlinkError, match=r"device 'cuda:97' is asked for and this machine has"):
+        train_vectors(data.triples, 135, len(data.relations), EmbeddingSettings(epochs=1, device="cuda:97"))
+
+
 def test_what_an_epoch_needs_follows_from_sizes() -> None:
     settings = EmbeddingSettings(dim=50, optimizer="adagrad", held_out=0.0)
     small, large = (sum(settings.needs(entities, 10, 1000).values()) for entities in (10**6, 2 * 10**6))

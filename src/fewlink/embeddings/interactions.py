@@ -22,7 +22,7 @@ class Interaction(ABC):
     """The shared half of the bilinear interactions: the comparison is the inner product ⟨q, t⟩."""
 
     name: str
-    parts = 1  # reals of one of a vector's numbers
+    reals_a_number = 1
 
     def __init__(self, norm: int = 2) -> None:
         self.norm = norm
@@ -65,7 +65,7 @@ class Interaction(ABC):
 
         Of a complex number |x| is the modulus.
         """
-        return Powers.apply(rows, p, self.parts)  # type: ignore[no-any-return, no-untyped-call]
+        return Powers.apply(rows, p, self.reals_a_number)  # type: ignore[no-any-return, no-untyped-call]
 
     def check(self, entities: Tensor, relations: Tensor) -> None:
         """Refuse tables whose widths do not belong together."""
@@ -148,7 +148,7 @@ class ComplEx(Interaction):
     """score = Re Σ h ⊙ r ⊙ conj(t) over dim/2 complex numbers kept as [re | im] (Trouillon et al., ICML 2016)."""
 
     name = "complex"
-    parts = 2
+    reals_a_number = 2
 
     def check_dim(self, dim: int) -> None:
         super().check_dim(dim)

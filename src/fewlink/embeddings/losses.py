@@ -29,8 +29,8 @@ def softmax(true: Tensor, others: Tensor, margin: float) -> tuple[Tensor, Tensor
     shares = torch.softmax(others, -1, out=others)
     among = top - shares.amax(-1).log()  # of e^other; the largest share is e^top of it
     total = torch.logaddexp(among, true)
-    wrong = (among - total).exp()  # the share of all others
-    return total - true, -wrong, shares.mul_(wrong.unsqueeze(-1))
+    not_true = (among - total).exp()
+    return total - true, -not_true, shares.mul_(not_true.unsqueeze(-1))
 
 
 def logistic(true: Tensor, others: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:

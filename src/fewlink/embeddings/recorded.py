@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fewlink.embeddings.batches import Batch, Batches
+from fewlink.embeddings.rows import Rate
 from fewlink.threads import ahead, foreseen
 
 WARM_UP = 3  # steps before one is recorded
@@ -16,7 +17,7 @@ AT_ONCE = 64  # steps whose negatives are drawn together
 DRAWN_BYTES = 64 << 20  # and the most that these take
 
 
-Step = Callable[[Batch, float | Tensor], Tensor]
+Step = Callable[[Batch, Rate], Tensor]
 """Moves the tables along a batch at a rate, and gives its loss ()."""
 
 

@@ -25,6 +25,7 @@ from fewlink.embeddings.heldout import HeldOut, choose_held_out
 from fewlink.embeddings.interactions import Interaction, interaction
 from fewlink.embeddings.losses import LOSSES, EachLoss, PoolLoss
 from fewlink.embeddings.recorded import RecordedEpochs
+from fewlink.embeddings.rows import Rate
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Shard, first_vectors, shard_of, tables_of
 from fewlink.embeddings.state import check_shared, digest, is_there, load_state, save_state, whole_file
@@ -201,7 +202,7 @@ class Run:
         self._look(losses)
         return losses, sampling
 
-    def step(self, batch: Batch, rate: float | Tensor) -> Tensor:
+    def step(self, batch: Batch, rate: Rate) -> Tensor:
         """Move the tables along one batch; its loss with the regulariser, a scalar."""
         leaves = [rows.requires_grad_() for rows in self.tables.gather(batch)]
         value, penalty = step_loss(self.rule, self.settings, batch, *leaves)
