@@ -10,12 +10,12 @@ import time
 
 import torch
 
+from fewlink.baselines.embedding import RelationalScorer
+from fewlink.data import Benchmark, open_benchmark
+from fewlink.data.triples import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.embeddings.trainer import Run
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.scorers.relational import RelationalScorer
-from fewlink.tasks import Benchmark, open_benchmark
-from fewlink.tasks.triples import training_triples
 from measure import gpu_seconds, print_table, write_record
 
 PASSES = 5  # over the score matrix, the fewest: product out, softmax in and out, two products in

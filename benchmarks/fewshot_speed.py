@@ -23,15 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fewlink.data import Benchmark, candidates_of, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.evaluation.records import hardware
-from fewlink.models import FewShotModel, FewShotScorer, Surroundings
+from fewlink.fewshot.learner import AT_ONCE, FewShotLearner, assemble
+from fewlink.fewshot.model import FewShotModel, FewShotScorer
+from fewlink.fewshot.neighbourhood import Neighbourhood
+from fewlink.fewshot.settings import FewShotSettings
 from fewlink.scorers import Question
-from fewlink.tasks import Benchmark, candidates_of, open_benchmark
-from fewlink.training import TrainingSettings
-from fewlink.training.learner import AT_ONCE, Learner
-from fewlink.training.run import assemble
 from fewlink.training.trainer import exactly
 from measure import RECORDS, gpu_kernels, print_table, write_record
 from plain_fsrl import PlainFSRL, PlainTraining, Query, episodes, query_scores, rank, rivals, test_queries
@@ -48,7 +48,7 @@ class Case:
 
     benchmark: Benchmark
     embeddings: Embeddings
-    settings: TrainingSettings
+    settings: FewShotSettings
 
     @property
     def device(self) -> str:
@@ -60,20 +60,20 @@ def case_of(name: str, device: str) -> Case:
     benchmark, random = open_benchmark(name), torch.Generator().manual_seed(0)
     sizes = (len(benchmark.graph.entities), DIM), (2 * len(benchmark.graph.relations), DIM)
     entities, relations = (torch.randn(size, generator=random) for size in sizes)
-    return Case(benchmark, Embeddings(entities, relations, "transe"), TrainingSettings(device=device))
+    return Case(benchmark, Embeddings(entities, relations, "transe"), FewShotSettings(device=device))
 
 
 # The package's side
 
 
 @functools.cache
-def our_model(case: Case) -> tuple[FewShotModel, Surroundings]:
+def our_model(case: Case) -> tuple[FewShotModel, Neighbourhood]:
     return assemble(case.benchmark.graph, case.embeddings, case.settings, case.device)
 
 
 @functools.cache
-def our_learner(case: Case, seeds: int) -> Learner:
-    return Learner(case.benchmark, case.embeddings, case.settings, range(seeds))
+def our_learner(case: Case, seeds: int) -> FewShotLearner:
+    return FewShotLearner(case.benchmark, case.embeddings, case.settings, range(seeds))
 
 
 def our_episode(case: Case, number: int) -> tuple[Tensor, Tensor]:

@@ -29,7 +29,7 @@ ON_GPU = "peak GB on the GPU"
 
 def prepare(bench: str, folder: Path) -> dict[str, Any]:
     """The benchmark compiled, where it is not, with a run of each model in the folder; and its size."""
-    from fewlink.tasks import open_benchmark
+    from fewlink.data import open_benchmark
 
     benchmark = open_benchmark(bench)
     compiled = Path(bench) if (Path(bench) / "manifest.json").exists() else benchmark.save(folder / "compiled")

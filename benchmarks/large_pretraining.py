@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
+from fewlink.data import open_benchmark
+from fewlink.data.triples import training_triples
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.batches import Batch
 from fewlink.embeddings.losses import softmax
 from fewlink.embeddings.trainer import Run
 from fewlink.evaluation.records import hardware
-from fewlink.tasks import open_benchmark
-from fewlink.tasks.triples import training_triples
 from measure import gpu_kernels, gpu_seconds, print_table, write_record
 
 AT_ONCE = 10  # calls between two looks at the clock, so that their launching is not what is measured

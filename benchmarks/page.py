@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import summary
-from fewlink.charts import Point, log_lines, standalone
-from fewlink.studies.tables import Table
+from fewlink.report.charts import Point, log_lines, standalone
+from fewlink.report.tables import Table
 from summary import Records, Row
 
 HOW = {  # how each record was measured

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fewlink.models import Surroundings
-from fewlink.tasks import Task, candidates_of
-from fewlink.tasks.benchmark import Benchmark
+from fewlink.data import Task, candidates_of
+from fewlink.data.benchmark import Benchmark
+from fewlink.fewshot.neighbourhood import Neighbourhood
 
 # where each parameter is found in the state of the package's `fsrl`
 PARAMETERS = {
@@ -42,7 +42,7 @@ PARAMETERS = {
 class PlainFSRL(nn.Module):
     """The model of Eqs. 2 to 8 on the neighbours and frozen vectors of `around`; w = 2d."""
 
-    def __init__(self, around: Surroundings, steps: int) -> None:
+    def __init__(self, around: Neighbourhood, steps: int) -> None:
         super().__init__()
         dim, width = around.dim, 2 * around.dim
         self.around, self.steps = around, steps

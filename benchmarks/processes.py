@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from embeddings_speed import random_graph
-from fewlink import together
+from fewlink.base import distributed
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.batches import Batch
 from fewlink.embeddings.shards import Tables
@@ -49,7 +49,7 @@ class Replicated(Tables):
 
     def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
         kinds = self._every_kind(batch, gradients[1])
-        together.add_([kinds, loss])
+        distributed.add_([kinds, loss])
         rows, merged = _from_all(batch.unique), _from_all(self._merged(batch, gradients[0]))
         unique, slots = rows.unique(return_inverse=True)
         added = merged.new_zeros(len(unique), merged.shape[1]).index_add_(0, slots, merged)
@@ -61,13 +61,13 @@ class Replicated(Tables):
 def _from_all(rows: Tensor) -> Tensor:
     """The rows of all processes, (Σ U, …): gloo gathers equal sizes, so the shorter ones are filled up."""
     start = time.perf_counter()
-    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(together.count())]
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(distributed.count())]
     dist.all_gather(sizes, torch.tensor([len(rows)]))
     most = max(int(size) for size in sizes)
     filled = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])])
     parts = [torch.empty_like(filled) for _ in sizes]
     dist.all_gather(parts, filled)
-    METER.bytes += filled.nbytes * (together.count() - 1)
+    METER.bytes += filled.nbytes * (distributed.count() - 1)
     METER.seconds += time.perf_counter() - start
     return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)])
 
@@ -78,7 +78,7 @@ class Meter:
     def __init__(self) -> None:
         self.bytes, self.seconds = 0.0, 0.0
         for name in ("exchanged", "add_"):
-            setattr(together, name, self._timed(getattr(together, name), getattr(self, f"_{name}")))
+            setattr(distributed, name, self._timed(getattr(distributed, name), getattr(self, f"_{name}")))
 
     def _timed(self, work: Any, size: Any) -> Any:
         def measured(*arguments: Any) -> Any:
@@ -91,11 +91,11 @@ class Meter:
         return measured
 
     def _exchanged(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> float:
-        return rows.nbytes * (1 - sent[together.rank()] / max(1, len(rows)))
+        return rows.nbytes * (1 - sent[distributed.rank()] / max(1, len(rows)))
 
     def _add_(self, tensors: Sequence[Tensor]) -> float:
         """A ring sends every number twice, but for the part that a process keeps."""
-        return sum(x.nbytes for x in tensors) * 2 * (together.count() - 1) / together.count()
+        return sum(x.nbytes for x in tensors) * 2 * (distributed.count() - 1) / distributed.count()
 
 
 METER = Meter()
@@ -106,40 +106,40 @@ def worker(kind: str, entities: int, regime: str, batch: int, dim: int, seconds:
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     settings = EmbeddingSettings(dim=dim, batch_size=batch, epochs=10**6, n3=0.0, **REGIMES[regime])
     graph = random_graph(entities, TRIPLES_AN_ENTITY * entities, RELATIONS)
-    with together.processes("cpu"):
+    with distributed.processes("cpu"):
         if kind == "replicated":
-            with together.alone():
+            with distributed.alone():
                 run = Run(graph, entities, RELATIONS, settings)
-            run.batches.part = together.rank(), together.count()
+            run.batches.part = distributed.rank(), distributed.count()
             run.tables = Replicated(run.tables.shard, run.tables.vectors, settings)
         else:
             run = Run(graph, entities, RELATIONS, settings)
         batches = (batch for epoch in range(10**6) for batch in run.batches.epoch(epoch))
         warm = _steps(run, batches, WARM)
-        steps = together.from_first(lambda: max(5, round(seconds / warm * WARM)))
+        steps = distributed.from_first(lambda: max(5, round(seconds / warm * WARM)))
         METER.bytes, METER.seconds = 0.0, 0.0
         passed = _steps(run, batches, steps)
-        told = together.gathered((METER.bytes / steps, METER.seconds / steps))
+        told = distributed.gathered((METER.bytes / steps, METER.seconds / steps))
         rows = sum(table.nbytes for table in (run.tables.vectors["entities"], *run.tables.states["entities"].values()))
         made = {
             "triples/s": steps * batch / passed,
             "ms a step": 1000 * passed / steps,
             "of it exchange": 1000 * sum(seconds for _, seconds in told) / len(told),
-            "ms of an empty exchange": 1000 * _latency() if together.count() > 1 else 0.0,
+            "ms of an empty exchange": 1000 * _latency() if distributed.count() > 1 else 0.0,
             "MB sent a step and process": max(sent for sent, _ in told) / 1e6,
             "MB of rows a process": rows / 1e6,
         }
-        if together.rank() == 0:
+        if distributed.rank() == 0:
             print(json.dumps(made))
 
 
 def _steps(run: Run, batches: Any, steps: int) -> float:
     """Seconds of so many steps, sampling included."""
-    together.gathered(None)
+    distributed.gathered(None)
     start = time.perf_counter()
     for _ in range(steps):
         run.step(next(batches), 0.1)
-    together.gathered(None)
+    distributed.gathered(None)
     return time.perf_counter() - start
 
 
@@ -147,7 +147,7 @@ def _latency(times: int = 100) -> float:
     """Seconds of an exchange of nothing."""
     nothing, start = torch.empty(0, 1), time.perf_counter()
     for _ in range(times):
-        together.exchanged(nothing, [0] * together.count(), [0] * together.count())
+        distributed.exchanged(nothing, [0] * distributed.count(), [0] * distributed.count())
     return (time.perf_counter() - start) / times
 
 

@@ -15,9 +15,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fewlink.data import Benchmark, Task
     from fewlink.embeddings import Embeddings
     from fewlink.scorers import Scorer
-    from fewlink.tasks import Benchmark, Task
 
 LIKE, SEED, DIM, SHOTS = "wiki-one", 0, 50, 3
 QUERIES = 120  # of an evaluation, spread over all test relations
@@ -31,7 +31,7 @@ Figures = dict[str, float]
 
 def generate(layout: Path, entities: int) -> Figures:
     """A benchmark of Wiki-One's shape, triples in its proportion, as a folder in the NELL-One layout."""
-    from fewlink.tasks.generating import generate as make
+    from fewlink.data.synthetic.benchmark import generate as make
 
     counts = make(layout, LIKE, entities, None, SEED)
     return {"relations": counts["background relations"]}
@@ -47,7 +47,7 @@ def read(layout: Path) -> Figures:
 
 def compile_benchmark(layout: Path, compiled: Path) -> Figures:
     """The folder in the NELL-One layout, every file of it checked, as a compiled benchmark."""
-    from fewlink.tasks.layout import read_layout
+    from fewlink.data.nell_layout import read_layout
 
     benchmark, _ = read_layout(layout)
     benchmark.save(compiled)
@@ -56,7 +56,7 @@ def compile_benchmark(layout: Path, compiled: Path) -> Figures:
 
 def open_compiled(compiled: Path) -> Figures:
     """The compiled benchmark opened, and one edge looked at."""
-    from fewlink.tasks import Benchmark
+    from fewlink.data import Benchmark
 
     graph = Benchmark.open(compiled).graph
     return {"first tail": int(graph.tail_ids[0])}
@@ -64,9 +64,9 @@ def open_compiled(compiled: Path) -> Figures:
 
 def pretrain(compiled: Path, out: Path) -> Figures:
     """An epoch of ComplEx over the background and the train relations, saved as its users get it."""
+    from fewlink.base.recipes import recipe
+    from fewlink.data import Benchmark
     from fewlink.embeddings import EmbeddingSettings
-    from fewlink.recipes import recipe
-    from fewlink.tasks import Benchmark
     from fewlink.training import pretrain as train_vectors
 
     settings = dataclasses.replace(recipe("complex-large", EmbeddingSettings).settings, dim=DIM, epochs=1)
@@ -77,15 +77,15 @@ def pretrain(compiled: Path, out: Path) -> Figures:
 
 def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     """Steps of FSRL with the paper's settings."""
-    from fewlink.tasks import Benchmark
-    from fewlink.training import TrainingSettings
-    from fewlink.training.trainer import make_learner
+    from fewlink.data import Benchmark
+    from fewlink.fewshot.learner import FewShotLearner
+    from fewlink.fewshot.settings import FewShotSettings
 
     benchmark = Benchmark.open(compiled)
     vectors = random_vectors(benchmark)
     warm_up()
     began = time.perf_counter()
-    learner = make_learner(benchmark, vectors, TrainingSettings(device=device), [SEED])
+    learner = FewShotLearner(benchmark, vectors, FewShotSettings(device=device), [SEED])
     set_up = time.perf_counter() - began
     most = learner.most
     blocks = timed(BLOCKS + WARM_UP, lambda turn: learner.advance(turn * most, most), device)[WARM_UP:]
@@ -94,10 +94,11 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
 
 def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     """Lessons and steps of TRAIL."""
-    from fewlink.tasks import Benchmark
-    from fewlink.training import TrailSettings, TrailVectors
-    from fewlink.training.trail_learner import TrailLearner
-    from fewlink.training.trail_lessons import LessonBook
+    from fewlink.data import Benchmark
+    from fewlink.trail.episodes import LessonBook
+    from fewlink.trail.learner import TrailLearner
+    from fewlink.trail.settings import TrailSettings
+    from fewlink.trail.vectors import TrailVectors
 
     benchmark = Benchmark.open(compiled)
     tables = [trail_tables(benchmark, seed) for seed in range(1 + VIEWS)]
@@ -116,9 +117,9 @@ def train_trail(compiled: Path, device: str = "cpu") -> Figures:
 
 def evaluate(compiled: Path, model: str, device: str = "cpu") -> Figures:
     """A fixed number of test queries ranked among all candidates of their relations."""
+    from fewlink.data import Benchmark
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as rank
-    from fewlink.tasks import Benchmark
 
     whole = Benchmark.open(compiled)
     tasks = whole.split("test")
@@ -136,8 +137,8 @@ def evaluate(compiled: Path, model: str, device: str = "cpu") -> Figures:
 
 def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
     """Predictions of new relations, then of the same one, by a linker that was loaded; and the memory it holds."""
+    from fewlink.data import candidates_of
     from fewlink.prediction import load
-    from fewlink.tasks import candidates_of
 
     began = time.perf_counter()
     linker = load(run, bench=compiled, device=device)
@@ -166,9 +167,13 @@ def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
 
 def write_run(compiled: Path, run: Path, model: str) -> None:
     """A run folder as training leaves it, with random vectors and first weights."""
-    from fewlink.models import build, build_trail
-    from fewlink.tasks import open_benchmark
-    from fewlink.training import RunConfig, TrailSettings, TrailVectors, TrainingSettings
+    from fewlink.data import open_benchmark
+    from fewlink.fewshot.compositions import build
+    from fewlink.fewshot.settings import FewShotSettings
+    from fewlink.trail.model import build_trail
+    from fewlink.trail.settings import TrailSettings
+    from fewlink.trail.vectors import TrailVectors
+    from fewlink.training import RunConfig
     from fewlink.training.checkpoints import save_best
     from fewlink.training.run import make_folder, start_or_continue
 
@@ -177,7 +182,7 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
         settings, vectors = TrailSettings(), TrailVectors(trail_tables(benchmark, SEED), ())
         weights = build_trail(settings.model).state_dict()
     else:
-        settings, vectors = TrainingSettings(model), random_vectors(benchmark)
+        settings, vectors = FewShotSettings(model), random_vectors(benchmark)
         weights = build(model, DIM, steps=settings.matching_steps, dropout=settings.dropout).state_dict()
     make_folder(run)
     start_or_continue(run, RunConfig.of(benchmark, vectors, settings), vectors)
@@ -229,15 +234,18 @@ def resident() -> int:
 
 def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     """A model with first weights that looks at random vectors."""
-    from fewlink.models import FewShotScorer, TrailScorer
-    from fewlink.training import TrailSettings, TrailVectors, TrainingSettings
-    from fewlink.training.run import assemble
-    from fewlink.training.trail_learner import open_trail
+    from fewlink.fewshot.learner import assemble
+    from fewlink.fewshot.model import FewShotScorer
+    from fewlink.fewshot.settings import FewShotSettings
+    from fewlink.trail.learner import open_trail
+    from fewlink.trail.scorer import TrailScorer
+    from fewlink.trail.settings import TrailSettings
+    from fewlink.trail.vectors import TrailVectors
 
     if model == "trail":
         vectors = TrailVectors(trail_tables(benchmark, SEED), ())
         return TrailScorer(model, *open_trail(benchmark, vectors, TrailSettings(), device))
-    return FewShotScorer(model, *assemble(benchmark.graph, random_vectors(benchmark), TrainingSettings(model), device))
+    return FewShotScorer(model, *assemble(benchmark.graph, random_vectors(benchmark), FewShotSettings(model), device))
 
 
 def _asked(benchmark: Benchmark) -> Sequence[Task]:

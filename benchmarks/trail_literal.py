@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
+from fewlink.data import open_benchmark
+from fewlink.data.masked_views import known_graph
 from fewlink.graph import Graph
-from fewlink.models.trails import HOPS, TrailFinder
-from fewlink.tasks import open_benchmark
-from fewlink.tasks.views import known_graph
+from fewlink.trail.paths import HOPS, TrailFinder
 from measure import print_table, write_record
 
 SHOTS = 3

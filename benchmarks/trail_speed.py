@@ -22,12 +22,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.evaluation.records import hardware
 from fewlink.scorers import Question
-from fewlink.tasks import open_benchmark
-from fewlink.training import RunConfig, TrailSettings, TrailVectors, open_run
-from fewlink.training.trail_learner import TrailLearner
+from fewlink.trail.learner import TrailLearner
+from fewlink.trail.settings import TrailSettings
+from fewlink.trail.vectors import TrailVectors
+from fewlink.training import RunConfig, open_run
 from measure import print_table, write_record
 
 TOGETHER = 16  # lessons made side by side in a turn

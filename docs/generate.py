@@ -12,12 +12,12 @@ import re
 import sys
 from pathlib import Path
 
+from fewlink.base.recipes import recipe_texts
 from fewlink.evaluation.records import Record, read_records
-from fewlink.recipes import recipe_texts
-from fewlink.studies import tables
-from fewlink.studies.courses import CHOICES, Course, by_choice, read_courses
+from fewlink.report import tables
+from fewlink.report.tables import chosen, spread, values
+from fewlink.studies.learning_curves import CHOICES, Course, by_choice, read_courses
 from fewlink.studies.plan import read_plan
-from fewlink.studies.tables import chosen, spread, values
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))

@@ -6,9 +6,9 @@ The run stays in runs/demo, so a second time there is nothing to train.
 from pathlib import Path
 
 import fewlink
+from fewlink.baselines.learning_free import LEARNING_FREE
 from fewlink.cli import show
 from fewlink.cli.train import step_lines
-from fewlink.scorers import LEARNING_FREE
 
 HOME = Path("runs/demo")
 
@@ -18,8 +18,7 @@ print(f"{benchmark.name}: {len(graph.entities)} entities, {graph.triple_count:,}
 
 # The vectors that TRAIL looks at, and TRAIL itself, with fewer lessons and steps than its recipe has.
 settings = fewlink.TrailSettings(lessons=2, steps=200, evaluate_every=100)
-vectors = fewlink.pretrain_views(benchmark, settings, out=HOME / "vectors")
-fewlink.train(benchmark, vectors, settings, HOME / "trail", on_event=step_lines("trail"))
+fewlink.train(benchmark, "trail", settings=settings, out=HOME / "trail", on_event=step_lines("trail"))
 linker = fewlink.load(HOME / "trail")  # the step that was best on dev
 linker.calibration or fewlink.calibrate(linker)
 

@@ -33,8 +33,7 @@ def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
     benchmark = fewlink.open_benchmark("umls")
     short = {"steps": 2, "evaluate_every": 2, "views": 2, "complex_epochs": 1, "transe_epochs": 1}
     quick = fewlink.TrailSettings(**short, lessons=1, relations=2, queries=4, candidates=20, hard=5)
-    vectors = fewlink.pretrain_views(benchmark, quick, out="runs/vectors")
-    fewlink.train(benchmark, vectors, quick, "runs/umls-trail")  # what the command above the block makes
+    fewlink.train(benchmark, "trail", settings=quick, out="runs/umls-trail")  # what the command above the block makes
     assert README.count("steps=1000") == 1
     for block in blocks("python"):
         block = block.replace("steps=1000", "steps=10")

@@ -2,16 +2,13 @@
 
 import fewlink
 
+run = fewlink.train("graph.tsv", "trail", out="runs/mine")  # a file of triples, a benchmark or its name
+linker = fewlink.load("runs/mine")
+print(linker.predict(references=[("virus", "cell"), ("fungus", "human")], heads=["bacterium"], k=5))
+
 benchmark = fewlink.open_benchmark("umls")
 scorer = fewlink.learning_free("rules", benchmark.graph)
 print(fewlink.evaluate(benchmark, scorer).metrics()["micro"])
-
-vectors = fewlink.pretrain(benchmark, out="runs/vectors")
-fewlink.train(benchmark, vectors, fewlink.TrainingSettings("fsrl"), "runs/fsrl")
-print(fewlink.evaluate(benchmark, fewlink.open_run("runs/fsrl", benchmark)).metrics()["micro"])
-
-linker = fewlink.load("runs/fsrl")
-print(linker.predict(references=[("virus", "cell"), ("fungus", "human")], heads=["bacterium"], k=5))
 """
 
 from __future__ import annotations
@@ -22,72 +19,52 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fewlink.evaluation import Evaluation, Protocol, evaluate
-    from fewlink.graph import Graph, compile_graph
-    from fewlink.prediction import Linker, Predictions, calibrate, fit, load
-    from fewlink.scorers import learning_free
-    from fewlink.tasks import Benchmark, carve, open_benchmark
-    from fewlink.training import (
-        TrailSettings,
-        TrainingSettings,
-        open_run,
-        pretrain,
-        pretrain_views,
-        train,
-        train_together,
-    )
+    from fewlink.baselines.learning_free import learning_free as learning_free
+    from fewlink.data import Benchmark as Benchmark
+    from fewlink.data import carve as carve
+    from fewlink.data import open_benchmark as open_benchmark
+    from fewlink.evaluation import Evaluation as Evaluation
+    from fewlink.evaluation import Protocol as Protocol
+    from fewlink.evaluation import evaluate as evaluate
+    from fewlink.fewshot.settings import FewShotSettings as FewShotSettings
+    from fewlink.graph import Graph as Graph
+    from fewlink.graph import compile_graph as compile_graph
+    from fewlink.pipeline.fit import fit as fit
+    from fewlink.pipeline.train import train as train
+    from fewlink.prediction import Linker as Linker
+    from fewlink.prediction import Predictions as Predictions
+    from fewlink.prediction import calibrate as calibrate
+    from fewlink.prediction import load as load
+    from fewlink.trail.settings import TrailSettings as TrailSettings
+    from fewlink.training import open_run as open_run
+    from fewlink.training import pretrain as pretrain
 
 _HOMES = {
-    "Benchmark": "tasks",
+    "Benchmark": "data",
     "Evaluation": "evaluation",
+    "FewShotSettings": "fewshot.settings",
     "Graph": "graph",
     "Linker": "prediction",
     "Predictions": "prediction",
     "Protocol": "evaluation",
-    "TrailSettings": "training",
-    "TrainingSettings": "training",
+    "TrailSettings": "trail.settings",
     "calibrate": "prediction",
-    "carve": "tasks",
+    "carve": "data",
     "compile_graph": "graph",
     "evaluate": "evaluation",
-    "fit": "prediction",
-    "learning_free": "scorers",
+    "fit": "pipeline.fit",
+    "learning_free": "baselines.learning_free",
     "load": "prediction",
-    "open_benchmark": "tasks",
+    "open_benchmark": "data",
     "open_run": "training",
     "pretrain": "training",
-    "pretrain_views": "training",
-    "train": "training",
-    "train_together": "training",
+    "train": "pipeline.train",
 }
-__all__ = [
-    "Benchmark",
-    "Evaluation",
-    "Graph",
-    "Linker",
-    "Predictions",
-    "Protocol",
-    "TrailSettings",
-    "TrainingSettings",
-    "__version__",
-    "calibrate",
-    "carve",
-    "compile_graph",
-    "evaluate",
-    "fit",
-    "learning_free",
-    "load",
-    "open_benchmark",
-    "open_run",
-    "pretrain",
-    "pretrain_views",
-    "train",
-    "train_together",
-]
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Public names load on first use, so that `import fewlink` and the command's help cost nothing."""
+    """Public names are loaded on first use, so that `import fewlink` and the command's help are quick."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"fewlink.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'fewlink' has no attribute '{name}'")

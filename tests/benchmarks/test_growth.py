@@ -10,16 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from conftest import quickly
+from tests.conftest import quickly
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "benchmarks"))
 
-import growth  # noqa: E402
-import page  # noqa: E402
-import stages  # noqa: E402
-import summary  # noqa: E402
+import growth
+import page
+import stages
+import summary
 
 ENTITIES = 1500
 
@@ -82,7 +80,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[growth.Place]:
     with quickly(), pytest.MonkeyPatch.context() as patch:
         for name, fewer in (("QUERIES", 4), ("BLOCKS", 1), ("WARM_UP", 1), ("TURNS", 2), ("PREDICTIONS", 2)):
             patch.setattr(stages, name, fewer)
-        patch.setattr("fewlink.training.trail_learner.MEASURED_BY", 2)
+        patch.setattr("fewlink.trail.learner.MEASURED_BY", 2)
         stages.generate(made.layout, ENTITIES)
         stages.compile_benchmark(made.layout, made.compiled)
         yield made

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "benchmarks"))
 
-import large_models  # noqa: E402
-from measure import Cost  # noqa: E402
+import large_models
+from measure import Cost
 
 
 def costs(*steps: float, peak: int) -> list[Cost]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import typer
+from tests.conftest import RECORD_KEYS, Answer, Fewlink, write_layout
 
-from conftest import RECORD_KEYS, Answer, Fewlink, write_layout
 from fewlink import cli
 from fewlink.evaluation.records import read_records
 

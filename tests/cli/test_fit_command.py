@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import QUICK_FIT, town_lines, written
 from typer.testing import CliRunner
 
-from conftest import QUICK_FIT, town_lines, written
+from fewlink.base.errors import FewlinkError
 from fewlink.cli import app
-from fewlink.errors import FewlinkError
 
 CHANGES = [word for change in QUICK_FIT for word in ("--set", change)]
 

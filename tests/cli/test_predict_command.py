@@ -12,12 +12,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from fewlink.base.errors import FewlinkError
 from fewlink.cli import app
+from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings
-from fewlink.errors import FewlinkError
 from fewlink.evaluation import Protocol, rank_task
-from fewlink.tasks import open_benchmark
-from fewlink.training import TrainingSettings, open_run, train
+from fewlink.fewshot.settings import FewShotSettings
+from fewlink.training import open_run
+from fewlink.training.trainer import train_run
 
 PAIRS = ["--reference", "virus => cell", "--reference", "fungus\tplant"]
 
@@ -31,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "fsrl"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
-        train(benchmark, vectors, TrainingSettings(batch=8, steps=2, evaluate_every=2, neighbours=4), folder)
+        train_run(benchmark, vectors, FewShotSettings(batch=8, steps=2, evaluate_every=2, neighbours=4), folder)
     return folder
 
 

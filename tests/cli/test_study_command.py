@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-from conftest import Fewlink
+from tests.conftest import Fewlink
 
 
 def test_the_studies_are_listed(fewlink: Fewlink) -> None:

@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from conftest import Fewlink
+from tests.conftest import Fewlink
 
 QUICK = ("--set", "epochs=2", "--set", "negatives=64", "--dim", "16")
 

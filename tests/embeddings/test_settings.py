@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fewlink.base.errors import FewlinkError
 from fewlink.embeddings import EmbeddingSettings
-from fewlink.errors import FewlinkError
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_trainer import ENTITIES, SMALL, planted
+from tests.embeddings.test_trainer import ENTITIES, SMALL, planted
 
-from fewlink import together
-from fewlink.embeddings import EmbeddingSettings, state, train
+from fewlink.base import distributed
+from fewlink.base.errors import FewlinkError
+from fewlink.embeddings import EmbeddingSettings, checkpoint, train
 from fewlink.embeddings.batches import Batch, Batches, torch_generator
+from fewlink.embeddings.checkpoint import load_state, save_state
 from fewlink.embeddings.shards import PIECE, Shard, first_vectors
-from fewlink.embeddings.state import load_state, save_state
-from fewlink.errors import FewlinkError
 
 COUNTS = (2, 3, 4)
 UNEVEN = 133  # the last of six batches of the 666 examples has one
@@ -62,14 +62,14 @@ torch.set_default_dtype(torch.float64)
 torch.optim.Adam([torch.zeros(1)])
 os.fsync = lambda handle: None
 from fewlink import together
-from test_shards import COUNTS, asked
+from tests.embeddings.test_shards import COUNTS, asked
 
 place = Path(sys.argv[1])
 
 def work(rank):
     for count in (count for count in COUNTS if rank < count):
         dist.init_process_group("gloo", init_method=f"file://{place}/store-{count}", rank=rank, world_size=count)
-        assert together.count() == count and together.rank() == rank
+        assert distributed.count() == count and distributed.rank() == rank
         told = asked(place, count)
         (place / f"told-{count}-{rank}.json").write_text(json.dumps(told))
         dist.destroy_process_group()
@@ -90,21 +90,21 @@ def asked(place: Path, count: int) -> dict[str, Any]:
     tables["few"] = train(FEW, 3, 1, small(negatives=2, dim=6))
     chained = small(**CHAIN, epochs=count)  # after epoch 1 of one process, 2 of two and so on
     tables["chain"] = train(planted(), ENTITIES, 4, chained, resume=place / "chain")
-    told["beside the chain"] = together.gathered(sorted(path.name for path in place.glob("chain*")))
+    told["beside the chain"] = distributed.gathered(sorted(path.name for path in place.glob("chain*")))
     for epochs in (1, 2):
         state = place / f"parts-{count}"
         tables["parts"] = train(planted(), ENTITIES, 4, small(epochs=epochs, batch_size=UNEVEN), resume=state)
-    told["alone"] = together.from_first(lambda: train(planted(), ENTITIES, 4, small(epochs=1)).facts["epochs"])
-    together.gathered(None)
-    if together.rank() == 0:
+    told["alone"] = distributed.from_first(lambda: train(planted(), ENTITIES, 4, small(epochs=1)).facts["epochs"])
+    distributed.gathered(None)
+    if distributed.rank() == 0:
         next(place.glob(f"parts-{count}.epoch-2.1-of-*")).unlink()
-    together.gathered(None)
-    first = together.rank() == 0
+    distributed.gathered(None)
+    first = distributed.rank() == 0
     for what, arguments, change, resume in (
         ("missing", planted(), {"epochs": 3, "batch_size": UNEVEN}, place / f"parts-{count}"),
         ("other settings", planted(), {"dim": 8}, place / "chain"),
         ("other triples", planted()[: 300 if first else 200], {}, None),
-        ("other places", planted(), {}, place / ("here" if first else f"there-{together.rank()}") / "state"),
+        ("other places", planted(), {}, place / ("here" if first else f"there-{distributed.rank()}") / "state"),
         ("no number", planted(), {"learning_rate": 1e300, "epochs": 3}, None),
     ):
         try:
@@ -114,7 +114,7 @@ def asked(place: Path, count: int) -> dict[str, Any]:
     parts = {
         f"{name}.{kind}": getattr(t, kind).numpy() for name, t in tables.items() for kind in ("entities", "relations")
     }
-    np.savez(place / f"tables-{count}-{together.rank()}.npz", **parts)
+    np.savez(place / f"tables-{count}-{distributed.rank()}.npz", **parts)
     told["mrr"] = {name: table.facts["held_out_mrr"] for name, table in tables.items()}
     told["losses"] = {name: [trace["loss"] for trace in table.trace] for name, table in tables.items()}
     return told
@@ -274,21 +274,21 @@ def examples(batch: Batch) -> list[tuple[int, ...]]:
 def test_a_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three processes, one after the other in this one, stopped before and after the renaming and before removing."""
     path, settings = tmp_path / "state", small()
-    monkeypatch.setattr(together, "everywhere", lambda make: make())
-    monkeypatch.setattr(together, "from_first", lambda make: make())
+    monkeypatch.setattr(distributed, "everywhere", lambda make: make())
+    monkeypatch.setattr(distributed, "from_first", lambda make: make())
     removed = Path.unlink
 
     def save(epoch: int, ranks: tuple[int, ...] = (1, 2, 0)) -> None:
         facts = {"settings": settings.as_dict(), "triples": "some", "done": epoch}
         for rank in ranks:
-            monkeypatch.setattr(together, "rank", lambda rank=rank: rank)
+            monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
             tensors = {
                 "entities": torch.arange(rank, 10.0, 3)[:, None] + 100 * epoch,
                 "relations": torch.ones(2) * epoch,
             }
             with monkeypatch.context() as patch:
                 if rank:  # only the first process renames
-                    patch.setattr(state, "_replace", lambda *arguments: None)
+                    patch.setattr(checkpoint, "_replace", lambda *arguments: None)
                 save_state(path, tensors, facts, Shard(10, rank, 3))
 
     def whole() -> int:
@@ -306,7 +306,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path, monkeypatch: 
     save(2, ranks=(1,))  # killed before the others had written
     assert whole() == 1
     with monkeypatch.context() as patch:
-        patch.setattr(state, "_replace", lambda *arguments: None)  # killed before the renaming
+        patch.setattr(checkpoint, "_replace", lambda *arguments: None)  # killed before the renaming
         save(2)
     assert whole() == 1
     with monkeypatch.context() as patch:
@@ -316,7 +316,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path, monkeypatch: 
     save(3)
     assert whole() == 3 and len(list(tmp_path.iterdir())) == 3
     assert Path.unlink is removed
-    monkeypatch.setattr(together, "rank", lambda: 0)
+    monkeypatch.setattr(distributed, "rank", lambda: 0)
     next(tmp_path.glob("state.epoch-*")).write_bytes(b"damaged")
     with pytest.raises(FewlinkError, match="is not a training state"):
         whole()

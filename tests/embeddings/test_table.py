@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from fewlink.base.errors import FewlinkError
 from fewlink.embeddings import Embeddings, interaction
-from fewlink.errors import FewlinkError
 
 
 def table(model: str = "complex", dim: int = 4) -> Embeddings:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from fewlink.base.errors import FewlinkError
 from fewlink.embeddings import EmbeddingSettings, train
-from fewlink.embeddings.heldout import HeldOut
-from fewlink.errors import FewlinkError
+from fewlink.embeddings.early_stopping import HeldOut
 
 ENTITIES = 100
 

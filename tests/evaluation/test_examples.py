@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import numpy as np
+from tests.conftest import benchmark_of, graph_of, task_of
 
-from conftest import benchmark_of, graph_of, task_of
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.evaluation.examples import examples
 from fewlink.scorers import Question

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from fewlink.base.errors import InputError
 from fewlink.embeddings import Embeddings
-from fewlink.errors import InputError
 from fewlink.evaluation.links import rank_links, read_splits
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from tests.conftest import RECORD_KEYS, benchmark_of, graph_of, task_of
 
-from conftest import RECORD_KEYS, benchmark_of, graph_of, task_of
-from fewlink.errors import InputError
+from fewlink.base.errors import InputError
+from fewlink.baselines.learning_free import learning_free
 from fewlink.evaluation import METRICS, Protocol, evaluate
 from fewlink.evaluation.records import Record, command_line, make_record, read_records
-from fewlink.scorers import learning_free
 
 
 def record(config: dict[str, Any] | None = None, seed: int = 0, **protocol: Any) -> Record:

@@ -4,9 +4,9 @@ import gzip
 from pathlib import Path
 
 import pytest
+from tests.conftest import compiled, named
 
-from conftest import compiled, named
-from fewlink.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError
 from fewlink.graph import CompileReport, compile_graph
 
 

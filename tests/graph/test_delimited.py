@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.conftest import compiled, named
 
-from conftest import compiled, named
-from fewlink.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError
 from fewlink.graph import source
 
 ABC = [("a", "r", "b"), ("b", "r", "c")]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples, named
 
-from conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples, named
-from fewlink import storage
-from fewlink.errors import InputError
+from fewlink.base import storage
+from fewlink.base.errors import InputError
 from fewlink.graph import Graph, Vocabulary
 from fewlink.graph.csr import offsets_of, spans
 from fewlink.graph.graph import EDGE_ARRAYS

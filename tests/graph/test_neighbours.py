@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
-from conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
-from fewlink.errors import UnknownName
+from fewlink.base.errors import UnknownName
 from fewlink.graph import Graph, neighbour_table
 
 STAR = [(0, i % 2, 1 + i) for i in range(20)]  # entity 0 has twenty edges

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.conftest import compiled, named
 
-from conftest import compiled, named
-from fewlink.errors import InputError
+from fewlink.base.errors import InputError
 from fewlink.graph import source
 
 pytest.importorskip("pyoxigraph")

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import compiled, named
 
-from conftest import compiled, named
-from fewlink.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError
 from fewlink.graph import compile_graph, source
 from fewlink.graph.reading import format_of, read_pairs_table
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import compiled, graph_of
 
-from conftest import compiled, graph_of
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.graph.types import types_from_file, types_from_names
 

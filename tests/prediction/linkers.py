@@ -7,13 +7,16 @@ import tempfile
 from pathlib import Path
 
 import torch
+from tests.conftest import quickly
 
-from conftest import quickly
+from fewlink.data import Benchmark, open_benchmark
+from fewlink.data.masked_views import known_graph
 from fewlink.embeddings import Embeddings
+from fewlink.fewshot.settings import FewShotSettings
 from fewlink.prediction import Linker
-from fewlink.tasks import Benchmark, open_benchmark
-from fewlink.tasks.views import known_graph
-from fewlink.training import TrailSettings, TrailVectors, TrainingSettings, train
+from fewlink.trail.settings import TrailSettings
+from fewlink.trail.vectors import TrailVectors
+from fewlink.training.trainer import train_run
 
 KEPT = tempfile.TemporaryDirectory()
 REFERENCES = [("virus", "cell"), ("fungus", "plant")]
@@ -38,7 +41,7 @@ def trail_run() -> Path:
     small = {"steps": 4, "evaluate_every": 4, "lessons": 1, "queries": 4, "candidates": 20, "hard": 5}
     run = Path(KEPT.name) / "trail"
     with quickly():
-        train(umls(), TrailVectors(pairs[0], tuple(pairs[1:])), TrailSettings(views=2, relations=2, **small), run)
+        train_run(umls(), TrailVectors(pairs[0], tuple(pairs[1:])), TrailSettings(views=2, relations=2, **small), run)
     return run
 
 
@@ -50,7 +53,7 @@ def fsrl_run(model: str = "fsrl") -> Path:
     vectors = Embeddings(*(torch.randn(size, generator=random) for size in sizes), "transe")
     run = Path(KEPT.name) / model
     with quickly():
-        train(umls(), vectors, TrainingSettings(model, batch=8, steps=2, evaluate_every=2, neighbours=4), run)
+        train_run(umls(), vectors, FewShotSettings(model, batch=8, steps=2, evaluate_every=2, neighbours=4), run)
     return run
 
 

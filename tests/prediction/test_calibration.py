@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from linkers import REFERENCES, fsrl_run, umls
+from tests.conftest import benchmark_of, quickly
+from tests.prediction.linkers import REFERENCES, fsrl_run, umls
 
 import fewlink
-from conftest import benchmark_of, quickly
-from fewlink.errors import FewlinkError
+from fewlink.base.errors import FewlinkError
 from fewlink.prediction import Calibration, Linker, calibrate
 from fewlink.prediction.calibration import (
     RIDGE,

@@ -6,14 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from linkers import REFERENCES, fsrl, trail, umls
+from tests.conftest import graph_of
+from tests.prediction.linkers import REFERENCES, fsrl, trail, umls
 
 import fewlink
-from conftest import graph_of
-from fewlink.errors import FewlinkError
-from fewlink.models import TrailScorer
+from fewlink.base.errors import FewlinkError
 from fewlink.prediction import Linker
-from fewlink.prediction.reasons import instance
+from fewlink.prediction.explanation import instance
+from fewlink.trail.scorer import TrailScorer
 
 
 def test_a_path_is_one_that_is_there_and_goes_over_rare_entities() -> None:

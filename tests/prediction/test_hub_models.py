@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from fewlink.errors import FewlinkError, MissingExtra
+from fewlink.base.errors import FewlinkError, MissingExtra
 from fewlink.prediction.hub import fetched
 
 

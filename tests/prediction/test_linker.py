@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from linkers import REFERENCES, fsrl, trail, trail_run, umls
+from tests.conftest import benchmark_of, graph_of, task_of
+from tests.prediction.linkers import REFERENCES, fsrl, trail, trail_run, umls
 
 import fewlink
-from conftest import benchmark_of, graph_of, task_of
-from fewlink.errors import FewlinkError, UnknownName
+from fewlink.base.errors import FewlinkError, UnknownName
+from fewlink.data import candidates_of
 from fewlink.evaluation import Protocol, rank_task
 from fewlink.graph import Graph, TypeTable
 from fewlink.prediction import Linker, ranking
 from fewlink.scorers import Question
-from fewlink.tasks import candidates_of
 
 every_model = pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail", "fsrl"])
 Made = Callable[[], Linker]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fewlink.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError
 from fewlink.prediction.lists import parse_pair, read_names, read_pairs
 
 

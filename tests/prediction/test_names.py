@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import graph_of
 
-from conftest import graph_of
-from fewlink.errors import FewlinkError, UnknownName
+from fewlink.base.errors import FewlinkError, UnknownName
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.prediction import Names
-from fewlink.prediction.folded import Folded, fold
+from fewlink.prediction.name_index import Folded, fold
 
 
 def named(entities: Sequence[str], labels: Sequence[str] | None = None, types: TypeTable | None = None) -> Names:

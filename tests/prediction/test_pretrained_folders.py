@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from linkers import REFERENCES, fsrl_run, trail_run, umls
+from tests.conftest import quickly
+from tests.prediction.linkers import REFERENCES, fsrl_run, trail_run, umls
 
 import fewlink
-from conftest import quickly
-from fewlink.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError
 from fewlink.prediction import Linker, write_card
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fewlink.errors import ScoreError
+from fewlink.base.errors import ScoreError
 from fewlink.evaluation import realistic_ranks
 from fewlink.prediction.ranking import Rows, ask, best
 from fewlink.scorers import Question

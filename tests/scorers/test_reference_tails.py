@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
-from conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 from fewlink.graph import Graph
 from fewlink.scorers import Question, reference_tails
 from fewlink.scorers.reference_tails import ReferenceTailsScorer

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
-from conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 from fewlink.scorers import Question, rules
 from fewlink.scorers.rules import ANY_EDGE, ANY_PATH, FAME, SAME_TAIL, RulesScorer
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import ENTITIES, graph_of, id_graph, id_triples
 
-from conftest import ENTITIES, graph_of, id_graph, id_triples
-from fewlink.errors import UnknownName
-from fewlink.scorers import LEARNING_FREE, Question, best_tails, learning_free
+from fewlink.base.errors import UnknownName
+from fewlink.baselines.learning_free import LEARNING_FREE, learning_free
+from fewlink.scorers import Question, best_tails
 
 GRAPH = graph_of("a r b", "a r c", "b q c", "d r b", "e q e")
 EVERY = np.arange(5, dtype=np.int32)

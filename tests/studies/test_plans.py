@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fewlink.errors import FewlinkError, InputError, UnknownName
+from fewlink.base.errors import FewlinkError, InputError, UnknownName
 from fewlink.studies.catalogue import STUDIES, study
-from fewlink.studies.plan import kind_of, plan_names, read_plan
+from fewlink.studies.plan import plan_names, read_plan
+from fewlink.training import family_of
 
 
 def test_every_study_has_a_recipe_with_what_is_expected() -> None:
@@ -51,7 +52,7 @@ def test_a_part_of_a_study() -> None:
 
 
 def test_the_kind_of_a_model_says_how_it_is_made() -> None:
-    kinds = [kind_of(m) for m in ("rules", "complex", "gmatching-max", "trail-no-trails")]
+    kinds = [family_of(m).name for m in ("rules", "complex", "gmatching-max", "trail-no-trails")]
     assert kinds == ["learning-free", "embedding", "few-shot", "trail"]
 
 

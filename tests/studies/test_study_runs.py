@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from fewlink.data import open_benchmark
 from fewlink.evaluation.records import COURSE_SUFFIX, MAP_SUFFIX, Record, read_records
 from fewlink.studies import runner
 from fewlink.studies.catalogue import STUDIES, study
-from fewlink.studies.jobs import Shelf, jobs, of_plan, same_settings
-from fewlink.studies.maps import read_maps, true_and_false
+from fewlink.studies.jobs import RecordStore, jobs, of_plan, same_settings
+from fewlink.studies.pair_maps import read_maps, true_and_false
 from fewlink.studies.plan import Plan, read_plan
 from fewlink.studies.runner import Bench, run_jobs
 from fewlink.studies.study import finished
-from fewlink.tasks import open_benchmark
 from fewlink.training import RunConfig
 
 BENCHMARK = open_benchmark("umls")
@@ -48,7 +48,7 @@ def test_each_study_runs_and_shows_something(name: str, bench: Bench) -> None:
 def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     plan, told = cheap(), []
     bench = Bench(BENCHMARK, tmp_path / "results", tmp_path / "work", tell=told.append)
-    todo = jobs(plan, BENCHMARK, Shelf(bench.results))
+    todo = jobs(plan, BENCHMARK, RecordStore(bench.results))
     assert [str(job) for job in todo] == ["rules, K = 3", "transe, K = 3, seeds 0, 1"]
     run_jobs(todo, bench)
     assert [line.split(":")[0] for line in told if ": done" in line] == [
@@ -56,11 +56,11 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
         "[2/2] transe, K = 3, seeds 0, 1",
     ]
     assert "left" in told[1] and "left" not in told[3]
-    assert jobs(plan, BENCHMARK, Shelf(bench.results)) == []
+    assert jobs(plan, BENCHMARK, RecordStore(bench.results)) == []
     assert len(read_records(bench.results)) == 4 * (1 + 2)
     (lost, *_) = bench.results.glob("*transe_test*full*seed1*")
     lost.unlink()
-    (job,) = jobs(plan, BENCHMARK, Shelf(bench.results))
+    (job,) = jobs(plan, BENCHMARK, RecordStore(bench.results))
     assert str(job) == "transe, K = 3, seeds 1"
     assert [(p.split, p.candidates) for p in job.asked[1]] == [("test", "full")]
 
@@ -68,9 +68,9 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
 def test_other_settings_are_another_measurement(tmp_path: Path) -> None:
     bench = Bench(BENCHMARK, tmp_path / "results", tmp_path / "work")
     plan = cheap(models=["transe"], seeds=1)
-    run_jobs(jobs(plan, BENCHMARK, Shelf(bench.results)), bench)
+    run_jobs(jobs(plan, BENCHMARK, RecordStore(bench.results)), bench)
     other = cheap(models=["transe"], seeds=1, settings={"transe": ["epochs=2"]})
-    assert len(jobs(other, BENCHMARK, Shelf(bench.results))) == 1
+    assert len(jobs(other, BENCHMARK, RecordStore(bench.results))) == 1
     assert finished(other, bench) == []
     assert len(finished(plan, bench)) == 4
 
@@ -88,14 +88,14 @@ def test_settings_are_compared_without_what_is_a_runs_own() -> None:
 
 def test_a_study_has_no_more_references_than_its_relations_have_pairs() -> None:
     fewest = min(len(t.pairs) for split in ("dev", "test") for t in BENCHMARK.split(split))
-    (job,) = jobs(cheap(models=["rules"], shots=[1, fewest - 1, fewest]), BENCHMARK, Shelf(Path("nowhere")))
+    (job,) = jobs(cheap(models=["rules"], shots=[1, fewest - 1, fewest]), BENCHMARK, RecordStore(Path("nowhere")))
     assert job.shots == [1, fewest - 1]
 
 
 def test_records_of_another_benchmark_are_not_shown(tmp_path: Path) -> None:
     bench = Bench(BENCHMARK, tmp_path, tmp_path / "work")
     plan = cheap(models=["rules"])
-    run_jobs(jobs(plan, BENCHMARK, Shelf(tmp_path)), bench)
+    run_jobs(jobs(plan, BENCHMARK, RecordStore(tmp_path)), bench)
     records = read_records(tmp_path)
     assert of_plan(records, plan, BENCHMARK) == records
     others = [r.model_copy(update={"data_sha256": "0" * 64}) for r in records]
@@ -104,11 +104,11 @@ def test_records_of_another_benchmark_are_not_shown(tmp_path: Path) -> None:
 
 def test_what_was_measured_on_other_data_is_to_be_run_again(tmp_path: Path) -> None:
     plan = cheap(models=["rules"])
-    run_jobs(jobs(plan, BENCHMARK, Shelf(tmp_path)), Bench(BENCHMARK, tmp_path, tmp_path / "work"))
-    assert jobs(plan, BENCHMARK, Shelf(tmp_path)) == []
+    run_jobs(jobs(plan, BENCHMARK, RecordStore(tmp_path)), Bench(BENCHMARK, tmp_path, tmp_path / "work"))
+    assert jobs(plan, BENCHMARK, RecordStore(tmp_path)) == []
     for path in tmp_path.glob("*.json"):
         path.write_text(path.read_text().replace(BENCHMARK.fingerprint, "0" * 64))
-    assert len(jobs(plan, BENCHMARK, Shelf(tmp_path))) == 1
+    assert len(jobs(plan, BENCHMARK, RecordStore(tmp_path))) == 1
 
 
 def test_each_number_of_references_has_a_run_of_its_own_but_for_trail(bench: Bench) -> None:
@@ -153,9 +153,9 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Record, "save", stop)
     with pytest.raises(KeyboardInterrupt):
-        run_jobs(jobs(plan, BENCHMARK, Shelf(bench.results)), bench)
+        run_jobs(jobs(plan, BENCHMARK, RecordStore(bench.results)), bench)
     monkeypatch.undo()
-    left = jobs(plan, BENCHMARK, Shelf(bench.results))
+    left = jobs(plan, BENCHMARK, RecordStore(bench.results))
     assert [str(job) for job in left] == ["transe, K = 3, seeds 1"]
 
 
@@ -171,7 +171,7 @@ def test_maps_of_a_relation_hold_the_same_pairs_for_each_model(bench: Bench) -> 
 
 def test_the_time_left_is_that_of_the_kinds_seen() -> None:
     plan = cheap()
-    rules, transe = jobs(plan, BENCHMARK, Shelf(Path("nowhere")))
+    rules, transe = jobs(plan, BENCHMARK, RecordStore(Path("nowhere")))
     clock = runner.Clock()
     clock.took(transe, 20.0)  # two seeds
     assert clock.left([transe]) == 20.0

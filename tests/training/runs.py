@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import quickly
 
-from conftest import quickly
+from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings
-from fewlink.tasks import Benchmark, open_benchmark
-from fewlink.training import TrainingSettings
+from fewlink.fewshot.settings import FewShotSettings
 from fewlink.training.trainer import Trainer
 
 SMALL: dict[str, Any] = {"batch": 8, "steps": 6, "evaluate_every": 2, "neighbours": 4}
@@ -39,11 +39,11 @@ def vectors(seed: int = 0, dim: int = 8, dtype: torch.dtype = torch.float32) -> 
     return Embeddings(*(torch.randn(size, generator=random, dtype=torch.float32).to(dtype) for size in sizes), "transe")
 
 
-def small(**changes: Any) -> TrainingSettings:
-    return TrainingSettings(**{**SMALL, **changes})
+def small(**changes: Any) -> FewShotSettings:
+    return FewShotSettings(**{**SMALL, **changes})
 
 
-def doubled(settings: TrainingSettings, *seeds: int) -> Trainer:
+def doubled(settings: FewShotSettings, *seeds: int) -> Trainer:
     """A trainer that works in double precision: Adam blows up the rounding of gradients that are zero."""
     trainer = Trainer(umls(), vectors(), settings, seeds)
     for weight in trainer.learner.weights.values():

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from conftest import benchmark_of, id_graph, task_of
+from tests.conftest import benchmark_of, id_graph, task_of
 
 # One process loads torch, and forks a child for each run that is to be killed; one thread, so that forking is safe.
 CHILD = """
@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from fewlink.embeddings import Embeddings
-from fewlink.errors import InputError
-from fewlink.tasks import Benchmark
-from fewlink.training import TrainingSettings, open_run, train
-from fewlink.training.board import Board
+from fewlink.base.errors import InputError
+from fewlink.data import Benchmark
+from fewlink.training import FewShotSettings, open_run, train
+from fewlink.training.tensorboard import Board
 
 Board.add = lambda self, line: None  # its writer is a thread, which does not go with a fork
 os.fsync = lambda handle: None  # what a killed process has written is not lost
@@ -69,7 +69,7 @@ def bests(lines):
 
 for seed in range(50):  # one whose evaluations are the best so far as often as is wanted
     run = place / f"whole-{seed}"
-    settings = TrainingSettings(seed=seed, **wanted["settings"])
+    settings = FewShotSettings(seed=seed, **wanted["settings"])
     train(benchmark, vectors, settings, run)
     whole = saved(run)
     if wanted["bests"] in (None, bests(whole[1])):

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 import torch
-from runs import doubled, lines_of, saved, small, timeless, umls, vectors
-from runs import quick as quick
 from safetensors.torch import load_file
+from tests.training.runs import doubled, lines_of, saved, small, timeless, umls, vectors
+from tests.training.runs import quick as quick
 from torch import nn
 
-from fewlink.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.storage import open_folder
+from fewlink.baselines.learning_free import learning_free
+from fewlink.data.episodes import EpisodeSampler
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.models import MODELS
-from fewlink.scorers import learning_free
-from fewlink.storage import open_folder
-from fewlink.tasks.episodes import EpisodeSampler
-from fewlink.training import TrainingSettings, open_run, train
-from fewlink.training import learner as learner_room
+from fewlink.fewshot import learner as learner_room
+from fewlink.fewshot.batches import compact
+from fewlink.fewshot.compositions import COMPOSITIONS
+from fewlink.fewshot.learner import FewShotLearner, assemble
+from fewlink.fewshot.settings import FewShotSettings
+from fewlink.training import open_run
 from fewlink.training.checkpoints import FORMAT
-from fewlink.training.learner import Learner
-from fewlink.training.lessons import compact
-from fewlink.training.run import assemble
-from fewlink.training.trainer import Trainer
+from fewlink.training.trainer import Trainer, train_run
 
 DEV = Protocol("dev", 3, "full")
 RECONSTRUCTING = ("fsrl", "fsrl-as1", "fsrl-as2b", "fsrl-as3", "fsrl-released", "fsrl-tuned")
@@ -79,7 +79,7 @@ def test_steps_equal_a_literal_algorithm_1(loss: str, relations: int, rate: floa
 
 def test_it_learns_and_the_best_checkpoint_gives_its_figures(tmp_path: Path) -> None:
     settings = small(steps=150, evaluate_every=50, batch=32, negatives=4, loss="softmax", learning_rate=5e-3)
-    result = train(umls(), vectors(dim=16), settings, tmp_path / "run")
+    result = train_run(umls(), vectors(dim=16), settings, tmp_path / "run")
     chance = evaluate(umls(), learning_free("random", umls().graph), DEV).metrics()["micro"]["mrr"]
     assert result.best["mrr"] > 1.5 * chance
     scorer = open_run(tmp_path / "run", umls())
@@ -91,10 +91,10 @@ def test_it_learns_and_the_best_checkpoint_gives_its_figures(tmp_path: Path) -> 
     assert lines[-1]["rank_loss"] < lines[0]["rank_loss"]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", COMPOSITIONS)
 def test_every_model_trains_and_is_opened_again(name: str, tmp_path: Path) -> None:
     settings = small(model=name, steps=2, evaluate_candidates="paper", matching_steps=1)
-    result = train(umls(), vectors(), settings, tmp_path / "run")
+    result = train_run(umls(), vectors(), settings, tmp_path / "run")
     found = evaluate(umls(), open_run(tmp_path / "run", umls()), Protocol("dev", 3, "paper")).metrics()["micro"]
     assert found == result.best
     assert (lines_of(tmp_path / "run")[0]["reconstruction_loss"] > 0) == (name in RECONSTRUCTING)
@@ -102,69 +102,69 @@ def test_every_model_trains_and_is_opened_again(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("rate", [0.0, 0.01])
 def test_sums_over_threads_have_one_order(rate: float, tmp_path: Path, two_threads: None) -> None:
-    settings = TrainingSettings(model="fsrl-as3", neighbours=8, negatives=8, steps=2, embedding_rate=rate)
+    settings = FewShotSettings(model="fsrl-as3", neighbours=8, negatives=8, steps=2, embedding_rate=rate)
     ends = []
     for attempt in range(3):
-        train(umls(), vectors(dim=80), settings, tmp_path / str(attempt))  # gathers large enough to be split
+        train_run(umls(), vectors(dim=80), settings, tmp_path / str(attempt))  # gathers large enough to be split
         ends.append(saved(tmp_path / str(attempt)))
     assert ends[0] == ends[1] == ends[2]
 
 
 def test_how_many_steps_are_drawn_together_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = small(steps=8, evaluate_every=5, relations=2)
-    train(umls(), vectors(), settings, tmp_path / "whole")
+    train_run(umls(), vectors(), settings, tmp_path / "whole")
     monkeypatch.setitem(learner_room.AT_ONCE, "cpu", 2)
-    train(umls(), vectors(), settings, tmp_path / "parts")
+    train_run(umls(), vectors(), settings, tmp_path / "parts")
     assert saved(tmp_path / "whole") == saved(tmp_path / "parts")
     assert timeless(tmp_path / "whole") == timeless(tmp_path / "parts")
 
 
 def test_it_stops_without_a_better_evaluation_and_stays_stopped(tmp_path: Path) -> None:
     settings = small(learning_rate=1e-12, steps=100, patience=3)  # ranks never change
-    result = train(umls(), vectors(), settings, tmp_path)
+    result = train_run(umls(), vectors(), settings, tmp_path)
     assert (result.step, result.best_step, result.stopped) == (8, 2, "patience")
     assert open_folder(tmp_path / "best", FORMAT)["step"] == 2
     assert open_folder(tmp_path / "last", FORMAT)["step"] == 8
-    assert train(umls(), vectors(), settings, tmp_path).step == 8
+    assert train_run(umls(), vectors(), settings, tmp_path).step == 8
 
 
 def test_the_last_evaluation_is_at_the_last_step(tmp_path: Path) -> None:
-    train(umls(), vectors(), small(steps=5), tmp_path)
+    train_run(umls(), vectors(), small(steps=5), tmp_path)
     assert [line["step"] for line in lines_of(tmp_path)] == [2, 4, 5]
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = Learner.step
+    whole = FewShotLearner.step
 
-    def poisoned(self: Learner, number: int, lesson: Any) -> Any:
+    def poisoned(self: FewShotLearner, number: int, lesson: Any) -> Any:
         if number == 4:
             next(iter(self.weights.values())).data.fill_(float("inf"))
         return whole(self, number, lesson)
 
-    monkeypatch.setattr(Learner, "step", poisoned)
+    monkeypatch.setattr(FewShotLearner, "step", poisoned)
     told = r"the loss is (nan|inf) in step 5 of seed 0: .* the last checkpoint is whole"
     with pytest.raises(FewlinkError, match=told):
-        train(umls(), vectors(), small(), tmp_path / "run")
+        train_run(umls(), vectors(), small(), tmp_path / "run")
     assert [line["step"] for line in lines_of(tmp_path / "run")] == [2, 4]
     open_run(tmp_path / "run", umls())
     monkeypatch.undo()
-    train(umls(), vectors(), small(), tmp_path / "run")
-    train(umls(), vectors(), small(), tmp_path / "whole")
+    train_run(umls(), vectors(), small(), tmp_path / "run")
+    train_run(umls(), vectors(), small(), tmp_path / "whole")
     assert saved(tmp_path / "run") == saved(tmp_path / "whole")
 
 
 def test_parameters_that_are_no_numbers_stop_before_they_are_ranked(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match=r"(in|after) step \d of seed 0: train with a smaller learning_rate"):
-        train(umls(), vectors(), small(learning_rate=1e38), tmp_path / "run")
+        train_run(umls(), vectors(), small(learning_rate=1e38), tmp_path / "run")
     assert not (tmp_path / "run" / "last").exists()
     with pytest.raises(InputError, match="has no checkpoint yet"):
         open_run(tmp_path / "run", umls())
 
 
 def test_a_line_names_its_phases(tmp_path: Path) -> None:
-    train(umls(), vectors(), small(steps=2), tmp_path)
+    train_run(umls(), vectors(), small(steps=2), tmp_path)
     (line,) = lines_of(tmp_path)
     assert set(line["seconds"]) == {"sampling", "step", "evaluation", "saving"}
     assert all(seconds > 0 for seconds in line["seconds"].values()) and line["steps_per_second"] > 0
@@ -173,14 +173,14 @@ def test_a_line_names_its_phases(tmp_path: Path) -> None:
 
 
 def test_the_rate_decays_so_many_times_at_most(tmp_path: Path) -> None:
-    train(umls(), vectors(), small(decay_every=2, decays=1, decay=0.5, learning_rate=0.01), tmp_path)
+    train_run(umls(), vectors(), small(decay_every=2, decays=1, decay=0.5, learning_rate=0.01), tmp_path)
     assert [line["learning_rate"] for line in lines_of(tmp_path)] == pytest.approx([0.01, 0.005, 0.005])
 
 
 def test_pretrained_vectors_are_trained_where_they_have_a_rate(tmp_path: Path) -> None:
     settings = small(embedding_rate=0.05)
     given = [table.clone() for table in (vectors().entities, vectors().relations)]
-    result = train(umls(), vectors(), settings, tmp_path / "moved")
+    result = train_run(umls(), vectors(), settings, tmp_path / "moved")
     assert torch.equal(vectors().entities, given[0]) and torch.equal(vectors().relations, given[1])
     before = saved(tmp_path / "moved"), (tmp_path / "moved/embeddings/weights.safetensors").read_bytes()
     weights = load_file(tmp_path / "moved" / "best" / "weights.safetensors")
@@ -191,7 +191,7 @@ def test_pretrained_vectors_are_trained_where_they_have_a_rate(tmp_path: Path) -
     assert evaluate(umls(), scorer, DEV).metrics()["micro"] == result.best
     assert before == (saved(tmp_path / "moved"), (tmp_path / "moved/embeddings/weights.safetensors").read_bytes())
 
-    train(umls(), vectors(), small(), tmp_path / "still")
+    train_run(umls(), vectors(), small(), tmp_path / "still")
     names = load_file(tmp_path / "still" / "best" / "weights.safetensors")
     assert not [name for name in names if name.startswith("around.")]
     assert torch.equal(open_run(tmp_path / "still", umls()).around.entities, given[0])
@@ -203,9 +203,9 @@ def test_vectors_are_standardised_where_asked(tmp_path: Path) -> None:
     for table in (around.entities, around.relations):
         torch.testing.assert_close(table.mean(1), torch.zeros(len(table)), atol=1e-5, rtol=0)
         torch.testing.assert_close(table.std(1, correction=0), torch.ones(len(table)), atol=0.01, rtol=0)
-    result = train(umls(), vectors(), settings, tmp_path / "run")
+    result = train_run(umls(), vectors(), settings, tmp_path / "run")
     assert evaluate(umls(), open_run(tmp_path / "run", umls()), DEV).metrics()["micro"] == result.best
-    assert result.best != train(umls(), vectors(), plain, tmp_path / "plain").best
+    assert result.best != train_run(umls(), vectors(), plain, tmp_path / "plain").best
     kept = load_file(tmp_path / "run" / "embeddings" / "weights.safetensors")
     assert torch.equal(kept["entities"], vectors().entities)
 
@@ -218,7 +218,7 @@ def test_relations_of_a_small_range_are_left_out(tmp_path: Path) -> None:
     found = Trainer(umls(), vectors(), small(smallest_range=105), [0]).learner.sampler(numbers)
     assert all(torch.equal(a, b) for a, b in zip(found, sampler(numbers), strict=True))
     with pytest.raises(FewlinkError, match="no train relation has 1000 candidates: lower smallest_range"):
-        train(umls(), vectors(), small(smallest_range=1000), tmp_path / "run")
+        train_run(umls(), vectors(), small(smallest_range=1000), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -248,7 +248,7 @@ def test_episodes_are_laid_out_query_by_query(shared: bool) -> None:
 
 def test_each_of_several_runs_has_the_neighbours_of_its_seed() -> None:
     settings, seeds = small(neighbours=2), [3, 4, 5]
-    learner = Learner(umls(), vectors(), settings, seeds)
+    learner = FewShotLearner(umls(), vectors(), settings, seeds)
     found = [learner.scorer(run).around.neighbours.entities for run in range(3)]
     own = [assemble(umls().graph, vectors(), replace(settings, seed=seed), "cpu")[1] for seed in seeds]
     assert all(torch.equal(one, around.neighbours.entities) for one, around in zip(found, own, strict=True))

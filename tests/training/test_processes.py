@@ -16,16 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import lines_of, saved, small, timeless, umls, vectors
-from runs import quick as quick
 from safetensors.torch import load_file
+from tests.training.runs import lines_of, saved, small, timeless, umls, vectors
+from tests.training.runs import quick as quick
 
+from fewlink.baselines.learning_free import learning_free
+from fewlink.data import Benchmark
 from fewlink.evaluation import Evaluation, Protocol, evaluate
-from fewlink.models import FewShotScorer
-from fewlink.scorers import learning_free
-from fewlink.tasks import Benchmark
-from fewlink.training import RunConfig, TrainingSettings, train
-from fewlink.training.run import assemble
+from fewlink.fewshot.learner import assemble
+from fewlink.fewshot.model import FewShotScorer
+from fewlink.fewshot.settings import FewShotSettings
+from fewlink.training import RunConfig
+from fewlink.training.trainer import train_run
 
 # Everything two processes are asked for, in one launch: starting them costs more than their work.
 SCRIPT = """
@@ -36,9 +38,9 @@ torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)
 os.fsync = lambda handle: None
 from fewlink import together
-from fewlink.errors import FewlinkError
+from fewlink.base.errors import FewlinkError
 from fewlink.training import trainer, train
-from runs import small, umls, vectors
+from tests.training.runs import small, umls, vectors
 from test_processes import evaluations, ranks_of, shared
 
 place, told = Path(sys.argv[1]), {}
@@ -46,7 +48,7 @@ exact = vectors(dtype=torch.float64)
 
 def refused(settings, run):
     try:
-        train(umls(), exact, settings, place / run)
+        train_run(umls(), exact, settings, place / run)
     except FewlinkError as error:
         return [type(error).__name__, str(error)]
 
@@ -56,7 +58,7 @@ with together.processes("cpu") as device:
     told["ranks"] = {name: ranks_of(found) for name, found in evaluations().items()}
     told["gathered"] = together.gathered(rank)
     for changes, run in shared():
-        told[run] = train(umls(), exact, small(relations=2, **changes), place / run).best
+        told[run] = train_run(umls(), exact, small(relations=2, **changes), place / run).best
     told["uneven"] = refused(small(relations=1), "uneven")
     for run in ("file", "precious", "damaged", "other"):
         told[run] = refused(small(relations=2), run)
@@ -66,7 +68,7 @@ with together.processes("cpu") as device:
         raise OSError("no space left on device")
 
     trainer.save_last = full  # only the first process saves; the second waits for it in the next step
-    train(umls(), exact, small(relations=2), place / "full")
+    train_run(umls(), exact, small(relations=2), place / "full")
 """
 
 
@@ -122,12 +124,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         torch.set_default_dtype(torch.float32)
 
 
-def settings_alone(steps: int) -> TrainingSettings:
+def settings_alone(steps: int) -> FewShotSettings:
     return small(relations=2, clip=0.5, embedding_rate=0.01, steps=steps)
 
 
 def train_alone(run: Path, steps: int) -> None:
-    train(umls(), vectors(dtype=torch.float64), settings_alone(steps), run)
+    train_run(umls(), vectors(dtype=torch.float64), settings_alone(steps), run)
 
 
 def launch(place: Path) -> None:

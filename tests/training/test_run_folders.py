@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from runs import lines_of, saved, small, timeless, umls, vectors
-from runs import quick as quick
+from tests.conftest import benchmark_of, id_graph
+from tests.training.runs import lines_of, saved, small, timeless, umls, vectors
+from tests.training.runs import quick as quick
 
-from conftest import benchmark_of, id_graph
-from fewlink.errors import FewlinkError, InputError
-from fewlink.tasks import Benchmark
-from fewlink.training import RunConfig, is_run, open_run, train
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.data import Benchmark
+from fewlink.training import RunConfig, is_run, open_run
 from fewlink.training.checkpoints import only_one
-from fewlink.training.run import keep_lines
+from fewlink.training.metrics_log import truncate_metrics
+from fewlink.training.trainer import train_run
 
 
 @pytest.mark.parametrize(
@@ -25,38 +26,38 @@ from fewlink.training.run import keep_lines
 )
 def test_a_continued_run_equals_an_undisturbed_one(changes: dict[str, Any], tmp_path: Path) -> None:
     events: list[dict[str, Any]] = []
-    train(umls(), vectors(), small(**changes), tmp_path / "whole")
-    train(umls(), vectors(), small(steps=2, **changes), tmp_path / "parts")
-    train(umls(), vectors(), small(steps=4, **changes), tmp_path / "parts")
-    train(umls(), vectors(), small(**changes), tmp_path / "parts", on_event=events.append)
+    train_run(umls(), vectors(), small(**changes), tmp_path / "whole")
+    train_run(umls(), vectors(), small(steps=2, **changes), tmp_path / "parts")
+    train_run(umls(), vectors(), small(steps=4, **changes), tmp_path / "parts")
+    train_run(umls(), vectors(), small(**changes), tmp_path / "parts", on_event=events.append)
     assert saved(tmp_path / "whole") == saved(tmp_path / "parts")
     assert timeless(tmp_path / "whole") == timeless(tmp_path / "parts")
     assert [(e["event"], e["step"], e["steps"]) for e in events] == [("continued", 4, 6), ("evaluated", 6, 6)]
     assert RunConfig.read(tmp_path / "parts").settings.steps == 6
     before = saved(tmp_path / "parts")
-    again = train(umls(), vectors(), small(**changes), tmp_path / "parts")
+    again = train_run(umls(), vectors(), small(**changes), tmp_path / "parts")
     assert again.step == 6 and saved(tmp_path / "parts") == before and len(lines_of(tmp_path / "parts")) == 3
 
 
 @pytest.mark.parametrize("model", ["fsrl", "fsrl-released"])
 def test_dropout_is_a_function_of_seed_and_step(model: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    train(umls(), vectors(), small(model=model, dropout=0.5), tmp_path / "whole")
+    train_run(umls(), vectors(), small(model=model, dropout=0.5), tmp_path / "whole")
     torch.manual_seed(2)
     before = torch.get_rng_state()
-    train(umls(), vectors(), small(model=model, dropout=0.5), tmp_path / "again")
+    train_run(umls(), vectors(), small(model=model, dropout=0.5), tmp_path / "again")
     assert torch.equal(before, torch.get_rng_state())
     assert not torch.are_deterministic_algorithms_enabled()
-    train(umls(), vectors(), small(model=model, dropout=0.5, steps=2), tmp_path / "parts")
-    train(umls(), vectors(), small(model=model, dropout=0.5), tmp_path / "parts")
+    train_run(umls(), vectors(), small(model=model, dropout=0.5, steps=2), tmp_path / "parts")
+    train_run(umls(), vectors(), small(model=model, dropout=0.5), tmp_path / "parts")
     assert saved(tmp_path / "whole") == saved(tmp_path / "again") == saved(tmp_path / "parts")
-    train(umls(), vectors(), small(model=model), tmp_path / "without")
+    train_run(umls(), vectors(), small(model=model), tmp_path / "without")
     assert saved(tmp_path / "whole") != saved(tmp_path / "without")
 
 
 def test_another_run_is_refused(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    train(umls(), vectors(), small(steps=4), run)
+    train_run(umls(), vectors(), small(steps=4), run)
     before = saved(run)
     fold = umls().with_fold(0, 3)
     changed = {"relations": 2, "dropout": 0.1, "embedding_rate": 0.1, "standardise": True, "shared_negatives": True}
@@ -70,14 +71,14 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
         *((umls(), vectors(), small(steps=4, **{n: v}), f"trained with {n} = .* {v} is") for n, v in changed.items()),
     ):
         with pytest.raises(FewlinkError, match=message):
-            train(benchmark, table, settings, run)
+            train_run(benchmark, table, settings, run)
     assert saved(run) == before and RunConfig.read(run).settings == small(steps=4)
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("keep me")
     with pytest.raises(FewlinkError, match="is not a training run"):
-        train(umls(), vectors(), small(), tmp_path)
+        train_run(umls(), vectors(), small(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
     assert not is_run(tmp_path)
     with pytest.raises(InputError, match="is not a training run"):
@@ -88,20 +89,20 @@ def test_vectors_that_lie_in_the_folder_are_used_and_never_replaced(tmp_path: Pa
     vectors(seed=1).save(tmp_path / "embeddings", umls().graph.fingerprint, graph="mine")
     before = {path: path.read_bytes() for path in (tmp_path / "embeddings").iterdir()}
     with pytest.raises(FewlinkError, match="holds other embeddings and is not a training run"):
-        train(umls(), vectors(), small(), tmp_path)
-    train(umls(), vectors(seed=1), small(steps=1, embedding_rate=0.1), tmp_path)
+        train_run(umls(), vectors(), small(), tmp_path)
+    train_run(umls(), vectors(seed=1), small(steps=1, embedding_rate=0.1), tmp_path)
     open_run(tmp_path, umls())
     assert {path: path.read_bytes() for path in (tmp_path / "embeddings").iterdir()} == before
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with only_one(tmp_path), pytest.raises(FewlinkError, match="being trained by another process"):
-        train(umls(), vectors(), small(), tmp_path)
-    train(umls(), vectors(), small(steps=1), tmp_path)
+        train_run(umls(), vectors(), small(), tmp_path)
+    train_run(umls(), vectors(), small(steps=1), tmp_path)
 
 
 def test_the_scorer_belongs_to_its_graph(tmp_path: Path) -> None:
-    train(umls(), vectors(), small(steps=1), tmp_path)
+    train_run(umls(), vectors(), small(steps=1), tmp_path)
     assert is_run(tmp_path)
     other = benchmark_of(id_graph([(0, 0, 1)]))
     with pytest.raises(InputError, match=r"trained on the graph of umls \(123 entities\), which is not that of small"):
@@ -117,26 +118,26 @@ def test_what_cannot_be_evaluated_or_sampled_is_refused_before_a_folder_is_made(
         (Benchmark("umls", umls().graph, {**tasks, "train": []}), small(), "no training relations"),
     ):
         with pytest.raises(FewlinkError, match=message):
-            train(benchmark, vectors(), settings, tmp_path / "run")
+            train_run(benchmark, vectors(), settings, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_lines_are_cut_back_and_made_good(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 2, "a": 1}\n{"step": 4, "a": 2}\n{"step": 6, "a": 3}\n{"step": 8, "a"')
-    keep_lines(tmp_path, {"step": 4, "a": 0})
+    truncate_metrics(tmp_path, {"step": 4, "a": 0})
     assert lines_of(tmp_path) == [{"step": 2, "a": 1}, {"step": 4, "a": 2}]
     path.write_text('{"step": 2, "a": 1}\n{"ste')
-    keep_lines(tmp_path, {"step": 4, "a": 0})
+    truncate_metrics(tmp_path, {"step": 4, "a": 0})
     assert lines_of(tmp_path) == [{"step": 2, "a": 1}, {"step": 4, "a": 0}]
-    keep_lines(tmp_path, {})
+    truncate_metrics(tmp_path, {})
     assert lines_of(tmp_path) == []
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
-    train(umls(), vectors(), small(steps=2), tmp_path)
+    train_run(umls(), vectors(), small(steps=2), tmp_path)
     weights = tmp_path / "last" / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
-    for attempt in (lambda: train(umls(), vectors(), small(), tmp_path), lambda: open_run(tmp_path, umls())):
+    for attempt in (lambda: train_run(umls(), vectors(), small(), tmp_path), lambda: open_run(tmp_path, umls())):
         with pytest.raises(InputError, match="changed or damaged"):
             attempt()

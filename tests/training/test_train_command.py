@@ -10,13 +10,13 @@ import torch
 import typer
 from typer.testing import CliRunner, Result
 
+from fewlink.base.errors import FewlinkError
 from fewlink.cli.evaluate import evaluate
 from fewlink.cli.train import train
+from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings, EmbeddingSettings
-from fewlink.errors import FewlinkError
-from fewlink.tasks import Benchmark, open_benchmark
 from fewlink.training import pretrain
-from fewlink.training.trainer import check_vectors
+from fewlink.training.family import trained_family
 
 QUICK = ("--set", "steps=4", "--set", "evaluate_every=2", "--set", "batch=8", "--set", "neighbours=4")
 
@@ -167,8 +167,8 @@ def test_a_run_is_not_evaluated_on_relations_it_was_trained_on(vectors: Path, tm
     assert ranked(*words, "--split", "dev").exit_code == 0
     saw = pretrain(umls, EmbeddingSettings("transe", 8, epochs=1), out=tmp_path / "saw", with_train_tasks=True)
     with pytest.raises(FewlinkError, match="may have seen its answers"):
-        check_vectors(swapped, saw)
-    check_vectors(umls, saw)
+        trained_family("fsrl").check_vectors(swapped, saw)
+    trained_family("fsrl").check_vectors(umls, saw)
 
 
 @pytest.mark.parametrize(

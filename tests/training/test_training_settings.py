@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fewlink.errors import FewlinkError
-from fewlink.training import TrainingSettings
+from fewlink.base.errors import FewlinkError
+from fewlink.fewshot.settings import FewShotSettings
 
 
 def test_the_defaults_are_the_papers() -> None:
-    settings = TrainingSettings()
+    settings = FewShotSettings()
     assert (settings.model, settings.margin, settings.reconstruction, settings.negatives) == ("fsrl", 5.0, 1e-4, 1)
     assert (settings.neighbours, settings.matching_steps, settings.loss) == (30, 2, "hinge")
     assert (settings.relations, settings.shared_negatives, settings.smallest_range) == (1, False, 0)
@@ -22,7 +22,7 @@ def test_the_defaults_are_the_papers() -> None:
 
 
 def test_the_decay_has_an_end() -> None:
-    once, never = TrainingSettings(decay=0.5, decay_every=3, decays=1), TrainingSettings(decays=0)
+    once, never = FewShotSettings(decay=0.5, decay_every=3, decays=1), FewShotSettings(decays=0)
     assert [once.decay_at(step) for step in range(9)] == [1.0] * 3 + [0.5] * 6
     assert never.decay_at(10**6) == 1.0
 
@@ -57,15 +57,15 @@ def test_the_decay_has_an_end() -> None:
 )
 def test_refusals(values: dict[str, Any], message: str) -> None:
     with pytest.raises(FewlinkError, match=message):
-        TrainingSettings.from_dict(values)
+        FewShotSettings.from_dict(values)
 
 
 def test_round_trip_and_changes() -> None:
-    settings = TrainingSettings(model="gmatching-max", shots=5).adjusted(["steps=7", "margin=2", "loss=softmax"])
+    settings = FewShotSettings(model="gmatching-max", shots=5).adjusted(["steps=7", "margin=2", "loss=softmax"])
     assert (settings.shots, settings.steps, settings.margin, settings.loss) == (5, 7, 2.0, "softmax")
     more = settings.adjusted(["relations=4", "shared_negatives=true", "dropout=0.3", "embedding_rate=1e-4"])
     assert (more.relations, more.shared_negatives, more.dropout, more.embedding_rate) == (4, True, 0.3, 1e-4)
-    assert TrainingSettings.from_dict(settings.as_dict()) == settings
+    assert FewShotSettings.from_dict(settings.as_dict()) == settings
     for change, message in (("steps", "name=value"), ("steps=x", "of type int"), ("step=3", "did you mean 'steps'")):
         with pytest.raises(FewlinkError, match=message):
             settings.adjusted([change])

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import uvicorn
 from fastapi.testclient import TestClient
+from tests.conftest import benchmark_of, graph_of, task_of
+from tests.prediction.linkers import fsrl, trail, trail_run
 
-from conftest import benchmark_of, graph_of, task_of
 from fewlink.graph import Graph, TypeTable
 from fewlink.prediction import Linker
 from fewlink.scorers import Question
 from fewlink.web import Settings
 from fewlink.web.app import make_app
 from fewlink.web.server import OPTIONS, listen
-
-sys.path.append(str(Path(__file__).parents[1] / "prediction"))
-from linkers import fsrl, trail, trail_run
 
 __all__ = ["PAIRS", "Known", "asking", "fsrl", "on_a_port", "small", "trail", "trail_run"]
 PAIRS = [["virus", "cell"], ["fungus", "plant"]]

@@ -14,11 +14,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from servers import trail_run
+from tests.web.servers import trail_run
 from typer.testing import CliRunner
 
+from fewlink.base.errors import FewlinkError, MissingExtra
 from fewlink.cli import app
-from fewlink.errors import FewlinkError, MissingExtra
 from fewlink.web.server import GIVEN, TOKEN, from_environment
 
 

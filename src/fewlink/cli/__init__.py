@@ -8,7 +8,8 @@ import sys
 
 import typer
 
-from fewlink import memory
+from fewlink.base import memory
+from fewlink.base.errors import FewlinkError, ProcessLost
 from fewlink.cli import (
     card,
     data,
@@ -19,7 +20,6 @@ from fewlink.cli import (
     models,
     predict,
     pretrain,
-    recipes,
     report,
     results,
     serve,
@@ -27,7 +27,6 @@ from fewlink.cli import (
     train,
     tune,
 )
-from fewlink.errors import FewlinkError, ProcessLost
 
 app = typer.Typer(
     name="fewlink",
@@ -49,7 +48,7 @@ app.command("card")(card.card)
 app.command("serve")(serve.serve)
 app.command("tune")(tune.tune)
 app.command("links")(links.links)
-app.command("recipes")(recipes.recipes)
+app.command("recipes")(models.recipes)
 app.command("results")(results.results)
 app.command("study")(study.study)
 app.command("report")(report.report)

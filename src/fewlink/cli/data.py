@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from fewlink.tasks import Benchmark
+    from fewlink.data import Benchmark
 
 app = typer.Typer(
     help="Benchmarks and graphs: list, get, describe, check, carve, append, generate.", no_args_is_help=True
@@ -27,7 +27,7 @@ def list_(json: bool = JSON) -> None:
     Example: `fewlink data list`
     """
     from fewlink.cli import show
-    from fewlink.tasks.catalogue import CATALOGUE, data_home
+    from fewlink.data.catalogue import CATALOGUE, data_home
 
     rows = []
     for name, entry in CATALOGUE.items():
@@ -61,7 +61,7 @@ def get(
     Example: `fewlink data get nell-one --from ~/downloads/nell.tar.gz`
     """
     from fewlink.cli import show
-    from fewlink.tasks.catalogue import get as fetch
+    from fewlink.data.catalogue import get as fetch
 
     place, benchmark, remarks = fetch(name, source)
     show.remarks(remarks)
@@ -78,9 +78,9 @@ def compile_(
 
     Example: `fewlink data compile wiki --out wiki-one`
     """
+    from fewlink.base.errors import InputError
     from fewlink.cli import show
-    from fewlink.errors import InputError
-    from fewlink.tasks.layout import read_layout
+    from fewlink.data.nell_layout import read_layout
 
     if out.exists():
         raise InputError(out, "is there already: choose another folder")
@@ -100,7 +100,7 @@ def info(
 
     Example: `fewlink data info umls`
     """
-    from fewlink.tasks import open_benchmark
+    from fewlink.data import open_benchmark
 
     _show_info(open_benchmark(bench), json)
 
@@ -120,7 +120,7 @@ def check(
     Example: `fewlink data check my-graph.tsv.gz`
     """
     from fewlink.cli import show
-    from fewlink.graph.doctor import examine
+    from fewlink.graph.check import examine
 
     found = examine(path, types=types, smallest=smallest, largest=largest)
     if json:
@@ -162,9 +162,9 @@ def carve(
     Example: `fewlink data carve my-graph.tsv --out my-benchmark`
     """
     from fewlink.cli import show
+    from fewlink.data import CarveSettings
+    from fewlink.data import carve as cut
     from fewlink.graph import CompileReport, compile_graph
-    from fewlink.tasks import CarveSettings
-    from fewlink.tasks import carve as cut
 
     settings = CarveSettings(smallest, largest, dev_share, test_share, seed)
     report = CompileReport()
@@ -196,7 +196,7 @@ def append(
 
     from fewlink.cli import show
     from fewlink.graph import CompileReport
-    from fewlink.prediction.appending import append as add
+    from fewlink.pipeline.append import append as add
 
     report = CompileReport()
     done = add(where, files, types=types, names=names, on_error=on_error, report=report)
@@ -226,7 +226,7 @@ def generate(
     Example: `fewlink data generate --like wiki-one --entities 3000 --triples 12000 --out small-wiki`
     """
     from fewlink.cli import show
-    from fewlink.tasks.generating import generate as make
+    from fewlink.data.synthetic.benchmark import generate as make
 
     counts = make(out, like, entities, triples, seed)
     show.table(["what", "count"], list(counts.items()), title=f"like {like}")

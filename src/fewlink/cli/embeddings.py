@@ -25,10 +25,10 @@ def import_(
 
     Example: `fewlink embeddings import nell-one downloads/nell-embeddings --kind nell-one --out runs/complex`
     """
-    from fewlink.choices import choose
+    from fewlink.base.errors import FewlinkError
+    from fewlink.base.resolver import choose
+    from fewlink.data import open_benchmark
     from fewlink.embeddings import from_nell_one, from_numpy, from_pykeen
-    from fewlink.errors import FewlinkError
-    from fewlink.tasks import open_benchmark
 
     choose("kind of source", kind, dict.fromkeys(("pykeen", "nell-one", "numpy")))
     graph = open_benchmark(bench).graph
@@ -56,9 +56,9 @@ def export(
 
     Example: `fewlink embeddings export umls runs/umls-complex --to word2vec --out exported`
     """
-    from fewlink.choices import choose
+    from fewlink.base.resolver import choose
+    from fewlink.data import open_benchmark
     from fewlink.embeddings import Embeddings, to_numpy, to_projector, to_word2vec
-    from fewlink.tasks import open_benchmark
 
     choose("export format", to, dict.fromkeys(("numpy", "word2vec", "projector")))
     graph = open_benchmark(bench).graph

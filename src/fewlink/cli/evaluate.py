@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from fewlink.data import Benchmark
     from fewlink.scorers import Scorer
-    from fewlink.tasks import Benchmark
 
 
-Maker = Callable[["Benchmark", int, int, int], "Made"]  # of shots (0: its own), draw and seed
+Maker = Callable[["Benchmark", int, int, int], "Measured"]  # of shots (0: its own), draw and seed
 DEFAULT_SHOTS = 3
 
 
@@ -59,16 +59,16 @@ def evaluate(
 
     Example: `fewlink evaluate runs/umls-fsrl --split test`
     """
-    from fewlink import together
-    from fewlink.choices import choose
+    from fewlink.base import distributed
+    from fewlink.base.errors import FewlinkError
+    from fewlink.base.resolver import choose
     from fewlink.cli import show
     from fewlink.cli.results import result_row, result_table
     from fewlink.cli.training import refuse_given, working_device
-    from fewlink.errors import FewlinkError
+    from fewlink.data import PROTOCOLS, SPLITS, open_benchmark
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
     from fewlink.evaluation.records import make_record
-    from fewlink.tasks import PROTOCOLS, SPLITS, open_benchmark
     from fewlink.training import is_run, runs_in
     from fewlink.training.run import benchmark_of
 
@@ -92,11 +92,11 @@ def evaluate(
     makers = [_run_maker(path, device) for path in runs] or [_maker(name, recipe, change, device) for name in scorer]
     drawn = range(1, draws + 1) if draws else [0]
     records = []
-    with together.processes(working_device(device)):
+    with distributed.processes(working_device(device)):
         for make, k, s, draw in itertools.product(makers, shots or [0], seed, drawn):
             made = make(benchmark, k, draw, s)
             for part, against in itertools.product(split, candidates):
-                made.allowed(benchmark, part)
+                made.check_unseen(benchmark, part)
                 protocol = Protocol(part, made.shots, against, draw, made.seed)
                 evaluation = run(benchmark, made.scorer, protocol, processes=1 if made.config else processes)
                 record = make_record(
@@ -106,10 +106,10 @@ def evaluate(
                     model=made.scorer.name,
                     config=made.config,
                 )
-                if together.rank() == 0:
+                if distributed.rank() == 0:
                     record.save(results)
                 records.append(record)
-        if together.rank():
+        if distributed.rank():
             return
     if json:
         show.as_json(records[0].model_dump() if len(records) == 1 else [r.model_dump() for r in records])
@@ -124,14 +124,14 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class Made:
-    """A scorer for the evaluator, what its record keeps, and how it is asked; `allowed` refuses a split it has seen."""
+class Measured:
+    """A scorer for the evaluator, what its record keeps, and how it is asked; `check_unseen` refuses a seen split."""
 
     scorer: Scorer
     config: dict[str, Any]
     shots: int
     seed: int
-    allowed: Callable[[Benchmark, str], None] = lambda benchmark, split: None
+    check_unseen: Callable[[Benchmark, str], None] = lambda benchmark, split: None
 
 
 def _run_maker(run: Path, device: str) -> Maker:
@@ -149,37 +149,36 @@ def _run_maker(run: Path, device: str) -> Maker:
         facts = {"settings": settings.as_dict(), "embeddings": config.embeddings, "measured": {"best_step": step}}
         return open_run(run, benchmark, device=working_device(device)), facts
 
-    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Made:
+    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Measured:
         scorer, facts = opened(benchmark)
-        seen = functools.partial(config.refuse_seen, run)
-        return Made(scorer, facts, shots or settings.shots, settings.seed, seen)
+        unseen = functools.partial(config.check_unseen, run)
+        return Measured(scorer, facts, shots or settings.shots, settings.seed, unseen)
 
     return make
 
 
 def _maker(name: str, recipe: str | None, changes: list[str], device: str) -> Maker:
     """How to make this scorer for (benchmark, shots, draw, seed), with the configuration its record keeps."""
-    from fewlink.choices import choose
-    from fewlink.cli.training import chosen_settings, epoch_lines
-    from fewlink.embeddings import INTERACTIONS
-    from fewlink.scorers import LEARNING_FREE
-    from fewlink.scorers.relational import train_baseline
+    from fewlink.base.errors import FewlinkError
+    from fewlink.base.resolver import choose
+    from fewlink.cli.training import epoch_lines, refuse_own, working_device
+    from fewlink.training.family import BaselineFamily, families
 
-    choose("scorer", name, {**LEARNING_FREE, **INTERACTIONS})
+    baselines = [family for family in families().values() if isinstance(family, BaselineFamily)]
+    family = choose("scorer", name, {model: family for family in baselines for model in family.models})
+    settings, more = None, {}
+    if family.settings is not None:
+        refuse_own(changes)
+        chosen = family.recipe(name, recipe).settings
+        settings = dataclasses.replace(chosen, device=working_device(device)).adjusted(changes)
+        more = {"recipe": recipe or name}
+    elif recipe or changes:
+        raise FewlinkError(f"{name} has no settings: leave out --recipe and --set")
 
-    def learning_free(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Made:
-        return Made(LEARNING_FREE[name](benchmark.graph, seed), {}, shots or DEFAULT_SHOTS, seed)
-
-    if name in LEARNING_FREE:
-        return learning_free
-    settings = chosen_settings(name, recipe, changes, 0, device)
-
-    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Made:
+    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Measured:
         k = shots or DEFAULT_SHOTS
-        seeded = dataclasses.replace(settings, seed=seed)
         reporter = epoch_lines(f"{name} K={k} seed {seed}")
-        trained = train_baseline(benchmark, seeded, shots=k, draw=draw, seed=seed, on_epoch=reporter)
-        config = {"recipe": recipe or name, "settings": seeded.as_dict(), "measured": trained.embeddings.facts}
-        return Made(trained, config, k, seed)
+        made = family.prepare(name, benchmark, settings, shots=k, draw=draw, seed=seed, on_epoch=reporter)
+        return Measured(made.scorer, {**more, **made.config}, k, seed)
 
     return make

@@ -41,7 +41,7 @@ def fit(
     """
     from fewlink.cli import show
     from fewlink.cli.training import refuse_own, working_device
-    from fewlink.prediction.fitting import fit as make
+    from fewlink.pipeline.fit import fit as make
 
     refuse_own(change)
     try:

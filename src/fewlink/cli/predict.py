@@ -48,12 +48,12 @@ def predict(
 
     Example: `fewlink predict runs/umls-trail --relation precedes --candidates full --head cell_function`
     """
+    from fewlink.base.errors import FewlinkError
     from fewlink.cli import show
     from fewlink.cli.training import working_device
-    from fewlink.errors import FewlinkError
     from fewlink.prediction import load
-    from fewlink.prediction.asked import check_count
     from fewlink.prediction.lists import parse_pair, read_names, read_pairs
+    from fewlink.prediction.query import check_count
 
     if json and tsv:
         raise FewlinkError("--json and --tsv are given: choose one")
@@ -90,8 +90,8 @@ def predict(
 
 def _candidates(linker: Linker, choice: str) -> str | list[str]:
     """A word or a type as it is, the names in a file; a type goes before a file of the same name."""
-    from fewlink.prediction.asked import WORDS
     from fewlink.prediction.lists import read_names
+    from fewlink.prediction.query import WORDS
 
     if choice in WORDS or linker.names.has_type(choice) or not Path(choice).is_file():
         return choice
@@ -100,7 +100,7 @@ def _candidates(linker: Linker, choice: str) -> str | list[str]:
 
 def _show(linker: Linker, found: Predictions) -> None:
     from fewlink.cli import show
-    from fewlink.prediction.answers import plain_rank
+    from fewlink.prediction.predictions import plain_rank
 
     calibrated = linker.calibration is not None
     columns = ["head", "rank", "tail", "score", *(["probability"] if calibrated else []), "known", "id"]

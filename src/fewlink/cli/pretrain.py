@@ -29,17 +29,17 @@ def pretrain(
     """
     import dataclasses
 
-    from fewlink import together
+    from fewlink.base import distributed
     from fewlink.cli import show
     from fewlink.cli.training import chosen_settings, epoch_lines
-    from fewlink.tasks import open_benchmark
-    from fewlink.training.pretraining import pretrain as run
+    from fewlink.data import open_benchmark
+    from fewlink.training.vectors import pretrain as run
 
     changes = [*change, *([f"dim={dim}"] if dim is not None else [])]
     settings = chosen_settings(model, recipe, changes, seed, device)
     benchmark = open_benchmark(bench)
-    with together.processes(settings.device) as own_device:
-        settings, first = dataclasses.replace(settings, device=own_device), together.rank() == 0
+    with distributed.processes(settings.device) as own_device:
+        settings, first = dataclasses.replace(settings, device=own_device), distributed.rank() == 0
         told = epoch_lines(model) if first else None
         embeddings = run(benchmark, settings, out=out, with_train_tasks=with_train_tasks, half=half, on_epoch=told)
     if not first:

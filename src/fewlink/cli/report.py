@@ -15,7 +15,7 @@ def report(
 
     Example: `fewlink report results --out report.html`
     """
-    from fewlink.studies.report import write_report
+    from fewlink.report.page import write_report
 
     write_report(folder, out)
     print(f"{out} ({out.stat().st_size / 1e3:,.0f} kB)")

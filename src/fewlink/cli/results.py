@@ -29,8 +29,8 @@ def results(
 
     Example: `fewlink results --split test --candidates full`
     """
+    from fewlink.base.errors import FewlinkError
     from fewlink.cli import show
-    from fewlink.errors import FewlinkError
     from fewlink.evaluation.records import read_records
 
     if not folder.is_dir():

@@ -28,7 +28,7 @@ def serve(
 
     Example: `FEWLINK_TOKEN=secret fewlink serve runs/umls-trail --host 0.0.0.0 --port 80`
     """
-    from fewlink.errors import FewlinkError, MissingExtra
+    from fewlink.base.errors import FewlinkError, MissingExtra
 
     try:
         import fastapi  # noqa: F401

@@ -38,15 +38,15 @@ def study(
 
     Example: `fewlink study overall --tiny`
     """
-    from fewlink.choices import choose
+    from fewlink.base.errors import FewlinkError
+    from fewlink.base.resolver import choose
     from fewlink.cli.train import step_lines
     from fewlink.cli.training import epoch_lines, refuse_given, working_device
-    from fewlink.errors import FewlinkError
+    from fewlink.data import open_benchmark
     from fewlink.studies.catalogue import STUDIES
     from fewlink.studies.catalogue import study as find
     from fewlink.studies.plan import read_plan
     from fewlink.studies.runner import Bench
-    from fewlink.tasks import open_benchmark
 
     if name is None:
         _list(json)
@@ -117,8 +117,8 @@ def _print(shown: Shown, plan: Plan, json: bool) -> None:
 
 def _write(shown: Shown, plan: Plan, name: str, out: Path) -> None:
     """The study as a Markdown page with its pictures beside it."""
-    from fewlink.charts import standalone
-    from fewlink.storage import write_bytes
+    from fewlink.base.storage import write_bytes
+    from fewlink.report.charts import standalone
 
     out.mkdir(parents=True, exist_ok=True)
     parts = [f"# {plan.title}\n\n{plan.about}. Expected: {plan.expect}.\n"]

@@ -48,18 +48,18 @@ def train(
 
     Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`, or `--model trail`
     """
-    from fewlink import together
+    from fewlink.base import distributed
+    from fewlink.base.errors import FewlinkError
     from fewlink.cli.training import epoch_lines, refuse_given, refuse_own, working_device
-    from fewlink.errors import FewlinkError
-    from fewlink.tasks import open_benchmark
-    from fewlink.training import RunConfig, train_together
-    from fewlink.training.chosen import open_vectors, training_recipe, vectors_for
-    from fewlink.training.run import benchmark_of, refuse_other_folder
+    from fewlink.data import open_benchmark
+    from fewlink.pipeline.train import pretrained_beside
+    from fewlink.training import RunConfig, train_runs, trained_family, training_recipe
+    from fewlink.training.run import benchmark_of, check_folder
     from fewlink.training.trainer import check
 
     refuse_own(change)
     runs: dict[int, Path]
-    with together.processes(working_device(device)) as own_device:
+    with distributed.processes(working_device(device)) as own_device:
         if resume is not None:
             own = ("out", "model", "recipe", "embeddings", "shots", "seed")
             refuse_given(context, own, "cannot be given with --resume: a run keeps its own")
@@ -79,15 +79,13 @@ def train(
             runs = {seed[0]: out} if len(seed) == 1 else {s: out / f"seed-{s}" for s in seed}
             check(benchmark, settings)
             for run in runs.values():
-                refuse_other_folder(run)
-            place = out.resolve().with_name(f"{out.resolve().name}-vectors")
-            wanted = (benchmark, settings, chosen.vectors, place, epoch_lines)
-            folder = embeddings or together.from_first(lambda: vectors_for(*wanted))
-        vectors = open_vectors(folder, benchmark, settings)
-        first = together.rank() == 0
+                check_folder(run)
+            folder = embeddings or pretrained_beside(out, benchmark, settings, chosen.vectors, epoch_lines)
+        vectors = trained_family(settings.model).open_vectors(folder, benchmark.graph.fingerprint)
+        first = distributed.rank() == 0
         reporter = step_lines(settings.model, len(runs)) if first else None
         try:
-            results = train_together(benchmark, vectors, settings, runs, on_event=reporter)
+            results = train_runs(benchmark, vectors, settings, runs, on_event=reporter)
         except KeyboardInterrupt:
             if first:
                 print("stopped; fewlink train --resume RUN, or the same command, continues", file=sys.stderr)

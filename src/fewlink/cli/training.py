@@ -19,10 +19,10 @@ def chosen_settings(
     """The settings of the recipe (by default the one named after the model), with changes, a seed and a device."""
     import dataclasses
 
-    from fewlink.choices import choose
+    from fewlink.base.errors import FewlinkError
+    from fewlink.base.recipes import recipe as load
+    from fewlink.base.resolver import choose
     from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
-    from fewlink.errors import FewlinkError
-    from fewlink.recipes import recipe as load
 
     choose("embedding model", model, INTERACTIONS)
     refuse_own(changes)
@@ -36,15 +36,15 @@ def working_device(device: str) -> str:
     """`auto` to the GPU where there is one; a device that is not there is an error."""
     import torch
 
-    from fewlink.together import use
+    from fewlink.base.distributed import use
 
     return use(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
 
 
 def refuse_own(changes: Sequence[str]) -> None:
     """An error for `--set seed=…` and `--set device=…`, which are options of their own."""
-    from fewlink.errors import FewlinkError
-    from fewlink.recipes import OWN
+    from fewlink.base.errors import FewlinkError
+    from fewlink.base.recipes import OWN
 
     for change in changes:
         if (name := change.partition("=")[0]) in OWN:
@@ -73,7 +73,7 @@ def epoch_lines(title: str) -> Callable[[dict[str, Any]], None]:
 
 def refuse_given(context: typer.Context, names: Sequence[str], why: str) -> None:
     """An error for the first of these options that was given, where it would be ignored."""
-    from fewlink.errors import FewlinkError
+    from fewlink.base.errors import FewlinkError
 
     for name in names:
         source = context.get_parameter_source(name)

@@ -25,13 +25,13 @@ def tune(
 
     Example: `fewlink tune umls --model transe --trials 20 --out runs/tune-transe`
     """
-    from fewlink.choices import choose
+    from fewlink.base.recipes import as_toml
+    from fewlink.base.resolver import choose
+    from fewlink.base.storage import write_bytes
+    from fewlink.baselines.tuning import OBJECTIVES
+    from fewlink.baselines.tuning import tune as search
     from fewlink.cli.training import chosen_settings
-    from fewlink.recipes import as_toml
-    from fewlink.scorers.tuning import OBJECTIVES
-    from fewlink.scorers.tuning import tune as search
-    from fewlink.storage import write_bytes
-    from fewlink.tasks import open_benchmark
+    from fewlink.data import open_benchmark
 
     choose("objective", objective, dict.fromkeys(OBJECTIVES))
     base = chosen_settings(model, recipe, change, 0, device)

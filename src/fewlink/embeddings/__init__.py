@@ -1,6 +1,6 @@
 """RESCAL, TransE, DistMult and ComplEx: their scores, their trainer, their tables and the formats of others."""
 
-from fewlink.embeddings.exchange import (
+from fewlink.embeddings.convert import (
     from_nell_one,
     from_numpy,
     to_numpy,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fewlink.base.seeds import derive, generator
 from fewlink.embeddings.losses import OUT
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Shard
-from fewlink.seeds import derive, generator
 
 
 def torch_generator(seed: int, *words: object) -> torch.Generator:

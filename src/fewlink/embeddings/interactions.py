@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fewlink.choices import choose
-from fewlink.errors import FewlinkError
+from fewlink.base.errors import FewlinkError
+from fewlink.base.resolver import choose
 
 TINY = 1e-12  # keeps square roots differentiable at a distance of zero
 

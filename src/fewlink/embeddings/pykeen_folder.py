@@ -18,11 +18,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fewlink.choices import choose
-from fewlink.embeddings.exchange import pick, with_inverses
+from fewlink.base.errors import InputError
+from fewlink.base.resolver import choose
+from fewlink.embeddings.convert import pick, with_inverses
 from fewlink.embeddings.interactions import INTERACTIONS, interaction
 from fewlink.embeddings.table import Embeddings
-from fewlink.errors import InputError
 
 ENTITIES = "entity_representations.0._embeddings.weight"
 RELATIONS = "relation_representations.0._embeddings.weight"

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fewlink.base.memory import PROGRAM
+from fewlink.base.settings import Settings
 from fewlink.embeddings.interactions import interaction
 from fewlink.embeddings.losses import SLICE_BYTES
-from fewlink.memory import PROGRAM
-from fewlink.settings import Settings
 
 
 @dataclass(frozen=True)

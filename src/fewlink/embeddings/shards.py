@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink import together
-from fewlink.embeddings.rows import OPTIMIZERS, Rate, State
+from fewlink.base import distributed
+from fewlink.embeddings.optimizers import OPTIMIZERS, Rate, State
 from fewlink.embeddings.settings import EmbeddingSettings
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Shard:
     def add_(self, tensors: Sequence[Tensor]) -> None:
         """Put the sum over all processes that keep a part in the place of each tensor."""
         if self.count > 1:
-            together.add_(tensors)
+            distributed.add_(tensors)
 
     def rows(self, table: Tensor, ids: Tensor) -> Tensor:
         """Rows (m, d) of ids (m,), out of each process's own table (n, d)."""
@@ -85,17 +85,17 @@ class Asked:
     def __init__(self, places: Tensor, shard: Shard) -> None:
         starts = torch.arange(shard.count + 1, device=places.device) * shard.most
         counts, each = torch.searchsorted(places, starts).diff(), [1] * shard.count
-        came = together.exchanged(counts, each, each)
+        came = distributed.exchanged(counts, each, each)
         self.sent, self.received = torch.stack([counts, came]).tolist()
-        self.rows = together.exchanged(places % shard.most, self.sent, self.received)  # (A,)
+        self.rows = distributed.exchanged(places % shard.most, self.sent, self.received)  # (A,)
 
     def answers(self, table: Tensor) -> Tensor:
         """The rows asked for (U, d), out of each process's own table (n, d)."""
-        return together.exchanged(table.index_select(0, self.rows), self.received, self.sent)
+        return distributed.exchanged(table.index_select(0, self.rows), self.received, self.sent)
 
     def added(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients (U, d) of the rows asked for to gradients of own rows: which ones, each once, and their sums."""
-        parts = together.exchanged(gradient, self.sent, self.received)  # (A, d)
+        parts = distributed.exchanged(gradient, self.sent, self.received)  # (A, d)
         rows, slots = self.rows.unique(return_inverse=True)
         return rows, parts.new_zeros(len(rows), parts.shape[1]).index_add_(0, slots, parts)
 
@@ -144,7 +144,7 @@ class Tables:
 
     def part(self) -> tuple[Tensor, Shard]:
         """The entity rows that this process looks at where all are looked at once, and which they are."""
-        shard = Shard(self.shard.total, together.rank(), together.count())
+        shard = Shard(self.shard.total, distributed.rank(), distributed.count())
         return self.vectors["entities"][shard.rank :: shard.count], shard
 
 
@@ -159,7 +159,7 @@ class DenseTables(Tables):
         for_rows, for_kinds, for_every = gradients
         for_every.index_add_(0, batch.entities, for_rows)  # (E, d)
         every_kind = self._every_kind(batch, for_kinds)
-        together.add_([for_every, every_kind, loss])
+        distributed.add_([for_every, every_kind, loss])
         self._step("entities", for_every, rate)
         self._step("relations", every_kind, rate)
         return loss
@@ -180,7 +180,7 @@ class ShardedTables(Tables):
         self._step("entities", merged, rate, rows)
         every_kind = self._every_kind(batch, gradients[1])
         touched = every_kind.new_zeros(len(every_kind)).index_fill_(0, batch.relations, 1)  # by this process
-        together.add_([every_kind, touched, loss])
+        distributed.add_([every_kind, touched, loss])
         kinds = touched.nonzero().squeeze(1)  # by any
         self._step("relations", every_kind.index_select(0, kinds), rate, kinds)
         return loss
@@ -194,20 +194,20 @@ class ShardedTables(Tables):
         size, kind = (total, table.shape[1]), table.new_empty(0, device="cpu").numpy().dtype
         lengths = [len(Shard(total, rank, count)) for rank in range(count)]
         takers = count if place is None else 1  # the first so many processes bring the rows together
-        takes, rows = together.rank() < takers, None
+        takes, rows = distributed.rank() < takers, None
         if takes:
             rows = np.empty(size, kind) if place is None else np.memmap(place, kind, "w+", shape=size)
         for start in range(0, self.shard.most, PIECE):
             piece = table[start : start + PIECE]
             sent = [len(piece) if rank < takers else 0 for rank in range(count)]
             received = [len(range(n)[start : start + PIECE]) if takes else 0 for n in lengths]
-            came = together.exchanged(piece.repeat(takers, 1), sent, received)
+            came = distributed.exchanged(piece.repeat(takers, 1), sent, received)
             for rank, part in enumerate(came.cpu().split(received)):
                 if rows is not None:
                     rows[rank + start * count :: count][: len(part)] = part.numpy()
         if isinstance(rows, np.memmap):
             rows.flush()
-        together.gathered(None)
+        distributed.gathered(None)
         if rows is None and place is not None:
             rows = np.memmap(place, kind, "c", shape=size)
         return torch.from_numpy(rows)
@@ -216,7 +216,7 @@ class ShardedTables(Tables):
 def shard_of(settings: EmbeddingSettings, entities: int) -> Shard:
     """Which entities' rows this process keeps: all of them in one-vs-all, where all are needed in each step."""
     dense = settings.regime == "one-vs-all"
-    return Shard(entities) if dense else Shard(entities, together.rank(), together.count())
+    return Shard(entities) if dense else Shard(entities, distributed.rank(), distributed.count())
 
 
 def tables_of(settings: EmbeddingSettings, shard: Shard, vectors: dict[str, Tensor]) -> Tables:

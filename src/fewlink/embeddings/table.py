@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.storage import new_folder, open_folder, read_json, write_json
 from fewlink.embeddings.interactions import Interaction, interaction
-from fewlink.errors import FewlinkError, InputError
-from fewlink.storage import new_folder, open_folder, read_json, write_json
 
 FORMAT = "fewlink-embeddings/1"
 
@@ -142,3 +142,17 @@ class Embeddings:
             config["settings"],
             config["measured"],
         )
+
+
+def check_fits(embeddings: Embeddings, entities: int, relations: int) -> None:
+    """Raise unless the relations are vectors, and there is one for each entity and, at least, each relation."""
+    if embeddings.relations.shape[1] != embeddings.dim:
+        raise FewlinkError(
+            f"{embeddings.model} relations are not vectors of {embeddings.dim} reals: "
+            "pretrain with complex, transe or distmult"
+        )
+    found, known = len(embeddings.entities), len(embeddings.relations) // 2
+    if found != entities:
+        raise FewlinkError(f"the embeddings have {found} entities and the graph {entities}: train them on this graph")
+    if known < relations:
+        raise FewlinkError(f"the embeddings have {known} relations and the graph {relations}: train them on this graph")

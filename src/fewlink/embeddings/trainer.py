@@ -19,18 +19,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink import memory, together
+from fewlink.base import distributed, memory
+from fewlink.base.errors import FewlinkError
 from fewlink.embeddings.batches import Batch, Batches, torch_generator
-from fewlink.embeddings.heldout import HeldOut, choose_held_out
+from fewlink.embeddings.checkpoint import check_shared, digest, is_there, load_state, save_state, whole_file
+from fewlink.embeddings.cuda_graph import RecordedEpochs
+from fewlink.embeddings.early_stopping import HeldOut, choose_held_out
 from fewlink.embeddings.interactions import Interaction, interaction
 from fewlink.embeddings.losses import LOSSES, EachLoss, PoolLoss
-from fewlink.embeddings.recorded import RecordedEpochs
-from fewlink.embeddings.rows import Rate
+from fewlink.embeddings.optimizers import Rate
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Shard, first_vectors, shard_of, tables_of
-from fewlink.embeddings.state import check_shared, digest, is_there, load_state, save_state, whole_file
 from fewlink.embeddings.table import Embeddings
-from fewlink.errors import FewlinkError
 
 LOOK_EVERY = 64  # batches between looks at the loss on GPUs, where each look waits for the device
 
@@ -56,9 +56,9 @@ def train(
     memory, or in a file beside `resume` that `remove_state` removes. The state may be continued by any number of them.
     """
     triples = _checked(triples, entities, relations, protected)
-    together.use(settings.device)
+    distributed.use(settings.device)
     for device in dict.fromkeys(("cpu", settings.device)):
-        needs = settings.needs(entities, relations, len(triples), together.count(), device)
+        needs = settings.needs(entities, relations, len(triples), distributed.count(), device)
         memory.ensure("pretraining", needs, device, "use a smaller dim, or several machines")
     run = Run(triples, entities, relations, settings, protected)
     if resume is not None:
@@ -129,7 +129,7 @@ class Run:
         self._check_alike()
         held = choose_held_out(triples, settings.held_out, settings.seed, protected)
         self.held = HeldOut(triples[held], triples, relations, settings.seed) if held.any() else None
-        shard, part = shard_of(settings, entities), (together.rank(), together.count())
+        shard, part = shard_of(settings, entities), (distributed.rank(), distributed.count())
         trained = torch.from_numpy(triples[~held] if self.held else triples).to(self.device)
         self.batches = Batches(trained, entities, relations, settings, part, shard)
         vectors = {
@@ -150,7 +150,7 @@ class Run:
     def _check_alike(self) -> None:
         """Refuse processes that were not started with the same triples and settings."""
         settings = {**self.settings.as_dict(), "device": ""}
-        if any(other != (self.trained_on, settings) for other in together.gathered((self.trained_on, settings))):
+        if any(other != (self.trained_on, settings) for other in distributed.gathered((self.trained_on, settings))):
             raise FewlinkError("the processes were given different triples or settings: start all with the same ones")
 
     @property
@@ -164,7 +164,7 @@ class Run:
         rates = [
             self.settings.rate_at(self.done * steps + index, self.settings.epochs * steps) for index in range(steps)
         ]
-        if self.device == "cpu" or together.count() > 1:
+        if self.device == "cpu" or distributed.count() > 1:
             losses, sampling = self._steps(rates)
         else:
             self._recorded = self._recorded or RecordedEpochs(self.batches)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fewlink import together
-from fewlink.errors import FewlinkError, ScoreError
+from fewlink.base import distributed
+from fewlink.base.errors import FewlinkError, ScoreError
+from fewlink.base.progress import progress
+from fewlink.data import Benchmark, Candidates, Task, candidates_of
 from fewlink.evaluation.metrics import average, summarise
 from fewlink.evaluation.ranks import realistic_ranks
 from fewlink.graph import Graph
-from fewlink.progress import progress
 from fewlink.scorers import Question, Scorer
-from fewlink.tasks import Benchmark, Candidates, Task, candidates_of
 
 SCORED_AT_ONCE = 1 << 23  # scores held at once: 32 MB of float32, and some masks of that shape
 
@@ -93,9 +93,9 @@ def evaluate(
     begun = time.monotonic()
     if processes < 1:
         raise FewlinkError(f"processes must be at least 1, got {processes}")
-    if together.count() > 1:
-        own = rank_split(benchmark, scorer, protocol, (together.rank(), together.count()))
-        tasks = merge(together.gathered(own))
+    if distributed.count() > 1:
+        own = rank_split(benchmark, scorer, protocol, (distributed.rank(), distributed.count()))
+        tasks = merge(distributed.gathered(own))
     elif processes == 1:
         tasks = rank_split(benchmark, scorer, protocol)
     else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fewlink.data import Benchmark, Candidates, Task, candidates_of
 from fewlink.evaluation.evaluator import Evaluation, TaskRanks
 from fewlink.scorers import Question, Scorer, best_tails
-from fewlink.tasks import Benchmark, Candidates, Task, candidates_of
 
 Example = dict[str, str | float | list[str]]
 BEST = 5

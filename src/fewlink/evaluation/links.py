@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fewlink.base.errors import InputError
 from fewlink.embeddings import Embeddings
-from fewlink.errors import InputError
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
 from fewlink.evaluation.ranks import realistic_ranks
 from fewlink.graph import Graph, compile_graph

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fewlink import __version__
-from fewlink.errors import InputError
+from fewlink.base.errors import InputError
+from fewlink.base.storage import read_json, write_json
 from fewlink.evaluation.evaluator import Evaluation
-from fewlink.storage import read_json, write_json
 
 NAME_CHARACTERS = 60  # of each part of a file name
 MAP_SUFFIX, COURSE_SUFFIX = ".map.json", ".course.json"  # maps and courses (`studies`), which lie beside records

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fewlink.errors import FewlinkError
+from fewlink.base.errors import FewlinkError
+from fewlink.base.progress import progress
 from fewlink.graph.graph import Graph
 from fewlink.graph.reading import check_on_error, read_pairs_table, read_triples
 from fewlink.graph.source import Block, ReadReport
 from fewlink.graph.types import TypeTable, types_from_file, types_from_names
 from fewlink.graph.vocabulary import Interner, Vocabulary
-from fewlink.progress import progress
 
 
 @dataclass

@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from fewlink.base.memo import Memo
+from fewlink.base.storage import new_folder, open_folder
 from fewlink.graph.csr import Groups, offsets_of, spans
 from fewlink.graph.types import TypeTable
 from fewlink.graph.vocabulary import Vocabulary
-from fewlink.storage import new_folder, open_folder
 
 FORMAT = "fewlink-graph/1"
 EDGE_ARRAYS = ("offsets", "relation_ids", "tail_ids", "positions")
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Memo):
     """Entities, relations and edges; relation r + R is the inverse of relation r.
 
     Shapes: `offsets` (entities + 1,) int64; `relation_ids`, `tail_ids`, `positions` (2 · triples,) int32, the edges of

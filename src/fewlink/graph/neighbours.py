@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fewlink.choices import choose
+from fewlink.base.resolver import choose
+from fewlink.base.seeds import scramble
 from fewlink.graph.csr import spans
 from fewlink.graph.graph import Graph
-from fewlink.seeds import scramble
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO
 
-from fewlink.errors import MissingExtra
+from fewlink.base.errors import MissingExtra
 from fewlink.graph.source import LONGEST_NAME, Block, Source, whole_lines
 
 

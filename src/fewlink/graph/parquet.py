@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fewlink.errors import InputError, MissingExtra
+from fewlink.base.errors import InputError, MissingExtra
+from fewlink.base.progress import Advance
 from fewlink.graph.source import BLOCK_ROWS, HEADERS, LONGEST_NAME, Block, Source, add_row, is_text
-from fewlink.progress import Advance
 
 
 def read_parquet(source: Source, advance: Advance) -> Iterator[Block]:

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from fewlink.errors import FewlinkError, InputError, MissingExtra
+from fewlink.base.errors import FewlinkError, InputError, MissingExtra
+from fewlink.base.progress import Advance, silent
+from fewlink.base.threads import ahead
 from fewlink.graph.delimited import read_delimited
 from fewlink.graph.ntriples import read_ntriples
 from fewlink.graph.parquet import read_parquet
 from fewlink.graph.source import Block, ReadReport, Source, is_blank, is_text, whole_lines
-from fewlink.progress import Advance, silent
-from fewlink.threads import ahead
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 

@@ -10,7 +10,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from fewlink.errors import InputError
+from fewlink.base.errors import InputError
 from fewlink.graph.vocabulary import Interner
 
 BLOCK_BYTES = 32 << 20

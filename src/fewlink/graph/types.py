@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fewlink.errors import InputError
+from fewlink.base.errors import InputError
 from fewlink.graph.csr import Groups, offsets_of, spans
 from fewlink.graph.reading import read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary

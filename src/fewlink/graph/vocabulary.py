@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fewlink.errors import UnknownName
+from fewlink.base.errors import UnknownName
 
 NEAREST_SCAN = 200_000  # how many names a "did you mean" looks at
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fewlink.errors import FewlinkError, InputError
-from fewlink.prediction import asked, pretrained
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.storage import read_json, write_json
+from fewlink.prediction import pretrained, query
 from fewlink.prediction.ranking import Rows, ask, best
 from fewlink.scorers import Question
-from fewlink.storage import read_json, write_json
 
 if TYPE_CHECKING:
     from fewlink.prediction.linker import Linker
@@ -127,7 +127,7 @@ def calibrate(
     linker = given.as_measured()
     if linker.run is not None:
         pretrained.refuse_saved(linker.run)
-    shots, top = linker.shots if shots is None else asked.check_count(shots, "shots"), asked.check_count(top, "top")
+    shots, top = linker.shots if shots is None else query.check_count(shots, "shots"), query.check_count(top, "top")
     sample, relations = collect(linker, shots, top)
     step = load_best(linker.run)[1] if linker.run is not None else 0
     crossed = cross_fitted(sample)
@@ -160,8 +160,8 @@ def collect(linker: Linker, shots: int, top: int) -> tuple[Sample, int]:
     for number, task in enumerate(tasks):
         references, queries = task.split(shots)
         heads = np.unique(queries[:, 0])
-        among = asked.candidates_for(linker.benchmark, linker.names, "open", references, None)
-        known = asked.known_tails(references, None)
+        among = query.candidates_for(linker.benchmark, linker.names, "open", references, None)
+        known = query.known_tails(references, None)
         for place, scores in ask(linker.scorer, Question(task.name, references, heads, among)):
             head = int(heads[place])
             found = best(head, among, scores, known(head), top, with_known=False)

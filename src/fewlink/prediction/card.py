@@ -11,16 +11,16 @@ import numpy
 import torch
 
 from fewlink import __version__
-from fewlink.charts import Point, lines, standalone
-from fewlink.errors import FewlinkError
+from fewlink.base.errors import FewlinkError
+from fewlink.base.storage import write_bytes
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.prediction.calibration import Calibration, calibrate
 from fewlink.prediction.linker import Linker
 from fewlink.prediction.pretrained import CARD, RELIABILITY, refuse_saved
-from fewlink.storage import write_bytes
+from fewlink.report.charts import Point, lines, standalone
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
-from fewlink.training.serving import Serving
+from fewlink.training.run import Deployed
 
 PROTOCOLS = ("full", "open")
 FIGURES = {"MRR": "mrr", "Hits@1": "hits@1", "Hits@5": "hits@5", "Hits@10": "hits@10"}
@@ -45,7 +45,7 @@ def measure_and_write(linker: Linker, *, test: bool = False) -> tuple[Path, list
     assert linker.run is not None
     splits = ["dev", *(["test"] if test else [])]
     for split in splits:
-        config.refuse_seen(linker.run, linker.benchmark, split)
+        config.check_unseen(linker.run, linker.benchmark, split)
     measured = [
         evaluate(linker.benchmark, linker.scorer, Protocol(split, linker.shots, candidates))
         for split in splits
@@ -154,10 +154,10 @@ def _calibration(calibration: Calibration) -> str:
 def _served(linker: Linker) -> str:
     """What it answers with, where that is not what it was measured on."""
     assert linker.run is not None
-    serving = Serving.open(linker.run)
-    if serving is None:
+    deployed = Deployed.open(linker.run)
+    if deployed is None:
         return "It ranks entities of its graph only, and knows of them what the background and the train relations say."
-    graph = serving.benchmark.graph
+    graph = deployed.benchmark.graph
     return (
         f"It answers with more than it was measured on: a graph of {len(graph.entities):,} entities, "
         f"{len(graph.relations):,} relations and {graph.triple_count:,} triples, and vectors of all of that. The "

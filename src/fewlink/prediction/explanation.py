@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-EVIDENCE = {  # the kinds of TRAIL's evidence in words
-    "trails": "paths in the graph",
-    "bilinear": "the ComplEx vectors",
-    "translation": "the TransE vectors",
-    "profile": "what kind of thing the tail is",
-    "matching": "likeness to the references",
-}
+import numpy as np
+
+from fewlink.graph import Graph
+from fewlink.scorers import ExplainingScorer, Question, Reasons, Scorer
+
 TOLD = 3  # paths and neighbours in sentences
 LEAST = 0.005  # what adds less is not told
 
@@ -77,7 +76,8 @@ class Neighbour:
 class Explanation:
     """What carried the score of one pair.
 
-    `shares`: what each kind of evidence adds to the score, most first; empty for models that do not tell.
+    `shares`: what each kind of evidence adds to the score, most first, and `evidence` names the kinds in words; both
+    are empty for models that do not say.
     """
 
     head: Entity
@@ -88,6 +88,7 @@ class Explanation:
     references: tuple[Reference, ...]
     neighbours: tuple[Neighbour, ...]
     shared: bool = False  # whether neighbours are shared with the references' tails, or attended to
+    evidence: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, texts and numbers, for JSON; with the sentences."""
@@ -113,7 +114,7 @@ class Explanation:
             "Against it": {kind: share for kind, share in reversed(self.shares.items()) if share <= -LEAST},
         }
         return [
-            f"{way}: {', '.join(f'{EVIDENCE.get(kind, kind)} ({share:+.2f})' for kind, share in shares.items())}."
+            f"{way}: {', '.join(f'{self.evidence.get(kind, kind)} ({share:+.2f})' for kind, share in shares.items())}."
             for way, shares in ways.items()
             if shares
         ]
@@ -143,3 +144,73 @@ class Explanation:
 def hop(relation: str, inverse: bool) -> str:
     """A relation as an arrow."""
     return f"←{relation}—" if inverse else f"—{relation}→"
+
+
+def explain(scorer: Scorer, graph: Graph, references: np.ndarray, head: int, tail: int, most: int = 5) -> Explanation:
+    """Why a scorer gives a pair its score, given references (K, 2); some scorers say nothing but the score."""
+    if isinstance(scorer, ExplainingScorer):
+        reasons, evidence = scorer.explain(references, head, tail, most), scorer.evidence
+    else:
+        score = float(np.asarray(scorer(Question("", references, np.array([head]), np.array([tail]))))[0, 0])
+        reasons, evidence = Reasons(score), {}
+    graph = reasons.graph or graph
+    paths = []
+    for relations, weight in reasons.paths:
+        walked = instance(graph, head, relations, tail)
+        steps = tuple(step_of(graph, relation) for relation in relations)
+        paths.append(Path(steps, weight, tuple(entity_of(graph, entity) for entity in walked)))
+    return Explanation(
+        entity_of(graph, head),
+        entity_of(graph, tail),
+        reasons.score,
+        dict(sorted(reasons.shares.items(), key=lambda share: -share[1])),
+        tuple(paths),
+        references_with(graph, references, reasons.references),
+        tuple(neighbour_of(graph, *edge) for edge in reasons.neighbours),
+        reasons.shared,
+        evidence,
+    )
+
+
+def instance(graph: Graph, head: int, relations: Sequence[int], tail: int) -> list[int]:
+    """The entities of a path from head to tail along these relations, inverse ones included; none where none is there.
+
+    Of several it takes the way over entities with few edges, which says more, and not twice over the same where it can.
+    """
+    reached = [np.array([head])]
+    for relation in relations:
+        at, _ = graph.edges_of(reached[-1])
+        reached.append(np.unique(graph.tail_ids[at[graph.relation_ids[at] == relation]]))
+    if tail not in reached[-1]:
+        return []
+    walked, count = [int(tail)], len(graph.relations)
+    for relation, before in zip(reversed(relations), reversed(reached[:-1]), strict=True):
+        back = (relation + count) % (2 * count)
+        at, _ = graph.edges_of(np.array([walked[-1]]))
+        beside = np.intersect1d(graph.tail_ids[at[graph.relation_ids[at] == back]], before)
+        seen = np.isin(beside, [*walked, head])
+        walked.append(int(beside[np.lexsort((beside, graph.degrees[beside], seen))[0]]))
+    return walked[::-1]
+
+
+def entity_of(graph: Graph, entity: int) -> Entity:
+    return Entity(graph.entities[entity], graph.name(entity))
+
+
+def step_of(graph: Graph, relation: int) -> Step:
+    inverse, forward = divmod(relation, len(graph.relations))
+    return Step(graph.relation_name(forward), bool(inverse))
+
+
+def neighbour_of(graph: Graph, which: str, relation: int, entity: int, weight: float) -> Neighbour:
+    step = step_of(graph, relation)
+    return Neighbour(which, step.relation, step.inverse, entity_of(graph, entity), weight)
+
+
+def references_with(graph: Graph, references: np.ndarray, weights: Sequence[float]) -> tuple[Reference, ...]:
+    """References with their weights, where there are any."""
+    each: Sequence[float | None] = weights or [None] * len(references)
+    return tuple(
+        Reference(entity_of(graph, int(head)), entity_of(graph, int(tail)), weight)
+        for (head, tail), weight in zip(references, each, strict=True)
+    )

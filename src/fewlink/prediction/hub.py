@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fewlink.errors import FewlinkError, MissingExtra
+from fewlink.base.errors import FewlinkError, MissingExtra
 
 PREFIX = "hub:"
 NAME = re.compile(r"[\w.-]+/[\w.-]+")

@@ -8,20 +8,21 @@ from typing import Self
 
 import numpy as np
 
-from fewlink.errors import FewlinkError
-from fewlink.prediction import asked, pretrained, reasons
-from fewlink.prediction.answers import Prediction, Predictions
-from fewlink.prediction.asked import Choice, Pairs, Relation
+from fewlink.base.errors import FewlinkError
+from fewlink.data import Benchmark
+from fewlink.prediction import pretrained, query
 from fewlink.prediction.calibration import Calibration, read_calibration
 from fewlink.prediction.explanation import Explanation
+from fewlink.prediction.explanation import explain as explain_pair
 from fewlink.prediction.hub import fetched
 from fewlink.prediction.names import Names
+from fewlink.prediction.predictions import Prediction, Predictions
+from fewlink.prediction.query import Choice, Pairs, Relation
 from fewlink.prediction.ranking import Rows, ask, best
 from fewlink.scorers import Question, Scorer
-from fewlink.tasks import Benchmark
 from fewlink.training import RunConfig, open_run
 from fewlink.training.checkpoints import load_best
-from fewlink.training.serving import Serving
+from fewlink.training.run import Deployed
 
 
 class Linker:
@@ -65,10 +66,10 @@ class Linker:
         """
         folder = fetched(run)
         benchmark = pretrained.benchmark_of(folder, bench)
-        serving = None if as_measured else Serving.open(folder)
-        scorer = serving.scorer(folder, device=device) if serving else open_run(folder, benchmark, device=device)
+        deployed = None if as_measured else Deployed.open(folder)
+        scorer = deployed.scorer(folder, device=device) if deployed else open_run(folder, benchmark, device=device)
         return cls(
-            serving.benchmark if serving else benchmark,
+            deployed.benchmark if deployed else benchmark,
             scorer,
             shots=RunConfig.read(folder).settings.shots,
             calibration=_calibration(folder, benchmark),
@@ -116,13 +117,13 @@ class Linker:
         entities; or a test of entity ids. A pair is known if it is a reference or the named relation has it; known ones
         are left out, or with `exclude_known=False` shown, and compete with nobody. Ranks are the evaluator's.
         """
-        k = asked.check_count(k)
+        k = query.check_count(k)
         notes: list[str] = []
         given, about = self._given(references, relation, shots, notes)
-        wanted = asked.heads_of(self.names, heads, notes)
+        wanted = query.heads_of(self.names, heads, notes)
         rows = self._rows(given, about, wanted, k, candidates, exclude_known)
         for head in np.setdiff1d(wanted, rows.heads):
-            notes.append(asked.nothing_left(self.names, int(head)))
+            notes.append(query.nothing_left(self.names, int(head)))
         return self._table(rows, given, explain, notes)
 
     def who_fits(
@@ -140,13 +141,13 @@ class Linker:
 
         `rank` is a tail's place for its own head. Heads are looked at some at a time, so memory stays small.
         """
-        k = asked.check_count(k)
+        k = query.check_count(k)
         notes: list[str] = []
         given, about = self._given(references, relation, shots, notes)
         if isinstance(type_or_heads, str):
             wanted = self.names.members(type_or_heads)
         else:
-            wanted = asked.heads_of(self.names, type_or_heads, notes)
+            wanted = query.heads_of(self.names, type_or_heads, notes)
         rows = self._rows(given, about, wanted, k, candidates, exclude_known, overall=True)
         return self._table(rows, given, explain, notes)
 
@@ -162,25 +163,25 @@ class Linker:
         """What carried the score of one pair: evidence, paths, references and neighbours, and sentences of them."""
         given, _ = self._given(references, relation, shots, [])
         ends = self.names.find(head, "head"), self.names.find(tail, "tail")
-        return reasons.explain(self.scorer, self.graph, given, *ends)
+        return explain_pair(self.scorer, self.graph, given, *ends)
 
     def references_of(self, relation: str, shots: int | None = None) -> list[tuple[str, str]]:
         """The first `shots` pairs of a relation as ids: the references that are taken where none are given."""
-        found = asked.find_relation(self.benchmark, relation)
-        return asked.told_pairs(self.names, asked.first_references(found, self.shots if shots is None else shots))
+        found = query.find_relation(self.benchmark, relation)
+        return query.told_pairs(self.names, query.first_references(found, self.shots if shots is None else shots))
 
     def _given(
         self, references: Pairs | None, relation: str | None, shots: int | None, notes: list[str]
     ) -> tuple[np.ndarray, Relation | None]:
         """References (K, 2), and what is known of the relation where one is named."""
-        about = None if relation is None else asked.find_relation(self.benchmark, relation)
+        about = None if relation is None else query.find_relation(self.benchmark, relation)
         if about is not None and about.trained:
             notes.append(f"{about.name} is a relation that the model learnt on: it does better there than on a new one")
         if references is not None:
-            return asked.references_of(self.names, references, notes), about
+            return query.references_of(self.names, references, notes), about
         if about is None:
             raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")
-        return asked.first_references(about, self.shots if shots is None else shots), about
+        return query.first_references(about, self.shots if shots is None else shots), about
 
     def _rows(
         self,
@@ -193,8 +194,8 @@ class Linker:
         overall: bool = False,
     ) -> Rows:
         """The best rows of each head, or of all heads together."""
-        among = asked.candidates_for(self.benchmark, self.names, choice, given, about)
-        known = asked.known_tails(given, about)
+        among = query.candidates_for(self.benchmark, self.names, choice, given, about)
+        known = query.known_tails(given, about)
         question = Question(about.name if about else "", given, heads, among)
         kept: list[Rows] = []
         for place, scores in ask(self.scorer, question):
@@ -228,7 +229,7 @@ class Linker:
                     score=float(rows.scores[i]),
                     probability=chances[i],
                     known=bool(rows.known[i]),
-                    reasons=reasons.explain(self.scorer, graph, given, head, tail) if explain else None,
+                    reasons=explain_pair(self.scorer, graph, given, head, tail) if explain else None,
                 )
             )
         return Predictions(made, notes)

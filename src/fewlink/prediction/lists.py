@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fewlink.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError
 
 ARROW = "=>"
 

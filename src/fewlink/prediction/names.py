@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fewlink.choices import did_you_mean
-from fewlink.errors import FewlinkError, UnknownName
+from fewlink.base.errors import FewlinkError, UnknownName
+from fewlink.base.resolver import did_you_mean
 from fewlink.graph import Graph
-from fewlink.prediction.folded import Folded, fold, lines_of, readable, spaced
+from fewlink.prediction.name_index import Folded, fold, lines_of, readable, spaced
 
 LISTED = 5  # ids that an error names
 SHORTLIST = 200  # names that a guess is chosen from

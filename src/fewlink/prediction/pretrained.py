@@ -13,14 +13,13 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from fewlink.errors import FewlinkError, InputError
-from fewlink.storage import is_folder_of, new_folder, open_folder, write_json
-from fewlink.tasks import Benchmark, open_benchmark
-from fewlink.training import RunConfig, TrailSettings, TrailVectors, is_run, runs_in
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.storage import is_folder_of, new_folder, open_folder, write_json
+from fewlink.data import Benchmark, open_benchmark
+from fewlink.training import RunConfig, is_run, runs_in
 from fewlink.training import run as training_run
 from fewlink.training.checkpoints import load_best, save_best
-from fewlink.training.run import BENCHMARK, CONFIG, EMBEDDINGS
-from fewlink.training.serving import Serving
+from fewlink.training.run import BENCHMARK, CONFIG, EMBEDDINGS, Deployed, vectors_of
 
 FORMAT = "fewlink-pretrained/1"
 CALIBRATION, CARD, RELIABILITY = "calibration.json", "README.md", "reliability.svg"
@@ -37,14 +36,10 @@ def save(run: Path, benchmark: Benchmark, folder: Path) -> Path:
         own = {key: value for key, value in config.benchmark.items() if key != "source"}
         write_json(beside / CONFIG, replace(config, benchmark={**own, "source": ""}).as_dict())
         save_best(beside, weights, step)
-        if isinstance(config.settings, TrailSettings):
-            vectors = TrailVectors.open(run / EMBEDDINGS, for_training=False)
-            vectors.save(beside / EMBEDDINGS, config.graph["fingerprint"], graph=benchmark.name)
-        else:
-            shutil.copytree(run / EMBEDDINGS, beside / EMBEDDINGS)
+        vectors_of(run).save(beside / EMBEDDINGS, config.graph["fingerprint"], graph=benchmark.name)
         benchmark.save(beside / BENCHMARK)
-        if serving := Serving.open(run):
-            serving.save(beside)
+        if deployed := Deployed.open(run):
+            deployed.save(beside)
         for name in (CALIBRATION, CARD, RELIABILITY):
             if (run / name).is_file():
                 shutil.copyfile(run / name, beside / name)

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from fewlink.errors import ScoreError
+from fewlink.base.errors import ScoreError
 from fewlink.scorers import Question, Scorer
 
 SCORED_AT_ONCE = 1 << 23  # scores held at once: 32 MB of float32, and some masks of that shape

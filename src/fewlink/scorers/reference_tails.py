@@ -6,7 +6,7 @@ import numpy as np
 
 from fewlink.graph import Graph
 from fewlink.graph.csr import spans
-from fewlink.scorers.question import Question
+from fewlink.scorers.base import Question
 
 CHUNK = 8192  # candidates whose relation profiles are held at once
 DIGITS = 9  # a matrix product rounds by its shape; equal profiles must tie in every batch

@@ -6,7 +6,7 @@ import numpy as np
 
 from fewlink.graph import Graph
 from fewlink.graph.csr import spans
-from fewlink.scorers.question import Question
+from fewlink.scorers.base import Question
 
 # What a path is worth that joins no reference, against 1 for one that joins them all (chosen on NELL-One's dev split).
 ANY_EDGE = 0.01  # a direct edge of any relation

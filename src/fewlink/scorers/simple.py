@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fewlink.base.seeds import derive, scramble
 from fewlink.graph import Graph
-from fewlink.scorers.question import Question
-from fewlink.seeds import derive, scramble
+from fewlink.scorers.base import Question
 
 
 class RandomScorer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from fewlink.choices import choose
+from fewlink.base.resolver import choose
 from fewlink.studies import ablation, datasets, embedding, overall, relations, selection, shots
 from fewlink.studies.study import Study
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from fewlink.data.benchmark import SPLITS, Benchmark
+from fewlink.report.tables import Table
 from fewlink.studies.plan import Plan
 from fewlink.studies.runner import Bench
 from fewlink.studies.study import Shown
-from fewlink.studies.tables import Table
-from fewlink.tasks.benchmark import SPLITS, Benchmark
 
 COLUMNS = ("entities", "triples", "relations", "tasks", *SPLITS)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fewlink import charts
-from fewlink.errors import FewlinkError
-from fewlink.studies import tables
-from fewlink.studies.maps import PairMap, PairScorer, make_map, read_maps
-from fewlink.studies.plan import Plan, kind_of
+from fewlink.base.errors import FewlinkError
+from fewlink.report import charts, tables
+from fewlink.studies.pair_maps import PairMap, PairScorer, make_map, read_maps
+from fewlink.studies.plan import Plan
 from fewlink.studies.runner import Bench, run_models
 from fewlink.studies.study import Shown
+from fewlink.training.family import ModelSettings
 
 SEED = 0
 
@@ -23,10 +23,10 @@ def run(plan: Plan, bench: Bench) -> None:
     for model in plan.models:
         missing = [bench.benchmark.task(r) for r in plan.relations if (model, r) not in done]
         settings, shots = plan.settings_of(model), plan.shots[0]
-        if not missing or settings is None:
+        if not missing or not isinstance(settings, ModelSettings):
             continue
         bench.tell(f"{model}, {', '.join(task.name for task in missing)}")
-        scorer = run_models(model, kind_of(model), settings, shots, [SEED], bench)[SEED].scorer
+        scorer = run_models(settings, shots, [SEED], bench)[SEED].scorer
         if not isinstance(scorer, PairScorer):
             raise FewlinkError(f"{model} has no vectors of pairs: choose few-shot models")
         for task in missing:

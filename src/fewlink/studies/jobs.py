@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fewlink.base.recipes import OWN
+from fewlink.base.settings import Settings
+from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol
 from fewlink.evaluation.records import Record, read_records
-from fewlink.recipes import OWN
-from fewlink.settings import Settings
-from fewlink.studies.plan import Kind, Plan, kind_of
-from fewlink.tasks.benchmark import Benchmark
+from fewlink.studies.plan import Plan
+from fewlink.training import family_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,6 @@ class Job:
     """A model to be trained with some seeds, and what each of them is then asked."""
 
     model: str
-    kind: Kind
     settings: Settings | None
     asked: dict[int, tuple[Protocol, ...]]  # by seed
 
@@ -30,11 +30,11 @@ class Job:
         return sorted({protocol.shots for protocols in self.asked.values() for protocol in protocols})
 
     def __str__(self) -> str:
-        seeds = f", seeds {', '.join(map(str, self.asked))}" if self.kind != "learning-free" else ""
+        seeds = f", seeds {', '.join(map(str, self.asked))}" if family_of(self.model).seeded else ""
         return f"{self.model}, K = {', '.join(map(str, self.shots))}{seeds}"
 
 
-class Shelf:
+class RecordStore:
     """The records of a folder, to look up whether something has been measured."""
 
     def __init__(self, folder: Path) -> None:
@@ -58,22 +58,21 @@ def same_settings(found: dict[str, Any] | None, wanted: Settings | None) -> bool
     return all(found[name] == mine[name] for name in found.keys() & mine.keys() - {*OWN, "shots"})
 
 
-def jobs(plan: Plan, benchmark: Benchmark, shelf: Shelf) -> list[Job]:
+def jobs(plan: Plan, benchmark: Benchmark, shelf: RecordStore) -> list[Job]:
     """Everything of a study that no record is there of, in the order it is to be done."""
     made = []
     for model in plan.models:
-        kind, settings = kind_of(model), plan.settings_of(model)
+        family, settings = family_of(model), plan.settings_of(model)
         possible = [k for k in plan.shots if k < _fewest_pairs(benchmark, plan.splits)]
-        alone = kind in ("embedding", "few-shot")  # trained for one K; TRAIL and what is not trained take any
-        for shots in [[k] for k in possible] if alone else [possible]:
+        for shots in [possible] if family.any_shots else [[k] for k in possible]:
             asked = {}
-            for seed in range(1 if kind == "learning-free" else plan.seeds):
+            for seed in range(plan.seeds if family.seeded else 1):
                 wanted = _protocols(plan, shots, seed)
                 missing = tuple(p for p in wanted if not shelf.holds(benchmark, model, settings, p))
                 if missing:
                     asked[seed] = missing
             if asked:
-                made.append(Job(model, kind, settings, asked))
+                made.append(Job(model, settings, asked))
     return made
 
 

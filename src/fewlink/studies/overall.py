@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fewlink.studies import tables
+from fewlink.report import tables
 from fewlink.studies.plan import Plan
 from fewlink.studies.runner import Bench
 from fewlink.studies.study import Shown, cells_to_do, finished, run_cells

@@ -6,20 +6,15 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fewlink.choices import choose
-from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
-from fewlink.errors import FewlinkError, InputError
-from fewlink.models import MODELS, TRAILS
-from fewlink.recipes import recipe
-from fewlink.scorers import LEARNING_FREE
-from fewlink.settings import Settings
-from fewlink.training.chosen import training_recipe
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.resolver import choose
+from fewlink.base.settings import Settings
+from fewlink.training import family_of
 
-Kind = Literal["learning-free", "embedding", "few-shot", "trail"]
 Figures = dict[str, float]
 
 
@@ -33,7 +28,7 @@ class Tiny(BaseModel):
     shots: list[int] = Field(default_factory=list)
     seeds: int = Field(default=1, ge=1)
     relations: list[str] = Field(default_factory=list)
-    settings: dict[Kind, list[str]] = Field(default_factory=dict)
+    settings: dict[str, list[str]] = Field(default_factory=dict)  # by family
 
 
 class Plan(BaseModel):
@@ -62,13 +57,11 @@ class Plan(BaseModel):
 
     def settings_of(self, model: str) -> Settings | None:
         """The settings that a model is trained with; None where there is nothing to train."""
-        kind = kind_of(model)
-        if kind == "learning-free":
+        family = family_of(model)
+        if family.settings is None:
             return None
-        own: Settings = (
-            recipe(model, EmbeddingSettings).settings if kind == "embedding" else training_recipe(model).settings
-        )
-        return own.adjusted(self.settings.get(model, []))
+        settings: Settings = family.recipe(model).settings.adjusted(self.settings.get(model, []))
+        return settings
 
     def made_tiny(self) -> Plan:
         """The same study in seconds, on built-in data."""
@@ -80,7 +73,7 @@ class Plan(BaseModel):
                 "shots": self.tiny.shots or self.shots,
                 "seeds": self.tiny.seeds,
                 "relations": self.tiny.relations,
-                "settings": {m: self.tiny.settings.get(kind_of(m), []) for m in models},
+                "settings": {m: self.tiny.settings.get(family_of(m).name, []) for m in models},
             }
         )
 
@@ -95,17 +88,6 @@ class Plan(BaseModel):
         return self.model_copy(
             update={"models": kept, "shots": list(shots) or self.shots, "seeds": self.seeds if seeds is None else seeds}
         )
-
-
-def kind_of(model: str) -> Kind:
-    """What has to be done to get a model's scores."""
-    kinds: dict[str, Kind] = {
-        **dict.fromkeys(LEARNING_FREE, "learning-free"),
-        **dict.fromkeys(INTERACTIONS, "embedding"),
-        **dict.fromkeys(MODELS, "few-shot"),
-        **dict.fromkeys(TRAILS, "trail"),
-    }
-    return choose("model", model, kinds)
 
 
 def plan_names() -> list[str]:
@@ -126,7 +108,7 @@ def read_plan(which: str) -> Plan:
     try:
         plan = Plan.model_validate(tomllib.loads(text))
         for model in [*plan.models, *plan.tiny.models]:
-            kind_of(model)
+            family_of(model)
         for whole in (plan, plan.made_tiny()):
             for model in whole.models:
                 whole.settings_of(model)

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fewlink import charts
-from fewlink.errors import FewlinkError
+from fewlink.base.errors import FewlinkError
+from fewlink.base.storage import write_json
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.records import read_as
+from fewlink.report import charts, series
+from fewlink.report.tables import COLUMNS
 from fewlink.scorers import Scorer
-from fewlink.storage import write_json
-from fewlink.studies import series
-from fewlink.studies.courses import Course, Station, by_choice, read_courses
 from fewlink.studies.jobs import same_settings
-from fewlink.studies.plan import Plan, kind_of
+from fewlink.studies.learning_curves import Course, Station, by_choice, read_courses
+from fewlink.studies.plan import Plan
 from fewlink.studies.runner import Bench, run_models
 from fewlink.studies.study import Shown
-from fewlink.studies.tables import COLUMNS
+from fewlink.training.family import ModelSettings
 from fewlink.training.run import RunConfig
-from fewlink.training.settings import TrailSettings, TrainingSettings
 from fewlink.training.trainer import Watch
 
 COURSE = "course.json"  # in a run: its course so far
@@ -33,10 +32,10 @@ def run(plan: Plan, bench: Bench) -> None:
     watch = _watch(plan, bench)
     for model, seeds in _missing(plan, bench).items():
         settings = plan.settings_of(model)
-        if not isinstance(settings, TrainingSettings | TrailSettings):
+        if not isinstance(settings, ModelSettings):
             raise FewlinkError(f"{model} has no steps to choose among: choose few-shot models")
         bench.tell(f"{model}, seeds {', '.join(map(str, seeds))}")
-        for made in run_models(model, kind_of(model), settings, plan.shots[0], seeds, bench, watch=watch).values():
+        for made in run_models(settings, plan.shots[0], seeds, bench, watch=watch).values():
             assert made.run is not None
             _read(made.run).save(bench.results)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fewlink import charts
-from fewlink.studies import series, tables
+from fewlink.report import charts, series, tables
 from fewlink.studies.plan import Plan
 from fewlink.studies.runner import Bench
 from fewlink.studies.study import Shown, cells_to_do, finished, run_cells

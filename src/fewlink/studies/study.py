@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fewlink.evaluation.records import Record
-from fewlink.studies.jobs import Shelf, jobs, of_plan
+from fewlink.report.tables import Table
+from fewlink.studies.jobs import RecordStore, jobs, of_plan
 from fewlink.studies.plan import Plan
 from fewlink.studies.runner import Bench, run_jobs
-from fewlink.studies.tables import Table
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class Study(Protocol):
 
 def cells_to_do(plan: Plan, bench: Bench) -> list[str]:
     """For studies of models: what no record is there of."""
-    return [str(job) for job in jobs(plan, bench.benchmark, Shelf(bench.results))]
+    return [str(job) for job in jobs(plan, bench.benchmark, RecordStore(bench.results))]
 
 
 def run_cells(plan: Plan, bench: Bench) -> None:
     """For studies of models: train and evaluate what no record is there of."""
-    run_jobs(jobs(plan, bench.benchmark, Shelf(bench.results)), bench)
+    run_jobs(jobs(plan, bench.benchmark, RecordStore(bench.results)), bench)
 
 
 def finished(plan: Plan, bench: Bench) -> list[Record]:
     """The records a study is shown from, in the plan's order of models."""
-    found = of_plan(Shelf(bench.results).records, plan, bench.benchmark)
+    found = of_plan(RecordStore(bench.results).records, plan, bench.benchmark)
     return sorted(found, key=lambda r: (plan.models.index(r.model), r.split, r.candidates, r.shots, r.seed))

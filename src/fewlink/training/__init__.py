@@ -1,23 +1,20 @@
-"""Meta-training of few-shot models: the paper's Algorithm 1, run folders that continue exactly, and their scorers."""
+"""Training: run folders that continue exactly, checkpoints, pretrained vectors, and the contract of model families."""
 
-from fewlink.training.pretraining import pretrain
+from fewlink.training.family import families, family_of, trained_family, training_recipe
 from fewlink.training.run import RunConfig, is_run, open_run, runs_in
-from fewlink.training.settings import TrailSettings, TrainingSettings, settings_of
-from fewlink.training.trail_vectors import TrailVectors, pretrain_views
-from fewlink.training.trainer import RunResult, train, train_together
+from fewlink.training.trainer import RunResult, train_runs
+from fewlink.training.vectors import pretrain
 
 __all__ = [
     "RunConfig",
     "RunResult",
-    "TrailSettings",
-    "TrailVectors",
-    "TrainingSettings",
+    "families",
+    "family_of",
     "is_run",
     "open_run",
     "pretrain",
-    "pretrain_views",
     "runs_in",
-    "settings_of",
-    "train",
-    "train_together",
+    "train_runs",
+    "trained_family",
+    "training_recipe",
 ]

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fewlink.errors import FewlinkError, InputError
-from fewlink.storage import new_folder, open_folder, read_json, write_json
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.storage import new_folder, open_folder, read_json, write_json
 
 FORMAT = "fewlink-checkpoint/1"
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"

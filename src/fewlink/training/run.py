@@ -1,59 +1,59 @@
 """A run folder: what was trained, on what and how, and the scorer that came of it.
 
-config.json     settings, fingerprints of benchmark, graph and embeddings, version
+config.json     settings, parts of the model, fingerprints of benchmark, graph and vectors, version
 embeddings/     the vectors that were used, so that the folder needs nothing else but the graph
 metrics.jsonl   a line for each evaluation, with seconds per phase
 best/, last/    checkpoints
-benchmark/      its own benchmark, and fit.json, serving/: where fewlink fit made it
+benchmark/      its own benchmark, where fewlink fit made the run
+serving/        a larger graph to answer with and its vectors, where there is one (`Deployed`)
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fewlink import __version__, memory
-from fewlink.embeddings.table import Embeddings
-from fewlink.errors import FewlinkError, InputError
-from fewlink.graph import Graph
-from fewlink.models import FewShotModel, FewShotScorer, Surroundings, TrailScorer, build
-from fewlink.seeds import derive
-from fewlink.storage import read_json, write_bytes, write_json
-from fewlink.tasks.benchmark import Benchmark
-from fewlink.tasks.catalogue import open_benchmark
-from fewlink.together import use
+from fewlink import __version__
+from fewlink.base import memory
+from fewlink.base.distributed import use
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.storage import new_folder, open_folder, read_json, write_json
+from fewlink.data.benchmark import Benchmark
+from fewlink.data.catalogue import open_benchmark
+from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import begun, load_best
-from fewlink.training.growing import grown_vectors
-from fewlink.training.needs import needs
-from fewlink.training.settings import AnySettings, TrailSettings, TrainingSettings, settings_of
-from fewlink.training.trail_learner import open_trail
-from fewlink.training.trail_vectors import TrailVectors
+from fewlink.training.family import ModelSettings, PretrainedVectors, TrainedFamily, trained_family
 
 FORMAT = "fewlink-run/1"
-CONFIG, METRICS, EMBEDDINGS, BENCHMARK = "config.json", "metrics.jsonl", "embeddings", "benchmark"
+CONFIG, EMBEDDINGS, BENCHMARK = "config.json", "embeddings", "benchmark"
 BEGINNING = (EMBEDDINGS, BENCHMARK, "fit.json", ".fit")  # what may be there before a run has a configuration
-TUNED = ("entities", "relations")  # the pretrained vectors, as `around.NAME` among the weights where they were trained
+DEPLOYED, DEPLOYED_FORMAT = "serving", "fewlink-serving/1"
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What decides a run: settings, the benchmark, its graph and the embeddings, each with its fingerprint.
+    """What decides a run: settings, the benchmark, its graph and the vectors, each with its fingerprint.
 
-    The benchmark also has the `source` it was opened by and the names of its `train` relations.
+    The benchmark also has the `source` it was opened by and the names of its `train` relations. `parts` says what the
+    model is composed of, so that a model whose defaults have changed since is opened as it was trained.
     """
 
-    settings: AnySettings
+    settings: ModelSettings
     benchmark: dict[str, Any]
     graph: dict[str, Any]
     embeddings: dict[str, Any]
+    parts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def family(self) -> TrainedFamily:
+        return trained_family(self.settings.model)
 
     @classmethod
-    def of(cls, benchmark: Benchmark, embeddings: Embeddings | TrailVectors, settings: AnySettings) -> RunConfig:
+    def of(cls, benchmark: Benchmark, vectors: PretrainedVectors, settings: ModelSettings) -> RunConfig:
         graph = benchmark.graph
         return cls(
             settings,
@@ -64,11 +64,12 @@ class RunConfig:
                 "train": [task.name for task in benchmark.split("train")],
             },
             {"fingerprint": graph.fingerprint, "entities": len(graph.entities), "relations": len(graph.relations)},
-            {"model": embeddings.model, "dim": embeddings.dim, "sha256": embeddings.digest()},
+            {"model": vectors.model, "dim": vectors.dim, "sha256": vectors.digest()},
+            trained_family(settings.model).parts(settings.model),
         )
 
     def as_dict(self) -> dict[str, Any]:
-        facts = {"benchmark": self.benchmark, "graph": self.graph, "embeddings": self.embeddings}
+        facts = {"benchmark": self.benchmark, "graph": self.graph, "embeddings": self.embeddings, "parts": self.parts}
         return {"format": FORMAT, "version": __version__, **facts, "settings": self.settings.as_dict()}
 
     @classmethod
@@ -81,38 +82,39 @@ class RunConfig:
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
             raise InputError(path, f"has format {found!r}, this version of fewlink reads {FORMAT!r}: train again")
-        parts = ("settings", "benchmark", "graph", "embeddings")
-        if not all(isinstance(content.get(part), dict) for part in parts):
+        names = ("settings", "benchmark", "graph", "embeddings")
+        if not all(isinstance(content.get(name), dict) for name in names):
             raise InputError(path, "is damaged: train again, in another folder")
-        settings, *facts = (content[part] for part in parts)
-        return cls(settings_of(str(settings.get("model"))).from_dict(settings), *facts)
+        values, benchmark, graph, embeddings = (content[name] for name in names)
+        family = trained_family(str(values.get("model")))
+        values = {**values, "model": family.renamed.get(values["model"], values["model"])}
+        parts = content.get("parts") or family.parts(values["model"])
+        return cls(family.settings.from_dict(values), benchmark, graph, embeddings, parts)
 
-    def refuse_other(self, run: Path, asked: RunConfig) -> None:
-        """An error where `asked` is not a continuation of this run; more steps or patience, another device are."""
+    def check_continues(self, run: Path, wanted: RunConfig) -> None:
+        """Raise unless `wanted` continues this run; more steps or patience and another device are allowed."""
         for what, mine, other in (
-            ("benchmark", self.benchmark["fingerprint"], asked.benchmark["fingerprint"]),
-            ("embeddings", self.embeddings["sha256"], asked.embeddings["sha256"]),
+            ("benchmark", self.benchmark["fingerprint"], wanted.benchmark["fingerprint"]),
+            ("embeddings", self.embeddings["sha256"], wanted.embeddings["sha256"]),
         ):
             if mine != other:
-                told = {"benchmark": self.benchmark["name"], "embeddings": f"{self.embeddings['model']} vectors"}[what]
+                name = {"benchmark": self.benchmark["name"], "embeddings": f"{self.embeddings['model']} vectors"}[what]
                 raise FewlinkError(
-                    f"{run} was trained with other {what} ({told}, {mine[:12]}…, not {other[:12]}…): "
+                    f"{run} was trained with other {what} ({name}, {mine[:12]}…, not {other[:12]}…): "
                     "give the same, or choose another folder"
                 )
-        found, wanted = self.settings.as_dict(), asked.settings.as_dict()
-        for name in wanted:
-            if name in ("steps", "patience") and wanted[name] < found[name]:
+        before, after = self.settings.as_dict(), wanted.settings.as_dict()
+        for name, value in after.items():
+            if name in ("steps", "patience") and value < before[name]:
+                raise FewlinkError(f"{run} was trained with {name} = {before[name]}: {value} is less; give as much")
+            if name not in ("steps", "patience", "device") and value != before[name]:
                 raise FewlinkError(
-                    f"{run} was trained with {name} = {found[name]}, and {wanted[name]} is asked for: not less"
-                )
-            if name not in ("steps", "patience", "device") and wanted[name] != found[name]:
-                raise FewlinkError(
-                    f"{run} was trained with {name} = {found[name]!r}, and {wanted[name]!r} is asked for: "
+                    f"{run} was trained with {name} = {before[name]!r}, not {value!r}: "
                     "give the same settings, or choose another folder"
                 )
 
-    def refuse_seen(self, run: Path, benchmark: Benchmark, split: str) -> None:
-        """An error where another benchmark's split holds relations this run was trained on."""
+    def check_unseen(self, run: Path, benchmark: Benchmark, split: str) -> None:
+        """Raise if another benchmark's split holds relations that this run was trained on."""
         if benchmark.fingerprint != self.benchmark["fingerprint"]:
             seen = {task.name for task in benchmark.split(split)} & set(self.benchmark["train"])
             if seen:
@@ -122,24 +124,50 @@ class RunConfig:
                 )
 
 
+@dataclass(frozen=True)
+class Deployed:
+    """What a run answers questions with, where that is more than it was trained on: a larger graph and its vectors.
+
+    A run is trained and measured on a benchmark, part of which is hidden from it. To answer users it may read more: the
+    whole graph it was carved from, or triples that were added later. That is kept in the run's folder, apart from what
+    its figures were measured on, and replaced in one step:
+
+    serving/benchmark/   the graph, with task relations where it has some
+    serving/vectors/     vectors of that graph
+    """
+
+    benchmark: Benchmark
+    vectors: PretrainedVectors
+
+    def save(self, run: Path) -> None:
+        """Write the folder, or replace it in one step."""
+        fingerprint = self.benchmark.graph.fingerprint
+        with new_folder(Path(run) / DEPLOYED, DEPLOYED_FORMAT, {"fingerprint": self.benchmark.fingerprint}) as draft:
+            self.benchmark.save(draft / "benchmark")
+            self.vectors.save(draft / "vectors", fingerprint, graph=self.benchmark.name)
+
+    @classmethod
+    def open(cls, run: Path) -> Deployed | None:
+        """What a run's folder holds; None where the run answers with what it was trained on."""
+        folder = Path(run) / DEPLOYED
+        if not folder.exists() and not any(Path(run).glob(f".{DEPLOYED}.*.old")):
+            return None
+        open_folder(folder, DEPLOYED_FORMAT)
+        benchmark = open_benchmark(folder / "benchmark")
+        family, fingerprint = RunConfig.read(run).family, benchmark.graph.fingerprint
+        return cls(benchmark, family.open_vectors(folder / "vectors", fingerprint, for_training=False))
+
+    def scorer(self, run: Path, *, device: str = "cpu") -> Scorer:
+        """The best model of the run on this graph."""
+        if RunConfig.read(run).embeddings["dim"] != self.vectors.dim:
+            raise InputError(Path(run) / DEPLOYED, f"holds vectors of {self.vectors.dim} reals: fit the run again")
+        return scorer_on(Path(run), self.benchmark, self.vectors, use(device))
+
+
 def runs_in(folder: Path) -> list[Path]:
     """The runs of several seeds that were trained into one folder."""
     found = [path for path in Path(folder).glob("seed-*") if is_run(path)]
     return sorted(found, key=lambda path: RunConfig.read(path).settings.seed)
-
-
-def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
-    """The benchmark of a run: where the user says it is, where it was, or the one of its name."""
-    known, source = RunConfig.read(run).benchmark, benchmark_place(run)
-    try:
-        return open_benchmark(bench or source)
-    except FewlinkError as error:
-        if bench:
-            raise
-        raise FewlinkError(
-            f"{run} was trained on {known['name']}, which is not to be had from {source} any more ({error}): say where "
-            "it is, with --bench PATH (fewlink train PATH --resume RUN), or bench=PATH"
-        ) from None
 
 
 def is_run(folder: Path) -> bool:
@@ -151,50 +179,18 @@ def is_run(folder: Path) -> bool:
     return isinstance(content, dict) and content.get("format") == FORMAT
 
 
-def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> FewShotScorer | TrailScorer:
-    """The best model of a run as a scorer, on the graph it was trained on, or one that grew from it, and no other."""
-    folder, device = Path(folder), use(device)
-    config = RunConfig.read(folder)
-    if grew := config.graph["fingerprint"] in benchmark.grown_from:
-        refuse_tuned(folder)
-    elif config.graph["fingerprint"] != benchmark.graph.fingerprint:
-        raise InputError(
-            folder,
-            f"was trained on the graph of {config.benchmark['name']} ({config.graph['entities']} entities), which is "
-            f"not that of {benchmark.name} ({len(benchmark.graph.entities)} entities): use the one it was trained on",
-        )
-    same = config.benchmark["fingerprint"] in (benchmark.fingerprint, *benchmark.grown_from)
-    if isinstance(config.settings, TrailSettings) and not same:
-        raise InputError(folder, f"knows the train relations of {config.benchmark['name']}: use that benchmark")
-    vectors = vectors_of(folder)
-    if grew:
-        vectors = grown_vectors(vectors, benchmark, config.graph["entities"], config.graph["relations"])
-    return scorer_on(folder, benchmark, vectors, device)
-
-
-def vectors_of(run: Path) -> Embeddings | TrailVectors:
-    """The vectors that a run answers with."""
-    config, place = RunConfig.read(run), run / EMBEDDINGS
-    if isinstance(config.settings, TrailSettings):
-        return TrailVectors.open(place, config.graph["fingerprint"], for_training=False)
-    return Embeddings.open(place, config.graph["fingerprint"])
-
-
-def scorer_on(
-    folder: Path, benchmark: Benchmark, vectors: Embeddings | TrailVectors, device: str
-) -> FewShotScorer | TrailScorer:
-    """The best model of a run as a scorer that looks at what a benchmark knows and at these vectors of it."""
-    settings, (weights, _) = RunConfig.read(folder).settings, load_best(folder)
-    memory.ensure(settings.model, needs(benchmark.graph, vectors, replace(settings, device=device)), device)
-    if isinstance(settings, TrailSettings) and isinstance(vectors, TrailVectors):
-        trail, known = open_trail(benchmark, vectors, settings, device)
-        check_weights(trail.state_dict(), weights, folder)
-        trail.load_state_dict(weights)
-        return TrailScorer(settings.model, trail, known)
-    assert isinstance(vectors, Embeddings) and not isinstance(settings, TrailSettings)
-    model, surroundings = assemble(benchmark.graph, vectors, settings, device)
-    load_weights(model, surroundings, weights, folder)
-    return FewShotScorer(settings.model, model, surroundings)
+def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
+    """The benchmark of a run: where the user says it is, where it was, or the one of its name."""
+    known, source = RunConfig.read(run).benchmark, benchmark_place(run)
+    try:
+        return open_benchmark(bench or source)
+    except FewlinkError as error:
+        if bench:
+            raise
+        raise FewlinkError(
+            f"{run} was trained on {known['name']}, which cannot be opened from {source} ({error}): say where it is, "
+            "with --bench PATH (fewlink train PATH --resume RUN), or bench=PATH"
+        ) from None
 
 
 def benchmark_place(run: Path) -> str:
@@ -205,25 +201,55 @@ def benchmark_place(run: Path) -> str:
     return str(known["source"] or known["name"])
 
 
-def refuse_tuned(run: Path) -> None:
-    """An error where a run trained its vectors along with the model: it has none for entities that came later."""
-    if any(name.startswith("around.") for name in load_best(run)[0]):
-        raise InputError(run, "trained its vectors with the model, and has none for new entities: train it again")
+def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> Scorer:
+    """The best model of a run as a scorer, on the graph it was trained on or one that triples were added to."""
+    folder, device = Path(folder), use(device)
+    config = RunConfig.read(folder)
+    if extended := config.graph["fingerprint"] in benchmark.grown_from:
+        config.family.check_fold_in(folder, load_best(folder)[0])
+    elif config.graph["fingerprint"] != benchmark.graph.fingerprint:
+        raise InputError(
+            folder,
+            f"was trained on the graph of {config.benchmark['name']} ({config.graph['entities']} entities), which is "
+            f"not that of {benchmark.name} ({len(benchmark.graph.entities)} entities): use the one it was trained on",
+        )
+    same = config.benchmark["fingerprint"] in (benchmark.fingerprint, *benchmark.grown_from)
+    if config.family.own_benchmark_only and not same:
+        raise InputError(folder, f"knows the train relations of {config.benchmark['name']}: use that benchmark")
+    vectors = vectors_of(folder)
+    if extended:
+        sizes = config.graph["entities"], config.graph["relations"]
+        vectors = config.family.fold_in(vectors, benchmark, *sizes)
+    return scorer_on(folder, benchmark, vectors, device)
 
 
-def start_or_continue(run: Path, asked: RunConfig, embeddings: Embeddings | TrailVectors) -> None:
+def vectors_of(run: Path) -> PretrainedVectors:
+    """The vectors that a run answers with."""
+    config = RunConfig.read(run)
+    return config.family.open_vectors(run / EMBEDDINGS, config.graph["fingerprint"], for_training=False)  # type: ignore[no-any-return]
+
+
+def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, device: str) -> Scorer:
+    """The best model of a run as a scorer that reads a benchmark's graph and these vectors of it."""
+    config, (weights, _) = RunConfig.read(folder), load_best(folder)
+    family, settings = config.family, replace(config.settings, device=device)
+    memory.ensure(settings.model, family.memory(benchmark.graph, vectors, settings), device)
+    return family.scorer(benchmark, vectors, settings, weights, parts=config.parts, run=folder, device=device)
+
+
+def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) -> None:
     """Make a run folder ready for training: `config.json` is written last, so a folder that has one is a run's.
 
-    A run that nothing came of yet may begin anew with other settings.
+    A run without an evaluation may begin again with other settings.
     """
-    place, fingerprint, known = run / EMBEDDINGS, asked.graph["fingerprint"], (run / CONFIG).exists()
+    place, known = run / EMBEDDINGS, (run / CONFIG).exists()
     if known and begun(run):
-        RunConfig.read(run).refuse_other(run, asked)
-    elif not place.exists() or type(embeddings).open(place).digest() != asked.embeddings["sha256"]:
+        RunConfig.read(run).check_continues(run, wanted)
+    elif not place.exists() or wanted.family.open_vectors(place).digest() != wanted.embeddings["sha256"]:
         if place.exists() and not known:  # never replace a user's vectors
             raise FewlinkError(f"{run} exists, holds other embeddings and is not a training run: choose another folder")
-        embeddings.save(place, fingerprint, graph=asked.benchmark["name"])
-    write_json(run / CONFIG, asked.as_dict())
+        vectors.save(place, wanted.graph["fingerprint"], graph=wanted.benchmark["name"])
+    write_json(run / CONFIG, wanted.as_dict())
 
 
 def make_folder(run: Path) -> None:
@@ -234,8 +260,8 @@ def make_folder(run: Path) -> None:
         raise FewlinkError(f"{run} cannot be made ({error.strerror})") from None
 
 
-def refuse_other_folder(run: Path) -> None:
-    """An error where a folder holds anything but a run, or the beginning of one."""
+def check_folder(run: Path) -> None:
+    """Raise if a folder holds anything but a run or the beginning of one."""
     if run.exists() and not run.is_dir():
         raise FewlinkError(f"{run} is a file: choose another folder")
     if not run.exists():
@@ -246,60 +272,9 @@ def refuse_other_folder(run: Path) -> None:
         raise FewlinkError(f"{run} exists and is not a training run: choose another folder")
 
 
-def assemble(
-    graph: Graph, embeddings: Embeddings, settings: TrainingSettings, device: str
-) -> tuple[FewShotModel, Surroundings]:
-    """A model with its first parameters, a pure function of the seed, and what it looks at."""
-    surroundings = Surroundings.of(
-        graph,
-        embeddings.whole() if settings.embedding_rate else embeddings,
-        most=settings.neighbours,
-        rule=settings.neighbour_rule,
-        seed=settings.seed,
-        standardise=settings.standardise,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(settings.seed, "start"))
-        model = build(settings.model, embeddings.dim, steps=settings.matching_steps, dropout=settings.dropout)
-    return model.to(device), surroundings.to(device)
-
-
-def load_weights(model: FewShotModel, around: Surroundings, weights: dict[str, torch.Tensor], run: Path) -> None:
-    """Put the weights of a checkpoint into a model, and into its surroundings where they were trained too."""
-    tuned = {name: weights[f"around.{name}"] for name in TUNED if f"around.{name}" in weights}
-    for name, table in tuned.items():
-        getattr(around, name).copy_(table)
-    own = {name: weight for name, weight in weights.items() if not name.startswith("around.")}
-    check_weights(model.state_dict(), own, run)
-    model.load_state_dict(own)
-
-
 def check_weights(expected: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor], run: Path) -> None:
-    """An error where a checkpoint's weights have other names or shapes than the model's."""
+    """Raise if a checkpoint's weights have other names or shapes than the model's."""
     mine, theirs = ({name: tuple(w.shape) for name, w in weights.items()} for weights in (expected, found))
     if mine != theirs:
         names = ", ".join(name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name))
         raise InputError(run, f"holds weights of another version of its model ({names}): train again")
-
-
-def keep_lines(run: Path, last: dict[str, Any]) -> None:
-    """Bring metrics.jsonl to where a run stands: its lines up to the last committed evaluation, and none twice."""
-    lines: list[dict[str, Any]] = []
-    path = run / METRICS
-    for text in path.read_text("utf-8").splitlines() if path.exists() else []:
-        try:
-            line = json.loads(text)
-        except json.JSONDecodeError:  # cut off by a kill
-            break
-        if not isinstance(line, dict) or "step" not in line:
-            break
-        if line["step"] <= last.get("step", 0):
-            lines.append(line)
-    if last and (not lines or lines[-1]["step"] != last["step"]):
-        lines.append(last)
-    write_bytes(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
-
-
-def add_line(run: Path, line: dict[str, Any]) -> None:
-    with (run / METRICS).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")

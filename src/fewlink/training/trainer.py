@@ -19,33 +19,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fewlink import memory, together
-from fewlink.embeddings.table import Embeddings
-from fewlink.errors import FewlinkError
+from fewlink.base import distributed, memory
+from fewlink.base.errors import FewlinkError
+from fewlink.base.progress import progress, silent
+from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.models import check_fits
-from fewlink.progress import progress, silent
 from fewlink.scorers import Scorer
-from fewlink.tasks.benchmark import Benchmark
-from fewlink.training.board import Board
 from fewlink.training.checkpoints import State, load_last, load_state, mend, only_one, save_best, save_last
-from fewlink.training.learner import Learner, sampler
-from fewlink.training.needs import needs
-from fewlink.training.run import (
-    RunConfig,
-    add_line,
-    check_weights,
-    keep_lines,
-    make_folder,
-    refuse_other_folder,
-    start_or_continue,
-)
-from fewlink.training.settings import AnySettings, TrailSettings
-from fewlink.training.trail_learner import TrailLearner
-from fewlink.training.trail_learner import check as check_trail
-from fewlink.training.trail_vectors import TrailVectors
+from fewlink.training.family import ModelSettings, PretrainedVectors, trained_family
+from fewlink.training.metrics_log import MetricsLog, truncate_metrics
+from fewlink.training.run import RunConfig, check_folder, check_weights, make_folder, start_or_continue
 
-AnyVectors = Embeddings | TrailVectors
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is whole"
 Event = dict[str, Any]
 Watch = Callable[[Path, int, Scorer], None]
@@ -63,10 +47,10 @@ class RunResult:
     seconds: float
 
 
-def train(
+def train_run(
     benchmark: Benchmark,
-    embeddings: AnyVectors,
-    settings: AnySettings,
+    vectors: PretrainedVectors,
+    settings: ModelSettings,
     run: Path | str,
     *,
     on_event: Callable[[Event], None] | None = None,
@@ -76,13 +60,13 @@ def train(
     `on_event` receives, after each evaluation, the line of metrics.jsonl with `event` = "evaluated", `seed`, `steps`,
     `best_step` and `best_mrr`; and where a run is continued, `event` = "continued" with `seed`, `step` and `steps`.
     """
-    return train_together(benchmark, embeddings, settings, {settings.seed: Path(run)}, on_event=on_event)[0]
+    return train_runs(benchmark, vectors, settings, {settings.seed: Path(run)}, on_event=on_event)[0]
 
 
-def train_together(
+def train_runs(
     benchmark: Benchmark,
-    embeddings: AnyVectors,
-    settings: AnySettings,
+    vectors: PretrainedVectors,
+    settings: ModelSettings,
     runs: Mapping[int, Path | str],
     *,
     on_event: Callable[[Event], None] | None = None,
@@ -95,22 +79,22 @@ def train_together(
     evaluation before its checkpoint is saved: where a run is continued it sees every step again that was not.
     """
     tell, places = on_event or (lambda event: None), {seed: Path(run) for seed, run in runs.items()}
+    family = trained_family(settings.model)
     check(benchmark, settings)
-    _refuse_other_kind(embeddings, settings)
-    check_vectors(benchmark, embeddings)
-    together.use(settings.device)
+    family.check_vectors(benchmark, vectors)
+    distributed.use(settings.device)
     side_by_side = len(runs) if settings.device != "cpu" else 1
-    needed = needs(benchmark.graph, embeddings, settings, runs=side_by_side, training=True)
-    less = "views=1" if isinstance(settings, TrailSettings) else "neighbours=10"
-    memory.ensure(f"training {settings.model}", needed, settings.device, f"use less of it, as with --set {less}")
+    needed = family.memory(benchmark.graph, vectors, settings, runs=side_by_side, training=True)
+    advice = f"use less of it, as with --set {family.memory_advice}" if family.memory_advice else ""
+    memory.ensure(f"training {settings.model}", needed, settings.device, advice)
     with contextlib.ExitStack() as held, exactly(settings.device):
-        together.from_first(lambda: _prepare(benchmark, embeddings, settings, places, held))
+        distributed.from_first(lambda: _prepare(benchmark, vectors, settings, places, held))
         states = _states(places)
         for seed, state in states.items():
             if state.step:
                 tell({"event": "continued", "seed": seed, "step": state.step, "steps": settings.steps})
         while group := _next_group(states, settings):
-            trainer = Trainer(benchmark, embeddings, settings, group)
+            trainer = Trainer(benchmark, vectors, settings, group)
             trainer.load(places)
             while not any(_finished(state, settings) for state in trainer.states):
                 trainer.until_evaluation()
@@ -129,16 +113,16 @@ class Trainer:
     """Runs at the same step, side by side: they train, are evaluated and saved together."""
 
     def __init__(
-        self, benchmark: Benchmark, embeddings: AnyVectors, settings: AnySettings, seeds: Sequence[int]
+        self, benchmark: Benchmark, vectors: PretrainedVectors, settings: ModelSettings, seeds: Sequence[int]
     ) -> None:
         self.benchmark, self.settings, self.seeds = benchmark, settings, seeds
-        self.learner = make_learner(benchmark, embeddings, settings, seeds)
+        self.learner = trained_family(settings.model).learner(benchmark, vectors, settings, seeds)
         self.states = [State() for _ in seeds]
-        self.boards: dict[int, Board] = {}
+        self.logs: dict[int, MetricsLog] = {}
 
     def load(self, runs: Mapping[int, Path]) -> None:
         """Continue from the last checkpoints, where there are any."""
-        found = together.from_first(lambda: [load_last(runs[seed]) for seed in self.seeds])
+        found = distributed.from_first(lambda: [load_last(runs[seed]) for seed in self.seeds])
         saved = [last for last in found if last is not None]
         if saved:
             for seed, (weights, _, _) in zip(self.seeds, saved, strict=True):
@@ -152,7 +136,9 @@ class Trainer:
         end = min(settings.steps, (first // settings.evaluate_every + 1) * settings.evaluate_every)
         most = self.learner.most
         began, sampling, losses = time.perf_counter(), 0.0, []
-        with progress("training", end - first) if together.rank() == 0 else contextlib.nullcontext(silent) as advance:
+        with (
+            progress("training", end - first) if distributed.rank() == 0 else contextlib.nullcontext(silent) as advance
+        ):
             for step in range(first, end, most):
                 made, drawing = self.learner.advance(step, min(most, end - step))
                 sampling += drawing
@@ -195,7 +181,7 @@ class Trainer:
 
     def save(self, runs: Mapping[int, Path]) -> None:
         """Write each run's checkpoints and line; of several processes the first does."""
-        if together.rank():
+        if distributed.rank():
             return
         for index, (seed, state) in enumerate(zip(self.seeds, self.states, strict=True)):
             began = time.perf_counter()
@@ -204,8 +190,7 @@ class Trainer:
             if state.is_best:
                 save_best(run, weights, state.step)
             state.line["seconds"]["saving"] = time.perf_counter() - began
-            add_line(run, state.line)
-            self.boards.setdefault(seed, Board(run)).add(state.line)
+            self.logs.setdefault(seed, MetricsLog(run)).add(state.line)
 
     def _look(self, losses: Tensor, first: int) -> None:
         """Stop at the first loss (steps, 3, S) that is not a number."""
@@ -218,87 +203,55 @@ class Trainer:
             )
 
 
-def make_learner(
-    benchmark: Benchmark, vectors: AnyVectors, settings: AnySettings, seeds: Sequence[int]
-) -> Learner | TrailLearner:
-    """What moves the parameters of these seeds."""
-    if isinstance(settings, TrailSettings) and isinstance(vectors, TrailVectors):
-        return TrailLearner(benchmark, vectors, settings, seeds)
-    assert isinstance(vectors, Embeddings) and not isinstance(settings, TrailSettings)
-    return Learner(benchmark, vectors, settings, seeds)
-
-
-def check(benchmark: Benchmark, settings: AnySettings) -> None:
+def check(benchmark: Benchmark, settings: ModelSettings) -> None:
     """Refuse what cannot be trained or evaluated before anything is written."""
-    if isinstance(settings, TrailSettings):
-        check_trail(benchmark, settings)
-    else:
-        sampler(benchmark, settings, [settings.seed])
+    trained_family(settings.model).check(benchmark, settings)
     if not benchmark.split("dev"):
         raise FewlinkError(f"{benchmark.name} has no dev relations to choose the best model on")
     for task in benchmark.split("dev"):
         task.split(settings.shots)
-    if settings.relations % together.count():
+    if settings.relations % distributed.count():
         raise FewlinkError(
-            f"{together.count()} processes cannot share {settings.relations} relations of a step evenly: "
-            f"--set relations={together.count()}, or a multiple"
-        )
-
-
-def _refuse_other_kind(vectors: AnyVectors, settings: AnySettings) -> None:
-    if isinstance(settings, TrailSettings) != isinstance(vectors, TrailVectors):
-        raise FewlinkError(f"{settings.model} does not take vectors of this kind: see fewlink.pretrain_views")
-
-
-def check_vectors(benchmark: Benchmark, embeddings: AnyVectors) -> None:
-    """Refuse vectors that do not fit the graph, or that saw relations this benchmark has in dev or test."""
-    if isinstance(embeddings, TrailVectors):
-        embeddings.check(benchmark)
-        return
-    check_fits(benchmark.graph, embeddings)
-    made = embeddings.facts.get("benchmark")
-    if embeddings.facts.get("with_train_tasks") and made != benchmark.fingerprint:
-        raise FewlinkError(
-            f"the vectors were trained with the train relations of another benchmark than {benchmark.name}, and may "
-            "have seen its answers: pretrain on this one"
+            f"{distributed.count()} processes cannot share {settings.relations} relations of a step evenly: "
+            f"--set relations={distributed.count()}, or a multiple"
         )
 
 
 def _prepare(
     benchmark: Benchmark,
-    embeddings: AnyVectors,
-    settings: AnySettings,
+    vectors: PretrainedVectors,
+    settings: ModelSettings,
     runs: Mapping[int, Path],
     held: contextlib.ExitStack,
 ) -> None:
     """Make every run folder ready, and keep it for this process as long as it is `held`."""
     for run in runs.values():
-        refuse_other_folder(run)
+        check_folder(run)
     for seed, run in runs.items():
         make_folder(run)
         held.enter_context(only_one(run))
-        config = RunConfig.of(benchmark, embeddings, dataclasses.replace(settings, seed=seed))
-        start_or_continue(run, config, embeddings)
+        config = RunConfig.of(benchmark, vectors, dataclasses.replace(settings, seed=seed))
+        start_or_continue(run, config, vectors)
         mend(run)
-        keep_lines(run, load_state(run).line)
+        truncate_metrics(run, load_state(run).line)
 
 
 def _states(runs: Mapping[int, Path]) -> dict[int, State]:
-    return together.from_first(lambda: {seed: load_state(run) for seed, run in runs.items()})
+    return distributed.from_first(lambda: {seed: load_state(run) for seed, run in runs.items()})
 
 
-def _finished(state: State, settings: AnySettings) -> bool:
+def _finished(state: State, settings: ModelSettings) -> bool:
     return state.step >= settings.steps or state.waited >= settings.patience
 
 
-def _next_group(states: Mapping[int, State], settings: AnySettings) -> list[int]:
+def _next_group(states: Mapping[int, State], settings: ModelSettings) -> list[int]:
     """The seeds to train next: on a GPU all that are furthest behind, on the CPU the first of them."""
     waiting = {seed: state.step for seed, state in states.items() if not _finished(state, settings)}
     group = [seed for seed, step in waiting.items() if step == min(waiting.values())]
-    return group[:1] if settings.device == "cpu" or isinstance(settings, TrailSettings) else group
+    return group if settings.device != "cpu" and trained_family(settings.model).side_by_side else group[:1]
 
 
-def _result(run: Path, state: State, settings: AnySettings) -> RunResult:
+def _result(run: Path, state: State, settings: ModelSettings) -> RunResult:
     stopped = "patience" if state.waited >= settings.patience else "steps"
     return RunResult(run, state.step, state.best_step, dict(state.best), stopped, state.seconds)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from fewlink.prediction import Explanation, Linker, Prediction
-from fewlink.prediction.asked import nothing_left
+from fewlink.prediction.query import nothing_left
 from fewlink.web.asking import Ranking, Resolver, Why
 from fewlink.web.batching import Batcher
 from fewlink.web.schema import ExplainRequest, PredictRequest

@@ -12,12 +12,13 @@ from starlette.responses import Response
 
 import fewlink
 from fewlink.prediction import Linker
-from fewlink.web import facts, refusals
+from fewlink.web import about as facts
+from fewlink.web import errors
 from fewlink.web.answering import Answer, Answers, Part, Requests
 from fewlink.web.batching import Batcher, until_gone
-from fewlink.web.guard import Guard
+from fewlink.web.errors import as_json
+from fewlink.web.middleware import Guard
 from fewlink.web.page import page
-from fewlink.web.refusals import as_json
 from fewlink.web.schema import (
     About,
     Entity,
@@ -74,7 +75,7 @@ def make_app(linker: Linker, settings: Settings | None = None) -> FastAPI:
     )
     app.state.answers = answers
     app.add_middleware(Guard, settings=settings)
-    refusals.install(app)
+    errors.install(app)
 
     async def answered(request: Request, answer: Coroutine[Any, Any, dict[str, Any]]) -> Response:
         told = await until_gone(asyncio.create_task(answer), asyncio.create_task(_gone(request)))

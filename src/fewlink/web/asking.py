@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from fewlink.errors import UnknownName
+from fewlink.base.errors import UnknownName
 from fewlink.prediction import Linker
-from fewlink.prediction.asked import WORDS, distinct_heads, distinct_references
-from fewlink.web.refusals import Refusal
+from fewlink.prediction.query import WORDS, distinct_heads, distinct_references
+from fewlink.web.errors import Refusal
 from fewlink.web.schema import Asked, ExplainRequest, PredictRequest
 from fewlink.web.settings import Settings
 

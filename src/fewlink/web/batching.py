@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-from fewlink.web.refusals import Refusal
+from fewlink.web.errors import Refusal
 
 Q = TypeVar("Q")
 A = TypeVar("A")

@@ -12,10 +12,10 @@ from typing import Any
 
 import uvicorn
 
-from fewlink.errors import FewlinkError
+from fewlink.base.errors import FewlinkError
 from fewlink.prediction import load
 from fewlink.web.app import make_app
-from fewlink.web.guard import own_hosts
+from fewlink.web.middleware import own_hosts
 from fewlink.web.settings import Settings
 
 TOKEN, GIVEN = "FEWLINK_TOKEN", "FEWLINK_SERVE"  # environment variables: what a user sets, what workers are told

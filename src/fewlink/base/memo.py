@@ -1,0 +1,27 @@
+"""Derived values that are computed once for each object and remembered by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Memo:
+    """The base of objects that remember what was derived from them; copies and pickles leave it out.
+
+    `graph.once(degree_table)` is `degree_table(graph)`, computed the first time it is asked for.
+    """
+
+    def once(self, make: Callable[Concatenate[Self, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`make(self, *args)`, computed once for each function and arguments."""
+        derived: dict[Any, Any] = self.__dict__.setdefault("_derived", {})
+        key = (make, args, tuple(kwargs.items()))
+        if key not in derived:
+            derived[key] = make(self, *args, **kwargs)
+        return derived[key]  # type: ignore[no-any-return]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_derived"}

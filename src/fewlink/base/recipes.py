@@ -1,0 +1,130 @@
+"""Named settings that were chosen with care, kept as TOML files in the package."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.resolver import choose
+from fewlink.base.settings import Settings
+
+S = TypeVar("S", bound=Settings)
+OWN = ("seed", "device")  # a run's own: never part of a recipe
+PARTS = ("about", "chosen", "settings", "vectors")
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Pretrained vectors a few-shot model was chosen with: their recipe, what they saw, and settings to change."""
+
+    recipe: str = "complex"
+    with_train_tasks: bool = False
+    set: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Recipe(Generic[S]):
+    """What it is for, how it was chosen, the settings themselves, and a few-shot model's vectors."""
+
+    name: str
+    about: str
+    chosen: str
+    settings: S
+    vectors: Vectors = Vectors()
+
+
+def recipe(which: str, kind: type[S]) -> Recipe[S]:
+    """A recipe by name, or from a TOML file of the same form; `kind` is the class of its settings."""
+    content, path = _found(which)
+    values = _settings(content, path)
+    try:
+        settings = kind.from_dict(values)
+        vectors = _vectors(content.get("vectors", {}))
+    except FewlinkError as error:
+        raise InputError(path, str(error)) from None
+    for part in ("about", "chosen"):
+        if not isinstance(content.get(part, ""), str):
+            raise InputError(path, f"'{part}' is not text")
+    return Recipe(path.stem, content.get("about", ""), content.get("chosen", ""), settings, vectors)
+
+
+def recipe_texts() -> dict[str, str]:
+    """The TOML text of every recipe in the package, by name."""
+    entries = sorted((files("fewlink") / "recipes").iterdir(), key=lambda entry: entry.name)
+    return {e.name.removesuffix(".toml"): e.read_text("utf-8") for e in entries if e.name.endswith(".toml")}
+
+
+def model_of(which: str) -> str:
+    """The model a recipe, by name or from a file, is for."""
+    return str(_settings(*_found(which)).get("model", ""))
+
+
+def measured() -> dict[str, dict[str, str]]:
+    """What each recipe reached, by name, as generated from the project's stored results."""
+    return dict(json.loads((files("fewlink") / "recipes" / "measured.json").read_text("utf-8")))
+
+
+def _found(which: str) -> tuple[dict[str, Any], Path]:
+    """The content of a recipe's file, and where it is."""
+    path = Path(which)
+    try:
+        text = path.read_text("utf-8") if path.suffix == ".toml" else choose("recipe", which, recipe_texts())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(path, f"cannot be read ({error})") from None
+    path = path if path.suffix == ".toml" else Path(f"{which}.toml")
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(path, f"is not TOML ({error})") from None
+    try:
+        for part in content:
+            choose("part of a recipe", part, dict.fromkeys(PARTS))
+    except FewlinkError as error:
+        raise InputError(path, str(error)) from None
+    return content, path
+
+
+def _settings(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    settings = content.get("settings")
+    if not isinstance(settings, dict):
+        raise InputError(path, "has no table [settings]")
+    return settings
+
+
+def _vectors(content: Any) -> Vectors:
+    if not isinstance(content, dict):
+        raise FewlinkError("'vectors' is not a table")
+    for name in content:
+        choose("setting of vectors", name, dict.fromkeys(f.name for f in dataclasses.fields(Vectors)))
+    made = Vectors(**content)
+    for name, kind, words in (
+        ("recipe", str, "a name"),
+        ("with_train_tasks", bool, "true or false"),
+        ("set", list, "a list"),
+    ):
+        if name in content and not isinstance(content[name], kind):
+            raise FewlinkError(f"vectors.{name} is {content[name]!r}: it must be {words}")
+    return made
+
+
+def as_toml(about: str, chosen: str, settings: Settings) -> str:
+    """A recipe as TOML text: its model and dimension, and the settings that differ from the defaults."""
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
+    lines = [f"about = {_toml(about)}", f"chosen = {_toml(chosen)}", "", "[settings]"]
+    for name, value in settings.as_dict().items():
+        if name in ("model", "dim") or (value != defaults[name] and name not in OWN):
+            lines.append(f"{name} = {_toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(float(f"{value:.3g}"))
+    return json.dumps(value, ensure_ascii=False)  # TOML writes strings, whole numbers and booleans as JSON does

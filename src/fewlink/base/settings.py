@@ -1,0 +1,92 @@
+"""What every set of settings can do: check itself, be written down, and be changed by `name=value`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from fewlink.base.errors import FewlinkError
+from fewlink.base.resolver import choose
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+else:
+    DataclassInstance = object
+
+KINDS: dict[str, tuple[Any, str]] = {
+    "int": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "str": (str, "a name"),
+    "bool": (bool, "true or false"),
+}
+
+
+DEVICES = "cpu, cuda or cuda:N"
+
+
+def is_device(name: str) -> bool:
+    """Whether this is how a device is written; not whether it is there."""
+    kind, _, index = name.partition(":")
+    return name == "cpu" or (kind == "cuda" and (not index or index.isdigit()))
+
+
+class Settings(DataclassInstance):
+    """The base of frozen dataclasses whose fields are int, float, str or bool; `check` goes into __post_init__."""
+
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {}
+    AT_LEAST_ONE: ClassVar[tuple[str, ...]] = ()
+    POSITIVE: ClassVar[tuple[str, ...]] = ()
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ()
+
+    def check(self) -> None:
+        """Refuse a value of the wrong type or outside what is declared; a device must be cpu, cuda or cuda:N."""
+        for field in dataclasses.fields(self):
+            kind, words = KINDS[str(field.type)]
+            value = getattr(self, field.name)
+            self.require(field.name, isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), words)
+        for name, allowed in self.CHOICES.items():
+            choose(name, getattr(self, name), dict.fromkeys(allowed))
+        for name in self.AT_LEAST_ONE:
+            self.require(name, getattr(self, name) >= 1, "at least 1")
+        for name in self.POSITIVE:
+            self.require(name, 0 < getattr(self, name) < math.inf, "a finite number over 0")
+        for name in self.NOT_NEGATIVE:
+            self.require(name, 0 <= getattr(self, name) < math.inf, "a finite number, 0 or more")
+        if isinstance(device := getattr(self, "device", None), str):
+            self.require("device", is_device(device), DEVICES)
+
+    def require(self, field: str, holds: bool, allowed: str) -> None:
+        if not holds:
+            raise FewlinkError(f"{field} is {getattr(self, field)!r}: it must be {allowed}")
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        for name in values:
+            choose("setting", name, known)
+        return cls(**values)
+
+    def adjusted(self, changes: Iterable[str]) -> Self:
+        """The settings with `name=value` changes made, each value read as the setting's own type."""
+        values: dict[str, Any] = {}
+        kinds = {field.name: str(field.type) for field in dataclasses.fields(self)}
+        for change in changes:
+            name, equals, text = change.partition("=")
+            if not equals:
+                raise FewlinkError(f"'{change}' is not of the form name=value")
+            values[name] = _read(name, text, choose("setting", name, kinds))
+        return dataclasses.replace(self, **values)
+
+
+def _read(name: str, text: str, kind: str) -> Any:
+    try:
+        if kind == "bool":
+            return {"true": True, "false": False}[text.lower()]
+        return {"int": int, "float": float, "str": str}[kind](text)
+    except (ValueError, KeyError):
+        raise FewlinkError(f"{name} is '{text}': it must be of type {kind}") from None

@@ -1,0 +1,84 @@
+"""The embedding family: the paper's baselines, ordinary embedding models that see the references as triples."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fewlink.base.errors import FewlinkError
+from fewlink.data.benchmark import Benchmark
+from fewlink.data.triples import training_triples
+from fewlink.embeddings import INTERACTIONS, Embeddings, EmbeddingSettings, train
+from fewlink.scorers import Question
+from fewlink.training.family import BaselineFamily, Prepared, Reporter
+
+
+class RelationalScorer:
+    """score(h, c) = the model's score of (h, r, c), with r's vector trained on the references."""
+
+    def __init__(self, embeddings: Embeddings, relations: Sequence[str], device: str = "cpu") -> None:
+        self.name = embeddings.model
+        self.embeddings = embeddings.to(device)
+        self.device = device
+        self.rows = {name: row for row, name in enumerate(relations)}
+
+    def __call__(self, question: Question) -> torch.Tensor:
+        if question.relation not in self.rows:
+            raise FewlinkError(f"the embeddings were trained without references of '{question.relation}'")
+        heads, candidates = (
+            torch.from_numpy(ids.astype(np.int64)).to(self.device) for ids in (question.heads, question.candidates)
+        )
+        relation = torch.full_like(heads, self.rows[question.relation])
+        return self.embeddings.score_all(heads, relation, candidates)
+
+
+class EmbeddingFamily(BaselineFamily):
+    """RESCAL, TransE, DistMult and ComplEx."""
+
+    name = "embedding"
+    settings = EmbeddingSettings
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {name: (kind.__doc__ or "").split("\n")[0] for name, kind in INTERACTIONS.items()}
+
+    def prepare(
+        self,
+        model: str,
+        benchmark: Benchmark,
+        settings: Any,
+        *,
+        shots: int,
+        draw: int = 0,
+        seed: int = 0,
+        on_epoch: Reporter | None = None,
+    ) -> Prepared:
+        settings = dataclasses.replace(settings, seed=seed)
+        scorer = train_baseline(benchmark, settings, shots=shots, draw=draw, seed=seed, on_epoch=on_epoch)
+        return Prepared(scorer, {"settings": settings.as_dict(), "measured": scorer.embeddings.facts})
+
+
+def train_baseline(
+    benchmark: Benchmark,
+    settings: EmbeddingSettings,
+    *,
+    shots: int,
+    draw: int = 0,
+    seed: int = 0,
+    on_epoch: Reporter | None = None,
+) -> RelationalScorer:
+    """Train on background, meta-training relations and the K references of dev and test relations; hold none back.
+
+    Early stopping, where the settings ask for it, looks at held-out background triples only.
+    """
+    data = training_triples(benchmark, with_train_tasks=True, shots=shots, draw=draw, seed=seed)
+    sizes = len(benchmark.graph.entities), len(data.relations)
+    embeddings = train(data.triples, *sizes, settings, on_epoch=on_epoch, protected=~data.background)
+    return RelationalScorer(embeddings, data.relations, settings.device)
+
+
+FAMILY = EmbeddingFamily()

@@ -1,0 +1,21 @@
+"""Few-shot benchmarks: tasks and candidates; `tasks.episodes`, which needs torch, is imported by its own name."""
+
+from fewlink.data.benchmark import SPLITS, Benchmark, Task
+from fewlink.data.candidates import PROTOCOLS, Candidates, candidates_of, likely_tails
+from fewlink.data.carving import CarveReport, CarveSettings, carve
+from fewlink.data.catalogue import CATALOGUE, open_benchmark
+
+__all__ = [
+    "CATALOGUE",
+    "PROTOCOLS",
+    "SPLITS",
+    "Benchmark",
+    "Candidates",
+    "CarveReport",
+    "CarveSettings",
+    "Task",
+    "candidates_of",
+    "carve",
+    "likely_tails",
+    "open_benchmark",
+]

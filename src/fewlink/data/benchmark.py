@@ -1,0 +1,135 @@
+"""A few-shot benchmark: a background graph, and relations it does not know with their pairs, split three ways."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fewlink.base.errors import FewlinkError
+from fewlink.base.memo import Memo
+from fewlink.base.resolver import choose
+from fewlink.base.seeds import generator
+from fewlink.base.storage import new_folder, open_folder
+from fewlink.graph import Graph
+
+FORMAT = "fewlink-benchmark/1"
+SPLITS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One relation to be learnt from few pairs.
+
+    Shapes: `pairs` (n, 2) int32 heads and tails in the benchmark's order, distinct; `known` (m, 2) int32, sorted, every
+    pair known to be true, those of `pairs` included; `range` (c,) int32, sorted, the tails the type constraint allows.
+    """
+
+    name: str
+    pairs: np.ndarray
+    known: np.ndarray
+    range: np.ndarray
+
+    def split(self, shots: int, draw: int = 0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """References (shots, 2), the first pairs or a random choice by `draw` > 0, and queries (rest, 2)."""
+        if not 0 < shots < len(self.pairs):
+            raise FewlinkError(f"{self.name} has {len(self.pairs)} pairs: {shots} references leave no query; use fewer")
+        if draw == 0:
+            return self.pairs[:shots], self.pairs[shots:]
+        chosen = np.zeros(len(self.pairs), bool)
+        order = generator(seed, "references", self.name, draw).permutation(len(self.pairs))[:shots]
+        chosen[order] = True
+        return self.pairs[order], self.pairs[~chosen]
+
+    @functools.cached_property
+    def known_tails(self) -> dict[int, np.ndarray]:
+        """The known tails of each head, sorted."""
+        heads, begins = np.unique(self.known[:, 0], return_index=True)
+        return dict(zip(heads.tolist(), np.split(self.known[:, 1], begins[1:]), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark(Memo):
+    """`tasks` maps each of train, dev and test to its relations, in order; `source` is what it was opened by.
+
+    `grown_from` are the fingerprints, of benchmark and graph, of what triples were appended to: ids are those it had.
+    """
+
+    name: str
+    graph: Graph
+    tasks: Mapping[str, Sequence[Task]]
+    source: str = ""
+    grown_from: tuple[str, ...] = ()
+
+    def split(self, name: str) -> Sequence[Task]:
+        return choose("split", name, self.tasks)
+
+    def task(self, name: str) -> Task:
+        """The task of this name, in whichever split."""
+        return choose("task relation", name, {t.name: t for tasks in self.tasks.values() for t in tasks})
+
+    def with_fold(self, index: int, count: int) -> Benchmark:
+        """The same with every count-th train relation moved to dev: more relations to choose settings on."""
+        train = list(self.tasks["train"])
+        moved = train[index::count]
+        kept = [t for t in train if t not in moved]
+        return Benchmark(self.name, self.graph, {**self.tasks, "train": kept, "dev": [*self.tasks["dev"], *moved]})
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """sha256 of the graph and of every task: what a result was measured on."""
+        digest = hashlib.sha256(self.graph.fingerprint.encode())
+        for split in SPLITS:
+            for task in self.tasks[split]:
+                digest.update(f"{split}\0{task.name}\0".encode())
+                for array in (task.pairs, task.known, task.range):
+                    digest.update(np.ascontiguousarray(array, np.int32).data)
+        return digest.hexdigest()
+
+    def save(self, folder: Path) -> Path:
+        """Write the benchmark as a folder that opens at once, whole or not at all."""
+        listed = [(split, t) for split in SPLITS for t in self.tasks[split]]
+        facts: dict[str, Any] = {
+            "name": self.name,
+            "tasks": [[split, t.name] for split, t in listed],
+            "fingerprint": self.fingerprint,
+        }
+        if self.grown_from:
+            facts["grown_from"] = list(self.grown_from)
+        with new_folder(Path(folder), FORMAT, facts) as beside:
+            self.graph.save(beside / "graph")
+            for array in ("pairs", "known", "range"):
+                parts = [getattr(t, array) for _, t in listed]
+                whole = np.concatenate(parts or [np.zeros(0)]).astype(np.int32)
+                np.save(beside / f"{array}.npy", whole, allow_pickle=False)
+                ends = np.cumsum([len(p) for p in parts], dtype=np.int64)
+                np.save(beside / f"{array}.ends.npy", ends, allow_pickle=False)
+        return Path(folder)
+
+    @classmethod
+    def open(cls, folder: Path, verify: bool | None = None) -> Benchmark:
+        folder = Path(folder)
+        manifest = open_folder(folder, FORMAT, verify)
+        columns = []
+        for array in ("pairs", "known", "range"):
+            whole = np.load(folder / f"{array}.npy", mmap_mode="r", allow_pickle=False)
+            ends = np.load(folder / f"{array}.ends.npy", allow_pickle=False)
+            columns.append([whole[begin:end] for begin, end in itertools.pairwise([0, *ends])])
+        tasks: dict[str, list[Task]] = {split: [] for split in SPLITS}
+        for (split, name), *arrays in zip(manifest["tasks"], *columns, strict=True):
+            tasks[split].append(Task(name, *arrays))
+        graph, before = Graph.open(folder / "graph", verify=False), tuple(manifest.get("grown_from", ()))
+        benchmark = cls(manifest["name"], graph, tasks, grown_from=before)
+        benchmark.__dict__["fingerprint"] = manifest["fingerprint"]
+        return benchmark
+
+
+def sorted_pairs(pairs: np.ndarray) -> np.ndarray:
+    """Distinct pairs (n, 2) sorted by head, then tail."""
+    return np.unique(np.asarray(pairs, np.int32).reshape(-1, 2), axis=0)

@@ -1,0 +1,159 @@
+"""Named benchmarks, and the one way from what a user writes (a name, a folder, an archive) to a benchmark."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from fewlink.base.errors import FewlinkError, InputError, MissingExtra
+from fewlink.base.resolver import choose, did_you_mean
+from fewlink.base.storage import is_folder_of
+from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark
+from fewlink.data.carving import CarveSettings, carve
+from fewlink.data.nell_layout import is_layout, read_layout
+from fewlink.graph import compile_graph
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A benchmark of the catalogue. `counts`: entities, background triples, background relations, tasks of each split.
+
+    A download is checked by `sha256` where the archive's is known, and always by what was published of its content:
+    the counts, and the `fingerprint` of the compiled benchmark where it is known.
+    """
+
+    about: str
+    licence: str
+    counts: tuple[int, int, int, tuple[int, int, int]] | None = None
+    address: str | None = None  # None: inside the package
+    size: str = ""
+    sha256: str | None = None
+    fingerprint: str | None = None
+
+
+CATALOGUE = {
+    "umls": Entry(
+        about="UMLS semantic network carved into tasks: small and dense, for first steps (built in)",
+        licence="MIT (copy from PyKEEN)",
+    ),
+    "nell-one": Entry(
+        about="NELL-One (Xiong et al. 2018): the paper's first data set",
+        licence="not stated by its publishers",
+        counts=(68_544, 181_109, 291, (51, 5, 11)),
+        address="https://sites.cs.ucsb.edu/~xwhan/datasets/nell.tar.gz",
+        size="33 MB unpacked",
+        fingerprint="33f0ef4961912fbd571e4a75d92bcbf37a98d37b7d9f0dde44484314efd50f12",
+    ),
+    "wiki-one": Entry(
+        about="Wiki-One (Xiong et al. 2018): the paper's second data set",
+        licence="not stated by its publishers (Wikidata is CC0)",
+        counts=(4_838_244, 5_859_240, 639, (133, 16, 34)),
+        address="https://sites.cs.ucsb.edu/~xwhan/datasets/wiki.tar.gz",
+        size="about 1 GB unpacked",
+    ),
+}
+
+
+ARCHIVES = (".tar.gz", ".tgz", ".tar", ".tar.xz")
+
+
+def data_home() -> Path:
+    """Where fetched benchmarks live: $FEWLINK_DATA, else the user's cache folder."""
+    home = os.environ.get("FEWLINK_DATA")
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) if home else Path(cache) / "fewlink"
+
+
+def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmark:
+    """A benchmark by catalogue name, compiled folder, NELL-One layout folder or archive of it."""
+    found = _open(which, verify)
+    source = os.path.abspath(which) if os.path.exists(which) else str(which)
+    object.__setattr__(found, "source", source)
+    return found
+
+
+def _open(which: str | Path, verify: bool | None) -> Benchmark:
+    if os.path.exists(which):
+        return _from_path(Path(which), verify)
+    if str(which) in CATALOGUE:
+        if CATALOGUE[str(which)].address is None:
+            return built_in()
+        stored = data_home() / str(which)
+        if stored.exists():
+            return Benchmark.open(stored, verify)
+        raise FewlinkError(f"{which} is not here yet: fewlink data get {which} (or --from PATH if you have it)")
+    raise FewlinkError(
+        f"'{which}' is neither a file or folder nor a name of the catalogue{did_you_mean(str(which), CATALOGUE)}"
+        f" (names: {', '.join(CATALOGUE)}; a graph of your own becomes a benchmark with: fewlink data carve)"
+    )
+
+
+def is_benchmark(path: Path) -> bool:
+    """Whether a path looks like a benchmark: a compiled folder, the NELL-One layout or an archive of it."""
+    return path.is_dir() or path.name.endswith(ARCHIVES)
+
+
+def get(name: str, source: Path | None = None, home: Path | None = None) -> tuple[Path, Benchmark, list[str]]:
+    """Fetch (or take from `source`) a named benchmark, check it, compile it, and keep it under the data home."""
+    entry = choose("benchmark", name, CATALOGUE)
+    if entry.address is None:
+        raise FewlinkError(f"{name} is built in: use its name directly")
+    archive = source or _download(name, entry, home or data_home())
+    benchmark, remarks = read_layout(archive, name)
+    remarks += _differences(entry, benchmark)
+    return benchmark.save((home or data_home()) / name), benchmark, remarks
+
+
+def built_in() -> Benchmark:
+    """UMLS, carved: about half of its relations become tasks."""
+    with as_file(files("fewlink") / "builtin" / "umls.tsv.gz") as path:
+        graph = compile_graph([path])
+    benchmark, _ = carve(graph, "umls", CarveSettings(dev_share=0.2, test_share=0.3))
+    return benchmark
+
+
+def _from_path(path: Path, verify: bool | None) -> Benchmark:
+    if is_folder_of(path, FORMAT):
+        return Benchmark.open(path, verify)
+    if path.is_file() and not is_benchmark(path):
+        raise InputError(path, f"is a file of triples, not a benchmark; carve one: fewlink data carve {path} --out DIR")
+    if path.is_dir() and not is_layout(path):
+        raise InputError(
+            path, "is neither a compiled benchmark nor in the NELL-One layout (fewlink data carve makes one)"
+        )
+    benchmark, remarks = read_layout(path)
+    for remark in remarks:
+        print(f"{path}: {remark}", file=sys.stderr)
+    return benchmark
+
+
+def _download(name: str, entry: Entry, home: Path) -> Path:
+    try:
+        import pooch
+    except ImportError:
+        raise MissingExtra("downloading a benchmark", "download") from None
+    known = f"sha256:{entry.sha256}" if entry.sha256 else None
+    try:
+        return Path(
+            pooch.retrieve(entry.address, known, fname=f"{name}.tar.gz", path=home / "downloads", progressbar=False)
+        )
+    except (OSError, ValueError) as error:
+        raise FewlinkError(
+            f"{name} could not be fetched from {entry.address} ({error}). If you have the folder or archive already:"
+            f" fewlink data get {name} --from PATH"
+        ) from None
+
+
+def _differences(entry: Entry, benchmark: Benchmark) -> list[str]:
+    graph = benchmark.graph
+    tasks = tuple(len(benchmark.tasks[split]) for split in SPLITS)
+    found = (len(graph.entities), graph.triple_count, len(graph.relations), tasks)
+    remarks = []
+    if entry.counts and found != entry.counts:
+        remarks.append(f"counts {found} differ from the published {entry.counts}: results will not be comparable")
+    if entry.fingerprint and benchmark.fingerprint != entry.fingerprint:
+        remarks.append("content differs from the NELL-One the project's results were measured on")
+    return remarks

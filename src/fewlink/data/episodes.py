@@ -1,0 +1,199 @@
+"""Episodes for meta-training (the paper's Algorithm 1, lines 2–6), each a pure function of its seed and number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewlink.base.errors import FewlinkError
+from fewlink.base.seeds import derive
+from fewlink.data.benchmark import Task
+
+PURPOSES = ("pass", "pairs", "repeats", "negatives", "shared")
+LARGEST = 2**63 - 1
+ROOM = 1 << 23  # numbers in one array: 64 MB
+
+
+class Episodes(NamedTuple):
+    """Lessons of S runs, n each.
+
+    Shapes: `tasks` (S, n); `references` (S, n, K, 2); `queries` (S, n, B, 2); `negatives` (S, n, B, N); all int64.
+    """
+
+    tasks: Tensor
+    references: Tensor
+    queries: Tensor
+    negatives: Tensor
+
+
+class EpisodeSampler:
+    """`sampler(numbers)` gives the episodes of these numbers for every seed; tasks are shuffled anew on each pass.
+
+    References and queries are disjoint. Queries repeat only where a relation has fewer pairs than the batch asks for.
+    Negatives are tails of the relation's range that are not known answers of the query's head. With `shared` an episode
+    draws them once for all its queries; where one is a known answer of a query's head, that cell has its own.
+    An episode is the same on every device and whatever else is asked for; a call never waits for the device.
+    Of `at_once` numbers in one call no array is larger than 64 MB, unless those of a single number are.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        entities: int,
+        *,
+        shots: int,
+        batch: int = 128,
+        negatives: int = 1,
+        shared: bool = False,
+        seeds: Sequence[int] = (0,),
+        device: str | torch.device = "cpu",
+    ) -> None:
+        for task in tasks:
+            if len(task.pairs) <= shots:
+                raise FewlinkError(
+                    f"{task.name} has {len(task.pairs)} pairs, too few for {shots} references and a query"
+                )
+        if not tasks:
+            raise FewlinkError("no training relations to sample episodes from")
+        self.shots, self.batch, self.negatives, self.shared = shots, batch, negatives, shared
+        self.device = torch.device(device)
+        sizes = [len(task.pairs) for task in tasks]
+        self._sizes = torch.tensor(sizes, device=self.device)  # (T,)
+        self._begins = torch.tensor([0, *accumulate(sizes)][:-1], device=self.device)  # (T,)
+        self._widest = max(sizes)
+        widest = max(len(tasks), self._widest, 2 * shots, 2 * batch, batch * negatives)
+        self.at_once = max(1, ROOM // (len(seeds) * widest))
+        pairs = np.concatenate([task.pairs for task in tasks]).astype(np.int64)
+        self._pairs = torch.from_numpy(pairs).to(self.device)  # (all pairs, 2)
+        self._false = _FalseTails(tasks, entities, self.device)
+        self._starts = {
+            purpose: torch.tensor([_signed(derive(seed, "episodes", purpose)) for seed in seeds], device=self.device)
+            for purpose in PURPOSES
+        }
+
+    def __call__(self, numbers: Tensor) -> Episodes:
+        """The episodes of these numbers (n,), for every seed."""
+        numbers = numbers.to(self.device)
+        count = len(self._sizes)
+        order = self._hashes("pass", numbers // count, count).argsort(dim=-1, stable=True)  # (S, n, T)
+        tasks = order.gather(-1, (numbers % count).expand(order.shape[:2])[..., None])  # (S, n, 1)
+        sizes, begins = self._sizes[tasks], self._begins[tasks]
+
+        keys = self._hashes("pairs", numbers, self._widest)  # (S, n, P)
+        padding = torch.arange(self._widest, device=self.device) >= sizes
+        shuffled = keys.masked_fill_(padding, LARGEST).argsort(dim=-1, stable=True) + begins
+        places = torch.arange(self.shots, self.shots + self.batch, device=self.device)
+        repeats = self.shots + _below(self._hashes("repeats", numbers, self.batch), sizes - self.shots)
+        queries = shuffled.gather(-1, torch.where(places < sizes, places, repeats))  # (S, n, B)
+        return Episodes(
+            tasks.squeeze(-1),
+            self._pairs[shuffled[..., : self.shots]],
+            self._pairs[queries],
+            self._pollute(numbers, tasks, self._false.rows[queries]),
+        )
+
+    def _pollute(self, numbers: Tensor, tasks: Tensor, rows: Tensor) -> Tensor:
+        """False tails (S, n, B, N) of the queries whose rows (S, n, B) these are; tasks (S, n, 1)."""
+        hashes = self._hashes("negatives", numbers, self.batch * self.negatives)
+        own = self._false.draw(rows, hashes.unflatten(-1, (self.batch, self.negatives)))
+        if not self.shared:
+            return own
+        common = self._false.in_range(tasks, self._hashes("shared", numbers, self.negatives)).unsqueeze(-2)
+        return torch.where(self._false.known(rows, common), own, common)
+
+    def _hashes(self, purpose: str, numbers: Tensor, count: int) -> Tensor:
+        """64 bits (S, n, count) for each seed, number and index; of one seed and number, all different."""
+        each = mixed(self._starts[purpose][:, None] + numbers)
+        return mixed(each[..., None] + torch.arange(count, device=self.device))
+
+
+class _FalseTails:
+    """Draws evenly from the tails that are no known answers, without rejection.
+
+    A row is a head of a task's pairs. The i-th known tail of a row, at position p of the sorted range, has p - i false
+    ones before it: its gap. So false tail u of the row stands at position u plus the number of gaps up to u. The gaps
+    of all rows lie in one sorted array, as row · entities + gap. A row whose whole range is known draws from all the
+    entities, which lie behind the ranges.
+    """
+
+    def __init__(self, tasks: Sequence[Task], entities: int, device: torch.device) -> None:
+        everything = np.arange(entities)
+        ranges = [task.range if len(task.range) else everything for task in tasks]
+        widths = [len(r) for r in ranges]
+        *starts, behind = [0, *accumulate(widths)]
+        rows, free, offsets, gaps, keys = [], [], [], [], []
+        first = before = 0  # rows and gaps of the tasks before
+        for task, range_, start in zip(tasks, ranges, starts, strict=True):
+            heads, row = np.unique(task.pairs[:, 0], return_inverse=True)
+            known = task.known[np.isin(task.known[:, 0], heads)].astype(np.int64)
+            owners, tails = np.searchsorted(heads, known[:, 0]), known[:, 1]
+            inside = np.isin(tails, range_)
+            left = len(range_) - np.bincount(owners[inside], minlength=len(heads))
+            full = left == 0
+            left[full] = entities - np.bincount(owners, minlength=len(heads))[full]
+            if not left.all():
+                head = heads[left == 0][0]
+                raise FewlinkError(f"{task.name}: every entity is a known tail of head {head}; no false tail exists")
+            counted = inside | full[owners]
+            positions = np.where(full[owners], tails, np.searchsorted(range_, tails))[counted]
+            keys.append((first + owners) * entities + tails)
+            owners = owners[counted]
+            begins = np.searchsorted(owners, np.arange(len(heads)))
+            gaps.append((first + owners) * entities + positions - (np.arange(len(owners)) - begins[owners]))
+            rows.append(first + row)
+            free.append(left)
+            offsets.append(np.where(full, behind, start) - begins - before)
+            first, before = first + len(heads), before + len(owners)
+
+        def joined(parts: Sequence[np.ndarray]) -> Tensor:
+            return torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
+
+        self.entities = entities
+        self.rows = joined(rows)  # (all pairs,)
+        self._free, self._offsets = joined(free), joined(offsets)  # (rows,): false tails; pool start less first gap
+        self._gaps, self._keys, self._pool = joined(gaps), joined(keys), joined([*ranges, everything])
+        self._starts, self._widths = torch.tensor(starts, device=device), torch.tensor(widths, device=device)  # (T,)
+
+    def draw(self, rows: Tensor, hashes: Tensor) -> Tensor:
+        """A false tail for each of the hashes (..., N) of the rows (...)."""
+        rows = rows.unsqueeze(-1)
+        drawn = _below(hashes, self._free[rows])
+        passed = torch.searchsorted(self._gaps, rows * self.entities + drawn, right=True)
+        return self._pool[passed.add_(drawn).add_(self._offsets[rows])]
+
+    def in_range(self, tasks: Tensor, hashes: Tensor) -> Tensor:
+        """A tail of the range, true or false, for each of the hashes (..., N) of the tasks (..., 1)."""
+        return self._pool[self._starts[tasks] + _below(hashes, self._widths[tasks])]
+
+    def known(self, rows: Tensor, tails: Tensor) -> Tensor:
+        """Whether the tails (..., 1, N) are known answers of the rows (..., B); (..., B, N)."""
+        keys = rows.unsqueeze(-1) * self.entities + tails
+        at = torch.searchsorted(self._keys, keys).clamp_(max=len(self._keys) - 1)
+        return self._keys[at] == keys
+
+
+def mixed(keys: Tensor) -> Tensor:
+    """Each int64 key to 64 well-mixed bits: the steps of `seeds.scramble` after its sum, on any device."""
+    x = keys
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = _shifted(x, shift).bitwise_xor_(x).mul_(_signed(factor))
+    return _shifted(x, 31).bitwise_xor_(x)
+
+
+def _shifted(x: Tensor, by: int) -> Tensor:
+    """x >> by, filled with zeros from the left as an unsigned number is."""
+    return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
+
+
+def _signed(bits: int) -> int:
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+def _below(hashes: Tensor, limits: Tensor) -> Tensor:
+    """Integers from 0 to below the limits, by the low 63 bits of the hashes."""
+    return (hashes & LARGEST).remainder_(limits)

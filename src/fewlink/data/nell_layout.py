@@ -1,0 +1,222 @@
+"""The NELL-One / Wiki-One layout, as a folder or an archive.
+
+Needed: `path_graph` (triples) and `{train,dev,test}_tasks.json`. Rebuilt when absent and checked when present:
+`rel2candidates.json`, `e1rel_e2.json`, `ent2ids`, `relation2ids`. Used when present: `entity2text.txt`,
+`relation2text.txt` (readable names).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import lzma
+import os
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.storage import read_json
+from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
+from fewlink.data.candidates import likely_tails
+from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
+from fewlink.graph.compile import labels_from
+from fewlink.graph.types import types_from_names
+
+NEEDED = ("path_graph", *(f"{split}_tasks.json" for split in SPLITS))
+OPTIONAL = ("rel2candidates.json", "e1rel_e2.json", "ent2ids", "relation2ids", "entity2text.txt", "relation2text.txt")
+LARGEST_UNPACKED = 64 << 30
+
+
+def is_layout(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in NEEDED)
+
+
+def read_layout(path: Path, name: str | None = None) -> tuple[Benchmark, list[str]]:
+    """The benchmark in a folder or .tar.gz of this layout, and remarks on what differed from the rules."""
+    path = Path(path)
+    if os.path.isfile(path):
+        with _unpacked(path) as folder:
+            return read_layout(folder, name or path.name.split(".")[0])
+    missing = [n for n in NEEDED if not os.path.isfile(path / n)]
+    if missing:
+        raise InputError(path, f"is not in the NELL-One layout: {', '.join(missing)} missing")
+    report = CompileReport()
+    graph = compile_graph([path / "path_graph"], report=report)
+    raw = {split: _task_triples(path / f"{split}_tasks.json") for split in SPLITS}
+    graph = _with_task_entities(graph, raw)
+    labels = labels_from(graph.entities, graph.relations, [path / "entity2text.txt", path / "relation2text.txt"])
+    graph = dataclasses.replace(graph, labels=labels)
+    remarks = report.remarks()
+    index = graph.entities.index()
+    tasks = {split: [_task(graph, index, n, rows, remarks) for n, rows in raw[split].items()] for split in SPLITS}
+    by_name = _checked_names(path, tasks)
+    _check_ids(path, graph, by_name, remarks)
+    _check_known(path, index, by_name, remarks)
+    _check_candidates(path, index, by_name, remarks)
+    done = {split: [by_name[t.name] for t in tasks[split]] for split in SPLITS}
+    return Benchmark(name or path.resolve().name, graph, done), remarks
+
+
+def _task_triples(path: Path) -> dict[str, list[list[str]]]:
+    tasks = read_json(path)
+    if not isinstance(tasks, dict):
+        raise InputError(path, "is not an object of relations")
+    for relation, triples in tasks.items():
+        good = isinstance(triples, list) and all(
+            isinstance(t, list) and len(t) == 3 and all(isinstance(x, str) and x for x in t) for t in triples
+        )
+        if not good:
+            raise InputError(path, f"relation '{relation}' is not a list of [head, relation, tail]")
+        if wrong := next((t for t in triples if t[1] != relation), None):
+            raise InputError(path, f"relation '{relation}' lists a triple of '{wrong[1]}'")
+    return tasks
+
+
+def _with_task_entities(graph: Graph, raw: Mapping[str, Mapping[str, list[list[str]]]]) -> Graph:
+    """The graph with entities that only the tasks mention added behind its own."""
+    mentioned = dict.fromkeys(
+        e for tasks in raw.values() for rows in tasks.values() for h, _, t in rows for e in (h, t)
+    )
+    new = [e for e in mentioned if e not in graph.entities]
+    if not new:
+        return graph
+    entities = Vocabulary.of([*graph.entities, *new])
+    return Graph.of(entities, graph.relations, graph.triples(), types=types_from_names(entities))
+
+
+def _task(graph: Graph, index: dict[str, int], name: str, rows: list[list[str]], remarks: list[str]) -> Task:
+    if name in graph.relations:
+        raise FewlinkError(f"task relation '{name}' is also in the background graph: its answers would leak")
+    pairs = np.array([[index[h], index[t]] for h, _, t in rows], np.int32).reshape(-1, 2)
+    _, first = np.unique(pairs, axis=0, return_index=True)
+    if len(first) < len(pairs):
+        remarks.append(f"{name}: {len(pairs) - len(first):,} repeated pairs left out")
+    pairs = pairs[np.sort(first)]
+    return Task(
+        name, pairs, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]) if len(pairs) else np.zeros(0, np.int32)
+    )
+
+
+def _checked_names(path: Path, tasks: Mapping[str, Iterable[Task]]) -> dict[str, Task]:
+    by_name: dict[str, Task] = {}
+    for split, members in tasks.items():
+        for task in members:
+            if task.name in by_name:
+                raise InputError(path / f"{split}_tasks.json", f"relation '{task.name}' is in two splits")
+            by_name[task.name] = task
+    return by_name
+
+
+def _check_ids(path: Path, graph: Graph, tasks: dict[str, Task], remarks: list[str]) -> None:
+    if (path / "ent2ids").is_file():
+        listed = set(_object(path / "ent2ids"))
+        _compare("ent2ids", listed, set(graph.entities), remarks)
+    if (path / "relation2ids").is_file():
+        listed = {n.removesuffix("_inv") for n in _object(path / "relation2ids")} - set(tasks)
+        _compare("relation2ids", listed, set(graph.relations), remarks)
+
+
+def _check_known(path: Path, index: dict[str, int], tasks: dict[str, Task], remarks: list[str]) -> None:
+    """`e1rel_e2.json` maps head + relation, joined, to the tails: pairs that the tasks lack become known answers."""
+    file = path / "e1rel_e2.json"
+    if not file.is_file():
+        return
+    extra, listed_pairs, unread = dict.fromkeys(tasks, 0), dict[str, list[tuple[int, int]]](), 0
+    for key, tails in _lists(file).items():
+        parted = [(key[:i], key[i:]) for i in range(1, len(key)) if key[i:] in tasks]
+        if not parted:
+            continue
+        head, relation = next(((index[h], r) for h, r in parted if h in index), (None, ""))
+        ids = [index.get(t) for t in tails]
+        if head is None or None in ids:
+            unread += 1
+            continue
+        listed_pairs.setdefault(relation, []).extend((head, t) for t in ids if t is not None)
+    for relation, rows in listed_pairs.items():
+        task = tasks[relation]
+        known = sorted_pairs(np.concatenate([task.known, np.array(rows, np.int32).reshape(-1, 2)]))
+        extra[relation] = len(known) - len(task.known)
+        tasks[relation] = dataclasses.replace(task, known=known)
+    if total := sum(extra.values()):
+        remarks.append(f"e1rel_e2.json: {total:,} true pairs that no task lists are filtered as known answers")
+    if unread:
+        remarks.append(f"e1rel_e2.json: {unread:,} entries name entities the graph does not have; passed over")
+
+
+def _check_candidates(path: Path, index: dict[str, int], tasks: dict[str, Task], remarks: list[str]) -> None:
+    """`rel2candidates.json` wins over the rebuilt ranges, because published figures were measured with it."""
+    file = path / "rel2candidates.json"
+    if not file.is_file():
+        return
+    listed = _lists(file)
+    differ = []
+    for name, task in tasks.items():
+        if name not in listed:
+            continue
+        if not listed[name]:
+            raise InputError(file, f"relation '{name}' has no candidates")
+        ids = [index.get(e) for e in listed[name]]
+        if None in ids:
+            raise InputError(
+                file, f"relation '{name}': candidate '{listed[name][ids.index(None)]}' is not in the graph"
+            )
+        given = np.union1d(np.array(ids, np.int32), task.pairs[:, 1]).astype(np.int32)
+        if not np.array_equal(given, task.range):
+            differ.append(name)
+            tasks[name] = dataclasses.replace(task, range=given)
+    if differ:
+        remarks.append(
+            f"rel2candidates.json: {len(differ)} of {len(listed)} ranges differ from the rule; the file's are used"
+        )
+
+
+def _object(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError(path, "is not a JSON object")
+    return content
+
+
+def _lists(path: Path) -> dict[str, list[str]]:
+    content = _object(path)
+    for key, names in content.items():
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise InputError(path, f"entry '{key}' is not a list of names")
+    return content
+
+
+def _compare(file: str, listed: set[str], rebuilt: set[str], remarks: list[str]) -> None:
+    if listed != rebuilt:
+        only = f"{len(listed - rebuilt):,} only there, {len(rebuilt - listed):,} only in the graph and tasks"
+        remarks.append(f"{file} lists other names than the graph: {only}; the graph's are used")
+
+
+@contextmanager
+def _unpacked(archive: Path) -> Iterator[Path]:
+    """The folder of the layout inside an archive, unpacked with path traversal, links out and bombs refused."""
+    with tempfile.TemporaryDirectory(prefix="fewlink-") as place:
+        try:
+            with tarfile.open(archive, "r:*") as tar:
+                wanted, total = [], 0
+                for member in tar:
+                    if member.isfile() and Path(member.name).name in NEEDED + OPTIONAL:
+                        wanted.append(member)
+                        total += member.size
+                    if total > LARGEST_UNPACKED:
+                        raise InputError(archive, f"unpacks to over {LARGEST_UNPACKED >> 30} GiB")
+                tar.extractall(place, members=wanted, filter="data")
+        except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            raise InputError(archive, f"cannot be unpacked ({error})") from None
+        folders = sorted({p.parent for p in Path(place).rglob("path_graph")})
+        if not folders:
+            raise InputError(archive, "holds no path_graph: is it in the NELL-One layout?")
+        try:
+            yield folders[0]
+        except InputError as error:  # a path in the archive lasts, one in the temporary folder does not
+            raise InputError(archive / error.path.relative_to(place), error.problem, error.line) from None

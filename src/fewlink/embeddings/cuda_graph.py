@@ -1,0 +1,101 @@
+"""Epochs on a GPU: a step is recorded once as a CUDA graph and replayed, so that no kernel waits for the CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from fewlink.base.threads import ahead, foreseen
+from fewlink.embeddings.batches import Batch, Batches
+from fewlink.embeddings.optimizers import Rate
+
+WARM_UP = 3  # steps before one is recorded
+AT_ONCE = 64  # steps whose negatives are drawn together
+DRAWN_BYTES = 64 << 20  # and the most that these take
+
+
+Step = Callable[[Batch, Rate], Tensor]
+"""Moves the tables along a batch at a rate, and gives its loss ()."""
+
+
+class RecordedEpochs:
+    """The steps of all epochs.
+
+    Examples, negatives, rates and losses of an epoch lie on the device, and so does `at`, the step that comes next. The
+    last batch of an epoch, which may be short, is not a recorded one.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches, settings, device = batches, batches.settings, batches.triples.device
+        self.size, self.full = settings.batch_size, batches.examples // settings.batch_size
+        self.orders = foreseen(batches.order, settings.epochs)
+        self.order: Tensor | None = None
+        self.places = torch.arange(self.size, device=device)
+        one = batches.negatives(0, 0, self.size)
+        self.block = max(1, min(AT_ONCE, DRAWN_BYTES // max(1, one.nbytes)))
+        self.drawn = torch.empty(self.block, *one.shape, dtype=one.dtype, device=device)
+        self.rates, self.losses = (torch.zeros(len(batches), device=device) for _ in range(2))
+        self.at = torch.zeros(1, dtype=torch.int64, device=device)
+        self.warm, self.graph = 0, torch.cuda.CUDAGraph()
+
+    def epoch(
+        self, epoch: int, rates: Sequence[float], step: Step, look: Callable[[Tensor], None]
+    ) -> tuple[Tensor, float]:
+        """The losses of all steps, and the seconds that went into waiting for what is drawn on the CPU.
+
+        `step` is the same in every epoch; `look` is called with the losses so far every now and then.
+        """
+        began = time.perf_counter()
+        order = self.orders(epoch)
+        self.order = order.to(self.at.device) if self.order is None else self.order.copy_(order)
+        del order
+        self.rates.copy_(torch.tensor(rates))
+        self.at.zero_()
+        waited, done = time.perf_counter() - began, 0
+        began = time.perf_counter()
+        for drawn in ahead(self._blocks(epoch)):
+            waited += time.perf_counter() - began
+            self.drawn[: len(drawn)] = drawn.to(self.at.device)
+            for _ in range(len(drawn)):
+                self._advance(step)
+            done += len(drawn)
+            look(self.losses[:done])
+            began = time.perf_counter()
+        if self.full < len(self.batches):
+            examples = self.order[self.full * self.size :]
+            last = self.batches.arrange(examples, self.batches.negatives(epoch, self.full, len(examples)))
+            self.losses[self.full] = step(last, rates[self.full])
+        look(self.losses)
+        return self.losses, waited
+
+    def _blocks(self, epoch: int) -> Iterator[Tensor]:
+        """Negatives (block, …) of the steps of an epoch."""
+        for first in range(0, self.full, self.block):
+            steps = range(first, min(first + self.block, self.full))
+            yield torch.stack([self.batches.negatives(epoch, index, self.size) for index in steps])
+
+    def _advance(self, step: Step) -> None:
+        if self.warm < WARM_UP:
+            aside = torch.cuda.Stream()
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                self._step(step)
+            torch.cuda.current_stream().wait_stream(aside)
+        elif self.warm == WARM_UP:
+            with torch.cuda.graph(self.graph, stream=torch.cuda.Stream()):
+                self._step(step)
+        if self.warm >= WARM_UP:
+            self.graph.replay()
+        self.warm += 1
+
+    def _step(self, step: Step) -> None:
+        assert self.order is not None
+        examples = self.order.index_select(0, self.at * self.size + self.places)
+        drawn = self.drawn.index_select(0, self.at % self.block).squeeze(0)
+        rate = self.rates.index_select(0, self.at).squeeze(0)
+        loss = step(self.batches.arrange(examples, drawn, fixed=True), rate)
+        self.losses.index_copy_(0, self.at, loss.view(1))
+        self.at += 1

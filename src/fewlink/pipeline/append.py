@@ -1,0 +1,76 @@
+"""New triples for a benchmark, or for what a run answers with, in the place where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.storage import is_folder_of
+from fewlink.data import Benchmark, open_benchmark
+from fewlink.data.append import Growth, grow
+from fewlink.data.benchmark import FORMAT
+from fewlink.data.catalogue import data_home
+from fewlink.graph import CompileReport
+from fewlink.prediction import pretrained
+from fewlink.training import RunConfig, is_run
+from fewlink.training.checkpoints import load_best, only_one
+from fewlink.training.run import Deployed, vectors_of
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What came to a place; `benchmark` is what it holds afterwards."""
+
+    place: Path
+    benchmark: Benchmark
+    growth: Growth
+
+
+def append(
+    where: str | Path,
+    files: Sequence[Path],
+    *,
+    types: Path | None = None,
+    names: Path | None = None,
+    on_error: str = "stop",
+    report: CompileReport | None = None,
+) -> Appended:
+    """Add triples to a compiled benchmark, or to the graph that a run answers with; ids stay.
+
+    A benchmark keeps the fingerprints of what it grew from, so runs of it open as before. What a run was trained and
+    measured on does not change; entities that are new to it get vectors from those of their neighbours. The place holds
+    the old or the new at every moment.
+    """
+    place = Path(where)
+    words: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}
+    if is_run(place):
+        pretrained.refuse_saved(place)
+        with only_one(place):
+            family, deployed = RunConfig.read(place).family, Deployed.open(place)
+            if deployed is None:
+                family.check_fold_in(place, load_best(place)[0])
+                deployed = Deployed(pretrained.benchmark_of(place), vectors_of(place))
+            benchmark, growth = grow(deployed.benchmark, files, **words)
+            if growth:
+                before = deployed.benchmark.graph
+                sizes = len(before.entities), len(before.relations)
+                Deployed(benchmark, family.fold_in(deployed.vectors, benchmark, *sizes)).save(place)
+        return Appended(place, benchmark, growth)
+    place = _compiled(where)
+    benchmark, growth = grow(open_benchmark(place), files, **words)
+    if growth:
+        benchmark.save(place)
+    return Appended(place, benchmark, growth)
+
+
+def _compiled(where: str | Path) -> Path:
+    """The folder of a compiled benchmark: a path, or a name that was fetched."""
+    place = Path(where) if Path(where).exists() else data_home() / str(where)
+    if is_folder_of(place, FORMAT):
+        return place
+    if not place.exists():
+        raise FewlinkError(f"'{where}' is neither a run nor a benchmark folder: fewlink data carve or fit makes one")
+    raise InputError(place, "is neither a run nor a compiled benchmark: fewlink data carve makes one")

@@ -1,0 +1,80 @@
+"""One call from a benchmark, or a file of triples, to a trained run: vectors included, any model by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from fewlink.base import distributed
+from fewlink.base.recipes import Vectors
+from fewlink.data import Benchmark, open_benchmark
+from fewlink.data.catalogue import is_benchmark
+from fewlink.graph import compile_graph
+from fewlink.pipeline.auto_carve import carve_any
+from fewlink.training.family import ModelSettings, PretrainedVectors, Reporter, trained_family, training_recipe
+from fewlink.training.run import BENCHMARK, check_folder
+from fewlink.training.trainer import RunResult, check, train_runs
+
+
+def train(
+    benchmark: Benchmark | str | Path,
+    model: str = "trail",
+    *,
+    out: Path | str,
+    vectors: PretrainedVectors | Path | str | None = None,
+    recipe: str | None = None,
+    settings: ModelSettings | None = None,
+    change: Iterable[str] = (),
+    seed: int = 0,
+    device: str = "cpu",
+    on_epoch: Callable[[str], Reporter] | None = None,
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+) -> RunResult:
+    """Train a model into a run folder; one that was stopped continues when the same call is made again.
+
+    `benchmark`: a benchmark, the name or folder of one, or a file of triples, which is carved into one. `vectors`:
+    those to use, or their folder; by default they are pretrained into the folder OUT-vectors. `settings` are the
+    model's own recipe's, or those of `recipe`, with each NAME=VALUE of `change`. `on_epoch` makes a reporter from the title of
+    each table of vectors; `on_event` gets an event after each evaluation.
+    """
+    out = Path(out)
+    chosen = training_recipe(model, recipe)
+    base = settings or chosen.settings
+    wanted = dataclasses.replace(base, seed=seed, device=distributed.use(device)).adjusted(change)
+    benchmark = _benchmark(benchmark, wanted, out)
+    check(benchmark, wanted)
+    check_folder(out)
+    if vectors is None:
+        vectors = pretrained_beside(out, benchmark, wanted, chosen.vectors, on_epoch)
+    if isinstance(vectors, str | Path):
+        opened: PretrainedVectors = trained_family(model).open_vectors(Path(vectors), benchmark.graph.fingerprint)
+    else:
+        opened = vectors
+    return train_runs(benchmark, opened, wanted, {seed: out}, on_event=on_event)[0]
+
+
+def pretrained_beside(
+    out: Path,
+    benchmark: Benchmark,
+    settings: ModelSettings,
+    wanted: Vectors,
+    on_epoch: Callable[[str], Reporter] | None = None,
+) -> Path:
+    """The folder OUT-vectors with the vectors of a model, pretrained by the first process if they are not there."""
+    folder = out.resolve().with_name(f"{out.resolve().name}-vectors")
+    family = trained_family(settings.model)
+    distributed.from_first(lambda: family.pretrain(benchmark, settings, wanted, folder, on_epoch))
+    return folder
+
+
+def _benchmark(given: Benchmark | str | Path, settings: ModelSettings, out: Path) -> Benchmark:
+    """The benchmark that is meant; one that is carved out of a file is kept in the run's folder."""
+    if isinstance(given, Benchmark):
+        return given
+    if not Path(given).is_file() or is_benchmark(Path(given)):
+        return open_benchmark(given)
+    carved, _ = carve_any(compile_graph([Path(given)]), out.resolve().name, settings)
+    carved.save(out / BENCHMARK)
+    return open_benchmark(out / BENCHMARK)

@@ -1,0 +1,1 @@
+"""From result records to tables, charts and pages."""

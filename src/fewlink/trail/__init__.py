@@ -1,0 +1,1 @@
+"""TRAIL: paths, vectors, profiles and references as evidence, weighed by how reliable each kind is."""

@@ -1,0 +1,120 @@
+"""The TRAIL family: how TRAIL and its ablations are trained, opened and asked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fewlink.base.errors import FewlinkError
+from fewlink.base.memory import PROGRAM, Parts
+from fewlink.base.recipes import Vectors
+from fewlink.data.benchmark import Benchmark
+from fewlink.data.masked_views import known_graph, masked_views
+from fewlink.fewshot.family import neighbour_bytes
+from fewlink.graph import Graph
+from fewlink.trail.context import NEIGHBOURS
+from fewlink.trail.learner import TrailLearner, open_trail
+from fewlink.trail.model import compositions
+from fewlink.trail.scorer import TrailScorer
+from fewlink.trail.settings import TrailSettings
+from fewlink.trail.vectors import TrailVectors, pretrain_views
+from fewlink.training.family import Learner, Reporter, TrainedFamily
+from fewlink.training.fold_in import fold_in
+from fewlink.training.run import check_weights
+
+EDGE = 90  # bytes of an edge in TRAIL's arrays, those of its graph and those while they are made
+SHARED = ("views", "dim", "half", "complex_epochs", "transe_epochs")  # settings that decide the vectors
+
+
+class TrailFamily(TrainedFamily):
+    """TRAIL, and TRAIL without a kind of evidence or without reliability."""
+
+    name = "trail"
+    settings = TrailSettings
+    any_shots = True
+    own_benchmark_only = True
+    memory_advice = "views=1"
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {name: composition.about for name, composition in compositions().items()}
+
+    def parts(self, model: str) -> dict[str, Any]:
+        return {"evidence": list(compositions()[model].kinds)}
+
+    def ablations(self) -> dict[str, list[str]]:
+        return {"trail": list(self.models)}
+
+    def check(self, benchmark: Benchmark, settings: TrailSettings) -> None:
+        masked_views(benchmark, settings.views)
+
+    def vectors_name(self, settings: TrailSettings, wanted: Vectors, benchmark: Benchmark) -> str:
+        own = [{name: getattr(settings, name) for name in SHARED}, benchmark.fingerprint]
+        return f"trail-vectors-{hashlib.sha256(json.dumps(own).encode()).hexdigest()[:8]}"
+
+    def pretrain(
+        self,
+        benchmark: Benchmark,
+        settings: TrailSettings,
+        wanted: Vectors,
+        folder: Path,
+        on_epoch: Callable[[str], Reporter] | None = None,
+    ) -> None:
+        pretrain_views(benchmark, settings, out=folder, on_epoch=on_epoch)
+
+    def open_vectors(self, folder: Path, fingerprint: str | None = None, *, for_training: bool = True) -> TrailVectors:
+        return TrailVectors.open(folder, fingerprint, for_training=for_training)
+
+    def check_vectors(self, benchmark: Benchmark, vectors: Any) -> None:
+        if not isinstance(vectors, TrailVectors):
+            raise FewlinkError("trail takes vectors of the known graph and of each view: see fewlink.pretrain_views")
+        vectors.check(benchmark)
+
+    def fold_in(self, vectors: TrailVectors, benchmark: Benchmark, entities: int, relations: int) -> TrailVectors:
+        known, later = known_graph(benchmark), len(benchmark.graph.relations) - relations
+        first, second = (fold_in(table, known, entities, relations, later) for table in vectors.known)
+        for table in (first, second):
+            table.facts["benchmark"] = benchmark.fingerprint
+        return TrailVectors((first, second), ())
+
+    def memory(
+        self, graph: Graph, vectors: TrailVectors, settings: TrailSettings, *, runs: int = 1, training: bool = False
+    ) -> Parts:
+        """On the CPU vectors stay in their files, of which only rows that are used are read."""
+        graphs = 1 + settings.views * training
+        table = 4.0 * len(graph.entities) * sum(part.dim for part in vectors.known)
+        return {
+            "vectors": graphs * table * (settings.device != "cpu"),
+            "neighbours": graphs * neighbour_bytes(graph, NEIGHBOURS),
+            "edges": graphs * EDGE * 2.0 * graph.triple_count,
+            "the program": PROGRAM,
+        }
+
+    def learner(
+        self, benchmark: Benchmark, vectors: TrailVectors, settings: TrailSettings, seeds: Sequence[int]
+    ) -> Learner:
+        return TrailLearner(benchmark, vectors, settings, seeds)
+
+    def scorer(
+        self,
+        benchmark: Benchmark,
+        vectors: TrailVectors,
+        settings: TrailSettings,
+        weights: dict[str, Tensor],
+        *,
+        parts: Mapping[str, Any],
+        run: Path,
+        device: str,
+    ) -> TrailScorer:
+        trail, known = open_trail(benchmark, vectors, settings, device)
+        check_weights(trail.state_dict(), weights, run)
+        trail.load_state_dict(weights)
+        return TrailScorer(settings.model, trail, known)
+
+
+FAMILY = TrailFamily()

@@ -1,0 +1,283 @@
+"""The contract of a model family, and the one registry of families and models.
+
+A family brings everything that is particular to its models: their names and settings, how their vectors are pretrained
+and opened, how they learn, how they score and how much memory they need. Everything else asks the registry. Families
+and scorers of other packages are found through the entry points `fewlink.families` and `fewlink.scorers`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from fewlink.base.errors import FewlinkError
+from fewlink.base.memory import Parts
+from fewlink.base.recipes import Recipe, Vectors, model_of, recipe, recipe_texts
+from fewlink.base.resolver import choose
+from fewlink.base.settings import Settings
+from fewlink.data.benchmark import Benchmark
+from fewlink.graph import Graph
+from fewlink.scorers import Scorer
+
+BUILT_IN = (
+    "fewlink.baselines.learning_free",
+    "fewlink.baselines.embedding",
+    "fewlink.fewshot.family",
+    "fewlink.trail.family",
+)  # modules with a FAMILY; the only place that names families
+FAMILIES, SCORERS = "fewlink.families", "fewlink.scorers"  # groups of entry points
+
+Reporter = Callable[[dict[str, Any]], None]
+RunState = tuple[dict[str, Tensor], dict[str, Tensor]]  # parameters, and the optimizer's moments
+
+
+class ModelSettings(Settings):
+    """What the trainer reads of any model's settings."""
+
+    model: str
+    shots: int
+    relations: int
+    learning_rate: float
+    steps: int
+    evaluate_every: int
+    patience: int
+    evaluate_candidates: str
+    seed: int
+    device: str
+
+    def decay_at(self, step: int) -> float:
+        """What the learning rate of a step, the first of which is 0, is multiplied with."""
+        raise NotImplementedError
+
+
+class PretrainedVectors(Protocol):
+    """The vectors of a graph that a model reads."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def dim(self) -> int: ...
+    def digest(self) -> str: ...
+    def save(self, folder: Path, fingerprint: str, *, graph: str = "") -> Any: ...
+
+
+class Learner(Protocol):
+    """Runs of one model that differ in their seed, trained together.
+
+    `most` is how many steps are taken between looks at the loss; `weights` maps each name to a tensor (runs, …).
+    """
+
+    most: int
+
+    @property
+    def weights(self) -> Mapping[str, Tensor]: ...
+
+    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
+        """Take steps from step `first` on; losses (count, 3, runs), and the seconds spent on sampling."""
+        ...
+
+    def scorer(self, run: int) -> Scorer: ...
+    def state(self, run: int) -> RunState: ...
+    def take(self, states: Sequence[RunState]) -> None:
+        """Continue from the states of all runs."""
+        ...
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A scorer, the configuration that its result records keep, and the run it comes from, if any."""
+
+    scorer: Scorer
+    config: dict[str, Any]
+    run: Path | None = None
+
+
+class Family(ABC):
+    """A family of models.
+
+    `settings`: the class of their settings, None where there is nothing to set; `seeded`: whether a seed changes the
+    scores; `any_shots`: whether one trained model takes any number of references.
+    """
+
+    name: ClassVar[str]
+    settings: ClassVar[type[Settings] | None] = None
+    seeded: ClassVar[bool] = True
+    any_shots: ClassVar[bool] = False
+    renamed: ClassVar[Mapping[str, str]] = {}  # names of models in older versions
+
+    @property
+    @abstractmethod
+    def models(self) -> Mapping[str, str]:
+        """What each model is, in a line, by name."""
+
+    def parts(self, model: str) -> dict[str, Any]:
+        """What a model is composed of, by kind of part."""
+        return {}
+
+    def ablations(self) -> dict[str, list[str]]:
+        """The models that a whole model is compared with to see what its parts are worth, itself first, by its name."""
+        return {}
+
+    def part_texts(self) -> dict[str, str]:
+        """What each part computes, in a line, by its name."""
+        return {}
+
+    def recipe(self, model: str, name: str | None = None) -> Recipe[Any]:
+        """The named recipe or, by default, the model's own; without one, the defaults of the settings."""
+        if self.settings is None:
+            raise FewlinkError(f"{model} has no settings, and takes no recipe")
+        which = name or model
+        if name is None and which not in recipe_texts():
+            return Recipe(which, "", "", self.settings(model=model))  # type: ignore[call-arg]
+        if model_of(which) not in self.models:
+            raise FewlinkError(f"recipe '{which}' is for {model_of(which)}, not for {model}")
+        found = recipe(which, self.settings)
+        if (own := found.settings.as_dict()["model"]) != model:
+            raise FewlinkError(f"recipe '{found.name}' is for {own}, not for {model}")
+        return found
+
+
+class BaselineFamily(Family):
+    """Models that are made for one benchmark and its references, with no run folder."""
+
+    @abstractmethod
+    def prepare(
+        self,
+        model: str,
+        benchmark: Benchmark,
+        settings: Settings | None,
+        *,
+        shots: int,
+        draw: int = 0,
+        seed: int = 0,
+        on_epoch: Reporter | None = None,
+    ) -> Prepared:
+        """The scorer of a model, trained if it has to be."""
+
+
+class TrainedFamily(Family):
+    """Models that are meta-trained into run folders.
+
+    `side_by_side`: whether several seeds train together on a GPU; `memory_advice`: a setting that needs less memory;
+    `own_benchmark_only`: whether a model only works with the train relations it was trained on.
+    """
+
+    settings: ClassVar[type[ModelSettings]]
+    side_by_side: ClassVar[bool] = False
+    own_benchmark_only: ClassVar[bool] = False
+    memory_advice: ClassVar[str] = ""
+
+    @abstractmethod
+    def check(self, benchmark: Benchmark, settings: Any) -> None:
+        """Raise if the benchmark has nothing to learn from."""
+
+    @abstractmethod
+    def vectors_name(self, settings: Any, wanted: Vectors, benchmark: Benchmark) -> str:
+        """A folder name for vectors, equal for all settings that share them."""
+
+    @abstractmethod
+    def pretrain(
+        self,
+        benchmark: Benchmark,
+        settings: Any,
+        wanted: Vectors,
+        folder: Path,
+        on_epoch: Callable[[str], Reporter] | None = None,
+    ) -> None:
+        """Train the vectors of a model into a folder; vectors that are there are kept, if they are the same.
+
+        `on_epoch` makes a reporter from the title of each table.
+        """
+
+    @abstractmethod
+    def open_vectors(self, folder: Path, fingerprint: str | None = None, *, for_training: bool = True) -> Any:
+        """The vectors in a folder."""
+
+    @abstractmethod
+    def check_vectors(self, benchmark: Benchmark, vectors: Any) -> None:
+        """Raise if vectors do not fit the benchmark, or may have seen its dev and test answers."""
+
+    @abstractmethod
+    def fold_in(self, vectors: Any, benchmark: Benchmark, entities: int, relations: int) -> Any:
+        """Vectors for a benchmark that had so many entities and background relations when they were trained."""
+
+    def check_fold_in(self, run: Path, weights: Mapping[str, Tensor]) -> None:
+        """Raise if a run with these weights cannot answer about entities that were added later."""
+
+    @abstractmethod
+    def memory(self, graph: Graph, vectors: Any, settings: Any, *, runs: int = 1, training: bool = False) -> Parts:
+        """Bytes that runs side by side need, or one that only answers, by purpose."""
+
+    @abstractmethod
+    def learner(self, benchmark: Benchmark, vectors: Any, settings: Any, seeds: Sequence[int]) -> Learner:
+        """What trains runs of these seeds."""
+
+    @abstractmethod
+    def scorer(
+        self,
+        benchmark: Benchmark,
+        vectors: Any,
+        settings: Any,
+        weights: dict[str, Tensor],
+        *,
+        parts: Mapping[str, Any],
+        run: Path,
+        device: str,
+    ) -> Scorer:
+        """The scorer with these weights; `parts` are those the run was trained with."""
+
+
+@functools.cache
+def families() -> dict[str, Family]:
+    """All families by name: the built-in ones, then those of other packages."""
+    found: dict[str, Family] = {}
+    for module in BUILT_IN:
+        family = importlib.import_module(module).FAMILY
+        found[family.name] = family
+    for point in entry_points(group=FAMILIES):
+        family = load_entry_point(point)
+        family = family() if isinstance(family, type) else family
+        taken = {model for other in found.values() for model in other.models}
+        if not isinstance(family, Family) or family.name in found or taken & {*family.models}:
+            raise FewlinkError(f"the entry point {point.value} is not a model family, or has a name that is taken")
+        found[family.name] = family
+    return found
+
+
+def load_entry_point(point: Any) -> Any:
+    """The object of an entry point; raises an error that names the package if it cannot be loaded."""
+    try:
+        return point.load()
+    except Exception as error:
+        package = point.dist.name if point.dist else point.value
+        raise FewlinkError(f"'{point.name}' of {package} cannot be loaded ({error}): mend or remove it") from error
+
+
+def family_of(model: str) -> Family:
+    """The family of a model."""
+    by_model = {name: family for family in families().values() for name in (*family.models, *family.renamed)}
+    return choose("model", model, by_model)
+
+
+def trained_family(model: str) -> TrainedFamily:
+    """The family of a model that is trained into a run folder."""
+    trained = [family for family in families().values() if isinstance(family, TrainedFamily)]
+    by_model = {name: family for family in trained for name in (*family.models, *family.renamed)}
+    return choose("model", model, by_model)
+
+
+def training_recipe(model: str | None, name: str | None = None) -> Recipe[Any]:
+    """The recipe of a model that is trained into a run folder: by name, or the model's own; fsrl's by default."""
+    if name is not None and model is None:
+        model = model_of(name)
+        if not isinstance(family_of(model), TrainedFamily):
+            raise FewlinkError(f"recipe '{name}' is for {model}, which is not trained into a run: see fewlink pretrain")
+    return trained_family(model or "fsrl").recipe(model or "fsrl", name)

@@ -1,0 +1,88 @@
+"""What a server tells of its model and graph, and the example it offers."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+import fewlink
+from fewlink.base.errors import FewlinkError
+from fewlink.data import Benchmark
+from fewlink.prediction import Linker
+from fewlink.prediction.name_index import fold
+from fewlink.web.settings import MOST_REFERENCES, Settings
+
+LISTED = 2_000  # relations that are named at most
+HEADS = 4  # of an example
+
+
+def about(linker: Linker, settings: Settings) -> dict[str, Any]:
+    graph, calibration = linker.graph, linker.calibration
+    names = [graph.relation_name(number) for number in range(min(len(graph.relations), LISTED))]
+    tasks = {split: [task.name for task in of] for split, of in linker.measured.tasks.items()}
+    return {
+        "version": fewlink.__version__,
+        "model": linker.scorer.name,
+        "shots": linker.shots,
+        "graph": {
+            "name": linker.benchmark.name,
+            "entities": len(graph.entities),
+            "relations": len(graph.relations),
+            "triples": graph.triple_count,
+            "types": len(graph.types.names) if graph.types is not None else 0,
+        },
+        "relations": {"graph": names, **tasks},
+        "evidence": dict(getattr(linker.scorer, "evidence", {})),
+        "calibration": calibration
+        and {field: getattr(calibration, field) for field in ("error", "base", "count", "rough")},
+        "limits": {
+            "references": MOST_REFERENCES,
+            "heads": settings.heads,
+            "k": settings.k,
+            "rows": settings.rows,
+            "explained": settings.explained,
+        },
+    }
+
+
+def types(linker: Linker, typed: str, limit: int) -> list[dict[str, Any]]:
+    """Types that hold what was typed: first those that begin so, of each kind first the ones with most members."""
+    wanted = fold(typed.strip())
+    found = [
+        (not folded.startswith(wanted), -members, name)
+        for name, folded, members in _types(linker)
+        if wanted in folded and members
+    ]
+    return [{"name": name, "members": -members} for _, members, name in sorted(found)[:limit]]
+
+
+@functools.lru_cache(maxsize=4)
+def _types(linker: Linker) -> list[tuple[str, str, int]]:
+    """Each type's name, as it is and folded, and how many members it has."""
+    table = linker.graph.types
+    if table is None:
+        return []
+    counts = np.bincount(table.types, minlength=len(table.names)).tolist()
+    return [(name, fold(name), count) for name, count in zip(table.names, counts, strict=True)]
+
+
+def example(linker: Linker, number: int) -> dict[str, Any]:
+    """References and heads of a relation that the model did not learn on, one relation after another."""
+    tasks = [task for split in ("test", "dev", "train") for task in linker.measured.tasks.get(split, [])]
+    tasks = [task for task in tasks if len(task.pairs) > linker.shots]
+    if not tasks:
+        raise FewlinkError(f"{linker.measured.name} has no relation with more than {linker.shots} pairs")
+    task = tasks[number % len(tasks)]
+    given, rest = task.pairs[: linker.shots], task.pairs[linker.shots :]
+    heads = list(dict.fromkeys(rest[:, 0].tolist()))[:HEADS]
+    return {
+        "relation": task.name,
+        "references": [[_entity(linker.measured, e) for e in pair] for pair in given.tolist()],
+        "heads": [_entity(linker.measured, head) for head in heads],
+    }
+
+
+def _entity(benchmark: Benchmark, entity: int) -> dict[str, str]:
+    return {"id": benchmark.graph.entities[entity], "name": benchmark.graph.name(entity)}

@@ -1,0 +1,104 @@
+"""What every request passes before and after the app: host, token, size of the body, and headers of the answer."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import MutableMapping
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fewlink.web.errors import Refusal
+from fewlink.web.settings import Settings
+
+OPEN = frozenset({"/", "/health"})  # paths that need no token
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """An ASGI middleware."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self.app, self.settings = app, settings
+        self.token = None if settings.token is None else settings.token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            self.check(scope)
+            receive = await self.whole(scope, receive)
+        except Refusal as refusal:
+            await refusal.response()(scope, receive, with_headers)
+            return
+        await self.app(scope, receive, with_headers)
+
+    def check(self, scope: MutableMapping[str, Any]) -> None:
+        """Refuse a name that is not this server's, which is how a page elsewhere would reach it, and a wrong token."""
+        headers = Headers(scope=scope)
+        if self.settings.hosts is not None and host_of(headers.get("host", "")) not in self.settings.hosts:
+            raise Refusal(421, "wrong-host", "this server is not known by the name in the Host header")
+        if self.token is not None and scope["path"] not in OPEN:
+            scheme, _, given = headers.get("authorization", "").partition(" ")
+            right = hmac.compare_digest(given.strip().encode("latin-1", "replace"), self.token)
+            if scheme.lower() != "bearer" or not right:
+                message = "a token is needed: send the header 'Authorization: Bearer TOKEN'"
+                raise Refusal(401, "token", message, headers={"WWW-Authenticate": "Bearer"})
+
+    async def whole(self, scope: MutableMapping[str, Any], receive: Receive) -> Receive:
+        """The body, read as far as is allowed, to be received in one piece."""
+        most = self.settings.body
+        length = Headers(scope=scope).get("content-length", "0")
+        too_large = Refusal(413, "too-large", f"the body is larger than {most:,} bytes: ask in several requests")
+        if length.isdecimal() and int(length[:20]) > most:
+            raise too_large
+        parts, size, more = [], 0, True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":  # the client is gone
+                break
+            parts.append(message.get("body", b""))
+            size, more = size + len(parts[-1]), message.get("more_body", False)
+            if size > most:
+                raise too_large
+        pieces = iter([{"type": "http.request", "body": b"".join(parts), "more_body": False}])
+
+        async def again() -> Message:
+            return next(pieces, None) or await receive()
+
+        return again
+
+
+def host_of(header: str) -> str:
+    """The name in a Host header, without its port."""
+    name = header.strip().lower()
+    if name.startswith("["):
+        return name.partition("]")[0] + "]"
+    return name.rpartition(":")[0] if name.rpartition(":")[2].isdecimal() and ":" in name else name
+
+
+def own_hosts(host: str) -> frozenset[str] | None:
+    """The names of a server that listens on the loopback device; None where it listens to others."""
+    name = host.strip("[]").lower()
+    if name != "localhost" and name != "::1" and not name.startswith("127."):
+        return None
+    return frozenset({"localhost", "127.0.0.1", "[::1]", f"[{name}]" if ":" in name else name})

@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pytest
+
+from fewlink.base.errors import FewlinkError, InputError, UnknownName
+from fewlink.base.recipes import as_toml, model_of, recipe, recipe_texts
+from fewlink.base.settings import Settings
+from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
+from fewlink.training import family_of
+
+
+def test_every_shipped_recipe_is_valid_and_says_how_it_was_chosen() -> None:
+    for name in recipe_texts():
+        kind: type[Settings] = family_of(model_of(name)).settings
+        found = recipe(name, kind)
+        assert found.about and found.chosen
+        assert recipe(found.vectors.recipe, EmbeddingSettings)
+    assert {*INTERACTIONS, "fsrl-released", "fsrl-tuned"} <= set(recipe_texts())
+
+
+def test_a_recipe_written_is_read_back(tmp_path: Path) -> None:
+    settings = EmbeddingSettings(model="transe", n3=0.0, epochs=7, schedule="linear", learning_rate=0.123)
+    path = tmp_path / "mine.toml"
+    path.write_text(as_toml('about "it"', "by hand", settings))
+    found = recipe(str(path), EmbeddingSettings)
+    assert found.settings == settings
+    assert (found.name, found.about, found.chosen) == ("mine", 'about "it"', "by hand")
+
+
+def test_changes_take_the_type_of_their_setting() -> None:
+    changed = EmbeddingSettings().adjusted(["epochs=3", "n3=0.5", "model=distmult", "mixed_precision=false"])
+    assert (changed.epochs, changed.n3, changed.model) == (3, 0.5, "distmult")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("epochs", "name=value"),
+        ("epochs=x", "type int"),
+        ("epoch=3", "did you mean 'epochs'"),
+        ("epochs=0", "at least 1"),
+    ],
+)
+def test_a_bad_change_says_what_is_wrong(change: str, message: str) -> None:
+    with pytest.raises(FewlinkError, match=message):
+        EmbeddingSettings().adjusted([change])
+
+
+def test_a_bad_recipe_names_the_file_or_the_choices(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'complex'"):
+        recipe("complx", EmbeddingSettings)
+    with pytest.raises(InputError, match="cannot be read"):
+        recipe(str(tmp_path / "none.toml"), EmbeddingSettings)
+    for text, message in (("about = 1 2", "is not TOML"), ("about = 'x'", "has no table")):
+        (tmp_path / "bad.toml").write_text(text)
+        with pytest.raises(InputError, match=message):
+            recipe(str(tmp_path / "bad.toml"), EmbeddingSettings)

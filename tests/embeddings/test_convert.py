@@ -1,0 +1,169 @@
+"""Formats of other programs: round trips, missing names, and PyKEEN folders read without running their code."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from fewlink.base.errors import FewlinkError
+from fewlink.embeddings import Embeddings, from_nell_one, from_numpy, from_pykeen, to_numpy, to_projector, to_word2vec
+from fewlink.embeddings.pykeen_folder import pykeen_names
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
+VECTORS = arrays.arrays(np.float32, st.tuples(st.integers(1, 6), st.just(4)), elements=FLOATS)
+SAME_FOLDER = hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+
+
+@given(VECTORS)
+@SAME_FOLDER
+def test_numpy_round_trip(tmp_path: Path, vectors: np.ndarray) -> None:
+    table = Embeddings(torch.from_numpy(vectors), torch.ones(2, 4), "distmult")
+    to_numpy(table, tmp_path / "e.npy", tmp_path / "r.npy")
+    back = from_numpy(tmp_path / "e.npy", tmp_path / "r.npy", "distmult", inverses=True)
+    assert torch.equal(back.entities, table.entities) and torch.equal(back.relations, table.relations)
+
+
+@given(VECTORS)
+@SAME_FOLDER
+def test_text_gives_back_the_same_numbers(tmp_path: Path, vectors: np.ndarray) -> None:
+    names = [f"a name {i}" for i in range(len(vectors))]
+    to_word2vec(tmp_path / "w.txt", names, torch.from_numpy(vectors))
+    first, *lines = (tmp_path / "w.txt").read_text().splitlines()
+    assert first == f"{len(vectors)} 4"
+    assert [line.split(" ")[0] for line in lines] == [n.replace(" ", "_") for n in names]
+    assert np.array_equal(np.array([line.split(" ")[1:] for line in lines], dtype=np.float32), vectors)
+    to_projector(tmp_path / "p", names, torch.from_numpy(vectors))
+    found = np.loadtxt(tmp_path / "p" / "tensors.tsv", dtype=np.float32, delimiter="\t", ndmin=2)
+    assert np.array_equal(found, vectors)
+    assert (tmp_path / "p" / "metadata.tsv").read_text().splitlines() == names
+
+
+def test_numpy_pickles_and_absent_files_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "o.npy", np.array([{}], dtype=object))
+    for name in ("o.npy", "absent.npy"):
+        with pytest.raises(FewlinkError, match=name):
+            from_numpy(tmp_path / name, tmp_path / name, "complex")
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    (tmp_path / "entity2vec.ComplEx").write_text("1 2 3 4\n5\t6 7 8\n9 10 11 12\n")
+    (tmp_path / "relation2vec.ComplEx").write_text("1 0 0 0\n0 1 0 0\n")
+    (tmp_path / "ent2ids").write_text(json.dumps({"a": 2, "b": 0, "c": 1}))
+    (tmp_path / "relation2ids").write_text(json.dumps({"r": 1, "r_inv": 0}))
+    return tmp_path
+
+
+def test_nell_one_text_is_reordered(release: Path) -> None:
+    table = from_nell_one(release, ["b", "a"], ["r"])
+    assert table.entities.tolist() == [[1, 2, 3, 4], [9, 10, 11, 12]]
+    assert table.relations.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+
+
+def test_nell_one_text_without_inverses_is_filled(release: Path) -> None:
+    (release / "relation2ids").write_text(json.dumps({"r": 0, "s": 1}))
+    (release / "relation2vec.ComplEx").write_text("1 2 3 4\n0 1 0 0\n")
+    assert from_nell_one(release, ["a"], ["r"]).relations.tolist() == [[1, 2, 3, 4], [1, 2, -3, -4]]
+
+
+def test_nell_one_errors_say_where(release: Path) -> None:
+    with pytest.raises(FewlinkError, match=r"7 of 8 names, the first: 0, 1, 2, 3, 4$"):
+        from_nell_one(release, ["a", *map(str, range(7))], ["r"])
+    (release / "entity2vec.ComplEx").write_text("1 2 3 4\n5 6\n")
+    with pytest.raises(FewlinkError, match="ComplEx:2: has 2 numbers"):
+        from_nell_one(release, ["a"], ["r"])
+    with pytest.raises(FewlinkError, match=r"entity2vec\.TransE: does not exist"):
+        from_nell_one(release, ["a"], ["r"], "transe")
+
+
+PYKEEN: list[tuple[str, dict[str, Any], bool]] = [
+    ("ComplEx", {"embedding_dim": 4}, False),
+    ("ComplEx", {"embedding_dim": 4}, True),
+    ("TransE", {"embedding_dim": 4, "scoring_fct_norm": 2}, False),
+    ("DistMult", {"embedding_dim": 4}, False),
+    ("RESCAL", {"embedding_dim": 4}, False),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "inverse"), PYKEEN)
+def test_trained_pykeen_models_score_alike(name: str, options: dict[str, Any], inverse: bool, tmp_path: Path) -> None:
+    pipeline = pytest.importorskip("pykeen.pipeline").pipeline
+    result = pipeline(
+        dataset="nations",
+        dataset_kwargs={"create_inverse_triples": inverse},
+        model=name,
+        model_kwargs=options,
+        training_kwargs={"num_epochs": 2, "use_tqdm": False, "batch_size": 256},
+        evaluation_kwargs={"use_tqdm": False, "batch_size": 64},
+        random_seed=0,
+        device="cpu",
+    )
+    result.save_to_directory(tmp_path / "m")
+    triples = torch.stack([torch.arange(14).repeat(4), torch.arange(56) % 55, torch.arange(56) % 13], dim=1)
+    numbers = triples * torch.tensor([1, 2, 1]) if inverse else triples  # PyKEEN's inverse of 2r is 2r + 1
+    expected = result.model.score_hrt(numbers).squeeze(1)
+    table = from_pykeen(tmp_path / "m")
+    torch.testing.assert_close(table.score(*triples.T), expected)
+
+    entities, relations = pykeen_names(tmp_path / "m")
+    turned = from_pykeen(tmp_path / "m", entities[::-1], relations)
+    assert torch.equal(turned.entities, table.entities.flip(0))
+    if inverse:
+        backwards = result.model.score_hrt_inverse(numbers.clone()).squeeze(1)
+        torch.testing.assert_close(table.score(triples[:, 2], triples[:, 1] + 55, triples[:, 0]), backwards)
+    else:
+        torch.testing.assert_close(table.score(triples[:, 2], triples[:, 1] + 55, triples[:, 0]), expected)
+    torch.save(result.model.state_dict(), tmp_path / "m" / "state.pt")
+    same = from_pykeen(tmp_path / "m", model=name.lower(), norm=options.get("scoring_fct_norm"))
+    assert torch.equal(same.entities, table.entities) and torch.equal(same.relations, table.relations)
+
+
+class Evil:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def pykeen_like(folder: Path) -> Path:
+    for what, names in (("entity", "ab"), ("relation", "r")):
+        place = folder / "training_triples"
+        place.mkdir(parents=True, exist_ok=True)
+        with gzip.open(place / f"{what}_to_id.tsv.gz", "wt") as file:
+            file.write("id\tlabel\n" + "".join(f"{i}\t{n}\n" for i, n in enumerate(names)))
+    return folder
+
+
+@pytest.mark.parametrize("file", ["trained_model.pkl", "model.pt"])
+def test_code_in_a_pickle_never_runs(file: str, tmp_path: Path) -> None:
+    folder = pykeen_like(tmp_path / "m")
+    torch.save({"model": Evil(tmp_path / "ran"), "weights": torch.ones(2)}, folder / file)
+    with pytest.raises(FewlinkError, match=r"is not a model saved by PyKEEN|is not a state dict"):
+        from_pykeen(folder, model="complex")
+    assert not (tmp_path / "ran").exists()
+    torch.load(folder / file, weights_only=False)  # the pickle would have run
+    assert (tmp_path / "ran").exists()
+
+
+@given(st.binary(max_size=200))
+@SAME_FOLDER
+def test_damaged_models_are_refused(tmp_path: Path, content: bytes) -> None:
+    folder = pykeen_like(tmp_path / "m")
+    (folder / "trained_model.pkl").write_bytes(content)
+    with pytest.raises(FewlinkError):
+        from_pykeen(folder)
+    (folder / "trained_model.pkl").write_bytes(pickle.dumps(content))
+    with pytest.raises(FewlinkError):
+        from_pykeen(folder)

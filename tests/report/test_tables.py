@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fewlink.evaluation.records import Record
+from fewlink.report import tables
+from fewlink.report.tables import Table
+
+METRICS = ("mrr", "hits@1", "hits@5", "hits@10")
+
+
+def row(mrr: float) -> dict[str, int | float]:
+    """Hits@1 is the MRR, Hits@5 twice and Hits@10 three times that."""
+    return {"mrr": mrr, "hits@1": mrr, "hits@5": 2 * mrr, "hits@10": 3 * mrr, "mr": 1.0, "amri": 0.0}
+
+
+def record(model: str, mrr: float, **more: Any) -> Record:
+    fields: dict[str, Any] = {
+        "benchmark": "small", "model": model, "split": "test", "shots": 3, "candidates": "full",
+        "references": "first", "seed": 0, "queries": 1234, "metrics": {"micro": row(mrr), "macro": row(mrr / 2)},
+        "relations": {"r": {"queries": 10, "candidates": 5000, **row(mrr)}}, "command": f"fewlink evaluate {model}",
+        "version": "0", "data_sha256": "0" * 64, "hardware": "abacus", "seconds": 1.0,
+    }  # fmt: skip
+    return Record(**{**fields, **more})
+
+
+def seeds(model: str, *values: float, **more: Any) -> list[Record]:
+    return [record(model, value, seed=seed, **more) for seed, value in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.312], ".312"),
+        ([0.3, 0.3], ".300"),
+        ([0.1, 0.3], ".200 ± .141"),
+        ([1.0], "1.000"),
+        ([0.0], ".000"),
+        ([0.0, 4.0], "2.000 ± 2.828"),
+        ([-0.25], "-.250"),
+        ([], ""),
+    ],
+)
+def test_spread(values: list[float], expected: str) -> None:
+    assert tables.spread(values) == expected
+
+
+def test_models_stand_in_the_order_of_their_families() -> None:
+    names = ["zeta", "trail-no-trails", "fsrl", "alpha", "rules", "trail", "complex", "gmatching-max", "random"]
+    known = ["random", "rules", "complex", "gmatching-max", "fsrl", "trail", "trail-no-trails"]
+    assert tables.in_order(names) == [*known, "alpha", "zeta"]
+    assert [tables.group_of(m) for m in ("fsrl-as1", "zeta")] == ["fsrl", "zeta"]
+
+
+def test_markdown_of_a_table() -> None:
+    made = Table("title", ["a", "b"], [["1", "x|y"], ["2", "two\nlines"]], note="A note.")
+    assert made.markdown() == "| a | b |\n|---|---|\n| 1 | x\\|y |\n| 2 | two lines |\n\nA note.\n"
+    assert Table("", ["a"], [["1"]]).markdown() == "| a |\n|---|\n| 1 |\n"
+
+
+def test_overall_has_every_model_under_every_protocol() -> None:
+    records = [
+        *seeds("complex", 0.1, 0.3),
+        record("complex", 0.3, candidates="paper"),
+        record("rules", 0.15),
+        record("rules", 0.1, split="dev"),
+        record("rules", 0.9, shots=1),
+        record("rules", 0.9, references="draw-1"),
+    ]
+    published = {"complex": {"test": dict.fromkeys(METRICS, 0.25)}, "transe": {"test": dict.fromkeys(METRICS, 0.9)}}
+    test, dev = tables.overall(records, published)
+    assert (test.title, dev.title) == ("test", "dev, full")
+    assert list(test.columns) == ["model", "candidates", "seeds", "MRR", "Hits@10", "Hits@5", "Hits@1", "macro MRR"]
+    assert [list(row) for row in test.rows] == [
+        ["rules", "full", "1", ".150", ".450", ".300", ".150", ".075"],
+        ["complex", "paper", "1", ".300", ".900", ".600", ".300", ".150"],
+        ["complex", "full", "2", "**.200 ± .141**", "**.600 ± .424**", "**.400 ± .283**", "**.200 ± .141**",
+         "**.100 ± .071**"],
+        ["*complex, as published*", "*paper*", "", "*.250*", "*.250*", "*.250*", "*.250*", ""],
+    ]  # fmt: skip
+    assert [list(row) for row in dev.rows] == [["rules", "1", ".100", ".300", ".200", ".100", ".050"]]
+
+
+def test_the_best_is_marked_within_its_group_and_ties_share_it() -> None:
+    rows = [["a", "x", ".10"], ["b", "x", ".20 ± .10"], ["c", "x", ".20"], ["d", "y", ".05"], ["e", "x", "*.90*"]]
+    marked = tables.emphasise([*rows, ["f", "x", ""]], [2], group=1)
+    assert [row[2] for row in marked] == [".10", "**.20 ± .10**", "**.20**", ".05", "*.90*", ""]
+    assert rows[1][2] == ".20 ± .10"
+
+
+def test_in_short_has_a_column_a_protocol() -> None:
+    records = [record("rules", 0.2, candidates=p) for p in ("open", "paper")] + [record("random", 0.1)]
+    made = tables.in_short(records, head="small")
+    assert list(made.columns) == ["small", "`paper`", "`full`", "`open`"]
+    assert [list(row) for row in made.rows] == [["random", "", ".100", ""], ["rules", ".200", "", ".200"]]
+
+
+def test_by_relation_has_a_row_a_relation_and_model() -> None:
+    made = tables.by_relation(
+        [*seeds("complex", 0.1, 0.3), record("rules", 0.1), record("random", 0.1)], ["rules", "complex"]
+    )
+    assert [list(row)[:5] for row in made.rows] == [
+        ["r", "10", "5,000", "rules", ".100"],
+        ["r", "10", "5,000", "complex", "**.200 ± .141**"],
+    ]
+
+
+def test_an_ablation_says_what_a_part_is_worth() -> None:
+    records = [
+        *seeds("fsrl", 0.3, 0.3),
+        record("fsrl-as1", 0.25),
+        record("fsrl-as3", 0.3001),
+        record("fsrl-tuned", 0.9),
+    ]
+    made = tables.ablation(records, "fsrl")
+    assert [(row[0], row[2], row[-1]) for row in made.rows] == [
+        ("fsrl", "2", ""), ("fsrl-as1", "1", "−.050"), ("fsrl-as3", "1", ".000"),
+    ]  # fmt: skip
+    assert made.rows[1][1] == "mean of neighbours (AS1)"
+    trail = tables.ablation([record("trail", 0.3), record("trail-no-trails", 0.31)], "trail")
+    assert [(row[0], row[-1]) for row in trail.rows] == [("trail", ""), ("trail-no-trails", "+.010")]
+    assert all(row[1] for row in trail.rows)
+
+
+def test_by_shots_leaves_out_who_has_one_number_only() -> None:
+    made = tables.by_shots([record("rules", k / 10, shots=k) for k in (5, 1)] + [record("fsrl", 0.9, shots=1)])
+    assert (list(made.columns), [list(row) for row in made.rows]) == (
+        ["model", "K = 1", "K = 5"],
+        [["rules", ".100", ".500"]],
+    )
+
+
+def test_by_draws_is_over_the_draws_alone() -> None:
+    records = [record("rules", 0.9), *(record("rules", v, references=f"draw-{n}") for n, v in enumerate((0.1, 0.3), 1))]
+    made = tables.by_draws(records)
+    assert [list(row) for row in made.rows] == [
+        ["rules", "2", ".200 ± .141", ".600 ± .424", ".400 ± .283", ".200 ± .141"]
+    ]
+
+
+def test_no_records_give_no_rows() -> None:
+    assert tables.overall([], {}) == []
+    for made in (tables.in_short([]), tables.by_relation([], []), tables.ablation([], "trail"), tables.by_shots([])):
+        assert not made.rows
+    assert tables.links([record("complex", 0.5)]).rows[0][2] == "1,234"

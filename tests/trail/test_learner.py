@@ -1,0 +1,233 @@
+"""TRAIL in run folders: trained, stopped, continued, opened and evaluated like every other model."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.training.runs import lines_of, quick, saved, small, timeless, umls, vectors
+from typer.testing import CliRunner
+
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.cli import app
+from fewlink.data import Benchmark
+from fewlink.data.masked_views import known_graph
+from fewlink.embeddings import Embeddings
+from fewlink.evaluation import Protocol, evaluate
+from fewlink.fewshot.settings import FewShotSettings
+from fewlink.trail.episodes import HARDEST
+from fewlink.trail.features import inquire
+from fewlink.trail.learner import MEASURED_BY, TrailLearner
+from fewlink.trail.model import Columns, compositions
+from fewlink.trail.scorer import TrailScorer
+from fewlink.trail.settings import TrailSettings
+from fewlink.trail.vectors import TrailVectors, pretrain_views, vector_settings
+from fewlink.training import RunResult, open_run
+from fewlink.training.family import trained_family
+from fewlink.training.trainer import train_run
+
+__all__ = ["quick"]
+KEPT = tempfile.TemporaryDirectory()
+TINY: dict[str, Any] = {"steps": 4, "evaluate_every": 2, "lessons": 1, "queries": 4, "candidates": 20, "hard": 5}
+
+
+def tiny(**changes: Any) -> TrailSettings:
+    return TrailSettings(**{**TINY, "views": 2, "relations": 2, "complex_epochs": 1, "transe_epochs": 1, **changes})
+
+
+@functools.cache
+def tables(seed: int = 0, views: int = 2) -> TrailVectors:
+    """Random vectors that say they are of this benchmark."""
+    graph, random = known_graph(umls()), torch.Generator().manual_seed(seed)
+
+    def table(model: str) -> Embeddings:
+        sizes = (len(graph.entities), 8), (2 * len(graph.relations), 8)
+        facts = {"benchmark": umls().fingerprint}
+        return Embeddings(*(torch.randn(size, generator=random) for size in sizes), model, facts=facts)
+
+    pairs = [(table("complex"), table("transe")) for _ in range(1 + views)]
+    return TrailVectors(pairs[0], tuple(pairs[1:]))
+
+
+@functools.cache
+def whole_run() -> tuple[Path, RunResult]:
+    """A run that is never changed by a test."""
+    run = Path(KEPT.name) / "whole"
+    return run, train_run(umls(), tables(), tiny(), run)
+
+
+@functools.cache
+def learnt() -> TrailLearner:
+    """A learner after one step, which is only asked."""
+    learner = TrailLearner(umls(), tables(), tiny(), [0])
+    learner.advance(0, 1)
+    return learner
+
+
+def test_a_run_that_was_stopped_ends_in_the_same_bytes(tmp_path: Path) -> None:
+    whole_one, _ = whole_run()
+    run = tmp_path / "parts"
+    with pytest.MonkeyPatch.context() as patch:
+        whole = TrailLearner.step
+
+        def stopped(self: TrailLearner, number: int, lessons: Any) -> Any:
+            if number == 3:
+                raise KeyboardInterrupt
+            return whole(self, number, lessons)
+
+        patch.setattr(TrailLearner, "step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(umls(), tables(), tiny(), run)
+    assert lines_of(run)[-1]["step"] == 2
+    train_run(umls(), tables(), tiny(), run)
+    assert saved(run) == saved(whole_one) and timeless(run) == timeless(whole_one)
+
+
+def test_a_run_opens_as_the_scorer_that_was_best() -> None:
+    run, result = whole_run()
+    scorer = open_run(run, umls())
+    assert isinstance(scorer, TrailScorer) and scorer.name == "trail"
+    assert evaluate(umls(), scorer, Protocol("dev")).metrics()["micro"]["mrr"] == result.best["mrr"]
+
+
+@pytest.mark.parametrize("shots", [1, 2, 5, 20])
+def test_any_number_of_references_will_do(shots: int) -> None:
+    few = [replace(task, pairs=task.pairs[: shots + 4]) for task in umls().split("test")]
+    benchmark = Benchmark("few", umls().graph, {**umls().tasks, "test": few})
+    figures = evaluate(benchmark, learnt().scorer(0), Protocol("test", shots)).metrics()["micro"]
+    assert 0 < figures["mrr"] <= 1
+
+
+def test_seeds_differ_and_a_seed_does_not() -> None:
+    losses = [TrailLearner(umls(), tables(), tiny(), [seed]).advance(0, 2)[0] for seed in (0, 0, 1)]
+    assert torch.equal(losses[0], losses[1]) and not torch.equal(losses[0], losses[2])
+
+
+def test_a_lesson_comes_again_only_after_all_others() -> None:
+    book = TrailLearner(umls(), tables(), tiny(), [0]).book
+    count = len(book.index)
+    seen = [number for step in range(count) for number in book.numbers(step)]
+    assert sorted(seen[:count]) == sorted(seen[count:]) == list(range(count)) and seen[:count] != seen[count:]
+
+
+def test_a_lesson_keeps_references_queries_and_other_answers_apart() -> None:
+    book = TrailLearner(umls(), tables(), tiny(queries=10), [0]).book
+    for number in range(0, len(book.index), 7):
+        view, task_number, _ = book.index[number]
+        task, lesson = book.views[view][1][task_number], book[number]
+        asked = lesson.asked
+        known = {(int(h), int(t)) for h, t in task.known}
+        references = {(int(h), int(t)) for h, t in asked.references}
+        heads, tails = asked.heads[lesson.rows], asked.candidates[lesson.columns]
+        queries = set(zip(heads.tolist(), tails.tolist(), strict=True))
+        assert references <= known and queries <= known and not references & queries
+        for row, (head, tail) in enumerate(zip(heads.tolist(), tails.tolist(), strict=True)):
+            others = {int(c) for c in asked.candidates[lesson.excluded[row]]}
+            assert others == {t for h, t in known if h == head and t != tail} & set(asked.candidates.tolist())
+
+
+def test_a_lesson_has_the_candidates_that_are_hardest() -> None:
+    book = TrailLearner(umls(), tables(), tiny(candidates=1, hard=1000), [0]).book
+    for number in range(0, len(book.index), 9):
+        view, task_number, _ = book.index[number]
+        (known, tasks), asked = book.views[view], book[number].asked
+        range_ = torch.from_numpy(tasks[task_number].range.astype("int64"))
+        inquiry, _ = inquire(known, asked.references)
+        hardest = inquiry.hardest(inquiry.walk(asked.heads), range_, HARDEST)
+        assert set(hardest.tolist()) <= set(asked.candidates.tolist())
+
+
+def test_lessons_made_two_at_a_time_are_those_made_one_by_one(two_threads: None) -> None:
+    together, alone = (TrailLearner(umls(), tables(), tiny(), [0]).book for _ in range(2))
+    numbers = range(0, len(together.index), 3)
+    made = together.open(numbers)
+    torch.set_num_threads(1)
+    torch.testing.assert_close(made, alone.open(numbers), rtol=0, atol=0)
+
+
+def test_findings_are_brought_to_one_scale_before_the_first_step() -> None:
+    learner = learnt()
+    steps = -(-min(MEASURED_BY, len(learner.book.index)) // 2)
+    numbers = [number for step in range(steps) for number in learner.book.numbers(step)]
+    pairs = torch.cat([learner.book[n].asked.findings.pairs.float().flatten(0, 1) for n in numbers])
+    for kind in ("bilinear", "translation", "profile"):
+        part = learner.model.parts[kind]
+        assert isinstance(part, Columns)
+        torch.testing.assert_close(part.standard.mean, pairs[:, part.columns].mean(0), rtol=1e-3, atol=1e-3)
+
+
+def test_training_lowers_the_loss() -> None:
+    learner = TrailLearner(umls(), tables(), tiny(steps=30, relations=4), [0])
+    losses = learner.advance(0, 30)[0][:, 0, 0]
+    assert losses[-5:].mean() < losses[:5].mean()
+
+
+def test_vectors_of_another_benchmark_or_kind_are_refused(tmp_path: Path) -> None:
+    other = Benchmark("other", umls().graph, {**umls().tasks, "train": umls().split("train")[:3]})
+    with pytest.raises(FewlinkError, match="not trained on the views of other"):
+        train_run(other, tables(), tiny(), tmp_path / "run")
+    with pytest.raises(FewlinkError, match="vectors of this kind"):
+        train_run(umls(), vectors(), tiny(), tmp_path / "run")
+    with pytest.raises(FewlinkError, match="vectors of this kind"):
+        train_run(umls(), tables(), small(), tmp_path / "run")
+
+
+def test_a_run_is_for_the_relations_it_knows() -> None:
+    run, _ = whole_run()
+    other = Benchmark("other", umls().graph, {**umls().tasks, "train": umls().split("train")[:3]})
+    with pytest.raises(InputError, match="train relations of umls"):
+        open_run(run, other)
+
+
+def test_vectors_of_views_are_trained_once_and_kept(tmp_path: Path) -> None:
+    epochs: list[str] = []
+
+    def told(title: str) -> Any:
+        return lambda trace: epochs.append(title)
+
+    made = pretrain_views(umls(), tiny(), out=tmp_path / "v", on_epoch=told)
+    assert len(made.views) == 2 and len(epochs) == 6
+    again = pretrain_views(umls(), tiny(), out=tmp_path / "v", on_epoch=told)
+    assert len(epochs) == 6 and again.digest() == made.digest()
+    with pytest.raises(FewlinkError, match="other settings"):
+        pretrain_views(umls(), tiny(transe_epochs=2), out=tmp_path / "v")
+    made.save(tmp_path / "copy", umls().graph.fingerprint)
+    assert TrailVectors.open(tmp_path / "copy").digest() == made.digest()
+    assert TrailVectors.open(tmp_path / "copy", for_training=False).views == ()
+
+
+def test_settings_are_of_the_model() -> None:
+    assert trained_family("trail").settings is trained_family("trail-no-trails").settings is TrailSettings
+    assert trained_family("fsrl").settings is FewShotSettings
+    with pytest.raises(FewlinkError, match="did you mean"):
+        trained_family("trial")
+    assert vector_settings(tiny(), "transe").epochs == 1 and vector_settings(TrailSettings(), "complex").epochs == 16
+    rates = [TrailSettings(steps=20).decay_at(step) for step in range(20)]
+    assert rates[1] == 1 and rates[:2] == sorted(rates[:2]) and rates[1:] == sorted(rates[1:], reverse=True)
+    with pytest.raises(FewlinkError, match="most_shots"):
+        replace(tiny(), most_shots=0)
+
+
+def test_trail_from_the_command_line(tmp_path: Path) -> None:
+    wanted = {*TINY, "views", "relations", "complex_epochs", "transe_epochs"}
+    run, more = str(tmp_path / "run"), [f"--set={k}={v}" for k, v in tiny().as_dict().items() if k in wanted]
+    ask = CliRunner().invoke
+    done = ask(app, ["train", "umls", "--model", "trail", "--out", run, *more, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    longer = ask(app, ["train", "--resume", run, "--set", "steps=4", "--set", "patience=11"], catch_exceptions=False)
+    assert longer.exit_code == 0, longer.output
+    told = ask(app, ["evaluate", run, "--json", "--results", str(tmp_path / "r")], catch_exceptions=False)
+    assert json.loads(told.stdout)["model"] == "trail"
+
+
+def test_every_composition_is_listed() -> None:
+    told = CliRunner().invoke(app, ["models", "--json"])
+    assert set(compositions()) <= {model["name"] for model in json.loads(told.stdout)}
+    settings = CliRunner().invoke(app, ["models", "--settings", "--model", "trail", "--json"])
+    assert {"views", "lessons"} <= {row["name"] for row in json.loads(settings.stdout) if row["about"]}

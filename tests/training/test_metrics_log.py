@@ -1,0 +1,51 @@
+"""TensorBoard gets each line of a run by step where it is installed; without it nothing is written."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.training.runs import lines_of, saved, small, umls, vectors
+from tests.training.runs import quick as quick
+
+from fewlink.training.metrics_log import MetricsLog, _numbers
+from fewlink.training.trainer import train_run
+
+
+def test_every_number_of_a_line_has_a_name() -> None:
+    line = {"step": 2, "loss": 1, "dev": {"mrr": 0.5}, "seconds": {"step": 0.25, "saving": 0.0}}
+    assert dict(_numbers(line)) == {"loss": 1, "dev/mrr": 0.5, "seconds/step": 0.25, "seconds/saving": 0.0}
+
+
+def test_the_curves_are_there_by_step(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train_run(umls(), vectors(), small(steps=2), tmp_path)
+    train_run(umls(), vectors(), small(), tmp_path)  # continued: another file, the same curve
+    assert len(list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))) == 2
+    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    for name in ("dev/mrr", "dev/hits@10"):
+        curve = {line["step"]: line["dev"][name.removeprefix("dev/")] for line in lines_of(tmp_path)}
+        assert {event.step: event.value for event in board.Scalars(name)} == pytest.approx(curve)
+        assert len(board.Scalars(name)) == 3
+    assert {"loss", "rank_loss", "learning_rate", "seconds/step"} <= set(board.Tags()["scalars"])
+    assert "step" not in board.Tags()["scalars"]
+
+
+def test_without_it_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+
+    def without(name: str, *more: Any) -> Any:
+        return None if name == "tensorboard" else find(name, *more)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    MetricsLog(tmp_path).add({"step": 1, "dev": {"mrr": 0.5}})
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+    train_run(umls(), vectors(), small(steps=2), tmp_path / "without")
+    assert not (tmp_path / "without" / "tensorboard").exists()
+    monkeypatch.undo()
+    train_run(umls(), vectors(), small(steps=2), tmp_path / "with")
+    assert saved(tmp_path / "without") == saved(tmp_path / "with")
