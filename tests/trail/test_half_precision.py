@@ -17,8 +17,8 @@ from fewlink.fewshot.learner import assemble
 from fewlink.fewshot.model import FewShotScorer
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.scorers import Question
-from fewlink.trail.context import Known
-from fewlink.trail.model import build_trail
+from fewlink.trail.context import GraphContext
+from fewlink.trail.model import build
 from fewlink.trail.scorer import TrailScorer
 from fewlink.trail.settings import TrailSettings
 from fewlink.trail.vectors import pretrain_views
@@ -62,12 +62,12 @@ def test_few_shot_models_look_at_half_vectors(model: str) -> None:
     assert near(*scores)
 
 
-def test_trail_looks_at_half_vectors() -> None:
+def test_trail_reads_half_vectors() -> None:
     graph = known_graph(UMLS)
     tables = [vectors_of(len(graph.entities), len(graph.relations), model) for model in ("complex", "transe")]
-    model = build_trail("trail")
+    model = build("trail")
     scores = [
-        TrailScorer("trail", model, Known(graph, *some))(QUESTION)
+        TrailScorer("trail", model, GraphContext(graph, *some))(QUESTION)
         for some in (tables, [table.halved() for table in tables])
     ]
     assert near(*scores)

@@ -21,12 +21,13 @@ from fewlink.data.masked_views import known_graph
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.fewshot.settings import FewShotSettings
-from fewlink.trail.episodes import HARDEST
-from fewlink.trail.features import inquire
-from fewlink.trail.learner import MEASURED_BY, TrailLearner
-from fewlink.trail.model import Columns, compositions
+from fewlink.trail.episodes import hard_negatives
+from fewlink.trail.evidence.base import ColumnEvidence
+from fewlink.trail.learner import SCALE_EPISODES, TrailLearner
+from fewlink.trail.model import compositions
 from fewlink.trail.scorer import TrailScorer
 from fewlink.trail.settings import TrailSettings
+from fewlink.trail.task import QueryHeads, TaskContext
 from fewlink.trail.vectors import TrailVectors, pretrain_views, vector_settings
 from fewlink.training import RunResult, open_run
 from fewlink.training.family import trained_family
@@ -109,57 +110,57 @@ def test_seeds_differ_and_a_seed_does_not() -> None:
     assert torch.equal(losses[0], losses[1]) and not torch.equal(losses[0], losses[2])
 
 
-def test_a_lesson_comes_again_only_after_all_others() -> None:
-    book = TrailLearner(umls(), tables(), tiny(), [0]).book
-    count = len(book.index)
-    seen = [number for step in range(count) for number in book.numbers(step)]
+def test_an_episode_comes_again_only_after_all_others() -> None:
+    store = TrailLearner(umls(), tables(), tiny(), [0]).episodes
+    count = len(store.index)
+    seen = [number for step in range(count) for number in store.numbers(step)]
     assert sorted(seen[:count]) == sorted(seen[count:]) == list(range(count)) and seen[:count] != seen[count:]
 
 
-def test_a_lesson_keeps_references_queries_and_other_answers_apart() -> None:
-    book = TrailLearner(umls(), tables(), tiny(queries=10), [0]).book
-    for number in range(0, len(book.index), 7):
-        view, task_number, _ = book.index[number]
-        task, lesson = book.views[view][1][task_number], book[number]
-        asked = lesson.asked
+def test_an_episode_keeps_references_queries_and_other_answers_apart() -> None:
+    store = TrailLearner(umls(), tables(), tiny(queries=10), [0]).episodes
+    for number in range(0, len(store.index), 7):
+        view, task_number, _ = store.index[number]
+        task, episode = store.views[view][1][task_number], store[number]
+        asked = episode.inputs
         known = {(int(h), int(t)) for h, t in task.known}
         references = {(int(h), int(t)) for h, t in asked.references}
-        heads, tails = asked.heads[lesson.rows], asked.candidates[lesson.columns]
+        heads, tails = asked.heads[episode.rows], asked.candidates[episode.columns]
         queries = set(zip(heads.tolist(), tails.tolist(), strict=True))
         assert references <= known and queries <= known and not references & queries
         for row, (head, tail) in enumerate(zip(heads.tolist(), tails.tolist(), strict=True)):
-            others = {int(c) for c in asked.candidates[lesson.excluded[row]]}
+            others = {int(c) for c in asked.candidates[episode.excluded[row]]}
             assert others == {t for h, t in known if h == head and t != tail} & set(asked.candidates.tolist())
 
 
-def test_a_lesson_has_the_candidates_that_are_hardest() -> None:
-    book = TrailLearner(umls(), tables(), tiny(candidates=1, hard=1000), [0]).book
-    for number in range(0, len(book.index), 9):
-        view, task_number, _ = book.index[number]
-        (known, tasks), asked = book.views[view], book[number].asked
+def test_an_episode_has_the_hardest_candidates() -> None:
+    store = TrailLearner(umls(), tables(), tiny(candidates=1, hard=1000), [0]).episodes
+    for number in range(0, len(store.index), 9):
+        view, task_number, _ = store.index[number]
+        (graph, tasks), asked = store.views[view], store[number].inputs
         range_ = torch.from_numpy(tasks[task_number].range.astype("int64"))
-        inquiry, _ = inquire(known, asked.references)
-        hardest = inquiry.hardest(inquiry.walk(asked.heads), range_, HARDEST)
+        heads = QueryHeads(TaskContext(graph, asked.references), asked.heads)
+        hardest = hard_negatives(heads, range_, store.composition.judged)
         assert set(hardest.tolist()) <= set(asked.candidates.tolist())
 
 
-def test_lessons_made_two_at_a_time_are_those_made_one_by_one(two_threads: None) -> None:
-    together, alone = (TrailLearner(umls(), tables(), tiny(), [0]).book for _ in range(2))
+def test_episodes_made_two_at_a_time_are_those_made_one_by_one(two_threads: None) -> None:
+    together, alone = (TrailLearner(umls(), tables(), tiny(), [0]).episodes for _ in range(2))
     numbers = range(0, len(together.index), 3)
-    made = together.open(numbers)
+    made = together.get(numbers)
     torch.set_num_threads(1)
-    torch.testing.assert_close(made, alone.open(numbers), rtol=0, atol=0)
+    torch.testing.assert_close(made, alone.get(numbers), rtol=0, atol=0)
 
 
-def test_findings_are_brought_to_one_scale_before_the_first_step() -> None:
+def test_features_are_scaled_before_the_first_step() -> None:
     learner = learnt()
-    steps = -(-min(MEASURED_BY, len(learner.book.index)) // 2)
-    numbers = [number for step in range(steps) for number in learner.book.numbers(step)]
-    pairs = torch.cat([learner.book[n].asked.findings.pairs.float().flatten(0, 1) for n in numbers])
+    steps = -(-min(SCALE_EPISODES, len(learner.episodes.index)) // 2)
+    numbers = [number for step in range(steps) for number in learner.episodes.numbers(step)]
     for kind in ("bilinear", "translation", "profile"):
         part = learner.model.parts[kind]
-        assert isinstance(part, Columns)
-        torch.testing.assert_close(part.standard.mean, pairs[:, part.columns].mean(0), rtol=1e-3, atol=1e-3)
+        assert isinstance(part, ColumnEvidence)
+        columns = torch.cat([learner.episodes[n].inputs.features[kind][0].float().flatten(0, 1) for n in numbers])
+        torch.testing.assert_close(part.standard.mean, columns.mean(0), rtol=1e-3, atol=1e-3)
 
 
 def test_training_lowers_the_loss() -> None:
@@ -172,9 +173,9 @@ def test_vectors_of_another_benchmark_or_kind_are_refused(tmp_path: Path) -> Non
     other = Benchmark("other", umls().graph, {**umls().tasks, "train": umls().split("train")[:3]})
     with pytest.raises(FewlinkError, match="not trained on the views of other"):
         train_run(other, tables(), tiny(), tmp_path / "run")
-    with pytest.raises(FewlinkError, match="vectors of this kind"):
+    with pytest.raises(FewlinkError, match="vectors of the known graph and of each view"):
         train_run(umls(), vectors(), tiny(), tmp_path / "run")
-    with pytest.raises(FewlinkError, match="vectors of this kind"):
+    with pytest.raises(FewlinkError, match="one table of vectors"):
         train_run(umls(), tables(), small(), tmp_path / "run")
 
 
@@ -203,7 +204,7 @@ def test_vectors_of_views_are_trained_once_and_kept(tmp_path: Path) -> None:
 
 
 def test_settings_are_of_the_model() -> None:
-    assert trained_family("trail").settings is trained_family("trail-no-trails").settings is TrailSettings
+    assert trained_family("trail").settings is trained_family("trail-no-paths").settings is TrailSettings
     assert trained_family("fsrl").settings is FewShotSettings
     with pytest.raises(FewlinkError, match="did you mean"):
         trained_family("trial")

@@ -13,33 +13,36 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import id_graph
-from tests.trail.test_features import LONELY, agree, cosine, ids, known_of, length, mean, random_graph, references_of
+from tests.trail.test_evidence import (
+    KINDS,
+    LONELY,
+    agree,
+    context_of,
+    cosine,
+    ids,
+    length,
+    mean,
+    random_graph,
+    references_of,
+)
 from tests.trail.test_paths import Literal
 from torch import Tensor, nn
 
 from fewlink.base.errors import FewlinkError
 from fewlink.graph import neighbour_table
-from fewlink.scorers.base import Question
-from fewlink.trail import model as trail_model
+from fewlink.scorers import Question
 from fewlink.trail import scorer as trail_scorer
-from fewlink.trail.context import Known
-from fewlink.trail.features import COLUMNS, CONTEXT, KINDS, TRAIL_WIDTH, WIDTH, Findings, inquire
-from fewlink.trail.model import (
-    Asked,
-    BlindWeighing,
-    Columns,
-    Evidence,
-    Matching,
-    Standard,
-    TaskNeighbours,
-    Trail,
-    Trails,
-    Weighing,
-    build_trail,
-    compositions,
-)
+from fewlink.trail.context import GraphContext
+from fewlink.trail.evidence import extract, kinds_of, matching, reliability
+from fewlink.trail.evidence.base import ColumnEvidence, Evidence, Standardise
+from fewlink.trail.evidence.matching import MatchingEvidence, TaskNeighbours
+from fewlink.trail.evidence.paths import RULE_WIDTH, PathEvidence
+from fewlink.trail.model import BlindWeighing, Trail, Weighing, build, compositions
 from fewlink.trail.scorer import TrailScorer
+from fewlink.trail.task import Features, ModelInputs, Pairs, TaskContext
 
+JUDGED = compositions()["trail"].judged
+RELIABILITY = 2 * len(JUDGED) + 2
 Module = TypeVar("Module", bound=nn.Module)
 
 every_composition = pytest.mark.parametrize("name", list(compositions()))
@@ -54,25 +57,32 @@ def filled(module: Module, seed: int = 0) -> Module:
     return module.eval()
 
 
-def asked_of(known: Known, references: Tensor, heads: Sequence[int], candidates: Sequence[int]) -> Asked:
-    inquiry, context = inquire(known, references)
-    found, _ = inquiry.look(inquiry.walk(ids(heads)), inquiry.among(ids(candidates)))
-    return Asked(references, ids(heads), ids(candidates), found, context)
+def inputs_of(
+    context: GraphContext, references: Tensor, heads: Sequence[int], candidates: Sequence[int]
+) -> ModelInputs:
+    task = TaskContext(context, references)
+    features = extract(Pairs.of(task, ids(heads), ids(candidates)), KINDS)
+    return ModelInputs(references, ids(heads), ids(candidates), features, reliability(task, JUDGED))
 
 
 @functools.cache
-def example(shots: int = 3, seed: int = 0) -> tuple[Known, Asked]:
+def example(shots: int = 3, seed: int = 0) -> tuple[GraphContext, ModelInputs]:
     """Some pairs of a small graph; a head, a candidate and the third reference's tail have no edges."""
-    known, references = known_of(random_graph(seed), seed), references_of(seed, shots)
+    known, references = context_of(random_graph(seed), seed), references_of(seed, shots)
     heads = [int(references[0, 0]), 3, LONELY[1]]
-    return known, asked_of(known, references, heads, sorted({int(references[0, 1]), 2, 5, 9, *LONELY}))
+    return known, inputs_of(known, references, heads, sorted({int(references[0, 1]), 2, 5, 9, *LONELY}))
 
 
 def trail_of(name: str = "trail", seed: int = 0) -> Trail:
     """A model with random parameters that is set by two lessons."""
-    model = filled(build_trail(name), seed)
-    model.set_by([example(shots, seed)[1].findings for shots in (2, 4)])
+    model = filled(build(name), seed)
+    model.fit_scale([example(shots, seed)[1] for shots in (2, 4)])
     return model
+
+
+def with_features(inputs: ModelInputs, **features: Features) -> ModelInputs:
+    """The inputs with other features of some kinds."""
+    return inputs._replace(features={**inputs.features, **features})
 
 
 # Parts as loops
@@ -89,7 +99,7 @@ def through(network: nn.Sequential, x: Sequence[float]) -> list[float]:
     return list(x)
 
 
-def scaled(standard: Standard, x: Sequence[float]) -> list[float]:
+def scaled(standard: Standardise, x: Sequence[float]) -> list[float]:
     means, deviations = standard.mean.tolist(), standard.deviation.tolist()
     return [(x_i - m) / s for x_i, m, s in zip(x, means, deviations, strict=True)]
 
@@ -110,7 +120,7 @@ def unit(vector: Sequence[float]) -> list[float]:
 class Neighbourly:
     """How like references entities are with their neighbours, one neighbour at a time."""
 
-    def __init__(self, part: TaskNeighbours, known: Known) -> None:
+    def __init__(self, part: TaskNeighbours, known: GraphContext) -> None:
         self.sharpness, self.crowd = part.sharpness.item(), part.crowd.item()
         self.vectors = [unit(row) for row in known.translation.double().tolist()]
         self.table = neighbour_table(known.graph, 30)
@@ -137,23 +147,23 @@ class Neighbourly:
         return [[likeness(e, reference) for reference in references] for e in entities]
 
 
-def cells(asked: Asked, told: Callable[[int, int], Sequence[float]]) -> list[Sequence[float]]:
+def cells(asked: ModelInputs, told: Callable[[int, int], Sequence[float]]) -> list[Sequence[float]]:
     """What each place of head and candidate gives."""
     return [told(i, j) for i in range(len(asked.heads)) for j in range(len(asked.candidates))]
 
 
 @every_count
-def test_trails_are_the_sum_over_rules_of_a_network(shots: int) -> None:
+def test_path_evidence_is_the_sum_over_rules_of_a_network(shots: int) -> None:
     known, asked = example(shots)
-    found = asked.findings
-    part = filled(Trails())
-    part.set_by([found])
-    rows = list(zip(found.places.tolist(), found.trails.tolist(), strict=True))
+    columns, cells_of_rules, _, facts = asked.features["paths"]
+    part = filled(PathEvidence())
+    part.fit_scale([asked.features["paths"]])
+    rows = list(zip(cells_of_rules.tolist(), facts.tolist(), strict=True))
     assert len({place for place, _ in rows}) < len(rows), "no two rules lead to one place"
 
     def told(i: int, j: int) -> list[float]:
         led = [through(part.network, row) for place, row in rows if place == i * len(asked.candidates) + j]
-        near = scaled(part.near.standard, found.pairs[i, j, : len(COLUMNS["trails"])].tolist())
+        near = scaled(part.standard, columns[i, j].tolist())
         return [*(sum(each[w] for each in led) for w in range(8)), *near]
 
     evidence = part(asked, known)
@@ -161,52 +171,53 @@ def test_trails_are_the_sum_over_rules_of_a_network(shots: int) -> None:
     agree(evidence, cells(asked, told))
 
 
-def test_a_pair_that_no_rule_joins_has_no_evidence_from_trails() -> None:
+def test_a_pair_that_no_rule_joins_has_no_evidence_from_rules() -> None:
     known, asked = example()
-    part = filled(Trails())
+    part = filled(PathEvidence())
     alone = asked.heads.tolist().index(LONELY[1])
     assert not part(asked, known)[alone, :, :8].any()
-    nothing = asked.findings._replace(places=ids([]), rules=ids([]), trails=torch.zeros(0, TRAIL_WIDTH))
-    assert not part(asked._replace(findings=nothing), known)[..., :8].any()
+    nothing = (asked.features["paths"][0], ids([]), ids([]), torch.zeros(0, RULE_WIDTH))
+    assert not part(with_features(asked, paths=nothing), known)[..., :8].any()
 
 
-def test_columns_are_brought_to_mean_0_and_deviation_1_of_the_lessons() -> None:
-    lessons = [example(shots, shots)[1].findings for shots in (1, 2, 5)]
+def test_columns_have_mean_0_and_deviation_1_in_the_episodes() -> None:
+    episodes = [example(shots, shots)[1] for shots in (1, 2, 5)]
     known, asked = example(3, 7)
-    starts = np.cumsum([0, *(len(names) for names in COLUMNS.values())])
-    for start, (kind, names) in zip(starts[:-1].tolist(), COLUMNS.items(), strict=True):
-        part = Columns(kind)
-        part.set_by(lessons)
-        assert part.width == len(names)
+    for kind in kinds_of(KINDS):
+        if not issubclass(kind, ColumnEvidence):
+            continue
+        part = kind()
+        part.fit_scale([episode.features[kind.kind] for episode in episodes])
+        assert part.width == len(kind.columns)
         evidence = part(asked, known)
-        for i in range(len(names)):
-            seen = [x for lesson in lessons for x in lesson.pairs[..., start + i].flatten().double().tolist()]
+        for i in range(part.width):
+            seen = [x for e in episodes for x in e.features[kind.kind][0][..., i].flatten().double().tolist()]
             deviation = statistics.stdev(seen) + 1e-3
-            expected = (asked.findings.pairs[..., start + i].double() - statistics.fmean(seen)) / deviation
+            expected = (asked.features[kind.kind][0][..., i].double() - statistics.fmean(seen)) / deviation
             torch.testing.assert_close(evidence[..., i].double(), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_what_is_set_by_lessons_has_mean_0_and_deviation_1_in_them() -> None:
+def test_standardised_columns_have_mean_0_and_deviation_1() -> None:
     draw = torch.Generator().manual_seed(0)
     lessons = [5 + 3 * torch.randn(*shape, 4, generator=draw) for shape in ((2, 9), (7, 30), (1, 1))]
-    standard = Standard(4)
+    standard = Standardise(4)
     torch.testing.assert_close(standard(lessons[0]), lessons[0])
-    standard.set_by(lessons)
+    standard.fit(lessons)
     every = torch.cat([standard(lesson).flatten(0, -2) for lesson in lessons])
     torch.testing.assert_close(every.mean(0), torch.zeros(4), rtol=0.0, atol=1e-5)
     torch.testing.assert_close(every.std(0), torch.ones(4), rtol=0.0, atol=2e-3)
 
 
 def test_a_column_that_is_always_the_same_stays_finite() -> None:
-    standard = Standard(2)
-    standard.set_by([torch.full((3, 4, 2), 7.0)])
+    standard = Standardise(2)
+    standard.fit([torch.full((3, 4, 2), 7.0)])
     assert not standard(torch.full((1, 2), 7.0)).any()
     assert standard(torch.full((1, 2), 8.0)).isfinite().all()
 
 
 @every_count
 def test_an_entity_with_its_neighbours_is_attention_over_those_that_are_there(shots: int) -> None:
-    known, references = known_of(random_graph(1)), references_of(1, shots)
+    known, references = context_of(random_graph(1)), references_of(1, shots)
     part = filled(TaskNeighbours(), shots)
     everyone, tails = range(14), references[:, 1]
     agree(part(ids(everyone), tails, known), Neighbourly(part, known).like(everyone, tails.tolist()))
@@ -214,9 +225,9 @@ def test_an_entity_with_its_neighbours_is_attention_over_those_that_are_there(sh
 
 def test_a_crowd_is_counted_whole_though_thirty_neighbours_are_looked_at() -> None:
     crowd = [(0, 0, t) for t in range(1, 45)] + [(0, 1, t) for t in range(1, 6)] + [(7, 1, 8), (8, 1, 7), (9, 0, 9)]
-    known = known_of(id_graph(crowd, 50, 2))
+    known = context_of(id_graph(crowd, 50, 2))
     first = known.neighbours.places(torch.tensor(0))
-    assert known.neighbours.present(first).sum() == 30 and known.bundles[first].max() == 44
+    assert known.neighbours.present(first).sum() == 30 and known.neighbour_groups[first].max() == 44
     part = filled(TaskNeighbours(), 3)
     some = [0, 1, 7, 9, 49]
     agree(part(ids(some), ids([0, 2, 8]), known), Neighbourly(part, known).like(some, [0, 2, 8]))
@@ -224,27 +235,25 @@ def test_a_crowd_is_counted_whole_though_thirty_neighbours_are_looked_at() -> No
 
 def test_many_entities_are_looked_at_by_how_many_neighbours_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = [(0, 0, t) for t in range(1, 45)] + [(7, 1, 8), (8, 1, 7), (9, 0, 9), (9, 1, 3), (5, 0, 5)]
-    known = known_of(id_graph(crowd, 50, 2))
+    known = context_of(id_graph(crowd, 50, 2))
     part, everyone, references = filled(TaskNeighbours(), 3), range(50), [0, 2, 8, 49]
     expected = Neighbourly(part, known).like(everyone, references)
-    monkeypatch.setattr(trail_model, "MANY", 3)
+    monkeypatch.setattr(matching, "AT_ONCE", 3)
     with torch.no_grad():
         agree(part(ids(everyone), ids(references), known), expected)
 
 
 def test_an_entity_without_neighbours_is_its_own_vector_alone() -> None:
-    known, references = known_of(random_graph(2)), ids([0, 4])
+    known, references = context_of(random_graph(2)), ids([0, 4])
     found = filled(TaskNeighbours())(ids(LONELY), references, known)
-    torch.testing.assert_close(
-        found, known.unit("translation", ids(LONELY)) @ known.unit("translation", references).T / 2
-    )
+    torch.testing.assert_close(found, known.unit_transe(ids(LONELY)) @ known.unit_transe(references).T / 2)
     alone = filled(TaskNeighbours())(ids(LONELY), ids(LONELY), known)
     torch.testing.assert_close(alone.diagonal(), torch.full((2,), 0.5))
 
 
 def test_attention_prefers_what_stands_around_the_references_and_small_crowds() -> None:
     # 0 and 1 both lead to 2; 0 also to 3, and with another relation to 4, 5 and 6
-    known = known_of(id_graph([(0, 0, 2), (1, 0, 2), (0, 1, 3), *((0, 2, t) for t in (4, 5, 6))], 8))
+    known = context_of(id_graph([(0, 0, 2), (1, 0, 2), (0, 1, 3), *((0, 2, t) for t in (4, 5, 6))], 8))
     known.translation = torch.eye(8)  # so that what stands around an entity shows the attention each neighbour has
     part = TaskNeighbours()
     (task,) = part._around(ids([1]), None, known)
@@ -258,8 +267,8 @@ def test_attention_prefers_what_stands_around_the_references_and_small_crowds() 
 @every_count
 def test_matching_is_attention_over_references(shots: int) -> None:
     known, asked = example(shots)
-    part = filled(Matching(), 5)
-    part.set_by([asked.findings])
+    part = filled(MatchingEvidence(), 5)
+    part.fit_scale([asked.features["matching"]])
     heads, tails = (
         Neighbourly(side, known).like(entities.tolist(), asked.references[:, end].tolist())
         for side, entities, end in ((part.heads, asked.heads, 0), (part.tails, asked.candidates, 1))
@@ -267,7 +276,7 @@ def test_matching_is_attention_over_references(shots: int) -> None:
 
     def told(i: int, j: int) -> list[list[float]]:
         """The logit and the values of each reference."""
-        beside = asked.findings.references[i, j].tolist()
+        beside = asked.features["matching"][0][i, j].tolist()
         return [
             through(part.network, [*scaled(part.standard, row), heads[i][k], tails[j][k]])
             for k, row in enumerate(beside)
@@ -283,22 +292,20 @@ def test_matching_is_attention_over_references(shots: int) -> None:
     agree(part(asked, known), values)
 
 
-def test_matching_is_the_same_with_tails_worked_out_before() -> None:
+def test_matching_is_the_same_with_candidates_states_computed_before() -> None:
     known, asked = example()
-    part = filled(Matching())
-    before = asked._replace(tails=part.tails(asked.candidates, asked.references[:, 1], known))
-    torch.testing.assert_close(part(before, known), part(asked, known))
-    other = asked._replace(tails=torch.zeros(len(asked.candidates), 3))
+    part = filled(MatchingEvidence())
+    state = part.candidate_state(TaskContext(known, asked.references), asked.candidates)
+    torch.testing.assert_close(part(asked._replace(states={"matching": state}), known), part(asked, known))
+    other = asked._replace(states={"matching": torch.zeros(len(asked.candidates), 3)})
     assert not torch.allclose(part(other, known), part(asked, known))
 
 
 def test_the_order_of_references_moves_nothing_but_their_attention() -> None:
     known, asked = example(5)
-    part, order = filled(Matching()), [4, 2, 0, 1, 3]
-    turned = asked._replace(
-        references=asked.references[order],
-        findings=asked.findings._replace(references=asked.findings.references[:, :, order]),
-    )
+    part, order = filled(MatchingEvidence()), [4, 2, 0, 1, 3]
+    turned = with_features(asked, matching=(asked.features["matching"][0][:, :, order],))
+    turned = turned._replace(references=asked.references[order])
     torch.testing.assert_close(part(turned, known), part(asked, known), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(part.weights(turned, known), part.weights(asked, known)[..., order])
 
@@ -310,8 +317,8 @@ def weigh(weighing: Weighing, x: Sequence[float], context: Sequence[float]) -> f
 
 
 def test_weighing_is_its_equation() -> None:
-    weighing, draw = filled(Weighing(6)), torch.Generator().manual_seed(1)
-    evidence, context = torch.randn(2, 3, 6, generator=draw), torch.randn(CONTEXT, generator=draw)
+    weighing, draw = filled(Weighing(6, RELIABILITY)), torch.Generator().manual_seed(1)
+    evidence, context = torch.randn(2, 3, 6, generator=draw), torch.randn(RELIABILITY, generator=draw)
     expected = [weigh(weighing, x, context.tolist()) for x in evidence.view(-1, 6).tolist()]
     found = weighing(evidence, context)
     assert found.shape == (2, 3)
@@ -320,19 +327,19 @@ def test_weighing_is_its_equation() -> None:
 
 
 def test_weighing_starts_without_gates() -> None:
-    weighing, x = Weighing(6), torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
-    for context in (torch.zeros(CONTEXT), torch.ones(CONTEXT)):
+    weighing, x = Weighing(6, RELIABILITY), torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    for context in (torch.zeros(RELIABILITY), torch.ones(RELIABILITY)):
         assert not weighing.gate(context).any()
     assert weighing.training and not torch.equal(weighing(x, context), weighing(x, context))  # dropout
     assert torch.equal(weighing.eval()(x, context), weighing(x, context))
 
 
 def test_context_has_no_influence_on_blind_weighing() -> None:
-    blind, seeing = filled(BlindWeighing(6)), filled(Weighing(6))
-    evidence, contexts = torch.randn(2, 3, 6), torch.randn(4, CONTEXT)
+    blind, seeing = filled(BlindWeighing(6, RELIABILITY)), filled(Weighing(6, RELIABILITY))
+    evidence, contexts = torch.randn(2, 3, 6), torch.randn(4, RELIABILITY)
     scores = [blind(evidence, context) for context in contexts]
     assert all(torch.equal(score, scores[0]) for score in scores)
-    torch.testing.assert_close(scores[0], seeing(evidence, torch.zeros(CONTEXT)))
+    torch.testing.assert_close(scores[0], seeing(evidence, torch.zeros(RELIABILITY)))
     context = contexts[0].requires_grad_()
     (gradient,) = torch.autograd.grad(
         blind(evidence, context).sum(), [context], allow_unused=True, materialize_grads=True
@@ -346,16 +353,16 @@ def test_context_has_no_influence_on_blind_weighing() -> None:
 def test_compositions_are_trail_and_trail_without_each_of_its_kinds() -> None:
     assert list(compositions()) == ["trail", *(f"trail-no-{kind}" for kind in KINDS), "trail-no-reliability"]
     for name, composition in compositions().items():
-        model = build_trail(name)
+        model = build(name)
         left = name.removeprefix("trail-no-")
         assert tuple(model.parts) == composition.kinds == tuple(kind for kind in KINDS if kind != left)
         assert type(model.weighing) is (BlindWeighing if left == "reliability" else Weighing)
-    assert build_trail("trail").widths == {"trails": 12, "bilinear": 2, "translation": 3, "profile": 11, "matching": 4}
+    assert build("trail").widths == {"paths": 12, "bilinear": 2, "translation": 3, "profile": 11, "matching": 4}
     with pytest.raises(FewlinkError, match="trail-no-matching"):
-        build_trail("trial")
+        build("trial")
 
 
-def flow(model: Trail, known: Known, asked: Asked) -> Tensor:
+def flow(model: Trail, known: GraphContext, asked: ModelInputs) -> Tensor:
     """Scores, and gradients of a loss that looks at every one."""
     model.zero_grad()
     scores = model(asked, known)
@@ -370,8 +377,8 @@ def flow(model: Trail, known: Known, asked: Asked) -> Tensor:
 @every_composition
 def test_every_composition_runs_forward_and_backward(name: str) -> None:
     known, asked = example(3)
-    fresh = build_trail(name)
-    fresh.set_by([asked.findings])
+    fresh = build(name)
+    fresh.fit_scale([asked])
     for model in (fresh, trail_of(name)):
         flow(model.train(), known, asked)
         flow(model.eval(), known, asked)
@@ -380,11 +387,11 @@ def test_every_composition_runs_forward_and_backward(name: str) -> None:
 
 
 def test_one_to_twenty_references_are_weighed() -> None:
-    known, model = known_of(random_graph(3, entities=30, triples=40)), trail_of()
+    known, model = context_of(random_graph(3, entities=30, triples=40)), trail_of()
     draw = np.random.default_rng(0)
     pairs = ids([draw.permutation(28)[:20].tolist(), draw.permutation(28)[:20].tolist()]).T
     for shots in (*range(1, 8), 12, 20):
-        flow(model, known, asked_of(known, pairs[:shots], [0, 29, 4], [1, 5, 20, 28]))
+        flow(model, known, inputs_of(known, pairs[:shots], [0, 29, 4], [1, 5, 20, 28]))
 
 
 @every_composition
@@ -395,33 +402,30 @@ def test_a_score_is_its_evidence_weighed(name: str) -> None:
     evidence = torch.cat(parts, -1)
     assert [part.shape[-1] for part in parts] == list(model.widths.values())
     assert torch.equal(model.evidence(asked, known), evidence)
-    context = [0.0] * CONTEXT if name == "trail-no-reliability" else asked.context.tolist()
+    context = [0.0] * RELIABILITY if name == "trail-no-reliability" else asked.reliability.tolist()
     rows = evidence.flatten(0, 1).tolist()
     agree(model(asked, known), [weigh(model.weighing, row, context) for row in rows])
 
 
-def test_all_parts_are_set_by_lessons() -> None:
-    lessons = [example(shots)[1].findings for shots in (2, 4)]
-    model = trail_of()
-    pairs = torch.cat([lesson.pairs.flatten(0, 1) for lesson in lessons])
-    standards = [part for part in model.modules() if isinstance(part, Standard)]
+def test_all_kinds_are_scaled_by_episodes() -> None:
+    episodes, model = [example(shots)[1] for shots in (2, 4)], trail_of()
+    standards = [part for part in model.modules() if isinstance(part, Standardise)]
     assert [len(part.mean) for part in standards] == [4, 2, 3, 11, 8]
-    torch.testing.assert_close(torch.cat([part.mean for part in standards[:4]]), pairs.mean(0))
-    torch.testing.assert_close(torch.cat([part.deviation for part in standards[:4]]), pairs.std(0) + 1e-3)
-    beside = torch.cat([lesson.references.flatten(0, 2) for lesson in lessons])
-    torch.testing.assert_close(standards[4].mean, beside.mean(0))
-    assert {name for name in model.state_dict() if "mean" in name} == {
-        f"parts.{kind}.{where}"
-        for kind, where in zip(KINDS, ["near.standard.mean", *["standard.mean"] * 4], strict=True)
-    }
+    for kind, standard in zip(KINDS, standards, strict=True):
+        columns = torch.cat([episode.features[kind][0].flatten(0, -2) for episode in episodes])
+        torch.testing.assert_close(standard.mean, columns.mean(0))
+        torch.testing.assert_close(standard.deviation, columns.std(0) + 1e-3)
+    assert {name for name in model.state_dict() if "mean" in name} == {f"parts.{kind}.standard.mean" for kind in KINDS}
 
 
-def test_findings_in_half_precision_give_nearly_the_same_scores() -> None:
+def test_features_in_half_precision_give_nearly_the_same_scores() -> None:
     known, asked = example(5)
     model = trail_of()
-    found = asked.findings
-    half = Findings(found.places, found.rules, found.trails.half(), found.pairs.half(), found.references.half())
-    scores = model(asked._replace(findings=half), known)
+    half = {
+        kind: tuple(part.half() if part.is_floating_point() else part for part in parts)
+        for kind, parts in asked.features.items()
+    }
+    scores = model(asked._replace(features=half), known)
     assert scores.dtype == torch.float32
     torch.testing.assert_close(scores, model(asked, known), rtol=0.05, atol=0.1)
 
@@ -429,15 +433,21 @@ def test_findings_in_half_precision_give_nearly_the_same_scores() -> None:
 class Nothing(Evidence):
     """Evidence that is not there."""
 
+    kind, words = "nothing", "nothing"
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.width = width
 
-    def set_by(self, lessons: Sequence[Findings]) -> None:
+    @classmethod
+    def extract(cls, pairs: Pairs) -> Features:
+        return ()
+
+    def fit_scale(self, features: Sequence[Features]) -> None:
         pass
 
-    def forward(self, asked: Asked, known: Known) -> Tensor:
-        return torch.zeros(len(asked.heads), len(asked.candidates), self.width)
+    def forward(self, inputs: ModelInputs, graph: GraphContext) -> Tensor:
+        return torch.zeros(*inputs.shape, self.width)
 
 
 @every_composition
@@ -455,7 +465,7 @@ def test_a_share_is_what_the_score_loses_without_that_evidence(name: str) -> Non
 
 # The scorer
 
-KNOWN = known_of(random_graph(0, typed=True, entities=20, triples=50))
+KNOWN = context_of(random_graph(0, typed=True, entities=20, triples=50))
 REFERENCES = np.array([[0, 4], [1, 7], [5, 4], [11, 19]], np.int32)  # 18 and 19 have no edges
 HEADS, CANDIDATES = np.array([0, 3, 18, 6, 9], np.int32), np.array([2, 4, 7, 8, 12, 18, 19], np.int32)
 PATHS = Literal([(h, r, t) for h, r, t in KNOWN.graph.triples().tolist()], len(KNOWN.graph.relations))
@@ -471,8 +481,8 @@ def ask(
 
 
 @functools.cache
-def asked_here() -> Asked:
-    return asked_of(KNOWN, ids(REFERENCES.tolist()), HEADS.tolist(), CANDIDATES.tolist())
+def asked_here() -> ModelInputs:
+    return inputs_of(KNOWN, ids(REFERENCES.tolist()), HEADS.tolist(), CANDIDATES.tolist())
 
 
 def near(found: Tensor, expected: Tensor) -> None:
@@ -528,33 +538,33 @@ def test_scores_do_not_depend_on_what_was_asked_before() -> None:
     assert len({tuple(scores.flatten().tolist()) for scores in fresh}) == len(fresh)
 
 
-def test_several_relations_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    inquiries = []
+def test_several_tasks_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = []
 
-    def counted(known: Known, references: Tensor) -> object:
-        inquiries.append(references)
-        return inquire(known, references)
+    def counted(task: TaskContext, names: Sequence[str]) -> Tensor:
+        tasks.append(task)
+        return reliability(task, names)
 
-    monkeypatch.setattr(trail_scorer, "inquire", counted)
-    monkeypatch.setattr(trail_scorer, "KEPT", 2)
+    monkeypatch.setattr(trail_scorer, "reliability", counted)
+    monkeypatch.setattr(trail_scorer, "MOST_TASKS", 2)
     scorer = TrailScorer("trail", trail_of(), KNOWN)
     for references in (REFERENCES, REFERENCES[1:], REFERENCES, REFERENCES[1:]):
         ask(scorer, references)
-    assert len(inquiries) == 2
-    ask(scorer, REFERENCES[:, ::-1])  # in the place of the one that was not asked for longest
+    assert len(tasks) == 2
+    ask(scorer, REFERENCES[:, ::-1])  # in the place of the one that was used longest ago
     ask(scorer, REFERENCES[1:])
-    assert len(inquiries) == 3
+    assert len(tasks) == 3
     ask(scorer, REFERENCES)
-    assert len(inquiries) == 4
+    assert len(tasks) == 4
 
 
 def test_candidates_of_other_relations_are_forgotten_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     model = trail_of()
     scorer = TrailScorer("trail", model, KNOWN)
-    monkeypatch.setattr(trail_scorer, "KEPT_CANDIDATES", 1)
+    monkeypatch.setattr(trail_scorer, "MOST_CANDIDATES", 1)
     for references in (REFERENCES, REFERENCES[1:], REFERENCES):
         assert torch.equal(ask(scorer, references), ask(TrailScorer("trail", model, KNOWN), references))
-        assert sum(each.candidates > 0 for each in scorer._remembered.values()) == 1
+        assert sum(each.candidates > 0 for each in scorer._tasks.values()) == 1
 
 
 def test_new_weights_are_seen_at_once() -> None:
@@ -593,7 +603,7 @@ def test_parts_of_heads_and_candidates_say_what_all_of_them_say(name: str, monke
 
 
 def joined(head: int, tail: int) -> set[tuple[int, ...]]:
-    return {KNOWN.finder.relations_of(trail) for trail in KNOWN.finder.joining(ids([[head, tail]])).trails.tolist()}
+    return {KNOWN.paths.relations_of(trail) for trail in KNOWN.paths.joining(ids([[head, tail]])).paths.tolist()}
 
 
 @every_composition
@@ -612,11 +622,11 @@ def test_reasons_belong_to_the_pair(name: str, shots: int) -> None:
             assert len(reasons.references) == shots and sum(reasons.references) == pytest.approx(1, abs=1e-5)
             assert min(reasons.references) >= 0
         else:
-            assert reasons.references == []
-        trails = [trail for trail, _ in reasons.trails]
+            assert not reasons.references
+        trails = [trail for trail, _ in reasons.paths]
         assert len(set(trails)) == len(trails)
-        assert set(trails) == (joined(head, tail) & ruled if "trails" in reasons.shares else set())
-        worth = [lost for _, lost in reasons.trails]
+        assert set(trails) == (joined(head, tail) & ruled if "paths" in reasons.shares else set())
+        worth = [lost for _, lost in reasons.paths]
         assert worth == sorted(worth, reverse=True)
 
 
@@ -626,11 +636,11 @@ def test_neighbours_are_edges_that_the_tail_shares_with_references_tails_rarest_
     for tail in range(20):
         shared = scorer.explain(REFERENCES, 3, tail, most=1000).neighbours
         own, theirs = ({(r, t) for h, r, t in PATHS.edges if h in heads} for heads in ({tail}, tails))
-        assert {(relation, entity) for relation, entity, _ in shared} == own & theirs
+        assert {(relation, entity) for _, relation, entity, _ in shared} == own & theirs
         assert len(shared) == len(own & theirs)
-        weights = [weight for _, _, weight in shared]
+        weights = [weight for *_, weight in shared]
         assert weights == sorted(weights, reverse=True)
-        expected = [1 / PATHS.count[entity, PATHS.inverse(relation)] for relation, entity, _ in shared]
+        expected = [1 / PATHS.count[entity, PATHS.inverse(relation)] for _, relation, entity, _ in shared]
         assert weights == pytest.approx(expected)
         seen += tail not in tails and bool(shared)
     assert seen
@@ -639,37 +649,35 @@ def test_neighbours_are_edges_that_the_tail_shares_with_references_tails_rarest_
 def test_no_more_reasons_are_given_than_asked_for() -> None:
     scorer = TrailScorer("trail", trail_of(), KNOWN)
     everything = scorer.explain(REFERENCES, 0, 4, most=1000)
-    assert len(everything.trails) > 5 and len(everything.neighbours) > 2
+    assert len(everything.paths) > 5 and len(everything.neighbours) > 2
     for most in (0, 1, 2, 5):
         some = scorer.explain(REFERENCES, 0, 4, most=most)
-        assert some.trails == everything.trails[:most] and some.neighbours == everything.neighbours[:most]
-    assert len(scorer.explain(REFERENCES, 0, 4).trails) == 5
+        assert some.paths == everything.paths[:most] and some.neighbours == everything.neighbours[:most]
+    assert len(scorer.explain(REFERENCES, 0, 4).paths) == 5
 
 
 def test_where_nothing_but_weights_counts_shares_and_trails_add_up() -> None:
     model = trail_of()
     for parameter in (*model.weighing.network.parameters(), *model.weighing.gate.parameters()):
         parameter.data.zero_()
-    scorer, part = TrailScorer("trail", model, KNOWN), model.parts["trails"]
-    assert isinstance(part, Trails)
+    scorer, part = TrailScorer("trail", model, KNOWN), model.parts["paths"]
+    assert isinstance(part, PathEvidence)
     weights = model.weighing.weights.tolist()[:8]
     for head, tail in ((0, 4), (3, 8), (6, 12)):
         reasons = scorer.explain(REFERENCES, head, tail, most=1000)
         assert sum(reasons.shares.values()) == pytest.approx(reasons.score, abs=1e-3)
-        (asked,) = scorer.ask(ids(REFERENCES.tolist()), ids([head]), ids([tail]))
+        asked = next(scorer.inputs(ids(REFERENCES.tolist()), ids([head]), ids([tail])))
         each = [
             sum(w * x for w, x in zip(weights, through(part.network, row), strict=True))
-            for row in asked.findings.trails.tolist()
+            for row in asked.features["paths"][3].tolist()
         ]
-        assert [lost for _, lost in reasons.trails] == pytest.approx(sorted(each, reverse=True), abs=1e-3)
-        near_columns = part.near(asked, KNOWN)[0, 0].tolist()
+        assert [lost for _, lost in reasons.paths] == pytest.approx(sorted(each, reverse=True), abs=1e-3)
+        near_columns = part(asked, KNOWN)[0, 0, 8:].tolist()
         rest = sum(w * x for w, x in zip(model.weighing.weights.tolist()[8:12], near_columns, strict=True))
-        assert reasons.shares["trails"] == pytest.approx(sum(each) + rest, abs=1e-3)
+        assert reasons.shares["paths"] == pytest.approx(sum(each) + rest, abs=1e-3)
 
 
-def test_evidence_is_as_wide_as_its_columns_say() -> None:
+def test_evidence_is_as_wide_as_it_says() -> None:
     known, asked = example()
-    assert asked.findings.pairs.shape[-1] == WIDTH
-    for kind, width in build_trail("trail").widths.items():
-        part = build_trail("trail").parts[kind]
-        assert isinstance(part, Evidence) and part(asked, known).shape[-1] == part.width == width
+    for part, width in zip(trail_of().evidence_parts().values(), trail_of().widths.values(), strict=True):
+        assert part(asked, known).shape[-1] == part.width == width

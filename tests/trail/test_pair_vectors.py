@@ -39,7 +39,7 @@ def test_trails_vectors_are_the_evidence_that_is_weighed() -> None:
     references = asked.references.numpy()
     found = torch.from_numpy(scorer.pair_vectors(references, PAIRS))
     assert found.shape == (len(PAIRS), sum(scorer.model.widths.values()))
-    (one,) = scorer.ask(asked.references, torch.tensor([4]), torch.tensor([9]))
-    weighed = scorer.model.weighing(found, one.context)
+    (one,) = scorer.inputs(asked.references, torch.tensor([4]), torch.tensor([9]))
+    weighed = scorer.model.weighing(found, one.reliability)
     scores = [float(scorer(Question("", references, p[:1], p[1:]))) for p in PAIRS]
     np.testing.assert_allclose(weighed.detach().numpy(), scores, rtol=1e-4, atol=1e-5)

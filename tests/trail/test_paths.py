@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.conftest import graph_of, id_graph
 from torch import Tensor
 
-from fewlink.trail.paths import HOPS, Ends, TrailFinder, Walks
+from fewlink.trail.paths import HOPS, Ends, PathFinder, Walks
 
 Trail = tuple[int, ...]
 Table = dict[tuple[Any, ...], float]  # the last part of a key is the way: 0 there, 1 back
@@ -116,22 +116,22 @@ def ids(numbers: Iterable[int]) -> Tensor:
     return torch.tensor(list(numbers), dtype=torch.long)
 
 
-def finder_of(triples: Sequence[tuple[int, int, int]]) -> TrailFinder:
-    return TrailFinder(id_graph(triples, ENTITIES, RELATIONS))
+def finder_of(triples: Sequence[tuple[int, int, int]]) -> PathFinder:
+    return PathFinder(id_graph(triples, ENTITIES, RELATIONS))
 
 
-def number(finder: TrailFinder, trail: Trail) -> int:
+def number(finder: PathFinder, trail: Trail) -> int:
     return sum((relation + 1) * finder.base**place for place, relation in enumerate(reversed(trail)))
 
 
-def joined(finder: TrailFinder, references: Sequence[tuple[int, int]], hops: int = HOPS) -> Table:
+def joined(finder: PathFinder, references: Sequence[tuple[int, int]], hops: int = HOPS) -> Table:
     """What `joining` finds, without its zeros."""
     found = finder.joining(ids(itertools.chain(*references)).view(-1, 2), hops)
-    assert found.chances.shape == (len(found.trails), len(references), 2)
-    assert (found.trails.diff() > 0).all() and (found.chances > 0).any(1).all()
+    assert found.chances.shape == (len(found.paths), len(references), 2)
+    assert (found.paths.diff() > 0).all() and (found.chances > 0).any(1).all()
     return {
         (finder.relations_of(trail), k, way): chance
-        for trail, row in zip(found.trails.tolist(), found.chances.tolist(), strict=True)
+        for trail, row in zip(found.paths.tolist(), found.chances.tolist(), strict=True)
         for k, both in enumerate(row)
         for way, chance in enumerate(both)
         if chance
@@ -139,7 +139,7 @@ def joined(finder: TrailFinder, references: Sequence[tuple[int, int]], hops: int
 
 
 def followed(
-    finder: TrailFinder, heads: Sequence[int], rules: Iterable[Trail], candidates: Iterable[int], least: float = 0.0
+    finder: PathFinder, heads: Sequence[int], rules: Iterable[Trail], candidates: Iterable[int], least: float = 0.0
 ) -> Table:
     """What `follow` finds, each end once."""
     numbers, among = sorted(number(finder, rule) for rule in rules), sorted(candidates)
@@ -153,7 +153,7 @@ def followed(
     return table
 
 
-def summed(finder: TrailFinder, walks: Walks) -> Table:
+def summed(finder: PathFinder, walks: Walks) -> Table:
     """The chances of walks, added up by owner, trail and entity; and how many there are of each."""
     table: Table = defaultdict(float)
     for owner, trail, at, both in zip(*(part.tolist() for part in walks), strict=True):
@@ -180,7 +180,7 @@ def both_ways(expected: Mapping[Any, tuple[float, float]]) -> Any:
 
 
 def test_joining_by_hand() -> None:
-    finder, one = TrailFinder(GRAPH), {((P,), 0): (1, 1 / 2)}  # d has p⁻¹ to a and e
+    finder, one = PathFinder(GRAPH), {((P,), 0): (1, 1 / 2)}  # d has p⁻¹ to a and e
     assert joined(finder, [(A, D)], 1) == both_ways(one)
     two = {((R, Q), 0): (2 * 1 / 2, 2 * 1 / 3)}  # over b and c; of the three q⁻¹ of d, that to e leads no further
     assert joined(finder, [(A, D)], 2) == both_ways(one | two)
@@ -196,10 +196,10 @@ def test_joining_by_hand() -> None:
 
 
 def test_joining_two_references_by_hand() -> None:
-    finder = TrailFinder(GRAPH)
+    finder = PathFinder(GRAPH)
     assert finder.base == 7
     found = finder.joining(ids([A, D, E, D, B, C]).view(3, 2), 1)
-    assert found.trails.tolist() == [Q + 1, P + 1]
+    assert found.paths.tolist() == [Q + 1, P + 1]
     expected = [[[0, 0], [1, 1 / 3], [0, 0]], [[1, 1 / 2], [1, 1 / 2], [0, 0]]]
     torch.testing.assert_close(found.chances, torch.tensor(expected))
     between = {
@@ -209,7 +209,7 @@ def test_joining_two_references_by_hand() -> None:
         ((Q, P_BACK, R), 0): (1 / 2 * 1 / 2, 1 / 3),  # b d a c
     }
     assert joined(finder, [(B, C)]) == both_ways(between)
-    trails = finder.joining(ids([B, C]).view(1, 2)).trails.tolist()
+    trails = finder.joining(ids([B, C]).view(1, 2)).paths.tolist()
     assert trails == sorted([4 * 7 + 1, 2 * 7 + 5, 4 * 49 + 3 * 7 + 5, 2 * 49 + 6 * 7 + 1])
 
 
@@ -235,18 +235,18 @@ def test_follow_by_hand() -> None:
         (2, (P, Q_BACK), E): (1 / 3, 1 / 2),
         (2, (Q, Q_BACK, R_BACK), A): (2 * 1 / 3, 2 * 1 / 3 * 1 / 2),
     }
-    assert followed(TrailFinder(GRAPH), [A, B, E], rules, [A, C, D, E]) == both_ways(expected)
+    assert followed(PathFinder(GRAPH), [A, B, E], rules, [A, C, D, E]) == both_ways(expected)
 
 
 def test_ends_name_places_among_heads_rules_and_candidates() -> None:
-    finder = TrailFinder(GRAPH)
+    finder = PathFinder(GRAPH)
     found = finder.arrived(finder.follow(ids([B, A]), ids([P + 1, 8 * (P + 1)])), ids([A, D]))
     assert isinstance(found, Ends)
     assert [part.tolist() for part in found] == [[1], [0], [1], [[1.0, 0.5]]]
 
 
 def test_a_loop_by_hand() -> None:
-    finder = TrailFinder(graph_of("a r a", "a r b"))  # b 1; r 0, its inverse 1
+    finder = PathFinder(graph_of("a r a", "a r b"))  # b 1; r 0, its inverse 1
     assert joined(finder, [(0, 0)], 1) == both_ways({((0,), 0): (1 / 2, 1), ((1,), 0): (1, 1 / 2)})
     there_and_back = {
         ((0, 0), 0): (1 / 4, 1),
@@ -260,7 +260,7 @@ def test_a_loop_by_hand() -> None:
 
 def test_what_is_least_by_hand() -> None:
     # Two walks, over b and over c, go from a to d; each has a chance of ½ both ways and of ¼ on to e.
-    finder = TrailFinder(graph_of("a r b", "a r c", "b q d", "c q d", "d p e", "d p f", "g p e"))
+    finder = PathFinder(graph_of("a r b", "a r c", "b q d", "c q d", "d p e", "d p f", "g p e"))
     rules, (d, e, f) = [(0,), (0, 1), (0, 1, 2)], (3, 4, 5)
     last = {(0, rules[2], e): (1 / 2, 1 / 2), (0, rules[2], f): (1 / 2, 1)}
     whole = {(0, rules[1], d): (1, 1), **last}
@@ -336,7 +336,7 @@ def test_onward_takes_every_edge(triples: list[tuple[int, int, int]], heads: lis
         assert summed(finder, walks) == near(expected)
     else:
         assert (walks.owners.tolist(), walks.entities.tolist()) == (list(range(len(heads))), heads)
-        assert not walks.trails.any() and torch.equal(walks.chances, torch.ones(len(heads), 2))
+        assert not walks.paths.any() and torch.equal(walks.chances, torch.ones(len(heads), 2))
 
 
 @given(triples=triples, heads=some, among=trails, least=st.one_of(st.just(0.0), leasts))
@@ -361,7 +361,7 @@ def test_the_size_of_an_edges_bundle_is_how_many_edges_of_its_relation_its_head_
 ) -> None:
     graph, literal = id_graph(triples, ENTITIES, RELATIONS), Literal(triples)
     expected = [literal.count[e, r] for e, r in zip(graph.head_ids.tolist(), graph.relation_ids.tolist(), strict=True)]
-    assert TrailFinder(graph).sizes(torch.arange(len(expected))).tolist() == expected
+    assert PathFinder(graph).group_sizes(torch.arange(len(expected))).tolist() == expected
 
 
 @given(triples=triples, heads=some)
@@ -448,7 +448,7 @@ def test_entities_without_edges_lead_nowhere(edges: list[tuple[int, int, int]]) 
     for pair in ((ALONE, 0), (0, ALONE), (ALONE, ALONE)):
         for hops in (1, 2, 3):
             found = finder.joining(ids(pair).view(1, 2), hops)
-            assert (found.trails.shape, found.chances.shape) == ((0,), (0, 1, 2))
+            assert (found.paths.shape, found.chances.shape) == ((0,), (0, 1, 2))
     assert followed(finder, [ALONE, 4], EVERY, range(ENTITIES)) == {}
     assert followed(finder, range(ENTITIES), EVERY, [ALONE]) == {}
     assert not len(finder.siblings(ids([ALONE])).owners)
@@ -472,7 +472,7 @@ def test_no_rules_no_heads_and_no_candidates_have_no_ends(edges: list[tuple[int,
 
 def test_no_references_have_no_rules() -> None:
     found = finder_of(AWKWARD).joining(torch.zeros(0, 2, dtype=torch.long))
-    assert (found.trails.shape, found.chances.shape) == ((0,), (0, 0, 2))
+    assert (found.paths.shape, found.chances.shape) == ((0,), (0, 0, 2))
 
 
 def test_it_has_no_parameters_and_saves_nothing() -> None:

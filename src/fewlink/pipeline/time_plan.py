@@ -23,7 +23,7 @@ from fewlink.embeddings import Embeddings
 from fewlink.embeddings.trainer import Run
 from fewlink.graph import Graph
 from fewlink.scorers import Question
-from fewlink.trail.learner import MEASURED_BY, TrailLearner
+from fewlink.trail.learner import SCALE_EPISODES, TrailLearner
 from fewlink.trail.settings import TrailSettings
 from fewlink.trail.vectors import MODELS, TrailVectors, vector_settings
 
@@ -61,7 +61,7 @@ class Work:
 def expected(settings: TrailSettings, speed: Speed, work: Work) -> dict[str, float]:
     """The seconds of each part."""
     table = settings.complex_epochs * speed.complex_epoch + settings.transe_epochs * speed.transe_epoch
-    lessons = min(work.hidden * settings.lessons, settings.steps * settings.relations + MEASURED_BY)
+    lessons = min(work.hidden * settings.lessons, settings.steps * settings.relations + SCALE_EPISODES)
     looks = -(-settings.steps // settings.evaluate_every)
     return {
         "vectors": (settings.views + 1) * table,
@@ -164,10 +164,10 @@ def _training(
 ) -> tuple[float, float, float, int]:
     """Seconds of a lesson, of a step and of a query, and how many relations are learnt on."""
     learner = TrailLearner(benchmark, TrailVectors(tables, (tables,) * settings.views), settings, [settings.seed])
-    count, book = len(learner.book.index), learner.book
+    count, store = len(learner.episodes.index), learner.episodes
     places = np.unique(np.linspace(0, count - 1, LESSONS).astype(int)).tolist()
-    first, lessons = timed(lambda: book.open(places))
-    learner.model.set_by([lesson.asked.findings for lesson in lessons])
+    first, lessons = timed(lambda: store.get(places))
+    learner.model.fit_scale([episode.inputs for episode in lessons])
     with torch.random.fork_rng(devices=[]):
         learner.step(0, lessons[:1])
         step = timed(lambda: float(learner.step(0, lessons)[0]))[0]

@@ -36,8 +36,8 @@ def train(
 
     `benchmark`: a benchmark, the name or folder of one, or a file of triples, which is carved into one. `vectors`:
     those to use, or their folder; by default they are pretrained into the folder OUT-vectors. `settings` are the
-    model's own recipe's, or those of `recipe`, with each NAME=VALUE of `change`. `on_epoch` makes a reporter from the title of
-    each table of vectors; `on_event` gets an event after each evaluation.
+    model's own recipe's, or those of `recipe`, with each NAME=VALUE of `change`. `on_epoch` makes a reporter from the
+    title of each table of vectors; `on_event` gets an event after each evaluation.
     """
     out = Path(out)
     chosen = training_recipe(model, recipe)

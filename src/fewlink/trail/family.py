@@ -18,8 +18,8 @@ from fewlink.data.masked_views import known_graph, masked_views
 from fewlink.fewshot.family import neighbour_bytes
 from fewlink.graph import Graph
 from fewlink.trail.context import NEIGHBOURS
-from fewlink.trail.learner import TrailLearner, open_trail
-from fewlink.trail.model import compositions
+from fewlink.trail.learner import TrailLearner, graph_context
+from fewlink.trail.model import Composition, Trail, compositions
 from fewlink.trail.scorer import TrailScorer
 from fewlink.trail.settings import TrailSettings
 from fewlink.trail.vectors import TrailVectors, pretrain_views
@@ -39,13 +39,14 @@ class TrailFamily(TrainedFamily):
     any_shots = True
     own_benchmark_only = True
     memory_advice = "views=1"
+    renamed = {"trail-no-trails": "trail-no-paths"}  # noqa: RUF012
 
     @property
     def models(self) -> Mapping[str, str]:
         return {name: composition.about for name, composition in compositions().items()}
 
     def parts(self, model: str) -> dict[str, Any]:
-        return {"evidence": list(compositions()[model].kinds)}
+        return {"evidence": list(compositions()[model].kinds), "judged": list(compositions()[model].judged)}
 
     def ablations(self) -> dict[str, list[str]]:
         return {"trail": list(self.models)}
@@ -111,10 +112,17 @@ class TrailFamily(TrainedFamily):
         run: Path,
         device: str,
     ) -> TrailScorer:
-        trail, known = open_trail(benchmark, vectors, settings, device)
+        named = compositions()[settings.model]
+        trained = Composition(tuple(parts["evidence"]), tuple(parts["judged"]), named.weighing, named.about)
+        trail, weights = Trail(trained).to(device), {_renamed(name): weight for name, weight in weights.items()}
         check_weights(trail.state_dict(), weights, run)
         trail.load_state_dict(weights)
-        return TrailScorer(settings.model, trail, known)
+        return TrailScorer(settings.model, trail, graph_context(benchmark, vectors).to(device))
+
+
+def _renamed(weight: str) -> str:
+    """The name of a weight as runs of version 0.1 have it, in this version."""
+    return weight.replace("parts.trails.near.", "parts.paths.").replace("parts.trails.", "parts.paths.")
 
 
 FAMILY = TrailFamily()

@@ -1,165 +1,142 @@
-"""TRAIL as a scorer of the common evaluator, and what carried each of its scores."""
+"""TRAIL as a scorer of the common evaluator, and the reasons for each of its scores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fewlink.scorers import Question, Reasons
-from fewlink.trail.context import Known
-from fewlink.trail.features import Among, Findings, Inquiry, inquire
-from fewlink.trail.model import Asked, Matching, Trail
+from fewlink.trail.context import GraphContext
+from fewlink.trail.evidence import KINDS, extract, reliability
+from fewlink.trail.evidence.base import ExplainedPair
+from fewlink.trail.model import Trail
+from fewlink.trail.task import Candidates, Features, ModelInputs, Pairs, QueryHeads, TaskContext
 
-WORDS = {
-    "trails": "paths in the graph",
-    "bilinear": "the ComplEx vectors",
-    "translation": "the TransE vectors",
-    "profile": "what kind of thing the tail is",
-    "matching": "likeness to the references",
-}
-CELLS = 1 << 16  # pairs of head and candidate looked at together
-KEPT = 16  # relations that are remembered
-KEPT_CANDIDATES = 1 << 18  # and of how many candidates in all
+CELLS = 1 << 16  # pairs of head and candidate that are scored together
+MOST_TASKS = 16  # tasks that are remembered
+MOST_CANDIDATES = 1 << 18  # and of how many candidates in all
 
 
 @dataclass
-class Remembered:
-    """What follows from some references, and what was found about the last candidates they were asked with."""
+class RememberedTask:
+    """A task with its reliability, and the last candidates it was asked with, in parts of at most `CELLS`."""
 
-    inquiry: Inquiry
-    context: Tensor
-    about: tuple[Among, Tensor | None, list[float]] | None = None
+    task: TaskContext
+    reliability: Tensor
+    parts: list[Candidates] = field(default_factory=list)
+    states: list[dict[str, Tensor]] = field(default_factory=list)  # of each part, by kind
+    versions: list[int] = field(default_factory=list)  # of the weights that the states come from
 
     @property
     def candidates(self) -> int:
-        return len(self.about[0].candidates) if self.about else 0
+        return sum(len(part.ids) for part in self.parts)
 
 
 class TrailScorer:
-    """A trained TRAIL on what is known.
+    """A trained TRAIL on a graph.
 
-    What follows from references, and from references and candidates, is worked out once for all heads, and kept for the
-    next questions with the same ones, those of several relations side by side.
+    What follows from references, and from references and candidates, is computed once for all heads, and kept for
+    further questions about the same task; several tasks are remembered.
     """
 
-    evidence = WORDS
-
-    def __init__(self, name: str, model: Trail, known: Known) -> None:
-        self.name, self.model, self.known = name, model.eval(), known
-        self._remembered: dict[bytes, Remembered] = {}  # the last asked last
+    def __init__(self, name: str, model: Trail, graph: GraphContext) -> None:
+        self.name, self.model, self.graph = name, model.eval(), graph
+        self.evidence = {kind: KINDS[kind].words for kind in model.composition.kinds}
+        self._tasks: dict[bytes, RememberedTask] = {}  # the last used last
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Tensor:
-        references, heads, candidates = (
-            torch.from_numpy(part.astype(np.int64)).to(self.known.device)
-            for part in (question.references, question.heads, question.candidates)
-        )
+        references, heads, candidates = self._ids(question.references, question.heads, question.candidates)
         ordered, back = candidates.unique(return_inverse=True)
-        return self._together(lambda asked: self.model(asked, self.known), references, heads, ordered)[:, back]
-
-    def ask(self, references: Tensor, heads: Tensor, candidates: Tensor) -> Iterator[Asked]:
-        """What is found about heads (H,) and candidates (C,), sorted: at most `CELLS` pairs after another."""
-        own = self._of(references)
-        among, tails = self._about(own, candidates)
-        parts = among.split(CELLS)
-        of_tails = [None] * len(parts) if tails is None else tails.split(CELLS)
-        for some in heads.split(max(1, CELLS // max(1, len(candidates)))):
-            walked = own.inquiry.walk(some)
-            for part, of_part in zip(parts, of_tails, strict=True):
-                findings, _ = own.inquiry.look(walked, part)
-                yield Asked(references, some, part.candidates, findings, own.context, of_part)
-
-    def _together(
-        self, work: Callable[[Asked], Tensor], references: Tensor, heads: Tensor, candidates: Tensor
-    ) -> Tensor:
-        """What `work` makes (h, c, …) of each part of heads (H,) and candidates (C,), put together: (H, C, …)."""
-        made = [work(asked) for asked in self.ask(references, heads, candidates)]
-        wide = max(1, -(-len(candidates) // CELLS))  # parts that one head's candidates are in
-        return torch.cat([torch.cat(made[at : at + wide], 1) for at in range(0, len(made), wide)])
-
-    def _of(self, references: Tensor) -> Remembered:
-        key = references.cpu().numpy().tobytes()
-        found = self._remembered.pop(key, None) or Remembered(*inquire(self.known, references))
-        self._remembered[key] = found
-        if len(self._remembered) > KEPT:
-            del self._remembered[next(iter(self._remembered))]
-        return found
+        return self._grid(lambda inputs: self.model(inputs, self.graph), references, heads, ordered)[:, back]
 
     @torch.no_grad()
     def pair_vectors(self, references: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-        """All evidence (n, width) about pairs (n, 2), given references (K, 2): what is weighed."""
-        refs, asked = (torch.from_numpy(p.astype(np.int64)).to(self.known.device) for p in (references, pairs))
-        heads, row = asked[:, 0].unique(return_inverse=True)
-        tails, column = asked[:, 1].unique(return_inverse=True)
-        evidence = self._together(lambda each: self.model.evidence(each, self.known), refs, heads, tails)
+        """All evidence (n, width) about pairs (n, 2), given references (K, 2)."""
+        given, ends = self._ids(references, pairs)
+        heads, row = ends[:, 0].unique(return_inverse=True)
+        tails, column = ends[:, 1].unique(return_inverse=True)
+        evidence = self._grid(lambda inputs: self.model.evidence(inputs, self.graph), given, heads, tails)
         return evidence[row, column].cpu().numpy()
-
-    def _about(self, own: Remembered, candidates: Tensor) -> tuple[Among, Tensor | None]:
-        """What is found about candidates (C,), sorted, whatever the head."""
-        matching = self._matching
-        learnt = [float(weight.detach()) for weight in matching.tails.parameters()] if matching else []
-        if own.about is not None and torch.equal(own.about[0].candidates, candidates):
-            among, tails, before = own.about
-            if before == learnt:
-                return among, tails
-        else:
-            among = own.inquiry.among(candidates)
-        tails = matching.tails(candidates, own.inquiry.references[:, 1], self.known) if matching else None
-        if len(candidates) > 1:  # reasons of one tail leave what is kept for many
-            own.about = among, tails, learnt
-            self._forget_candidates(own)
-        return among, tails
-
-    def _forget_candidates(self, own: Remembered) -> None:
-        """Those of the relations that were not asked for longest, where there are too many."""
-        for other in self._remembered.values():
-            if other is not own and sum(each.candidates for each in self._remembered.values()) > KEPT_CANDIDATES:
-                other.about = None
-
-    @property
-    def _matching(self) -> Matching | None:
-        part = dict(self.model.parts.items()).get("matching")
-        return part if isinstance(part, Matching) else None
 
     @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """What carried the score of one pair, given references (K, 2)."""
-        device = self.known.device
-        refs = torch.from_numpy(references.astype(np.int64)).to(device)
-        (asked,) = self.ask(refs, torch.tensor([head], device=device), torch.tensor([tail], device=device))
-        shares = {kind: float(share) for kind, share in self.model.shares(asked, self.known).items()}
-        beta = self._matching.weights(asked, self.known)[0, 0].tolist() if self._matching else []
-        score = float(self.model(asked, self.known))
-        shared = [("tail", *edge) for edge in self._shared(refs, tail)[:most]]
-        paths = self._trails(asked, score)[:most]
-        return Reasons(score, shares, paths, beta, shared, shared=True, graph=self.known.graph)
+        given, heads, tails = self._ids(references, np.array([head]), np.array([tail]))
+        (inputs,) = self.inputs(given, heads, tails)
+        score = float(self.model(inputs, self.graph))
 
-    def _trails(self, asked: Asked, score: float) -> list[tuple[tuple[int, ...], float]]:
-        """The rules that join the pair with what the score would lose without each, strongest first."""
-        found = asked.findings
-        if "trails" not in self.model.parts:
-            return []
-        rules, told = self._of(asked.references).inquiry.rules, []
-        for i in range(len(found.places)):
-            kept = torch.arange(len(found.places), device=found.places.device) != i
-            rest = Findings(found.places[kept], found.rules[kept], found.trails[kept], found.pairs, found.references)
-            lost = score - float(self.model(asked._replace(findings=rest), self.known))
-            told.append((self.known.finder.relations_of(int(rules[found.rules[i]])), lost))
-        return sorted(told, key=lambda trail: -trail[1])
+        def rescore(kind: str, features: Features) -> float:
+            changed = inputs._replace(features={**inputs.features, kind: features})
+            return float(self.model(changed, self.graph))
 
-    def _shared(self, references: Tensor, tail: int) -> list[tuple[int, int, float]]:
-        """The edges of the tail that references' tails have too, the rarest first."""
-        finder = self.known.finder
-        own, theirs = (
-            finder.onward(finder.start(ids))
-            for ids in (torch.tensor([tail], device=references.device), references[:, 1].unique())
-        )
-        keys = own.trails * finder.entities + own.entities
-        shared = torch.isin(keys, theirs.trails * finder.entities + theirs.entities)
-        weights = own.chances[shared, 1]
-        edges = zip((own.trails[shared] - 1).tolist(), own.entities[shared].tolist(), weights.tolist(), strict=True)
-        return sorted(edges, key=lambda edge: -edge[2])
+        pair = ExplainedPair(self._remembered(given).task, inputs, score, rescore)
+        shares = {kind: float(share) for kind, share in self.model.shares(inputs, self.graph).items()}
+        parts = self.model.evidence_parts().values()
+        reasons = {name: value for part in parts for name, value in part.reasons(pair).items()}
+        for name in {"paths", "neighbours"} & reasons.keys():
+            reasons[name] = reasons[name][:most]
+        return Reasons(score, shares, graph=self.graph.graph, **reasons)
+
+    def inputs(self, references: Tensor, heads: Tensor, candidates: Tensor) -> Iterator[ModelInputs]:
+        """What the model reads about heads (H,) and candidates (C,), sorted: at most `CELLS` pairs at a time."""
+        known = self._remembered(references)
+        parts, states = self._parts(known, candidates)
+        for some in heads.split(max(1, CELLS // max(1, len(candidates)))):
+            block = QueryHeads(known.task, some)
+            for part, state in zip(parts, states, strict=True):
+                features = extract(Pairs(block, part), self.model.composition.kinds)
+                yield ModelInputs(references, some, part.ids, features, known.reliability, state)
+
+    def _grid(
+        self, work: Callable[[ModelInputs], Tensor], references: Tensor, heads: Tensor, candidates: Tensor
+    ) -> Tensor:
+        """`work` (h, c, …) of each part of heads (H,) and candidates (C,), put together: (H, C, …)."""
+        made = [work(inputs) for inputs in self.inputs(references, heads, candidates)]
+        wide = max(1, -(-len(candidates) // CELLS))  # parts of one head's candidates
+        return torch.cat([torch.cat(made[at : at + wide], 1) for at in range(0, len(made), wide)])
+
+    def _ids(self, *arrays: np.ndarray) -> tuple[Tensor, ...]:
+        return tuple(torch.from_numpy(array.astype(np.int64)).to(self.graph.device) for array in arrays)
+
+    def _remembered(self, references: Tensor) -> RememberedTask:
+        """The task with these references, new or remembered; of too many the one used longest ago is forgotten."""
+        key = references.cpu().numpy().tobytes()
+        known = self._tasks.pop(key, None)
+        if known is None:
+            task = TaskContext(self.graph, references)
+            known = RememberedTask(task, reliability(task, self.model.composition.judged))
+        self._tasks[key] = known
+        if len(self._tasks) > MOST_TASKS:
+            del self._tasks[next(iter(self._tasks))]
+        return known
+
+    def _parts(self, known: RememberedTask, candidates: Tensor) -> tuple[list[Candidates], list[dict[str, Tensor]]]:
+        """Candidates (C,), sorted, in parts, with what the model has learnt about them whatever the head."""
+        versions = [parameter._version for parameter in self.model.parameters()]
+        parts = known.parts
+        if sum(len(part.ids) for part in parts) != len(candidates) or not all(
+            torch.equal(part.ids, ids) for part, ids in zip(parts, candidates.split(CELLS), strict=True)
+        ):
+            parts = [Candidates(known.task, ids) for ids in candidates.split(CELLS)]
+        elif known.versions == versions:
+            return parts, known.states
+        evidence = self.model.evidence_parts().items()
+        states = []
+        for part in parts:
+            state = {kind: each.candidate_state(known.task, part.ids) for kind, each in evidence}
+            states.append({kind: tensor for kind, tensor in state.items() if tensor is not None})
+        if len(candidates) > 1:  # explaining one tail does not replace what is kept of many
+            known.parts, known.states, known.versions = parts, states, versions
+            self._forget_candidates(known)
+        return parts, states
+
+    def _forget_candidates(self, known: RememberedTask) -> None:
+        """Forget those of the tasks used longest ago, while there are too many."""
+        for other in self._tasks.values():
+            if other is not known and sum(each.candidates for each in self._tasks.values()) > MOST_CANDIDATES:
+                other.parts, other.states = [], []

@@ -1,4 +1,4 @@
-"""Findings: every column against what its name and the docstrings say, one pair and one number at a time."""
+"""Extracted: every column against what its name and the docstrings say, one pair and one number at a time."""
 
 from __future__ import annotations
 
@@ -17,25 +17,17 @@ from torch import Tensor
 from fewlink.base.errors import FewlinkError
 from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph, TypeTable, neighbour_table
-from fewlink.trail import features
-from fewlink.trail.context import Known
-from fewlink.trail.features import (
-    COLUMNS,
-    CONTEXT,
-    FIT_WEIGHT,
-    HELD_OUT,
-    KINDS,
-    REFERENCE_WIDTH,
-    SHORTER,
-    SINGLES,
-    TRAIL_WIDTH,
-    WIDTH,
-    Findings,
-    Inquiry,
-    estimate,
-    inquire,
-)
+from fewlink.trail import evidence, task
+from fewlink.trail.context import GraphContext
+from fewlink.trail.episodes import hard_negatives
+from fewlink.trail.evidence import KINDS, extract, judged_kinds, kinds_of, paths, reliability
+from fewlink.trail.evidence.bilinear import FIT_WEIGHT, estimate, relation_vector
+from fewlink.trail.evidence.paths import LENGTH_DISCOUNT, RULE_WIDTH, best_rules
+from fewlink.trail.task import HELD_OUT, Pairs, QueryHeads, TaskContext, other_heads
 
+COLUMN_KINDS = ("paths", "bilinear", "translation", "profile")  # those with a number for each pair and column
+JUDGED = judged_kinds(KINDS)
+WIDTH, REFERENCE_WIDTH = 20, 8
 ENTITIES, RELATIONS, DIM = 14, 3, 8
 LONELY = [ENTITIES - 2, ENTITIES - 1]  # no edge reaches them
 EVERYONE = range(ENTITIES)
@@ -67,7 +59,7 @@ def random_graph(seed: int, typed: bool = False, entities: int = ENTITIES, tripl
     return dataclasses.replace(graph, types=table)
 
 
-def known_of(graph: Graph, seed: int = 0, dim: int = DIM) -> Known:
+def context_of(graph: Graph, seed: int = 0, dim: int = DIM) -> GraphContext:
     """A graph with random vectors."""
     draw = torch.Generator().manual_seed(seed)
 
@@ -77,7 +69,7 @@ def known_of(graph: Graph, seed: int = 0, dim: int = DIM) -> Known:
         )
         return Embeddings(entities, relations, model)
 
-    return Known(graph, vectors("complex"), vectors("transe"))
+    return GraphContext(graph, vectors("complex"), vectors("transe"))
 
 
 def references_of(seed: int, shots: int) -> Tensor:
@@ -99,7 +91,7 @@ def relation_of(seed: int) -> Tensor:
 
 
 def log(chance: float) -> float:
-    return math.log(chance + features.LEAST_CHANCE) / 4 + 1
+    return math.log(chance + task.LEAST_CHANCE) / 4 + 1
 
 
 def mean(numbers: Sequence[float]) -> float:
@@ -130,7 +122,7 @@ def kind_of(graph: Graph, entities: Sequence[int]) -> list[int]:
 
 
 class Rule(NamedTuple):
-    """A trail that joins references: what it is worth by itself and what is known of it."""
+    """A trail that joins references: what it is worth by itself and what is context of it."""
 
     worth: float
     best: float
@@ -140,13 +132,13 @@ class Rule(NamedTuple):
 class Said:
     """What is said about each pair, given references and the relation that was estimated from them."""
 
-    def __init__(self, known: Known, references: Tensor, relation: Tensor) -> None:
-        self.graph = known.graph
-        self.paths = Literal([(h, r, t) for h, r, t in known.graph.triples().tolist()], len(known.graph.relations))
+    def __init__(self, context: GraphContext, references: Tensor, relation: Tensor) -> None:
+        self.graph = context.graph
+        self.paths = Literal([(h, r, t) for h, r, t in context.graph.triples().tolist()], len(context.graph.relations))
         self.references = [(h, t) for h, t in references.tolist()]
         self.heads, self.tails = ([pair[end] for pair in self.references] for end in (0, 1))
         self.relation = relation.double().tolist()
-        self.bilinear, self.translation = known.bilinear.double().tolist(), known.translation.double().tolist()
+        self.bilinear, self.translation = context.bilinear.double().tolist(), context.translation.double().tolist()
         self.others = kind_of(self.graph, self.heads)
         self.rules = self._rules()
 
@@ -161,7 +153,7 @@ class Said:
             hops = len(trail) - 1
             about = [joined, there, back, log(there), log(back), log(there / joined), log(back / joined)]
             about += [float(hops == n) for n in range(3)]
-            rules[trail] = Rule(there * SHORTER**hops, max(there, back) * SHORTER**hops, about)
+            rules[trail] = Rule(there * LENGTH_DISCOUNT**hops, max(there, back) * LENGTH_DISCOUNT**hops, about)
         return rules
 
     def walks(self, head: int, tail: int, hops: int) -> Iterator[tuple[tuple[int, ...], float, float]]:
@@ -213,7 +205,7 @@ class Said:
         return sum(a for _, a, _ in walks), sum(b for _, _, b in walks)
 
     def pair(self, head: int, tail: int) -> dict[str, dict[str, float]]:
-        """The columns of `Findings.pairs` by kind and name."""
+        """The columns of `Extracted.pairs` by kind and name."""
         (near, near_back), (two, two_back) = self.near(head, tail, 1), self.near(head, tail, 2)
         usual, (shared, shared_back) = self.usual(), self.shared(tail)
         bilinear, moved = self.score(head, tail), self.moved(head, usual, tail)
@@ -223,7 +215,7 @@ class Said:
             [cosine(table[tail], table[t]) for t in self.tails] for table in (self.translation, self.bilinear)
         )
         return {
-            "trails": {
+            "paths": {
                 "near": log(near),
                 "near back": log(near_back),
                 "two hops": log(two),
@@ -254,7 +246,7 @@ class Said:
         }
 
     def beside(self, head: int, tail: int) -> list[list[float]]:
-        """The rows of `Findings.references`."""
+        """The rows of `Extracted.references`."""
         return [
             [
                 *(cosine(table[head], table[h]) for table in (self.translation, self.bilinear)),
@@ -268,8 +260,8 @@ class Said:
         ]
 
     def led(self, head: int, tails: Sequence[int], rules: Sequence[tuple[int, ...]]) -> Trails:
-        """The rows of `Findings.trails` of the rules that lead from head to one of the tails."""
-        found = self.paths.follow_together([head], rules, tails, features.LEAST_CHANCE)
+        """The rows of `Extracted.trails` of the rules that lead from head to one of the tails."""
+        found = self.paths.follow_together([head], rules, tails, task.LEAST_CHANCE)
         rows: Trails = {}
         for _, rule, tail in {key[:3] for key in found}:
             there, back = (found[0, rule, tail, way] for way in (0, 1))
@@ -281,7 +273,7 @@ class Said:
         """The four scores that need no learning."""
         rows = self.led(head, [tail], list(self.rules))
         followed = sum(
-            self.rules[rule].worth * (math.exp(4 * row[-3] - 4) - features.LEAST_CHANCE)
+            self.rules[rule].worth * (math.exp(4 * row[-3] - 4) - task.LEAST_CHANCE)
             for (_, _, rule), row in rows.items()
         )
         profile = self.pair(head, tail)["profile"]
@@ -302,12 +294,12 @@ def agree(found: Tensor, expected: Sequence[object]) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=2e-5)
 
 
-def trails_of(inquiry: Inquiry, found: Findings, heads: Sequence[int], candidates: Sequence[int]) -> Trails:
+def trails_of(query: TaskContext, found: Extracted, heads: Sequence[int], candidates: Sequence[int]) -> Trails:
     """What was found of each rule, by name; each comes once for a pair."""
     table = {}
     for place, rule, row in zip(found.places.tolist(), found.rules.tolist(), found.trails.tolist(), strict=True):
         head, candidate = divmod(place, len(candidates))
-        trail = inquiry.known.finder.relations_of(int(inquiry.rules[rule]))
+        trail = query.graph.paths.relations_of(int(query.once(best_rules).paths[rule]))
         table[heads[head], candidates[candidate], trail] = row
     assert len(table) == len(found.places)
     return table
@@ -319,16 +311,40 @@ def same_trails(found: Trails, expected: Trails) -> None:
         assert found[key] == pytest.approx(row, rel=1e-4, abs=2e-5), key
 
 
-def looked(inquiry: Inquiry, heads: Sequence[int], candidates: Sequence[int]) -> tuple[Findings, Tensor]:
-    return inquiry.look(inquiry.walk(ids(heads)), inquiry.among(ids(candidates)))
+class Extracted(NamedTuple):
+    """The features of all kinds: rules that lead to cells, the columns of each pair, and the rows of each reference."""
+
+    places: Tensor
+    rules: Tensor
+    trails: Tensor
+    pairs: Tensor
+    references: Tensor
 
 
-def compare(inquiry: Inquiry, said: Said, heads: Sequence[int], candidates: Sequence[int]) -> None:
+def task_of(context: GraphContext, references: Tensor, relation: Tensor | None = None) -> TaskContext:
+    """A task, with a given relation vector in place of the estimated one."""
+    query = TaskContext(context, references)
+    if relation is not None:
+        query.__dict__["_derived"] = {(relation_vector, (), ()): relation}
+    return query
+
+
+def extracted(query: TaskContext, heads: Sequence[int], candidates: Sequence[int]) -> tuple[Extracted, Tensor]:
+    """All features of pairs, and the own scores of the kinds that have one: (S, H, C)."""
+    pairs = Pairs.of(query, ids(heads), ids(candidates))
+    features = extract(pairs, KINDS)
+    columns = torch.cat([features[kind][0] for kind in COLUMN_KINDS], -1)
+    _, places, rules, trails = features["paths"]
+    singles = torch.stack([kind.single_score(pairs) for kind in kinds_of(JUDGED)])
+    return Extracted(places, rules, trails, columns, features["matching"][0]), singles
+
+
+def compare(query: TaskContext, said: Said, heads: Sequence[int], candidates: Sequence[int]) -> None:
     """All findings about these pairs, and the four scores."""
-    found, singles = looked(inquiry, heads, candidates)
+    found, singles = extracted(query, heads, candidates)
     h, c, k = len(heads), len(candidates), len(said.references)
     assert found.pairs.shape == (h, c, WIDTH) and found.references.shape == (h, c, k, REFERENCE_WIDTH)
-    columns = [(kind, name) for kind in COLUMNS for name in COLUMNS[kind]]
+    columns = [(kind, name) for kind in COLUMN_KINDS for name in KINDS[kind].columns]
     told = {(i, j): said.pair(head, tail) for i, head in enumerate(heads) for j, tail in enumerate(candidates)}
     for at, (kind, name) in enumerate(columns):
         agree(found.pairs[..., at], [pair[kind][name] for pair in told.values()])
@@ -337,8 +353,8 @@ def compare(inquiry: Inquiry, said: Said, heads: Sequence[int], candidates: Sequ
     expected: Trails = {}
     for head in set(heads):
         expected |= said.led(head, candidates, rules)
-    same_trails(trails_of(inquiry, found, heads, candidates), expected)
-    assert (found.trails.shape[1], singles.shape) == (TRAIL_WIDTH, (SINGLES, h, c))
+    same_trails(trails_of(query, found, heads, candidates), expected)
+    assert (found.trails.shape[1], singles.shape) == (RULE_WIDTH, (len(JUDGED), h, c))
     agree(singles.permute(1, 2, 0), [said.singles(head, tail) for head in heads for tail in candidates])
 
 
@@ -349,107 +365,109 @@ def compare(inquiry: Inquiry, said: Said, heads: Sequence[int], candidates: Sequ
 @with_and_without_types
 @pytest.mark.parametrize("seed", [0, 1])
 def test_findings_are_what_is_said_of_them(shots: int, typed: bool, seed: int) -> None:
-    known, references = known_of(random_graph(seed, typed), seed), references_of(seed, shots)
+    context, references = context_of(random_graph(seed, typed), seed), references_of(seed, shots)
     relation = relation_of(seed)
-    inquiry, said = Inquiry(known, references, relation), Said(known, references, relation)
-    assert inquiry.others.tolist() == said.others
+    query, said = task_of(context, references, relation), Said(context, references, relation)
+    assert query.once(other_heads).tolist() == said.others
     heads = [int(references[0, 0]), LONELY[1], 3]
     candidates = sorted({*references[:, 1].tolist(), heads[0], LONELY[1], 5, 8})
-    compare(inquiry, said, heads, candidates)
+    compare(query, said, heads, candidates)
 
 
 @with_and_without_types
 def test_findings_about_every_pair_of_a_graph(typed: bool) -> None:
-    known, references = known_of(random_graph(2, typed)), references_of(2, 2)
+    context, references = context_of(random_graph(2, typed)), references_of(2, 2)
     relation = relation_of(2)
-    compare(Inquiry(known, references, relation), Said(known, references, relation), EVERYONE, EVERYONE)
+    compare(task_of(context, references, relation), Said(context, references, relation), EVERYONE, EVERYONE)
 
 
 @every_count
 @pytest.mark.parametrize("candidate", [0, 1, LONELY[0], None])
 def test_findings_about_a_single_candidate(shots: int, candidate: int | None) -> None:
-    known, references = known_of(random_graph(3)), references_of(3, shots)
+    context, references = context_of(random_graph(3)), references_of(3, shots)
     tail = int(references[0, 1]) if candidate is None else candidate
     relation = relation_of(3)
-    compare(Inquiry(known, references, relation), Said(known, references, relation), [int(references[0, 0]), 2], [tail])
+    compare(
+        task_of(context, references, relation), Said(context, references, relation), [int(references[0, 0]), 2], [tail]
+    )
 
 
 @every_count
 def test_findings_with_the_relation_that_the_references_give(shots: int) -> None:
-    known, references = known_of(random_graph(4)), references_of(4, shots)
-    inquiry = inquire(known, references)[0]
-    torch.testing.assert_close(inquiry.relation, estimate(known, references.unsqueeze(0))[0])
-    compare(inquiry, Said(known, references, inquiry.relation), [6, LONELY[0]], [1, 4, 7])
+    context, references = context_of(random_graph(4)), references_of(4, shots)
+    query = task_of(context, references)
+    torch.testing.assert_close(query.once(relation_vector), estimate(context, references.unsqueeze(0))[0])
+    compare(query, Said(context, references, query.once(relation_vector)), [6, LONELY[0]], [1, 4, 7])
 
 
 def test_references_that_nothing_joins_leave_no_trails() -> None:
-    known, references = known_of(random_graph(5)), ids([[LONELY[0], LONELY[1]], [LONELY[1], 0]])
+    context, references = context_of(random_graph(5)), ids([[LONELY[0], LONELY[1]], [LONELY[1], 0]])
     relation = relation_of(5)
-    inquiry, said = Inquiry(known, references, relation), Said(known, references, relation)
-    assert not len(inquiry.rules) and not said.rules
-    compare(inquiry, said, [0, LONELY[0]], [0, 3, *LONELY])
-    assert torch.isfinite(inquire(known, references)[1]).all()
+    query, said = task_of(context, references, relation), Said(context, references, relation)
+    assert not len(query.once(best_rules).paths) and not said.rules
+    compare(query, said, [0, LONELY[0]], [0, 3, *LONELY])
+    assert torch.isfinite(reliability(task_of(context, references), JUDGED)).all()
 
 
 def test_findings_in_a_graph_without_edges() -> None:
-    known, references = known_of(id_graph([], 5, 2)), ids([[0, 1], [2, 3]])
+    context, references = context_of(id_graph([], 5, 2)), ids([[0, 1], [2, 3]])
     relation = relation_of(6)
-    compare(Inquiry(known, references, relation), Said(known, references, relation), [0, 4], [1, 2, 4])
-    assert torch.isfinite(inquire(known, references)[1]).all()
+    compare(task_of(context, references, relation), Said(context, references, relation), [0, 4], [1, 2, 4])
+    assert torch.isfinite(reliability(task_of(context, references), JUDGED)).all()
 
 
 def test_rules_are_what_joins_the_references() -> None:
     for seed, shots in enumerate((1, 3, 5)):
-        known, references = known_of(random_graph(seed)), references_of(seed, shots)
-        inquiry, said = Inquiry(known, references, relation_of(0)), Said(known, references, relation_of(0))
-        trails = [known.finder.relations_of(rule) for rule in inquiry.rules.tolist()]
-        assert set(trails) == set(said.rules) and (inquiry.rules.diff() > 0).all()
-        agree(inquiry.worth, [said.rules[trail].worth for trail in trails])
-        agree(inquiry.about, [said.rules[trail].about for trail in trails])
+        context, references = context_of(random_graph(seed)), references_of(seed, shots)
+        query, said = task_of(context, references, relation_of(0)), Said(context, references, relation_of(0))
+        trails = [context.paths.relations_of(rule) for rule in query.once(best_rules).paths.tolist()]
+        assert set(trails) == set(said.rules) and (query.once(best_rules).paths.diff() > 0).all()
+        agree(query.once(best_rules).worth, [said.rules[trail].worth for trail in trails])
+        agree(query.once(best_rules).facts, [said.rules[trail].about for trail in trails])
 
 
 @pytest.mark.parametrize(("most", "seed"), [(1, 0), (20, 0), (3, 1), (7, 2)])
 def test_of_many_rules_the_best_are_kept(most: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, references = known_of(random_graph(seed)), references_of(seed, 3)
-    said = Said(known, references, relation_of(0))
-    monkeypatch.setattr(features, "MOST_RULES", most)
-    inquiry = Inquiry(known, references, relation_of(0))
-    kept = [known.finder.relations_of(rule) for rule in inquiry.rules.tolist()]
-    assert len(set(kept)) == most < len(said.rules) and (inquiry.rules.diff() > 0).all()
+    context, references = context_of(random_graph(seed)), references_of(seed, 3)
+    said = Said(context, references, relation_of(0))
+    monkeypatch.setattr(paths, "MOST_RULES", most)
+    query = task_of(context, references, relation_of(0))
+    kept = [context.paths.relations_of(rule) for rule in query.once(best_rules).paths.tolist()]
+    assert len(set(kept)) == most < len(said.rules) and (query.once(best_rules).paths.diff() > 0).all()
     left = [rule.best for trail, rule in said.rules.items() if trail not in kept]
     assert min(said.rules[trail].best for trail in kept) >= max(left) - 1e-6
-    agree(inquiry.about, [said.rules[trail].about for trail in kept])
-    found, _ = looked(inquiry, EVERYONE, EVERYONE)
+    agree(query.once(best_rules).facts, [said.rules[trail].about for trail in kept])
+    found, _ = extracted(query, EVERYONE, EVERYONE)
     expected: Trails = {}
     for head in EVERYONE:
         expected |= said.led(head, EVERYONE, kept)
-    same_trails(trails_of(inquiry, found, EVERYONE, EVERYONE), expected)
+    same_trails(trails_of(query, found, EVERYONE, EVERYONE), expected)
 
 
 def test_chances_that_are_as_good_as_none_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, references = known_of(random_graph(0)), references_of(0, 5)
-    inquiry = Inquiry(known, references, relation_of(0))
-    everything = len(looked(inquiry, EVERYONE, EVERYONE)[0].places)
-    monkeypatch.setattr(features, "LEAST_CHANCE", math.pi / 11)  # no chance is exactly this
-    inquiry, said = Inquiry(known, references, relation_of(0)), Said(known, references, relation_of(0))
-    found, _ = looked(inquiry, EVERYONE, EVERYONE)
+    context, references = context_of(random_graph(0)), references_of(0, 5)
+    query = task_of(context, references, relation_of(0))
+    everything = len(extracted(query, EVERYONE, EVERYONE)[0].places)
+    for module in (task, paths):
+        monkeypatch.setattr(module, "LEAST_CHANCE", math.pi / 11)  # no chance is exactly this
+    query, said = task_of(context, references, relation_of(0)), Said(context, references, relation_of(0))
+    found, _ = extracted(query, EVERYONE, EVERYONE)
     assert 0 < len(found.places) < everything
-    compare(inquiry, said, [0, 3, 7], EVERYONE)
+    compare(query, said, [0, 3, 7], EVERYONE)
 
 
 def test_widths_and_columns_agree() -> None:
-    assert tuple(COLUMNS) == KINDS[:-1] and KINDS[-1] == "matching"
-    assert [len(names) for names in COLUMNS.values()] == [4, 2, 3, 11] and WIDTH == 20
-    known, references = known_of(random_graph(0)), references_of(0, 3)
-    inquiry = inquire(known, references)[0]
-    found, singles = looked(inquiry, [0, 1], [2, 3, 4])
+    assert tuple(KINDS) == (*COLUMN_KINDS, "matching") and tuple(JUDGED) == COLUMN_KINDS
+    assert [len(kind.columns) for kind in KINDS.values()] == [4, 2, 3, 11, REFERENCE_WIDTH]
+    context, references = context_of(random_graph(0)), references_of(0, 3)
+    query = task_of(context, references)
+    found, singles = extracted(query, [0, 1], [2, 3, 4])
     assert found.pairs.shape == (2, 3, WIDTH)
-    assert found.trails.shape == (len(found.places), TRAIL_WIDTH) and len(found.rules) == len(found.places) > 0
+    assert found.trails.shape == (len(found.places), RULE_WIDTH) and len(found.rules) == len(found.places) > 0
     assert found.references.shape == (2, 3, 3, REFERENCE_WIDTH)
-    assert inquiry.about.shape == (len(inquiry.rules), TRAIL_WIDTH - 3)
-    assert inquire(known, references)[1].shape == (CONTEXT,) and singles.shape == (SINGLES, 2, 3)
-    among = inquiry.among(ids([2, 3, 4]))
-    assert [part.shape for part in among] == [(3,), (3, 9), (3, 3, 4), (3, 2), (3,)]
+    rules = query.once(best_rules)
+    assert rules.facts.shape == (len(rules.paths), RULE_WIDTH - 3)
+    assert reliability(query, JUDGED).shape == (2 * len(JUDGED) + 2,) and singles.shape == (len(JUDGED), 2, 3)
     assert {part.dtype for part in (*found, singles)} == {torch.int64, torch.float32}
 
 
@@ -458,16 +476,16 @@ def test_widths_and_columns_agree() -> None:
 
 @every_count
 def test_findings_of_a_pair_do_not_depend_on_what_else_is_asked(shots: int) -> None:
-    known, references = known_of(random_graph(6)), references_of(6, shots)
-    inquiry = inquire(known, references)[0]
-    whole, scores = looked(inquiry, EVERYONE, EVERYONE)
-    trails = trails_of(inquiry, whole, EVERYONE, EVERYONE)
+    context, references = context_of(random_graph(6)), references_of(6, shots)
+    query = task_of(context, references)
+    whole, scores = extracted(query, EVERYONE, EVERYONE)
+    trails = trails_of(query, whole, EVERYONE, EVERYONE)
     draw = np.random.default_rng(0)
     asked = [([head], [tail]) for head in (int(references[-1, 0]), 2, LONELY[0]) for tail in EVERYONE]
     for _ in range(8):
         asked.append((draw.permutation(ENTITIES)[:5].tolist(), sorted(draw.permutation(ENTITIES)[:6].tolist())))
     for heads, candidates in asked:
-        some, singles = looked(inquiry, heads, candidates)
+        some, singles = extracted(query, heads, candidates)
         for found, expected in (
             (some.pairs, whole.pairs),
             (some.references, whole.references),
@@ -475,14 +493,14 @@ def test_findings_of_a_pair_do_not_depend_on_what_else_is_asked(shots: int) -> N
         ):
             torch.testing.assert_close(found, expected[heads][:, candidates], rtol=1e-5, atol=1e-5)
         own = {key: row for key, row in trails.items() if key[0] in heads and key[1] in candidates}
-        same_trails(trails_of(inquiry, some, heads, candidates), own)
+        same_trails(trails_of(query, some, heads, candidates), own)
 
 
 def test_a_head_may_be_asked_about_twice() -> None:
-    known, references = known_of(random_graph(7)), references_of(7, 3)
-    inquiry = inquire(known, references)[0]
-    once, _ = looked(inquiry, [4, 1], [0, 2, 5])
-    twice, _ = looked(inquiry, [4, 1, 4], [0, 2, 5])
+    context, references = context_of(random_graph(7)), references_of(7, 3)
+    query = task_of(context, references)
+    once, _ = extracted(query, [4, 1], [0, 2, 5])
+    twice, _ = extracted(query, [4, 1, 4], [0, 2, 5])
     torch.testing.assert_close(twice.pairs, once.pairs[[0, 1, 0]])
     torch.testing.assert_close(twice.references, once.references[[0, 1, 0]])
     counts = [torch.bincount(found.places, minlength=9) for found in (once, twice)]
@@ -490,10 +508,10 @@ def test_a_head_may_be_asked_about_twice() -> None:
 
 
 def test_the_order_of_the_references_moves_nothing_but_their_rows() -> None:
-    known, references = known_of(random_graph(8)), references_of(8, 5)
+    context, references = context_of(random_graph(8)), references_of(8, 5)
     order = [3, 1, 4, 0, 2]
-    one, other = (Inquiry(known, given, relation_of(8)) for given in (references, references[order]))
-    (a, singles), (b, turned) = (looked(inquiry, [0, 5], [1, 2, 9]) for inquiry in (one, other))
+    one, other = (task_of(context, given, relation_of(8)) for given in (references, references[order]))
+    (a, singles), (b, turned) = (extracted(query, [0, 5], [1, 2, 9]) for query in (one, other))
     torch.testing.assert_close(b.pairs, a.pairs, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(b.references, a.references[:, :, order])
     torch.testing.assert_close(turned, singles, rtol=1e-5, atol=1e-5)
@@ -504,11 +522,11 @@ def test_the_order_of_the_references_moves_nothing_but_their_rows() -> None:
 def test_the_hardest_are_the_best_of_some_head_by_vectors_or_trails(count: int) -> None:
     by_trails_alone = 0
     for seed in range(6):
-        known, references = known_of(random_graph(seed)), references_of(seed, 3)
-        inquiry, said = Inquiry(known, references, relation_of(seed)), Said(known, references, relation_of(seed))
+        context, references = context_of(random_graph(seed)), references_of(seed, 3)
+        query, said = task_of(context, references, relation_of(seed)), Said(context, references, relation_of(seed))
         heads, candidates = [0, 4, 7], [1, 2, 3, 5, 6, 8, 10]
         tails = references[:, 1].tolist()
-        trodden = looked(inquiry, heads, candidates)[1][0]  # compared with the literal version elsewhere
+        trodden = extracted(query, heads, candidates)[1][0]  # compared with the literal version elsewhere
         vectors: set[int] = set()
         trails: set[int] = set()
         for row, head in enumerate(heads):
@@ -521,79 +539,79 @@ def test_the_hardest_are_the_best_of_some_head_by_vectors_or_trails(count: int) 
             trails |= {
                 t for score, t in sorted(zip(joined, candidates, strict=True), reverse=True)[:count] if score > 1e-6
             }
-        found = set(inquiry.hardest(inquiry.walk(ids(heads)), ids(candidates), count).tolist())
+        found = set(hard_negatives(QueryHeads(query, ids(heads)), ids(candidates), JUDGED, count).tolist())
         assert vectors | trails <= found <= set(candidates)
         assert len(found) <= min(len(candidates), 9 * count)
         by_trails_alone += len(trails - vectors)
     assert by_trails_alone or count >= 5
 
 
-# What is known
+# What is context
 
 
 def test_neighbours_are_the_graphs_and_each_knows_how_many_of_its_relation_there_are() -> None:
     crowd = [(0, 0, t) for t in range(1, 25)] + [(t, 1, 0) for t in range(3, 20)]  # 41 edges, 30 of which have room
     graph = id_graph([*crowd, (2, 1, 3), (2, 0, 3), (4, 0, 4)], 40, 2)
-    known, paths = known_of(graph), Literal([(h, r, t) for h, r, t in graph.triples().tolist()], 2)
+    context, paths = context_of(graph), Literal([(h, r, t) for h, r, t in graph.triples().tolist()], 2)
     table = neighbour_table(graph, 30)
     for entity in range(40):
-        places = known.neighbours.places(torch.tensor(entity))
-        there = known.neighbours.present(places).tolist()
+        places = context.neighbours.places(torch.tensor(entity))
+        there = context.neighbours.present(places).tolist()
         assert sum(there) == min(30, sum(h == entity for h, _, _ in paths.edges))
         assert there == sorted(there, reverse=True)
         for place, (relation, other) in zip(places.tolist(), table.of(entity), strict=False):
-            assert known.neighbours.entities[place] == other and (entity, relation, other) in paths.edges
-            assert known.bundles[place] == paths.count[entity, relation]
+            assert context.neighbours.entities[place] == other and (entity, relation, other) in paths.edges
+            assert context.neighbour_groups[place] == paths.count[entity, relation]
 
 
 @with_and_without_types
 def test_entities_of_a_kind_are_few_always_the_same_and_among_them_those_asked_about(typed: bool) -> None:
     graph = random_graph(10, typed)
-    known = known_of(graph)
+    context = context_of(graph)
     for asked in ([0], [3, LONELY[0]], [5, 1, 2]):
         every = kind_of(graph, asked)
-        assert known.alike(ids(asked), ENTITIES).tolist() == every
+        assert context.same_type(ids(asked), ENTITIES).tolist() == every
         for most in (1, 3):
-            some = known.alike(ids(asked), most).tolist()
+            some = context.same_type(ids(asked), most).tolist()
             assert set(asked) <= set(some) <= set(every) and some == sorted(some)
-            assert len(set(some) - set(asked)) <= most and torch.equal(known.alike(ids(asked), most), ids(some))
+            assert len(set(some) - set(asked)) <= most and torch.equal(context.same_type(ids(asked), most), ids(some))
 
 
 def test_other_heads_are_at_most_so_many_and_the_references_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, references = known_of(random_graph(11)), references_of(11, 3)
-    monkeypatch.setattr(features, "HEADS", 2)
-    inquiry, said = Inquiry(known, references, relation_of(0)), Said(known, references, relation_of(0))
-    assert set(references[:, 0].tolist()) <= set(inquiry.others.tolist()) < set(said.others)
-    said.others = inquiry.others.tolist()
-    compare(inquiry, said, [0, 9], [1, 4, 6])
+    context, references = context_of(random_graph(11)), references_of(11, 3)
+    monkeypatch.setattr(task, "OTHER_HEADS", 2)
+    query, said = task_of(context, references, relation_of(0)), Said(context, references, relation_of(0))
+    assert set(references[:, 0].tolist()) <= set(query.once(other_heads).tolist()) < set(said.others)
+    said.others = query.once(other_heads).tolist()
+    compare(query, said, [0, 9], [1, 4, 6])
 
 
 def test_vectors_of_other_models_or_graphs_are_refused() -> None:
     graph = random_graph(0)
     good = {m: Embeddings(torch.randn(ENTITIES, DIM), torch.randn(6, DIM), m) for m in ("complex", "transe")}
-    Known(graph, good["complex"], good["transe"])
-    with pytest.raises(FewlinkError, match="trail looks at complex and transe vectors, and got transe for complex"):
-        Known(graph, good["transe"], good["complex"])
+    GraphContext(graph, good["complex"], good["transe"])
+    with pytest.raises(FewlinkError, match="trail reads complex and transe vectors, and got transe for complex"):
+        GraphContext(graph, good["transe"], good["complex"])
     with pytest.raises(FewlinkError, match="got complex for transe"):
-        Known(graph, good["complex"], good["complex"])
+        GraphContext(graph, good["complex"], good["complex"])
     with pytest.raises(FewlinkError, match="train them on this graph"):
-        Known(random_graph(0, entities=ENTITIES + 1), good["complex"], good["transe"])
+        GraphContext(random_graph(0, entities=ENTITIES + 1), good["complex"], good["transe"])
 
 
 # The estimated relation
 
 
-def objective(known: Known, references: Tensor, relation: Tensor) -> Tensor:
+def objective(context: GraphContext, references: Tensor, relation: Tensor) -> Tensor:
     """−log softmax of each tail and of each head against far entities, the mean over references, and N3."""
 
     def numbers(vectors: Tensor) -> Tensor:
         re, im = vectors.double().chunk(2, -1)
         return torch.complex(re, im)
 
-    r, far = numbers(relation), [numbers(known.bilinear[e]) for e in known.far.tolist()]
+    r, far = numbers(relation), [numbers(context.bilinear[e]) for e in context.negatives.tolist()]
     losses = []
     for head, tail in references.tolist():
-        h, t = numbers(known.bilinear[head]), numbers(known.bilinear[tail])
+        h, t = numbers(context.bilinear[head]), numbers(context.bilinear[tail])
         true = (h * r * t.conj()).sum().real
         tails = torch.stack([true, *((h * r * other.conj()).sum().real for other in far)])
         heads = torch.stack([true, *((other * r * t.conj()).sum().real for other in far)])
@@ -601,34 +619,34 @@ def objective(known: Known, references: Tensor, relation: Tensor) -> Tensor:
     return torch.stack(losses).mean() + FIT_WEIGHT * (r.real.square() + r.imag.square()).pow(1.5).sum()
 
 
-def slope(known: Known, references: Tensor, relation: Tensor) -> float:
+def slope(context: GraphContext, references: Tensor, relation: Tensor) -> float:
     at = relation.double().requires_grad_()
-    (gradient,) = torch.autograd.grad(objective(known, references, at), [at])
+    (gradient,) = torch.autograd.grad(objective(context, references, at), [at])
     return float(gradient.norm())
 
 
 @every_count
 def test_the_estimate_minimises_its_objective(shots: int) -> None:
-    known, references = known_of(random_graph(12)), references_of(12, shots)
-    found = estimate(known, references.unsqueeze(0))[0]
+    context, references = context_of(random_graph(12)), references_of(12, shots)
+    found = estimate(context, references.unsqueeze(0))[0]
     starts = [relation_of(seed) / 5 for seed in range(3)]
-    assert slope(known, references, found) < min(slope(known, references, start) for start in starts) / 5
+    assert slope(context, references, found) < min(slope(context, references, start) for start in starts) / 5
     best = found.double().requires_grad_()
     optimizer = torch.optim.LBFGS([best], max_iter=60, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = objective(known, references, best)
+        loss = objective(context, references, best)
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    least, reached = (float(objective(known, references, r).detach()) for r in (best, found))
+    least, reached = (float(objective(context, references, r).detach()) for r in (best, found))
     for start in starts:
-        assert reached - least < 0.05 * (float(objective(known, references, start)) - least)
+        assert reached - least < 0.05 * (float(objective(context, references, start)) - least)
 
 
-def planted(pairs: int = 12, dim: int = 32) -> tuple[Known, Tensor]:
+def planted(pairs: int = 12, dim: int = 32) -> tuple[GraphContext, Tensor]:
     """Entities 2i and 2i + 1 whose vectors differ by one turn of every complex number, and those pairs."""
     draw = torch.Generator().manual_seed(0)
     heads = torch.randn(pairs, dim // 2, generator=draw, dtype=torch.complex64)
@@ -636,80 +654,80 @@ def planted(pairs: int = 12, dim: int = 32) -> tuple[Known, Tensor]:
     both = torch.stack([heads, heads * turn], 1).flatten(0, 1)
     bilinear = Embeddings(torch.cat([both.real, both.imag], -1), torch.zeros(2, dim), "complex")
     translation = Embeddings(torch.randn(2 * pairs, dim, generator=draw), torch.zeros(2, dim), "transe")
-    known = Known(id_graph([(0, 0, 1)], 2 * pairs, 1), bilinear, translation)
-    return known, torch.arange(2 * pairs).view(-1, 2)
+    context = GraphContext(id_graph([(0, 0, 1)], 2 * pairs, 1), bilinear, translation)
+    return context, torch.arange(2 * pairs).view(-1, 2)
 
 
 @every_count
 def test_the_estimate_scores_references_and_their_like_above_all_other_tails(shots: int) -> None:
-    known, pairs = planted()
-    inquiry = inquire(known, pairs[:shots])[0]
-    scores = looked(inquiry, pairs[:, 0].tolist(), range(pairs.numel()))[1][1]  # (pairs, entities)
+    context, pairs = planted()
+    query = task_of(context, pairs[:shots])
+    scores = extracted(query, pairs[:, 0].tolist(), range(pairs.numel()))[1][1]  # (pairs, entities)
     assert torch.equal(scores.argmax(1), pairs[:, 1])  # what holds for some holds for the others
 
 
 @every_count
 def test_estimates_together_are_those_one_at_a_time(shots: int) -> None:
-    known = known_of(random_graph(13))
+    context = context_of(random_graph(13))
     references = torch.stack([references_of(seed, shots) for seed in range(4)])
-    together = estimate(known, references)
+    together = estimate(context, references)
     assert together.shape == (4, DIM) and together.isfinite().all()
-    alone = torch.cat([estimate(known, one.unsqueeze(0)) for one in references])
+    alone = torch.cat([estimate(context, one.unsqueeze(0)) for one in references])
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
 
 
 def test_an_estimate_is_found_where_no_gradients_are_kept_and_leaves_none() -> None:
-    known, references = known_of(random_graph(13)), references_of(13, 3).unsqueeze(0)
-    before = known.bilinear.clone()
+    context, references = context_of(random_graph(13)), references_of(13, 3).unsqueeze(0)
+    before = context.bilinear.clone()
     with torch.no_grad():
-        found = estimate(known, references)
-    assert torch.equal(found, estimate(known, references)) and not found.requires_grad
-    assert torch.equal(known.bilinear, before) and known.bilinear.grad is None
+        found = estimate(context, references)
+    assert torch.equal(found, estimate(context, references)) and not found.requires_grad
+    assert torch.equal(context.bilinear, before) and context.bilinear.grad is None
 
 
 # How reliable the four scores are
 
 
-def said_reliability(known: Known, references: Tensor, rivals: Sequence[int]) -> list[float]:
+def said_reliability(context: GraphContext, references: Tensor, rivals: Sequence[int]) -> list[float]:
     count, pairs = len(references), references.tolist()
-    told: list[list[float]] = [[] for _ in range(2 * SINGLES)]
+    told: list[list[float]] = [[] for _ in range(2 * len(JUDGED))]
     for out in range(min(count, HELD_OUT)):
         rest = [pair for k, pair in enumerate(pairs) if k != out]
-        scores = looked(inquire(known, ids(rest))[0], [pairs[out][0]], rivals)[1].squeeze(1)
+        scores = extracted(task_of(context, ids(rest)), [pairs[out][0]], rivals)[1].squeeze(1)
         for i, row in enumerate(scores.tolist()):
             own = row[rivals.index(pairs[out][1])]
             competing = [score for e, score in zip(rivals, row, strict=True) if e not in references[:, 1].tolist()]
             rank = 1 + sum(score > own for score in competing) + sum(score == own for score in competing) / 2
             told[i].append(1 / rank)
-            told[SINGLES + i].append(math.log(rank) / math.log(2 + len(rivals)))
+            told[len(JUDGED) + i].append(math.log(rank) / math.log(2 + len(rivals)))
     return [*(mean(numbers) for numbers in told), 0.0, math.log(count)]
 
 
 @pytest.mark.parametrize(("shots", "typed"), [(2, False), (3, True), (5, True), (7, False)])
 def test_reliability_is_how_well_each_score_finds_what_is_held_out(shots: int, typed: bool) -> None:
-    known, references = known_of(random_graph(14, typed)), references_of(14, shots)
-    rivals = kind_of(known.graph, references[:, 1].tolist())
-    agree(inquire(known, references)[1], said_reliability(known, references, rivals))
+    context, references = context_of(random_graph(14, typed)), references_of(14, shots)
+    rivals = kind_of(context.graph, references[:, 1].tolist())
+    agree(reliability(task_of(context, references), JUDGED), said_reliability(context, references, rivals))
 
 
 def test_reliability_of_a_single_reference_is_not_known() -> None:
-    agree(inquire(known_of(random_graph(0)), references_of(0, 1))[1], [0.3] * 8 + [1.0, 0.0])
+    agree(reliability(task_of(context_of(random_graph(0)), references_of(0, 1)), JUDGED), [0.3] * 8 + [1.0, 0.0])
 
 
 def test_trails_are_reliable_where_references_follow_one() -> None:
     # h r m q t for every reference, and among the tails' kind nobody else is reached
     triples = [triple for i in range(0, 30, 3) for triple in ((i, 0, i + 1), (i + 1, 1, i + 2))]
-    known = known_of(id_graph(triples, 30, 2))
+    context = context_of(id_graph(triples, 30, 2))
     references = ids([[i, i + 2] for i in range(0, 12, 3)])
-    found = inquire(known, references)[1]
-    agree(found[[0, SINGLES]], [1.0, 0.0])  # each time the first of those that are no reference's tail
-    agree(found[[3, SINGLES + 3]], [1 / 4, math.log(4) / math.log(12)])  # tied with the six others
-    agree(found[2 * SINGLES :], [0.0, math.log(4)])
+    found = reliability(task_of(context, references), JUDGED)
+    agree(found[[0, len(JUDGED)]], [1.0, 0.0])  # each time the first of those that are no reference's tail
+    agree(found[[3, len(JUDGED) + 3]], [1 / 4, math.log(4) / math.log(12)])  # tied with the six others
+    agree(found[2 * len(JUDGED) :], [0.0, math.log(4)])
 
 
 def test_reliability_compares_with_some_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, references = known_of(random_graph(15)), references_of(15, 3)
-    monkeypatch.setattr(features, "RIVALS", 2)
-    some = known.alike(references[:, 1], 2).tolist()
-    assert len(some) < len(kind_of(known.graph, references[:, 1].tolist()))
-    agree(inquire(known, references)[1], said_reliability(known, references, some))
+    context, references = context_of(random_graph(15)), references_of(15, 3)
+    monkeypatch.setattr(evidence, "MOST_SAME_TYPE", 2)
+    some = context.same_type(references[:, 1], 2).tolist()
+    assert len(some) < len(kind_of(context.graph, references[:, 1].tolist()))
+    agree(reliability(task_of(context, references), JUDGED), said_reliability(context, references, some))

@@ -1,0 +1,78 @@
+"""Run folders, vectors, benchmarks and records that version 0.1 wrote still open, and say the same."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fewlink
+from fewlink.embeddings import Embeddings
+from fewlink.training.run import RunConfig
+
+ARCHIVE = Path(__file__).parent / "fixtures" / "version-0.1.tar.xz"
+REFERENCES = [("virus", "cell"), ("fungus", "plant"), ("bacterium", "cell")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folders, as `fewlink 0.1` made them: fsrl, trail, trail-no-trails and fit are runs, `saved` a saved model."""
+    place = tmp_path_factory.mktemp("version-0.1")
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(place, filter="data")
+    yield place
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "expected.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize("run", ["fsrl", "trail", "trail-no-trails", "fit", "saved"])
+def test_runs_answer_as_they_did(run: str, folder: Path, expected: dict[str, Any]) -> None:
+    rows = fewlink.load(folder / run).predict(references=REFERENCES, heads=["alga"], k=5)
+    assert [row.tail for row in rows] == [tail for tail, _, _ in expected["predictions"][run]]
+    for row, (_, score, probability) in zip(rows, expected["predictions"][run], strict=True):
+        assert row.score == pytest.approx(score, rel=1e-5)
+        assert row.probability == (None if probability is None else pytest.approx(probability, rel=1e-5))
+
+
+def test_a_renamed_model_is_found_by_its_old_name(folder: Path) -> None:
+    config = RunConfig.read(folder / "trail-no-trails")
+    assert config.settings.model == "trail-no-paths" and "paths" not in config.parts["evidence"]
+
+
+def test_shares_of_evidence_are_the_same(folder: Path, expected: dict[str, Any]) -> None:
+    tail = expected["predictions"]["trail"][0][0]
+    shares = fewlink.load(folder / "trail").explain(REFERENCES, "alga", tail).shares
+    before = {kind.replace("trails", "paths"): share for kind, share in expected["shares"].items()}
+    assert shares == {kind: pytest.approx(share, abs=1e-4) for kind, share in before.items()}
+
+
+def test_a_run_continues(folder: Path) -> None:
+    result = fewlink.train(
+        "umls",
+        "fsrl",
+        out=folder / "fsrl",
+        settings=RunConfig.read(folder / "fsrl").settings,
+        vectors=folder / "fsrl" / "embeddings",
+        change=["steps=6"],
+    )
+    assert result.step == 6
+
+
+def test_vectors_and_benchmarks_open(folder: Path, expected: dict[str, Any]) -> None:
+    assert Embeddings.open(folder / "vectors").digest() == expected["vectors"]
+    assert fewlink.open_benchmark(folder / "benchmark").fingerprint == expected["benchmark"]
+
+
+def test_records_are_read(folder: Path, expected: dict[str, Any]) -> None:
+    from fewlink.evaluation.records import read_records
+
+    records = [[r.model, r.split, r.metrics["micro"]["mrr"]] for r in read_records(folder / "records")]
+    assert sorted(records) == sorted(expected["records"])
