@@ -9,7 +9,8 @@ from tests.fewshot.literal import close, normal
 
 from fewlink.base.errors import FewlinkError
 from fewlink.embeddings import Embeddings
-from fewlink.fewshot.neighbourhood import Neighbourhood, check_fits
+from fewlink.embeddings.table import check_fits
+from fewlink.fewshot.neighbourhood import Neighbourhood
 
 GRAPH = graph_of("a r b", "a q c", "b q c")  # a 0, b 1, c 2; r 0, q 1, their inverses 2 and 3
 
@@ -85,10 +86,11 @@ def test_some_entities_have_their_neighbours_and_exact_vectors() -> None:
 )
 def test_what_does_not_fit_is_refused(entities: int, relations: int, width: int, message: str) -> None:
     embeddings = Embeddings(normal(1, entities, 2), normal(2, relations, width), "rescal" if width == 4 else "distmult")
-    for refuses in (check_fits, Neighbourhood.of):
-        with pytest.raises(FewlinkError, match=f"^{message}$"):
-            refuses(GRAPH, embeddings)
+    with pytest.raises(FewlinkError, match=f"^{message}$"):
+        check_fits(embeddings, len(GRAPH.entities), len(GRAPH.relations))
+    with pytest.raises(FewlinkError, match=f"^{message}$"):
+        Neighbourhood.of(GRAPH, embeddings)
 
 
 def test_embeddings_of_more_relations_fit() -> None:
-    check_fits(GRAPH, Embeddings(normal(1, 3, 2), normal(2, 6, 2), "transe"))
+    check_fits(Embeddings(normal(1, 3, 2), normal(2, 6, 2), "transe"), 3, 2)

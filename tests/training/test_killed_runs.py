@@ -20,10 +20,11 @@ torch.set_num_threads(1)
 from fewlink.embeddings import Embeddings
 from fewlink.base.errors import InputError
 from fewlink.data import Benchmark
-from fewlink.training import FewShotSettings, open_run, train
-from fewlink.training.tensorboard import Board
+from fewlink.fewshot.settings import FewShotSettings
+from fewlink.training import metrics_log, open_run
+from fewlink.training.trainer import train_run
 
-Board.add = lambda self, line: None  # its writer is a thread, which does not go with a fork
+metrics_log.importlib.util.find_spec = lambda name: None  # a TensorBoard writer is a thread, which no fork takes along
 os.fsync = lambda handle: None  # what a killed process has written is not lost
 
 place = Path(sys.argv[3])
@@ -46,7 +47,7 @@ def child(run, before=lambda: None):
         code = 1
         try:
             before()
-            train(benchmark, vectors, settings, run)
+            train_run(benchmark, vectors, settings, run)
             code = 0
         finally:
             os._exit(code)
@@ -70,7 +71,7 @@ def bests(lines):
 for seed in range(50):  # one whose evaluations are the best so far as often as is wanted
     run = place / f"whole-{seed}"
     settings = FewShotSettings(seed=seed, **wanted["settings"])
-    train(benchmark, vectors, settings, run)
+    train_run(benchmark, vectors, settings, run)
     whole = saved(run)
     if wanted["bests"] in (None, bests(whole[1])):
         break
@@ -101,7 +102,7 @@ def every_operation():
         assert code == -signal.SIGKILL, code
         if run.exists():
             seen[read(run)] += 1
-        train(benchmark, vectors, settings, run)
+        train_run(benchmark, vectors, settings, run)
         assert saved(run) == whole, f"killed at operation {count}"
 
 def random_moments():
@@ -115,7 +116,7 @@ def random_moments():
         kills += 1
         if run.exists():
             seen[read(run)] += 1
-    train(benchmark, vectors, settings, run)
+    train_run(benchmark, vectors, settings, run)
     assert saved(run) == whole
     return kills
 

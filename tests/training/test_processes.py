@@ -37,11 +37,12 @@ import torch
 torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)
 os.fsync = lambda handle: None
-from fewlink import together
+from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError
-from fewlink.training import trainer, train
+from fewlink.training import trainer
+from fewlink.training.trainer import train_run
 from tests.training.runs import small, umls, vectors
-from test_processes import evaluations, ranks_of, shared
+from tests.training.test_processes import evaluations, ranks_of, shared
 
 place, told = Path(sys.argv[1]), {}
 exact = vectors(dtype=torch.float64)
@@ -52,11 +53,11 @@ def refused(settings, run):
     except FewlinkError as error:
         return [type(error).__name__, str(error)]
 
-with together.processes("cpu") as device:
-    assert device == "cpu" and together.count() == 2
-    rank = together.rank()
+with distributed.processes("cpu") as device:
+    assert device == "cpu" and distributed.count() == 2
+    rank = distributed.rank()
     told["ranks"] = {name: ranks_of(found) for name, found in evaluations().items()}
-    told["gathered"] = together.gathered(rank)
+    told["gathered"] = distributed.gathered(rank)
     for changes, run in shared():
         told[run] = train_run(umls(), exact, small(relations=2, **changes), place / run).best
     told["uneven"] = refused(small(relations=1), "uneven")

@@ -63,9 +63,9 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
     changed = {"relations": 2, "dropout": 0.1, "embedding_rate": 0.1, "standardise": True, "shared_negatives": True}
     changed |= {"smallest_range": 5, "decays": 3, "temperature": 2.0}
     for benchmark, table, settings, message in (
-        (umls(), vectors(), small(steps=4, batch=9), "trained with batch = 8, and 9 is asked for"),
+        (umls(), vectors(), small(steps=4, batch=9), "trained with batch = 8, not 9"),
         (umls(), vectors(), small(steps=4, seed=1), "trained with seed = 0"),
-        (umls(), vectors(), small(steps=2), "trained with steps = 4, and 2 is asked for: not less"),
+        (umls(), vectors(), small(steps=2), "trained with steps = 4: 2 is less"),
         (umls(), vectors(seed=1), small(steps=4), "other embeddings"),
         (fold, vectors(), small(steps=4), "other benchmark"),
         *((umls(), vectors(), small(steps=4, **{n: v}), f"trained with {n} = .* {v} is") for n, v in changed.items()),
