@@ -42,6 +42,7 @@ def scripts() -> dict[str, str]:
     return {heading: text for heading, text in code.items() if text}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heading", scripts())
 def test_the_python_of_a_section_runs(heading: str, tmp_path: Path) -> None:
     for block in sections()[heading]:
@@ -69,6 +70,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_run_with_the_example_package(command: str, installed: Path, tmp_path: Path) -> None:
     words = shlex.split(command)

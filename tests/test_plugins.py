@@ -65,6 +65,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+@pytest.mark.slow
 def test_models_of_the_example_package_are_listed(installed: Path, tmp_path: Path) -> None:
     done = python(tmp_path, "-m", "fewlink", "models", "--json", plugins=installed)
     assert done.returncode == 0, done.stderr
@@ -74,6 +75,7 @@ def test_models_of_the_example_package_are_listed(installed: Path, tmp_path: Pat
     assert families["fsrl"] == "fewshot"
 
 
+@pytest.mark.slow
 def test_models_of_the_example_package_are_evaluated(installed: Path, tmp_path: Path) -> None:
     scorers = ("--scorer", "common-neighbours", "--scorer", "relation-profile", "--scorer", "random")
     done = python(tmp_path, "-m", "fewlink", "evaluate", "umls", *scorers, "--json", plugins=installed)
@@ -85,6 +87,7 @@ def test_models_of_the_example_package_are_evaluated(installed: Path, tmp_path: 
     assert records["relation-profile"]["config"]["settings"]["power"] == 1.0
 
 
+@pytest.mark.slow
 def test_settings_of_a_family_of_another_package_can_be_changed(installed: Path, tmp_path: Path) -> None:
     command = ("-m", "fewlink", "evaluate", "umls", "--scorer", "relation-profile", "--json")
     done = python(tmp_path, *command, "--set", "power=0.5", plugins=installed)
@@ -143,6 +146,7 @@ def test_a_scorer_of_another_package_is_evaluated_by_its_entry_point(fewlink: Fe
     assert json.loads(out)["queries"] > 0
 
 
+@pytest.mark.slow
 def test_help_needs_no_plugin(tmp_path: Path) -> None:
     site = plugin(tmp_path / "site", SCORERS, "mine", "import not_there")
     assert python(tmp_path, "-m", "fewlink", "--help", plugins=site).returncode == 0
