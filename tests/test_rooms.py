@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -108,6 +109,16 @@ def cycles(source: Path = SOURCE) -> list[str]:
 def test_every_package_is_in_the_order() -> None:
     packages = {path.relative_to(SOURCE / "fewlink").parts[0] for path in (SOURCE / "fewlink").glob("*/**/*.py")}
     assert packages == set(ROOMS)
+
+
+def test_the_architecture_document_lists_the_rooms_in_order() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "architecture.md").read_text("utf-8"), re.MULTILINE)
+    assert tuple(rows) == ROOMS
+
+
+def test_tests_mirror_the_rooms() -> None:
+    folders = {path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")}
+    assert folders == {*ROOMS, "benchmarks"}
 
 
 def test_no_module_imports_from_a_later_room() -> None:
