@@ -3,7 +3,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench clean
+.PHONY: help demo test quick check docs bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,6 +13,9 @@ demo: .venv/.core  ## few-shot predictions on the built-in graph
 
 test: .venv/.dev  ## all tests
 	$(BIN)/python -m pytest -n 2
+
+quick: .venv/.dev  ## the tests that are not marked slow
+	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 check: .venv/.dev  ## lint, formatting and types
 	$(BIN)/ruff check

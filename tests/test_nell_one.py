@@ -15,7 +15,10 @@ from fewlink.data.nell_layout import read_layout
 from fewlink.evaluation import Protocol, evaluate
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data" / "nell-one"
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"{FOLDER} is not there")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not FOLDER.is_dir(), reason=f"{FOLDER} is not there"),
+]
 
 
 @pytest.fixture(scope="module")

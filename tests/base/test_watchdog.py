@@ -17,6 +17,8 @@ from fewlink.base import watchdog
 from fewlink.base.errors import FewlinkError, ProcessLost
 from fewlink.base.watchdog import GOODBYE, Lifeline
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60  # seconds until a busy machine counts as one that hangs
 
 

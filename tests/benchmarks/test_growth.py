@@ -105,6 +105,7 @@ def test_a_stage_without_enough_memory_says_so_and_the_others_go_on(tmp_path: Pa
     assert isinstance(growth.limited(1 << 30, bytearray, 1 << 20), growth.Cost)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
     def run(*words: str) -> str:
         command = [sys.executable, str(ROOT / "benchmarks" / "suite.py"), "--only", "growth", "--sizes", "600", *words]

@@ -30,6 +30,7 @@ def refused(*words: str | Path) -> str:
     return str(error.value)
 
 
+@pytest.mark.slow
 def test_from_a_file_to_a_prediction_and_new_triples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_threads: None
 ) -> None:

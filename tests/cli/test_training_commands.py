@@ -37,6 +37,7 @@ def test_vectors_of_another_graph_are_refused(fewlink: Fewlink) -> None:
     assert refused.code == 2 and "was trained on umls" in refused.err
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues_and_ends_in_the_same_bytes(tmp_path: Path) -> None:
     words = ["pretrain", "umls", "--device", "cpu", "--dim", "16", "--set", "epochs=40", "--set", "negatives=64"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -21,6 +21,8 @@ import torch
 
 from fewlink.embeddings import Embeddings
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 60
 PATIENCE = 90  # seconds until a busy machine counts as one that hangs
 NOTICED = 60  # seconds in which a host must end when the other is gone

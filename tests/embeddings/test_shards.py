@@ -26,6 +26,8 @@ from fewlink.embeddings.batches import Batch, Batches, torch_generator
 from fewlink.embeddings.checkpoint import load_state, save_state
 from fewlink.embeddings.shards import PIECE, Shard, first_vectors
 
+pytestmark = pytest.mark.slow
+
 COUNTS = (2, 3, 4)
 UNEVEN = 133  # the last of six batches of the 666 examples has one
 

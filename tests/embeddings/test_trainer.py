@@ -122,6 +122,7 @@ assert ended(start("killed")) == 0
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_and_resumed_is_bit_equal(tmp_path: Path) -> None:
     np.save(tmp_path / "triples.npy", planted())
     settings = json.dumps({**SMALL, "epochs": 100, "held_out": 0.1, "patience": 100, "dim": 64})

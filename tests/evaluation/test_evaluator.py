@@ -205,6 +205,7 @@ def test_shards_hold_each_query_once_and_make_the_same_figures(name: str) -> Non
     assert merged.metrics() == whole.metrics()
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_figures_of_one() -> None:
     tasks = [task_of([(h, t) for h in range(5) for t in range(h % 2, 5, 2)], range=range(5), name=n) for n in "xy"]
     benchmark = benchmark_of(GRAPH, test=tasks)

@@ -203,6 +203,7 @@ fit(sys.argv[1], sys.argv[2], change=sys.argv[4:], tell=tell)
 """
 
 
+@pytest.mark.slow
 def test_a_fit_that_was_killed_continues_to_the_same_weights(tmp_path: Path) -> None:
     run = tmp_path / "towns"
     words = [sys.executable, "-c", KILLED, str(graph_file()), str(run), "training  step 2/4", *QUICK_FIT]

@@ -19,6 +19,8 @@ from fewlink.studies.runner import Bench, run_jobs
 from fewlink.studies.study import finished
 from fewlink.training import RunConfig
 
+pytestmark = pytest.mark.slow
+
 BENCHMARK = open_benchmark("umls")
 
 

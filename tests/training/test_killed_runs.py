@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.conftest import benchmark_of, id_graph, task_of
+
+pytestmark = pytest.mark.slow
 
 # One process loads torch, and forks a child for each run that is to be killed; one thread, so that forking is safe.
 CHILD = """

@@ -29,6 +29,8 @@ from fewlink.fewshot.settings import FewShotSettings
 from fewlink.training import RunConfig
 from fewlink.training.trainer import train_run
 
+pytestmark = pytest.mark.slow
+
 # Everything two processes are asked for, in one launch: starting them costs more than their work.
 SCRIPT = """
 import json, os, sys

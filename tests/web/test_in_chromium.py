@@ -13,7 +13,10 @@ from tests.web.servers import on_a_port, trail
 from fewlink.web import Settings
 from fewlink.web.app import make_app
 
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ def serve(*words: str | Path) -> None:
     CliRunner().invoke(app, ["serve", *map(str, words)], catch_exceptions=False)
 
 
+@pytest.mark.slow
 def test_it_starts_answers_and_stops() -> None:
     command = [sys.executable, "-m", "fewlink", "serve", str(trail_run()), "--port", "0", "--device", "cpu"]
     environment = {**os.environ, TOKEN: "s3cret"}

@@ -35,7 +35,7 @@ def is_device(name: str) -> bool:
 class Settings(DataclassInstance):
     """The base of frozen dataclasses whose fields are int, float, str or bool; `check` goes into __post_init__."""
 
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {}
+    CHOICES: ClassVar[Mapping[str, Iterable[str]]] = {}
     AT_LEAST_ONE: ClassVar[tuple[str, ...]] = ()
     POSITIVE: ClassVar[tuple[str, ...]] = ()
     NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ()

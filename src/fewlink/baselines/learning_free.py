@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 
-from fewlink.base.errors import FewlinkError
 from fewlink.base.resolver import choose
 from fewlink.base.settings import Settings
 from fewlink.data.benchmark import Benchmark
@@ -15,7 +14,7 @@ from fewlink.scorers import Scorer
 from fewlink.scorers.reference_tails import ReferenceTailsScorer
 from fewlink.scorers.rules import RulesScorer
 from fewlink.scorers.simple import PopularityScorer, RandomScorer
-from fewlink.training.family import SCORERS, BaselineFamily, Prepared, Reporter, load_entry_point
+from fewlink.training.family import SCORERS, BaselineFamily, Prepared, Reporter, load_entry_point, plugin_error
 
 Maker = Callable[[Graph, int], Scorer]  # of a graph and a seed
 LEARNING_FREE: dict[str, Maker] = {
@@ -54,8 +53,10 @@ def scorers() -> dict[str, Maker]:
     found = dict(LEARNING_FREE)
     for point in entry_points(group=SCORERS):
         if point.name in found:
-            raise FewlinkError(f"the entry point {point.value} has the name of another scorer, '{point.name}'")
+            raise plugin_error(point, "has the name of another scorer")
         found[point.name] = load_entry_point(point)
+        if not callable(found[point.name]):
+            raise plugin_error(point, "is not a function of a graph and a seed that makes a scorer")
     return found
 
 

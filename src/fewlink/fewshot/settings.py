@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -69,8 +70,8 @@ class FewShotSettings(ModelSettings):
     device: str = "cpu"
     mixed_precision: bool = False
 
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
-        "model": tuple(COMPOSITIONS),
+    CHOICES: ClassVar[Mapping[str, Iterable[str]]] = {
+        "model": COMPOSITIONS,
         "loss": ("hinge", "softmax"),
         "neighbour_rule": ("sampled", "first"),
         "evaluate_candidates": ("full", "paper"),

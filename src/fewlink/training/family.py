@@ -12,7 +12,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -244,21 +244,32 @@ def families() -> dict[str, Family]:
         found[family.name] = family
     for point in entry_points(group=FAMILIES):
         family = load_entry_point(point)
-        family = family() if isinstance(family, type) else family
+        if not isinstance(family, Family):
+            raise plugin_error(point, "is not a model family")
         taken = {model for other in found.values() for model in other.models}
-        if not isinstance(family, Family) or family.name in found or taken & {*family.models}:
-            raise FewlinkError(f"the entry point {point.value} is not a model family, or has a name that is taken")
+        for name in ({family.name} & {*found}) | (taken & {*family.models}):
+            raise plugin_error(point, f"has the name '{name}', which is taken")
         found[family.name] = family
+    for point in entry_points(group=SCORERS):
+        if sum(point.name in family.models for family in found.values()) > 1:
+            raise plugin_error(point, f"has the name '{point.name}', which is taken")
     return found
 
 
-def load_entry_point(point: Any) -> Any:
-    """The object of an entry point; raises an error that names the package if it cannot be loaded."""
+def load_entry_point(point: EntryPoint) -> Any:
+    """The object of an entry point, of a class of families an instance; raises an error that names the package."""
     try:
-        return point.load()
+        loaded = point.load()
+        return loaded() if isinstance(loaded, type) and issubclass(loaded, Family) else loaded
     except Exception as error:
-        package = point.dist.name if point.dist else point.value
-        raise FewlinkError(f"'{point.name}' of {package} cannot be loaded ({error}): mend or remove it") from error
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise plugin_error(point, f"cannot be loaded ({message})") from error
+
+
+def plugin_error(point: EntryPoint, problem: str) -> FewlinkError:
+    """An error in a line that names the entry point and the package it comes from."""
+    package = point.dist.name if point.dist else point.value.partition(":")[0]
+    return FewlinkError(f"'{point.name}' of the package {package} {problem}: fix or uninstall the package")
 
 
 def family_of(model: str) -> Family:
