@@ -33,8 +33,8 @@ def compare_figures(name: str, scorer: Scorer, benchmark: Benchmark, records: li
         protocol = Protocol(record["split"], record["shots"], record["candidates"], 0, record["seed"])
         evaluation = evaluate(benchmark, scorer, protocol)
         same = evaluation.metrics() == record["metrics"] and evaluation.relations() == record["relations"]
-        figures = evaluation.metrics()["micro"]["mrr"], record["metrics"]["micro"]["mrr"]
-        print(f"{name:16} {protocol.split:5} {protocol.candidates:6} MRR {figures[0]!r} {figures[1]!r} {_verdict(same)}")
+        ours, theirs = evaluation.metrics()["micro"]["mrr"], record["metrics"]["micro"]["mrr"]
+        print(f"{name:16} {protocol.split:5} {protocol.candidates:6} MRR {ours!r} {theirs!r} {_verdict(same)}")
 
 
 def compare_weights(name: str, run: Path, benchmark: Benchmark) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from tests.conftest import quickly
 
-ROOT = Path(__file__).resolve().parents[2]
-
 import growth
 import page
 import stages
 import summary
+
+ROOT = Path(__file__).resolve().parents[2]
 
 ENTITIES = 1500
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-
 import large_models
 from measure import Cost
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def costs(*steps: float, peak: int) -> list[Cost]:

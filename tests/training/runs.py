@@ -48,7 +48,7 @@ def doubled(settings: FewShotSettings, *seeds: int) -> Trainer:
     trainer = Trainer(umls(), vectors(), settings, seeds)
     for weight in trainer.learner.weights.values():
         weight.data = weight.data.double()
-    trainer.learner.pupil.double()
+    trainer.learner.module.double()
     return trainer
 
 

@@ -199,7 +199,7 @@ def test_pretrained_vectors_are_trained_where_they_have_a_rate(tmp_path: Path) -
 
 def test_vectors_are_standardised_where_asked(tmp_path: Path) -> None:
     plain, settings = small(steps=2), small(steps=2, standardise=True)
-    around = Trainer(umls(), vectors(), settings, [0]).learner.pupil.around
+    around = Trainer(umls(), vectors(), settings, [0]).learner.module.around
     for table in (around.entities, around.relations):
         torch.testing.assert_close(table.mean(1), torch.zeros(len(table)), atol=1e-5, rtol=0)
         torch.testing.assert_close(table.std(1, correction=0), torch.ones(len(table)), atol=0.01, rtol=0)

@@ -14,7 +14,7 @@ from tests.training.runs import quick as quick
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.data import Benchmark
 from fewlink.training import RunConfig, is_run, open_run
-from fewlink.training.checkpoints import only_one
+from fewlink.training.checkpoints import locked
 from fewlink.training.metrics_log import truncate_metrics
 from fewlink.training.trainer import train_run
 
@@ -96,7 +96,7 @@ def test_vectors_that_lie_in_the_folder_are_used_and_never_replaced(tmp_path: Pa
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    with only_one(tmp_path), pytest.raises(FewlinkError, match="being trained by another process"):
+    with locked(tmp_path), pytest.raises(FewlinkError, match="being trained by another process"):
         train_run(umls(), vectors(), small(), tmp_path)
     train_run(umls(), vectors(), small(steps=1), tmp_path)
 

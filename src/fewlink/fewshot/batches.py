@@ -1,4 +1,4 @@
-"""What a training step looks at: the entities of its episodes, and which of them stand where."""
+"""The batch of a training step: the entities of its episodes, and the position of each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 from fewlink.data.episodes import Episodes
 
 
-class Lesson(NamedTuple):
-    """Of S runs. Shapes: `ids` (S, U) entities; `references` (S, R, K, 2) and `pairs` (S, R, B + B·N, 2) places in it.
+class Batch(NamedTuple):
+    """Of S runs. Shapes: `ids` (S, U) entities; `references` (S, R, K, 2), `pairs` (S, R, B + B·N, 2) positions in it.
 
     Of each of the R relations the pairs are the B queries, then each query's head with its N polluted tails.
     """
@@ -22,17 +22,17 @@ class Lesson(NamedTuple):
 
 
 class Layout:
-    """Where an episode's entities stand: always in the same places, so a step needs nothing but the ids."""
+    """The positions of an episode's entities, the same in every step, so that a step needs nothing but the ids."""
 
     def __init__(self, runs: int, relations: int, shots: int, batch: int, negatives: int, device: str) -> None:
         self.relations = relations
         sizes = (2 * shots, 2 * batch, batch * negatives)
-        own = torch.arange(sum(sizes), device=device)
-        references, queries, polluted = own.split(sizes)
+        positions = torch.arange(sum(sizes), device=device)
+        references, queries, polluted = positions.split(sizes)
         references, queries, polluted = references.view(-1, 2), queries.view(-1, 2), polluted.view(batch, -1)
         heads = queries[:, :1].expand_as(polluted)
         pairs = torch.cat([queries, torch.stack([heads, polluted], -1).flatten(0, 1)])
-        begins = torch.arange(relations, device=device).view(-1, 1, 1) * len(own)
+        begins = torch.arange(relations, device=device).view(-1, 1, 1) * len(positions)
         self.references = (references + begins).expand(runs, -1, -1, -1)
         self.pairs = (pairs + begins).expand(runs, -1, -1, -1)
 
@@ -42,12 +42,12 @@ class Layout:
         steps: Tensor = torch.cat(parts, -1).unflatten(1, (-1, self.relations))
         return steps.flatten(2)
 
-    def lesson(self, ids: Tensor) -> Lesson:
-        """The lesson of a step's entities (S, U)."""
-        return Lesson(ids, self.references, self.pairs)
+    def batch(self, ids: Tensor) -> Batch:
+        """The batch of a step's entities (S, U)."""
+        return Batch(ids, self.references, self.pairs)
 
 
-def compact(lesson: Lesson) -> Lesson:
-    """The same lesson with each entity once: less to encode, for a run on its own where counting them is cheap."""
-    ids, places = lesson.ids.unique(return_inverse=True)  # (U',), (1, U)
-    return Lesson(ids.unsqueeze(0), places[0][lesson.references], places[0][lesson.pairs])
+def compact(batch: Batch) -> Batch:
+    """The same batch with each entity once, so that less is encoded: for a single run on the CPU."""
+    ids, places = batch.ids.unique(return_inverse=True)  # (U',), (1, U)
+    return Batch(ids.unsqueeze(0), places[0][batch.references], places[0][batch.pairs])

@@ -1,6 +1,6 @@
 """Neighbour encoders: an entity's vector from its neighbours in the background graph.
 
-Each is made for vectors of `dim` reals, takes entity ids (…,) and the surroundings, and gives (…, `width`). Except
+Each is made for vectors of `dim` reals, takes entity ids (…,) and the neighbourhood, and gives (…, `width`). Except
 where an equation says otherwise, padding is left out and an entity without neighbours is tanh of its own vector.
 Dropout falls on the vectors that come in while training.
 """
@@ -19,7 +19,7 @@ from fewlink.fewshot.neighbourhood import Neighbourhood
 class Encoder(nn.Module, ABC):
     """What all of them share: sizes and dropout."""
 
-    looks_at_padding = False
+    reads_padding = False
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class ReleasedNeighbours(Encoder):
     Padding has zero vectors and takes its share of the attention.
     """
 
-    looks_at_padding = True
+    reads_padding = True
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__(dim, dropout)

@@ -1,4 +1,4 @@
-"""The few-shot family: how FSRL and the models beside it are trained, opened and asked."""
+"""The few-shot family: how FSRL, its ablations and GMatching are trained and opened."""
 
 from __future__ import annotations
 

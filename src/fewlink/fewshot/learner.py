@@ -1,4 +1,4 @@
-"""Runs that learn side by side: their parameters stacked, their losses, and the step that moves them."""
+"""Runs that train side by side: their parameters stacked, their losses, and the optimizer's step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fewlink.base.seeds import derive
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.episodes import EpisodeSampler
 from fewlink.embeddings.table import Embeddings
-from fewlink.fewshot.batches import Layout, Lesson, compact
+from fewlink.fewshot.batches import Batch, Layout, compact
 from fewlink.fewshot.compositions import build
 from fewlink.fewshot.model import FewShotModel, FewShotScorer
 from fewlink.fewshot.neighbourhood import Neighbourhood, Neighbours
@@ -37,7 +37,7 @@ TUNED = ("entities", "relations")  # the pretrained vectors: `around.NAME` among
 
 
 class ModelWithInputs(nn.Module):
-    """A model with what it looks at, so that both can be replaced by name."""
+    """A model with its inputs, so that parameters of both can be replaced by name."""
 
     def __init__(self, model: FewShotModel, around: Neighbourhood) -> None:
         super().__init__()
@@ -62,13 +62,13 @@ class FewShotLearner:
         self.on_gpu = self.device != "cpu"
         self.sampler = sampler(benchmark, settings, seeds)
         own = [dataclasses.replace(settings, seed=seed) for seed in seeds]
-        pupils = [ModelWithInputs(*assemble(benchmark.graph, embeddings, each, self.device)) for each in own]
-        self.pupil = pupils[0].train()
-        rates = dict.fromkeys((name for name, _ in self.pupil.named_parameters()), settings.learning_rate)
+        models = [ModelWithInputs(*assemble(benchmark.graph, embeddings, each, self.device)) for each in own]
+        self.module = models[0].train()
+        rates = dict.fromkeys((name for name, _ in self.module.named_parameters()), settings.learning_rate)
         if settings.embedding_rate:
             rates |= dict.fromkeys((f"around.{name}" for name in TUNED), settings.embedding_rate)
-        self.weights = {name: nn.Parameter(_stacked(pupils, name)) for name in rates}
-        self.tables = {name: _beside(pupils, name) for name in (f"around.neighbours.{table}" for table in TABLES)}
+        self.weights = {name: nn.Parameter(_stacked(models, name)) for name in rates}
+        self.tables = {name: _beside(models, name) for name in (f"around.neighbours.{table}" for table in TABLES)}
         groups = [
             {"params": [self.weights[n] for n in rates if rates[n] == rate], "rate": rate, "lr": self._rate(rate)}
             for rate in dict.fromkeys(rates.values())
@@ -78,7 +78,7 @@ class FewShotLearner:
         self.layout = Layout(len(seeds), *sizes, self.device)
         most = AT_ONCE["cuda" if self.on_gpu else "cpu"]
         self.most = max(1, min(most, self.sampler.at_once // self.layout.relations))
-        self._recorded: Recorded | None = None
+        self._captured: CapturedStep | None = None
 
     def ids(self, first: int, count: int) -> Tensor:
         """The entities (S, count, U) of steps: of a step's relations, those that are this process's share."""
@@ -88,45 +88,45 @@ class FewShotLearner:
         return self.layout.ids(self.sampler(numbers))
 
     def advance(self, first: int, count: int) -> tuple[Tensor, float]:
-        """Make steps from step `first` on; losses (count, 3, S), and the seconds that went into drawing episodes."""
+        """Take steps from step `first` on; losses (count, 3, S), and the seconds spent on drawing episodes."""
         began = time.perf_counter()
         ids = self.ids(first, count)
         drawn = time.perf_counter() - began
         return self.learn(first, ids), drawn
 
     def learn(self, first: int, ids: Tensor) -> Tensor:
-        """Make a step for each of the entities (S, steps, U), the first being step `first`; losses (steps, 3, S)."""
-        self.pupil.train()
+        """Take a step for each of the entities (S, steps, U), the first being step `first`; losses (steps, 3, S)."""
+        self.module.train()
         if self.on_gpu and distributed.count() == 1:
-            if self._recorded is None or self._recorded.most < ids.shape[1]:
-                self._recorded = Recorded(self, ids)
-            return self._recorded.replay(first, ids)
+            if self._captured is None or self._captured.most < ids.shape[1]:
+                self._captured = CapturedStep(self, ids)
+            return self._captured.replay(first, ids)
         losses = []
         for i in range(ids.shape[1]):
             torch.manual_seed(derive(self.seeds[0], "step", first + i, distributed.rank()))  # for dropout
-            losses.append(self.step(first + i, self.layout.lesson(ids[:, i])))
+            losses.append(self.step(first + i, self.layout.batch(ids[:, i])))
         return torch.stack(losses)
 
-    def step(self, number: int | Tensor, lesson: Lesson) -> Tensor:
-        """Move the parameters along one lesson; its losses (3, S) before the move."""
-        losses = self.losses(compact(lesson) if len(self.seeds) == 1 and not self.on_gpu else lesson)
+    def step(self, number: int | Tensor, batch: Batch) -> Tensor:
+        """One step of the optimizer; the losses (3, S) of the batch before it."""
+        losses = self.losses(compact(batch) if len(self.seeds) == 1 and not self.on_gpu else batch)
         for weight in self.weights.values():
             weight.grad = None
         losses.total.sum().backward()
-        told = torch.stack(losses).detach()
-        distributed.average_([told, *(w.grad for w in self.weights.values() if w.grad is not None)])
+        values = torch.stack(losses).detach()
+        distributed.average_([values, *(w.grad for w in self.weights.values() if w.grad is not None)])
         if self.settings.clip:
             self._clip()
         self._set_rates(number)
         self.optimizer.step()
-        return told
+        return values
 
-    def losses(self, lesson: Lesson) -> Objective:
-        """The losses (S,) of a lesson, each run's by its own parameters."""
+    def losses(self, batch: Batch) -> Objective:
+        """The losses (S,) of a batch, each run's by its own parameters."""
         settings = self.settings
         half = torch.autocast("cuda", torch.bfloat16) if settings.mixed_precision and self.on_gpu else None
         with half or contextlib.nullcontext():
-            scores, reconstruction = self._scores(lesson)
+            scores, reconstruction = self._scores(batch)
         return objective(
             scores.float() if half else scores,
             reconstruction.float() if half else reconstruction,
@@ -137,17 +137,17 @@ class FewShotLearner:
             temperature=settings.temperature,
         )
 
-    def _scores(self, lesson: Lesson) -> tuple[Tensor, Tensor]:
+    def _scores(self, batch: Batch) -> tuple[Tensor, Tensor]:
         values = {**self.weights, **self.tables}
         if len(self.seeds) == 1:
             alone = {name: value.squeeze(0) for name, value in values.items()}
-            scores, reconstruction = functional_call(self.pupil, alone, tuple(part[0] for part in lesson))
+            scores, reconstruction = functional_call(self.module, alone, tuple(part[0] for part in batch))
             return scores.unsqueeze(0), reconstruction.unsqueeze(0)
-        side_by_side = vmap(lambda v, *parts: functional_call(self.pupil, v, parts), randomness="different")
-        return side_by_side(values, *lesson)  # type: ignore[no-any-return]
+        side_by_side = vmap(lambda v, *parts: functional_call(self.module, v, parts), randomness="different")
+        return side_by_side(values, *batch)  # type: ignore[no-any-return]
 
     def _clip(self) -> None:
-        """Scale each run's gradient to the norm `clip` where it is longer; in new tensors, since two may share one."""
+        """Scale each run's gradient to the norm `clip` if it is longer; in new tensors, since two may share one."""
         gradients = {weight: weight.grad for weight in self.weights.values() if weight.grad is not None}
         squares = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients.values()]).sum(0)  # (S,)
         scale = (self.settings.clip / (squares.sqrt() + 1e-6)).clamp_max(1)
@@ -169,14 +169,14 @@ class FewShotLearner:
     def scorer(self, run: int) -> FewShotScorer:
         """The scorer of one run, with its parameters as they are now."""
         with torch.no_grad():
-            for name, parameter in self.pupil.model.named_parameters():
+            for name, parameter in self.module.model.named_parameters():
                 parameter.copy_(self.weights[f"model.{name}"][run])
         trained = {name: weight.detach()[run] for name, weight in self.weights.items()}
-        vectors = {name: trained.get(f"around.{name}", getattr(self.pupil.around, name)) for name in TUNED}
+        vectors = {name: trained.get(f"around.{name}", getattr(self.module.around, name)) for name in TUNED}
         drawn = {name: self.tables[f"around.neighbours.{name}"][run] for name in TABLES}
-        neighbours = Neighbours(self.settings.neighbours, self.pupil.around.neighbours.offsets, **drawn)
+        neighbours = Neighbours(self.settings.neighbours, self.module.around.neighbours.offsets, **drawn)
         around = Neighbourhood(**vectors, neighbours=neighbours)
-        return FewShotScorer(self.settings.model, self.pupil.model, around)
+        return FewShotScorer(self.settings.model, self.module.model, around)
 
     def state(self, run: int) -> RunState:
         """The parameters and the optimizer's moments of one run."""
@@ -188,7 +188,7 @@ class FewShotLearner:
         return weights, moments
 
     def take(self, states: Sequence[RunState]) -> None:
-        """Continue from the states of all runs, in the tensors that are there: a recorded step goes on using them."""
+        """Continue from the states of all runs, in place: a captured CUDA graph goes on using the tensors."""
         with torch.no_grad():
             for name, weight in self.weights.items():
                 weight.copy_(torch.stack([weights[_saved(name)] for weights, _ in states]))
@@ -196,18 +196,18 @@ class FewShotLearner:
             kept = self.optimizer.state[weight]
             for part in MOMENTS:
                 if (label := f"{_saved(name)}.{part}") in states[0][1]:
-                    found = [moments[label].to(self.device) for _, moments in states]
-                    value = found[0].clone() if part == "step" else torch.stack(found)
+                    values = [moments[label].to(self.device) for _, moments in states]
+                    value = values[0].clone() if part == "step" else torch.stack(values)
                     kept[part] = kept[part].copy_(value) if part in kept else value
                 elif part in kept:
                     kept[part].zero_()
 
 
-class Recorded:
-    """A step of a learner as a CUDA graph: which entities it sees and which step it is are read from the device."""
+class CapturedStep:
+    """A step of a learner as a CUDA graph; its entities and its number are read from the device."""
 
     def __init__(self, learner: FewShotLearner, ids: Tensor) -> None:
-        """Record a step for blocks of up to ids.shape[1] steps; the learner stays as it is."""
+        """Capture a step for blocks of up to ids.shape[1] steps; the learner is left unchanged."""
         self.learner, device = learner, ids.device
         self.ids, self.most = ids.clone(), ids.shape[1]
         self.at, self.number = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
@@ -236,7 +236,7 @@ class Recorded:
         return self.losses[:count].clone()
 
     def _step(self) -> None:
-        now = self.learner.layout.lesson(self.ids.index_select(1, self.at).squeeze(1))
+        now = self.learner.layout.batch(self.ids.index_select(1, self.at).squeeze(1))
         losses = self.learner.step(self.number, now)
         self.losses.index_copy_(0, self.at, losses.unsqueeze(0))
         self.at += 1
@@ -246,7 +246,7 @@ class Recorded:
 def assemble(
     graph: Graph, embeddings: Embeddings, settings: FewShotSettings, device: str
 ) -> tuple[FewShotModel, Neighbourhood]:
-    """A model with its first parameters, a pure function of the seed, and what it looks at."""
+    """A model with its initial parameters, a pure function of the seed, and its inputs."""
     surroundings = Neighbourhood.of(
         graph,
         embeddings.whole() if settings.embedding_rate else embeddings,
@@ -288,13 +288,13 @@ def sampler(benchmark: Benchmark, settings: FewShotSettings, seeds: Sequence[int
     )
 
 
-def _stacked(pupils: Sequence[ModelWithInputs], name: str) -> Tensor:
-    return torch.stack([attrgetter(name)(pupil).detach() for pupil in pupils])
+def _stacked(models: Sequence[ModelWithInputs], name: str) -> Tensor:
+    return torch.stack([attrgetter(name)(model).detach() for model in models])
 
 
-def _beside(pupils: Sequence[ModelWithInputs], name: str) -> Tensor:
-    """As `_stacked`, for what is only looked at: a run on its own shares it."""
-    return attrgetter(name)(pupils[0]).unsqueeze(0) if len(pupils) == 1 else _stacked(pupils, name)
+def _beside(models: Sequence[ModelWithInputs], name: str) -> Tensor:
+    """As `_stacked`, for inputs that do not change: a single run shares them."""
+    return attrgetter(name)(models[0]).unsqueeze(0) if len(models) == 1 else _stacked(models, name)
 
 
 def _copied(state: RunState) -> RunState:

@@ -17,11 +17,11 @@ ON_DEVICE = 800 << 18  # and on a GPU: enough to fill it
 
 
 def blocks(heads: int, tails: int, numbers: int, device: torch.device) -> Iterator[tuple[slice, slice]]:
-    """Parts (rows, columns) of a grid of scores that are worked out together.
+    """Parts (rows, columns) of a grid of scores that are computed together.
 
     A pair is compared with M vectors of w reals: `numbers` is M·w, and each of them has four gates.
     On the CPU one head at a time, copied to where memory is aligned: a product's rounding depends on shape and
-    alignment, and a head's scores should not depend on who else is asked about.
+    alignment, and a head's scores should not depend on the other heads.
     """
     most = (NEAR if device.type == "cpu" else ON_DEVICE) // max(1, 4 * numbers)
     columns = max(1, min(tails, most))
@@ -37,7 +37,7 @@ def every_pair(heads: Tensor, tails: Tensor) -> Tensor:
 
 
 class Matcher(nn.Module, ABC):
-    """The two ways a matcher is asked; they give the same scores."""
+    """A matcher has two ways to score, which agree: given pairs, and every head with every tail."""
 
     @abstractmethod
     def forward(self, queries: Tensor, vectors: Tensor) -> Tensor:

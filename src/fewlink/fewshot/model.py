@@ -38,11 +38,11 @@ class FewShotModel(nn.Module):
         return self.matcher(self._pairs(encoded, queries), summary.vectors), summary.reconstruction
 
     def exact_encoder(self, around: Neighbourhood) -> Callable[[Tensor], Tensor]:
-        """A function from entities (U,) to their vectors (U, d), worked out in double precision.
+        """A function from entities (U,) to their vectors (U, d), computed in double precision.
 
         A product's rounding depends on its shape; in double precision it is gone when the result is stored, so that
         entities with the same neighbours get the same vector to the last bit and tie. Those with few neighbours are
-        encoded together, with no more slots than they fill, unless the encoder looks at empty ones.
+        encoded together, with no more slots than they fill, unless the encoder reads empty ones.
         """
         encoder = copy.deepcopy(self.encoder).eval().double()
 
@@ -51,7 +51,7 @@ class FewShotModel(nn.Module):
             encoded = around.relations.new_empty(len(ids), encoder.width)
             counts, order = around.neighbours.counts(ids).sort(stable=True)
             for some, filled in zip(order.split(ENCODED_AT_ONCE), counts.split(ENCODED_AT_ONCE), strict=True):
-                exact = around.exactly(ids[some], None if encoder.looks_at_padding else int(filled[-1]))
+                exact = around.exactly(ids[some], None if encoder.reads_padding else int(filled[-1]))
                 encoded[some] = encoder(torch.arange(len(some), device=some.device), exact).to(encoded.dtype)
             return encoded
 
@@ -102,15 +102,15 @@ class FewShotScorer:
         ids, places = torch.cat([part.flatten() for part in parts]).to(self._ready.device).unique(return_inverse=True)
         vectors, owners = distinct(self._vectors(ids))
         references, heads, candidates = owners[places].split([part.numel() for part in parts])
-        (asked, row), (among, column) = (kinds.unique(return_inverse=True) for kinds in (heads, candidates))
-        return self.model.grid(vectors, references.view(-1, 2), asked, among)[row][:, column]
+        (rows_of, row), (columns_of, column) = (kinds.unique(return_inverse=True) for kinds in (heads, candidates))
+        return self.model.grid(vectors, references.view(-1, 2), rows_of, columns_of)[row][:, column]
 
     def pair_vectors(self, references: np.ndarray, pairs: np.ndarray) -> np.ndarray:
         """The vectors (n, w) of pairs (n, 2) as the model compares them with the references (K, 2)."""
         ids, places = torch.from_numpy(np.concatenate([references, pairs]).astype(np.int64)).unique(return_inverse=True)
         encoded = self._vectors(ids.to(self.around.entities.device))
-        asked = places.to(encoded.device).split([len(references), len(pairs)])
-        return self.model.compared(encoded, *asked).cpu().numpy()
+        positions = places.to(encoded.device).split([len(references), len(pairs)])
+        return self.model.compared(encoded, *positions).cpu().numpy()
 
     @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:

@@ -11,7 +11,7 @@ from fewlink.fewshot.matchers import Matcher, blocks, every_pair
 
 
 class PairEncoder(nn.Module, ABC):
-    """The two ways a pair encoder is asked; `grid` scores every head with every tail as `forward` and the matcher do.
+    """Encodes given pairs; `grid` scores every head with every tail as `forward` and the matcher do.
 
     Made for entities encoded in `dim` reals.
     """

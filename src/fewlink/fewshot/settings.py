@@ -1,4 +1,4 @@
-"""Everything that decides how a model of FSRL's family is meta-trained, validated where it is made."""
+"""Everything that decides how a model of FSRL's family is meta-trained, validated when it is created."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from fewlink.data.catalogue import data_home
 from fewlink.graph import CompileReport
 from fewlink.prediction import pretrained
 from fewlink.training import RunConfig, is_run
-from fewlink.training.checkpoints import load_best, only_one
+from fewlink.training.checkpoints import load_best, locked
 from fewlink.training.run import Deployed, vectors_of
 
 
@@ -48,7 +48,7 @@ def append(
     words: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}
     if is_run(place):
         pretrained.refuse_saved(place)
-        with only_one(place):
+        with locked(place):
             family, deployed = RunConfig.read(place).family, Deployed.open(place)
             if deployed is None:
                 family.check_fold_in(place, load_best(place)[0])

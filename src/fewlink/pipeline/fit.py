@@ -32,7 +32,7 @@ from fewlink.prediction.linker import Linker
 from fewlink.prediction.pretrained import CARD
 from fewlink.trail.settings import TrailSettings
 from fewlink.trail.vectors import MODELS, TrailVectors, pretrain_views, train_table, vector_settings
-from fewlink.training.checkpoints import begun, only_one
+from fewlink.training.checkpoints import begun, locked
 from fewlink.training.run import BEGINNING, BENCHMARK, EMBEDDINGS, Deployed, make_folder
 from fewlink.training.trainer import train_run
 
@@ -193,7 +193,7 @@ def _working(run: Path) -> Iterator[None]:
     """Keep the folder for this process; where nothing was chosen yet when it ends, nothing is left behind."""
     make_folder(run / WORK)
     try:
-        with only_one(run / WORK, run):
+        with locked(run / WORK, run):
             yield
     finally:
         for folder in (run / WORK, run):

@@ -1,4 +1,4 @@
-"""The TRAIL family: how TRAIL and its ablations are trained, opened and asked."""
+"""The TRAIL family: how TRAIL and its ablations are trained and opened."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class TrailFamily(TrainedFamily):
         masked_views(benchmark, settings.views)
 
     def vectors_name(self, settings: TrailSettings, wanted: Vectors, benchmark: Benchmark) -> str:
-        own = [{name: getattr(settings, name) for name in SHARED}, benchmark.fingerprint]
-        return f"trail-vectors-{hashlib.sha256(json.dumps(own).encode()).hexdigest()[:8]}"
+        shared = [{name: getattr(settings, name) for name in SHARED}, benchmark.fingerprint]
+        return f"trail-vectors-{hashlib.sha256(json.dumps(shared).encode()).hexdigest()[:8]}"
 
     def pretrain(
         self,
@@ -73,7 +73,7 @@ class TrailFamily(TrainedFamily):
 
     def check_vectors(self, benchmark: Benchmark, vectors: Any) -> None:
         if not isinstance(vectors, TrailVectors):
-            raise FewlinkError("trail takes vectors of the known graph and of each view: see fewlink.pretrain_views")
+            raise FewlinkError("trail takes vectors of the known graph and of each view: fewlink.train makes them")
         vectors.check(benchmark)
 
     def fold_in(self, vectors: TrailVectors, benchmark: Benchmark, entities: int, relations: int) -> TrailVectors:

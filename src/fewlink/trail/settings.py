@@ -1,4 +1,4 @@
-"""Everything that decides how TRAIL is trained, validated where it is made."""
+"""Everything that decides how TRAIL is trained, validated when it is created."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class TrailSettings(ModelSettings):
 
     model                a name of `fewlink models`
     shots                references of each dev relation
-    most_shots           references of a lesson: from 1 to this many
-    views                parts of what is known that are hidden in turn, to learn on
+    most_shots           references of an episode: from 1 to this many
+    views                masked views, each hiding some known relations to learn from
     dim                  real numbers of an entity's vector, of each kind
     half                 keep the vectors in half precision
-    complex_epochs       epochs of the ComplEx vectors of each view, and of everything that is known
+    complex_epochs       epochs of the ComplEx vectors of each view, and of the known graph
     transe_epochs        epochs of the TransE vectors
-    negatives            random entities that a batch of vectors is told apart from
-    lessons              lessons of each hidden relation, in either direction
-    queries              queries of a lesson at most
-    candidates           random candidates of a lesson
-    hard                 candidates that vectors or trails find hardest to tell from the answer, at most
-    relations            lessons of a step; shared out where several processes train together
+    negatives            random entities that a batch of triples is contrasted with
+    lessons              episodes of each hidden relation, in either direction
+    queries              queries of an episode at most
+    candidates           random candidates of an episode
+    hard                 hard negatives by paths and vectors, at most
+    relations            episodes of a step; shared out where several processes train together
     learning_rate        of AdamW at its highest: it rises over the first tenth of the steps and falls as a cosine
     weight_decay         of AdamW
     steps                steps in all, over which the learning rate is spread: more of them later is another course

@@ -1,4 +1,4 @@
-"""The vectors TRAIL is trained and used with: ComplEx and TransE of what is known, and of each view that hides some."""
+"""The vectors that TRAIL reads: ComplEx and TransE, of the known graph and of each masked view."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TrailVectors:
         return cls(known, tuple(views))
 
     def check(self, benchmark: Benchmark) -> None:
-        """Refuse vectors of another benchmark: they may have seen its answers."""
+        """Raises if the vectors are of another benchmark: they may have seen the answers of this one."""
         for table in (table for pair in (self.known, *self.views) for table in pair):
             if table.facts.get("benchmark") != benchmark.fingerprint:
                 raise FewlinkError(
@@ -78,15 +78,15 @@ def pretrain_views(
     out: Path | str,
     on_epoch: Callable[[str], Reporter] | None = None,
 ) -> TrailVectors:
-    """Train the vectors that TRAIL looks at into a folder, for runs of any seed; what is there is not trained again.
+    """Train the vectors that TRAIL reads into a folder, for runs of any seed; what is there is not trained again.
 
     `on_epoch` makes, from the title of each table, what is called after its epochs.
     """
     graphs = [known_graph(benchmark), *(view.graph for view in masked_views(benchmark, settings.views))]
     for graph, place in zip(graphs, _places(Path(out), settings.views), strict=True):
         for model in MODELS:
-            told = on_epoch(f"{model} vectors, {place.name}") if on_epoch else None
-            train_table(benchmark, graph, vector_settings(settings, model), place / model, told, half=settings.half)
+            reporter = on_epoch(f"{model} vectors, {place.name}") if on_epoch else None
+            train_table(benchmark, graph, vector_settings(settings, model), place / model, reporter, half=settings.half)
     return TrailVectors.open(Path(out), benchmark.graph.fingerprint)
 
 

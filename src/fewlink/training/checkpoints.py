@@ -1,8 +1,8 @@
-"""The checkpoints of a run: `last/` to continue from and `best/` to use, whole at every moment.
+"""The checkpoints of a run, whole at every moment: `last/` to continue from and `best/` to use.
 
-`last/` is where an evaluation is committed: it is written first and says whether its weights are the best so far;
-`best/` follows. A folder is replaced by two renames; between them it lies aside under a hidden name, where readers
-find it and from where the next training puts it back.
+An evaluation is committed by writing `last/`, which says whether its weights are the best so far; `best/` follows. A
+folder is replaced by two renames; between them the old one has a hidden name, where readers find it and from where the
+next training restores it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fewlink.base.storage import new_folder, open_folder, read_json, write_json
 
 FORMAT = "fewlink-checkpoint/1"
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
-TRIES, PAUSE = 5, 0.02  # readers of a run that is being trained: a folder may be replaced under their eyes
+TRIES, PAUSE = 5, 0.02  # of readers while a run is being trained, since a folder may be replaced meanwhile
 
 T = TypeVar("T")
 
 
 @dataclass
 class State:
-    """Where a run stands: steps made, the best evaluation (step and dev figures), how many came after it in vain.
+    """Where a run stands: steps taken, the best evaluation (step and dev figures), and how many were not better since.
 
     `line` is the last line of metrics.jsonl, `seconds` the time spent in all.
     """
@@ -61,7 +61,7 @@ def save_best(run: Path, weights: Mapping[str, Tensor], step: int) -> None:
 
 
 def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] | None:
-    """Weights, optimizer state and counters, or nothing where no evaluation has been committed yet."""
+    """Weights, optimizer state and counters; None if no evaluation has been committed yet."""
     folder = run / "last"
     if not folder.exists():
         return None
@@ -75,7 +75,7 @@ def begun(run: Path) -> bool:
 
 
 def load_state(run: Path) -> State:
-    """Where a run stands; at its beginning, if no evaluation has been committed yet."""
+    """Where a run stands: at its beginning if no evaluation has been committed yet."""
     folder = run / "last"
     if not folder.exists():
         return State()
@@ -85,7 +85,7 @@ def load_state(run: Path) -> State:
 
 def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
     """The best weights so far and their step; also of a run that is being trained, or was killed."""
-    return _patiently(lambda: _load_best(run))
+    return _with_retries(lambda: _load_best(run))
 
 
 def _load_best(run: Path) -> tuple[dict[str, Tensor], int]:
@@ -101,8 +101,8 @@ def _load_best(run: Path) -> tuple[dict[str, Tensor], int]:
     return load_file(best / WEIGHTS), step
 
 
-def mend(run: Path) -> None:
-    """After a kill: put aside folders back, drop what was half written, and let `best/` follow `last/`."""
+def recover(run: Path) -> None:
+    """After a kill: restore folders that were set aside, remove partial ones, and bring `best/` up to `last/`."""
     for name in ("last", "best"):
         place = _place(run, name)
         if place is not None and place != run / name:
@@ -119,10 +119,10 @@ def mend(run: Path) -> None:
 
 
 @contextlib.contextmanager
-def only_one(run: Path, told: Path | None = None) -> Iterator[None]:
-    """Keep the run folder for this process; the system lets go of it when the process ends, however it ends.
+def locked(run: Path, named: Path | None = None) -> Iterator[None]:
+    """Lock the run folder for this process; the lock ends with the process, however it ends.
 
-    `told` is the folder that an error names, where it is another one.
+    `named` is the folder that an error names, by default the locked one.
     """
     try:
         import fcntl
@@ -135,7 +135,7 @@ def only_one(run: Path, told: Path | None = None) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FewlinkError(
-                f"{told or run} is being trained by another process: wait for it, or choose another folder"
+                f"{named or run} is being trained by another process: wait for it, or choose another folder"
             ) from None
         except OSError:  # a file system without locks
             pass
@@ -145,7 +145,7 @@ def only_one(run: Path, told: Path | None = None) -> Iterator[None]:
 
 
 def _place(run: Path, name: str) -> Path | None:
-    """The folder of this name, or where it lies aside while it is replaced."""
+    """The folder of this name, or its hidden name while it is replaced."""
     if (run / name).exists():
         return run / name
     return max(run.glob(f".{name}.*.old"), default=None)
@@ -159,7 +159,7 @@ def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
 
 
-def _patiently(read: Callable[[], T]) -> T:
+def _with_retries(read: Callable[[], T]) -> T:
     for _ in range(TRIES - 1):
         try:
             return read()

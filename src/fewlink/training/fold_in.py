@@ -1,4 +1,4 @@
-"""Vectors for entities that came after training, from the vectors of their neighbours; nothing is trained.
+"""Vectors for entities that were added after training, from the vectors of their neighbours, without training.
 
 Both kinds of vectors predict a tail from a head and a relation: q = h + r for TransE, h ⊙ r for ComplEx. A new entity
 gets the mean of what its edges predict for it, in both directions; where the score is an inner product, in which only a
@@ -16,14 +16,14 @@ from torch import Tensor
 from fewlink.embeddings.table import Embeddings
 from fewlink.graph import Graph
 
-SWEEPS = 3  # new entities that only know new ones wait for those to have a vector
+SWEEPS = 3  # so that new entities whose neighbours are all new get a vector too
 BY_DISTANCE = "transe"
 
 
 def fold_in(table: Embeddings, graph: Graph, entities: int, relations: int, later: int) -> Embeddings:
-    """A table for a graph in which the first `entities` are old, and `later` relations came behind the first ones.
+    """A table for a graph whose entities from number `entities` on are new, as are `later` relations after the first.
 
-    Rows of relations that the table has behind those, which are of tasks, stay behind them.
+    The rows of task relations, which follow the background's, stay last.
     """
     table, triples = table.whole(), torch.from_numpy(graph.triples().astype(np.int64))
     kinds = _relations(table, triples, entities, relations, later)
@@ -36,7 +36,7 @@ def fold_in(table: Embeddings, graph: Graph, entities: int, relations: int, late
 
 
 def _entities(table: Embeddings, triples: Tensor, old: int) -> Tensor:
-    """The vectors (E, d) with those from `old` on in the place their edges (n, 3) predict."""
+    """The vectors (E, d), those from `old` on being what their edges (n, 3) predict."""
     rule, half = table.interaction, len(table.relations) // 2
     vectors, placed = table.entities.clone(), torch.arange(len(table.entities)) < old
     length = vectors[:old].norm(dim=1).mean()
@@ -50,12 +50,12 @@ def _entities(table: Embeddings, triples: Tensor, old: int) -> Tensor:
             used = placed[known] & (new >= old)
             total.index_add_(0, new[used], rule.query(vectors[known[used]], rows[used]))
             count.index_add_(0, new[used], count.new_ones(int(used.sum())))
-        found = count > 0
-        means = total[found] / count[found].unsqueeze(1)
+        reached = count > 0
+        means = total[reached] / count[reached].unsqueeze(1)
         if table.model != BY_DISTANCE:
             means = means / means.norm(dim=1, keepdim=True).clamp_min(1e-12) * length
-        vectors[found] = means
-        placed = placed | found
+        vectors[reached] = means
+        placed = placed | reached
     return vectors
 
 
@@ -65,14 +65,14 @@ def _relations(table: Embeddings, triples: Tensor, entities: int, old: int, late
     forward, backward = table.relations[:half], table.relations[half:]
     known = triples[(triples[:, [0, 2]] < entities).all(1)]
     rows = [_relation(table, known[known[:, 1] == number]) for number in range(old, old + later)]
-    made = torch.stack(rows) if rows else forward[:0]
+    new = torch.stack(rows) if rows else forward[:0]
     return torch.cat(
-        [forward[:old], made, forward[old:], backward[:old], table.interaction.inverse(made), backward[old:]]
+        [forward[:old], new, forward[old:], backward[:old], table.interaction.inverse(new), backward[old:]]
     )
 
 
 def _relation(table: Embeddings, triples: Tensor) -> Tensor:
-    """A row for a new relation, by its pairs of old entities: the mean offset, or the direction that joins them."""
+    """A row for a new relation from its pairs of old entities: the mean offset, or the mean direction t ⊙ conj(h)."""
     mean = table.relations.mean(0)
     if not len(triples) or table.model not in (BY_DISTANCE, "complex", "distmult"):
         return mean

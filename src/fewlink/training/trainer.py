@@ -1,4 +1,4 @@
-"""Meta-training, the paper's Algorithm 1: an episode, its loss, a step of Adam; now and then an evaluation on dev.
+"""Meta-training, the paper's Algorithm 1: episodes, their loss, a step of the optimizer, and evaluations on dev.
 
 All randomness is a pure function of (seed, step), so a run that is killed and continued on the CPU ends in the same
 bytes as one that was never stopped, given the same number of threads. Several seeds train side by side on a GPU, and
@@ -25,7 +25,7 @@ from fewlink.base.progress import progress, silent
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.scorers import Scorer
-from fewlink.training.checkpoints import State, load_last, load_state, mend, only_one, save_best, save_last
+from fewlink.training.checkpoints import State, load_last, load_state, locked, recover, save_best, save_last
 from fewlink.training.family import ModelSettings, PretrainedVectors, trained_family
 from fewlink.training.metrics_log import MetricsLog, truncate_metrics
 from fewlink.training.run import RunConfig, check_folder, check_weights, make_folder, start_or_continue
@@ -37,7 +37,7 @@ Watch = Callable[[Path, int, Scorer], None]
 
 @dataclass(frozen=True)
 class RunResult:
-    """What training came to: `best` are the dev figures of step `best_step`, `stopped` is "steps" or "patience"."""
+    """The result of training: `best` are the dev figures of step `best_step`, `stopped` is "steps" or "patience"."""
 
     run: Path
     step: int
@@ -74,11 +74,11 @@ def train_runs(
 ) -> list[RunResult]:
     """Meta-train a model with each of several seeds into its own run folder; `settings.seed` is not used.
 
-    On a GPU they train side by side; on the CPU, where one run fills the cores, and those of TRAIL, one after another.
-    Of evaluations that are equally good the first is the best. `watch(run, step, scorer)` sees the model of each
-    evaluation before its checkpoint is saved: where a run is continued it sees every step again that was not.
+    On a GPU they train side by side if the family supports it, otherwise one after another. Of evaluations that are
+    equally good the first is the best. `watch(run, step, scorer)` is called at each evaluation, before its checkpoint
+    is saved: a run that continues calls it again for every step that was not saved.
     """
-    tell, places = on_event or (lambda event: None), {seed: Path(run) for seed, run in runs.items()}
+    notify, places = on_event or (lambda event: None), {seed: Path(run) for seed, run in runs.items()}
     family = trained_family(settings.model)
     check(benchmark, settings)
     family.check_vectors(benchmark, vectors)
@@ -92,7 +92,7 @@ def train_runs(
         states = _states(places)
         for seed, state in states.items():
             if state.step:
-                tell({"event": "continued", "seed": seed, "step": state.step, "steps": settings.steps})
+                notify({"event": "continued", "seed": seed, "step": state.step, "steps": settings.steps})
         while group := _next_group(states, settings):
             trainer = Trainer(benchmark, vectors, settings, group)
             trainer.load(places)
@@ -104,13 +104,13 @@ def train_runs(
                 trainer.save(places)
                 for seed, state in zip(group, trainer.states, strict=True):
                     more = {"steps": settings.steps, "best_step": state.best_step, "best_mrr": state.best["mrr"]}
-                    tell({"event": "evaluated", "seed": seed, **state.line, **more})
+                    notify({"event": "evaluated", "seed": seed, **state.line, **more})
             states = _states(places)
     return [_result(places[seed], state, settings) for seed, state in states.items()]
 
 
 class Trainer:
-    """Runs at the same step, side by side: they train, are evaluated and saved together."""
+    """Runs at the same step that are trained, evaluated and saved together."""
 
     def __init__(
         self, benchmark: Benchmark, vectors: PretrainedVectors, settings: ModelSettings, seeds: Sequence[int]
@@ -121,9 +121,9 @@ class Trainer:
         self.logs: dict[int, MetricsLog] = {}
 
     def load(self, runs: Mapping[int, Path]) -> None:
-        """Continue from the last checkpoints, where there are any."""
-        found = distributed.from_first(lambda: [load_last(runs[seed]) for seed in self.seeds])
-        saved = [last for last in found if last is not None]
+        """Continue from the last checkpoints, if there are any."""
+        last = distributed.from_first(lambda: [load_last(runs[seed]) for seed in self.seeds])
+        saved = [each for each in last if each is not None]
         if saved:
             for seed, (weights, _, _) in zip(self.seeds, saved, strict=True):
                 check_weights(self.learner.state(0)[0], weights, runs[seed])
@@ -131,7 +131,7 @@ class Trainer:
             self.states = [state for _, _, state in saved]
 
     def until_evaluation(self) -> None:
-        """Train up to the next evaluation and make it: each state holds its line of metrics.jsonl."""
+        """Train up to the next evaluation and evaluate: each state gets its line of metrics.jsonl."""
         settings, first = self.settings, self.states[0].step
         end = min(settings.steps, (first // settings.evaluate_every + 1) * settings.evaluate_every)
         most = self.learner.most
@@ -140,10 +140,10 @@ class Trainer:
             progress("training", end - first) if distributed.rank() == 0 else contextlib.nullcontext(silent) as advance
         ):
             for step in range(first, end, most):
-                made, drawing = self.learner.advance(step, min(most, end - step))
+                block, drawing = self.learner.advance(step, min(most, end - step))
                 sampling += drawing
-                losses.append(made)
-                self._look(losses[-1], step)
+                losses.append(block)
+                self._check_losses(block, step)
                 advance(step - first, f"step {step:,}")
         trained = time.perf_counter() - began
         means = torch.cat(losses).double().mean(0).T.tolist()  # (S, 3)
@@ -166,7 +166,7 @@ class Trainer:
             }
 
     def evaluate(self, run: int) -> dict[str, float]:
-        """Micro figures of a run on dev by the common evaluator; its state learns whether they are the best."""
+        """Micro figures of a run on dev by the common evaluator; its state records whether they are the best."""
         state = self.states[run]
         for name, weight in self.learner.weights.items():
             if not math.isfinite(float(weight.detach()[run].sum())):
@@ -180,7 +180,7 @@ class Trainer:
         return figures
 
     def save(self, runs: Mapping[int, Path]) -> None:
-        """Write each run's checkpoints and line; of several processes the first does."""
+        """Write each run's checkpoints and metrics; of several processes only the first writes."""
         if distributed.rank():
             return
         for index, (seed, state) in enumerate(zip(self.seeds, self.states, strict=True)):
@@ -192,8 +192,8 @@ class Trainer:
             state.line["seconds"]["saving"] = time.perf_counter() - began
             self.logs.setdefault(seed, MetricsLog(run)).add(state.line)
 
-    def _look(self, losses: Tensor, first: int) -> None:
-        """Stop at the first loss (steps, 3, S) that is not a number."""
+    def _check_losses(self, losses: Tensor, first: int) -> None:
+        """Raises if a loss (steps, 3, S) is not finite."""
         bad = (~torch.isfinite(losses[:, 0])).nonzero().tolist()
         if bad:
             step, run = bad[0]
@@ -204,7 +204,7 @@ class Trainer:
 
 
 def check(benchmark: Benchmark, settings: ModelSettings) -> None:
-    """Refuse what cannot be trained or evaluated before anything is written."""
+    """Raises if the model cannot be trained or evaluated on the benchmark, before anything is written."""
     trained_family(settings.model).check(benchmark, settings)
     if not benchmark.split("dev"):
         raise FewlinkError(f"{benchmark.name} has no dev relations to choose the best model on")
@@ -224,15 +224,15 @@ def _prepare(
     runs: Mapping[int, Path],
     held: contextlib.ExitStack,
 ) -> None:
-    """Make every run folder ready, and keep it for this process as long as it is `held`."""
+    """Make every run folder ready, and lock it until `held` is closed."""
     for run in runs.values():
         check_folder(run)
     for seed, run in runs.items():
         make_folder(run)
-        held.enter_context(only_one(run))
+        held.enter_context(locked(run))
         config = RunConfig.of(benchmark, vectors, dataclasses.replace(settings, seed=seed))
         start_or_continue(run, config, vectors)
-        mend(run)
+        recover(run)
         truncate_metrics(run, load_state(run).line)
 
 
@@ -258,7 +258,7 @@ def _result(run: Path, state: State, settings: ModelSettings) -> RunResult:
 
 @contextlib.contextmanager
 def exactly(device: str) -> Iterator[None]:
-    """Leave torch's generators as they were; on the CPU, sums over threads in one order only."""
+    """Deterministic on the CPU; torch's random generators are restored afterwards."""
     deterministic: Any = torch.utils.deterministic
     before, filled = torch.get_deterministic_debug_mode(), deterministic.fill_uninitialized_memory
     with torch.random.fork_rng(devices=[] if device == "cpu" else [torch.device(device)]):

@@ -68,13 +68,13 @@ def train_into(
     folder.parent.mkdir(parents=True, exist_ok=True)
     state = folder.with_name(f".{folder.name}.state.safetensors")
     sizes = len(benchmark.graph.entities), len(relations)
-    made = train(triples, *sizes, settings, resume=state, on_epoch=on_epoch, protected=protected)
-    made = made.halved() if half else made
-    made.facts.update(benchmark=benchmark.fingerprint, **facts)
+    vectors = train(triples, *sizes, settings, resume=state, on_epoch=on_epoch, protected=protected)
+    vectors = vectors.halved() if half else vectors
+    vectors.facts.update(benchmark=benchmark.fingerprint, **facts)
     graph = benchmark.graph.fingerprint
-    distributed.from_first(lambda: made.save(folder, graph, graph=benchmark.name, relation_names=relations))
+    distributed.from_first(lambda: vectors.save(folder, graph, graph=benchmark.name, relation_names=relations))
     remove_state(state)
-    return made if distributed.count() == 1 else Embeddings.open(folder)
+    return vectors if distributed.count() == 1 else Embeddings.open(folder)
 
 
 def trained_already(
@@ -89,13 +89,13 @@ def trained_already(
     """Whether a folder holds the vectors that these settings give; raises if it holds others."""
     if not folder.exists():
         return False
-    found = Embeddings.open(folder, benchmark.graph.fingerprint)
+    saved = Embeddings.open(folder, benchmark.graph.fingerprint)
     free = OWN if any_seed else ("device",)
-    same = all(found.settings.get(name) == value for name, value in settings.as_dict().items() if name not in free)
-    same = same and all(found.facts.get(name) == value for name, value in facts.items())
-    if not same or (found.entities.dtype == torch.float16) != half:
+    same = all(saved.settings.get(name) == value for name, value in settings.as_dict().items() if name not in free)
+    same = same and all(saved.facts.get(name) == value for name, value in facts.items())
+    if not same or (saved.entities.dtype == torch.float16) != half:
         raise FewlinkError(
-            f"{folder} holds {found.model} vectors of other settings or of another benchmark: remove the folder, or "
+            f"{folder} holds {saved.model} vectors of other settings or of another benchmark: remove the folder, or "
             "give --embeddings"
         )
     return True
