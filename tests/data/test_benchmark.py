@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
-from fewlink.data import SPLITS, Benchmark
+from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.data.benchmark import sorted_pairs
 
 GRAPH = graph_of("a r b", "b r c", "c q d")
@@ -24,7 +24,7 @@ def test_the_first_pairs_are_the_references() -> None:
 
 
 @given(st.integers(1, 3), st.integers(1, 20), st.integers(0, 20))
-def test_a_draw_parts_the_pairs_and_is_the_same_every_time(shots: int, draw: int, seed: int) -> None:
+def test_a_draw_splits_the_pairs_and_is_always_the_same(shots: int, draw: int, seed: int) -> None:
     references, queries = VISITS.split(shots, draw, seed)
     assert len(references) == shots
     assert sorted([*references.tolist(), *queries.tolist()]) == sorted(VISITS.pairs.tolist())
@@ -40,7 +40,7 @@ def test_draws_differ_by_number_and_by_seed() -> None:
 
 
 @pytest.mark.parametrize("shots", [0, -1, 4, 5])
-def test_references_that_leave_no_query_are_refused(shots: int) -> None:
+def test_references_that_leave_no_query_are_an_error(shots: int) -> None:
     with pytest.raises(FewlinkError, match="visits"):
         VISITS.split(shots)
 
@@ -118,3 +118,12 @@ def test_a_manifest_without_its_facts_is_refused(tmp_path: Path, fact: str) -> N
     path.write_text(path.read_text().replace(f'"{fact}"', f'"{fact}s"', 1))
     with pytest.raises(InputError):
         Benchmark.open(tmp_path / "b")
+
+
+def test_a_fold_moves_train_relations_to_dev_and_touches_no_other() -> None:
+    benchmark = open_benchmark("umls")
+    folded = benchmark.with_fold(1, 5)
+    moved = [t.name for t in benchmark.tasks["train"]][1::5]
+    assert [t.name for t in folded.tasks["dev"]] == [t.name for t in benchmark.tasks["dev"]] + moved
+    assert not set(moved) & {t.name for t in folded.tasks["train"]}
+    assert folded.tasks["test"] is benchmark.tasks["test"]

@@ -29,8 +29,8 @@ def tasks(lists: Lists, known: list[tuple[int, int]] | None = None) -> list[Task
     return [task_of(p, range={t for _, t in p} | {0, 5}, known=known, name=f"t{i}") for i, p in enumerate(lists)]
 
 
-def sample(made: list[Task], numbers: list[int], entities: int = 10, **options: Any) -> Episodes:
-    return EpisodeSampler(made, entities, **options)(torch.tensor(numbers))
+def sample(tasks: list[Task], numbers: list[int], entities: int = 10, **options: Any) -> Episodes:
+    return EpisodeSampler(tasks, entities, **options)(torch.tensor(numbers))
 
 
 def equal(one: Episodes, two: Episodes) -> bool:
@@ -43,7 +43,7 @@ def part(episodes: Episodes, seed: int, place: int) -> Episodes:
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1), st.integers(0, 9))
-def test_the_hash_is_that_of_numpy(keys: list[int], seed: int) -> None:
+def test_the_hash_equals_the_numpy_version(keys: list[int], seed: int) -> None:
     start = np.array(derive(seed, "scramble"), np.uint64).astype(np.int64)
     ours = mixed(torch.tensor(keys) + torch.tensor(start))
     assert ours.numpy().view(np.uint64).tolist() == scramble(np.array(keys).view(np.uint64), seed).tolist()
@@ -77,8 +77,8 @@ def literal(
         known = set(task.known_tails[head].tolist())
         false = sorted({*task.range.tolist()} - known) or sorted({*range(entities)} - known)
         draws = [bits("negatives", number, j * negatives + column) % 2**63 for column in range(negatives)]
-        own = [false[draw % len(false)] for draw in draws]
-        cells.append([c if shared and c not in known else o for c, o in zip(common, own, strict=True)])
+        separate = [false[draw % len(false)] for draw in draws]
+        cells.append([c if shared and c not in known else o for c, o in zip(common, separate, strict=True)])
     return [chosen, order[:shots], queries, cells]
 
 
@@ -130,7 +130,7 @@ def test_another_seed_or_number_is_another_episode() -> None:
 
 
 @given(tasks_of_pairs, episode_numbers, st.integers(1, 2), st.integers(1, 12))
-def test_references_and_queries_are_pairs_of_the_task_and_disjoint(
+def test_references_and_queries_are_disjoint_pairs_of_the_task(
     lists: Lists, numbers: list[int], shots: int, batch: int
 ) -> None:
     episodes = sample(tasks(lists), numbers, entities=11, shots=shots, batch=batch)
@@ -139,12 +139,12 @@ def test_references_and_queries_are_pairs_of_the_task_and_disjoint(
         assert references | queries <= set(lists[chosen])
         assert not references & queries
         assert len(references) == shots
-        assert len(queries) == min(batch, len(lists[chosen]) - shots)  # repeated only where pairs run out
+        assert len(queries) == min(batch, len(lists[chosen]) - shots)  # repeated only if there are too few pairs
 
 
 @pytest.mark.parametrize("shared", [False, True])
 @given(lists=tasks_of_pairs, known=known_pairs, numbers=episode_numbers)
-def test_negatives_are_never_known_answers_and_lie_in_the_range(
+def test_negatives_are_in_the_range_and_never_known_answers(
     shared: bool, lists: Lists, known: list[tuple[int, int]], numbers: list[int]
 ) -> None:
     made = tasks(lists, known)
@@ -158,7 +158,7 @@ def test_negatives_are_never_known_answers_and_lie_in_the_range(
                 assert tail in (free or range(11))
 
 
-def test_shared_negatives_are_drawn_evenly_from_the_range() -> None:
+def test_shared_negatives_are_drawn_uniformly_from_the_range() -> None:
     task = task_of([(0, 0), (1, 0), (2, 0)], range=range(11))
     drawn = sample([task], list(range(2000)), entities=11, shots=1, batch=2, negatives=5, shared=True).negatives[0]
     same = drawn[:, 0] == drawn[:, 1]
@@ -168,26 +168,26 @@ def test_shared_negatives_are_drawn_evenly_from_the_range() -> None:
     assert 0.85 < same.double().mean() < 0.97  # 10/11, and a tenth of the replaced cells by chance
 
 
-def test_a_head_whose_whole_range_is_known_takes_negatives_from_outside() -> None:
+def test_a_head_whose_whole_range_is_known_has_negatives_from_outside() -> None:
     task = task_of([(0, 1), (0, 2), (0, 3)], range=[1, 2, 3])
     for shared in (False, True):
         episodes = sample([task], [0], entities=6, shots=1, batch=10, negatives=20, shared=shared)
         assert set(episodes.negatives.flatten().tolist()) == {0, 4, 5}
 
 
-def test_an_empty_range_takes_negatives_from_all_entities() -> None:
+def test_an_empty_range_has_negatives_from_all_entities() -> None:
     task = task_of([(0, 1), (0, 2), (0, 3)], range=[])
     for shared in (False, True):
         episodes = sample([task], [0], entities=6, shots=1, batch=10, negatives=20, shared=shared)
         assert set(episodes.negatives.flatten().tolist()) == {0, 4, 5}
 
 
-def test_a_head_with_one_false_tail_among_many_finds_it() -> None:
+def test_a_head_with_a_single_false_tail_draws_it() -> None:
     task = task_of([(0, t) for t in range(999)], range=range(1000))
     assert (sample([task], [0], entities=1000, shots=1, batch=10, negatives=5).negatives == 999).all()
 
 
-def test_a_head_that_knows_every_entity_is_an_error() -> None:
+def test_a_head_without_false_tails_is_an_error() -> None:
     task = task_of([(0, 0), (1, 0), (1, 1), (1, 2)], range=[0, 1, 2])
     message = "^task: every entity is a known tail of head 1; no false tail exists$"
     with pytest.raises(FewlinkError, match=message):
@@ -195,20 +195,20 @@ def test_a_head_that_knows_every_entity_is_an_error() -> None:
 
 
 @given(st.integers(1, 9), st.integers(0, 5), st.integers(0, 3))
-def test_every_task_comes_once_a_pass(count: int, turn: int, seed: int) -> None:
+def test_every_task_comes_once_in_a_pass(count: int, turn: int, seed: int) -> None:
     made = [task_of([(0, 1), (1, 2)], range=[1, 2, 3], name=f"t{i}") for i in range(count)]
     numbers = list(range(turn * count, (turn + 1) * count))
     chosen = sample(made, numbers, entities=4, shots=1, batch=1, seeds=[seed]).tasks
     assert sorted(chosen[0].tolist()) == list(range(count))
 
 
-def test_passes_are_shuffled_anew() -> None:
+def test_every_pass_has_another_order() -> None:
     made = [task_of([(0, 1), (1, 2)], range=[1, 2, 3], name=f"t{i}") for i in range(8)]
     chosen = sample(made, list(range(40)), entities=4, shots=1, batch=1).tasks
     assert len({tuple(order) for order in chosen.reshape(5, 8).tolist()}) == 5
 
 
-def test_pairs_and_negatives_are_drawn_evenly() -> None:
+def test_pairs_and_negatives_are_drawn_uniformly() -> None:
     task = task_of([(h, h) for h in range(6)], range=range(10), known=[(0, 4), (0, 7), (0, 9)])
     episodes = sample([task], list(range(500)), shots=2, batch=8, negatives=4, seeds=[0, 1])
     references = torch.bincount(episodes.references[..., 0].flatten()).double()  # 6 pairs
@@ -225,7 +225,7 @@ def test_pairs_and_negatives_are_drawn_evenly() -> None:
         assert ((counts - expected) ** 2 / expected).sum() < 40  # chi-square of at most 8 degrees: never by chance
 
 
-def test_tasks_too_small_for_an_episode_are_refused() -> None:
+def test_tasks_too_small_for_an_episode_are_an_error() -> None:
     with pytest.raises(FewlinkError, match="task has 2 pairs, too few for 2 references and a query"):
         EpisodeSampler([task_of([(0, 1), (1, 2)], range=[1, 2])], 3, shots=2)
     with pytest.raises(FewlinkError, match="no training relations"):
@@ -241,7 +241,7 @@ def test_tasks_too_small_for_an_episode_are_refused() -> None:
         ({"shots": 3, "batch": 1}, 6),  # the two ends of each reference
     ],
 )
-def test_as_many_episodes_at_once_as_there_is_room_for(
+def test_the_number_of_episodes_at_once_is_limited_by_memory(
     options: dict[str, int], widest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [task_of([(h, h + 1) for h in range(count)], range=range(10)) for count in (4, 4)]
@@ -252,15 +252,15 @@ def test_as_many_episodes_at_once_as_there_is_room_for(
     sampler = EpisodeSampler(made, 10, seeds=[0, 1], **options)
     assert max(x.numel() for x in sampler(torch.arange(sampler.at_once))) <= 100
     monkeypatch.setattr("fewlink.data.episodes.ROOM", 1)
-    assert EpisodeSampler(made, 10, **options).at_once == 1  # however little room there is
+    assert EpisodeSampler(made, 10, **options).at_once == 1  # at least one
 
 
-def test_the_room_opens_without_torch() -> None:
+def test_the_package_imports_without_torch() -> None:
     subprocess.run([sys.executable, "-c", "import sys, fewlink.data; assert 'torch' not in sys.modules"], check=True)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_makes_the_same_episodes_without_waiting() -> None:
+def test_a_gpu_draws_the_same_episodes_without_synchronising() -> None:
     made = [task_of([(h, (h * i) % 50) for h in range(20 + i)], range=range(50), name=f"t{i}") for i in range(5)]
     numbers = torch.arange(40)
     for shared in (False, True):

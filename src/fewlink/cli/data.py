@@ -120,9 +120,9 @@ def check(
     Example: `fewlink data check my-graph.tsv.gz`
     """
     from fewlink.cli import show
-    from fewlink.graph.check import examine
+    from fewlink.graph.check import check_graph
 
-    found = examine(path, types=types, smallest=smallest, largest=largest)
+    found = check_graph(path, types=types, smallest=smallest, largest=largest)
     if json:
         show.as_json(found)
         return

@@ -1,4 +1,4 @@
-"""From triple files to a graph."""
+"""Compile files of triples into a graph."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 
 from fewlink.base.errors import FewlinkError
 from fewlink.base.progress import progress
+from fewlink.graph.formats import read_triples
 from fewlink.graph.graph import Graph
-from fewlink.graph.reading import check_on_error, read_pairs_table, read_triples
-from fewlink.graph.source import Block, ReadReport
+from fewlink.graph.reading import Block, ReadReport, check_on_error, read_pairs_table
 from fewlink.graph.types import TypeTable, types_from_file, types_from_names
 from fewlink.graph.vocabulary import Interner, Vocabulary
 
 
 @dataclass
 class CompileReport(ReadReport):
-    """What reading and compiling met."""
+    """What was read, skipped and left out."""
 
     files: list[str] = field(default_factory=list)
     duplicates: int = 0
     self_loops: int = 0
 
     def remarks(self) -> list[str]:
-        """What a user should know, a line each; nothing when all is as it should be."""
+        """Remarks for the user, one for each kind of problem."""
         lines = [f"{self.skipped:,} bad lines skipped, the first:", *(f"  {p}" for p in self.problems)]
         return [
             *self.headers,
@@ -47,8 +47,8 @@ def compile_graph(
 ) -> Graph:
     """Read a triple file, or several, into one graph in memory.
 
-    `types` is a file of `entity<TAB>type`, `names` one of `id<TAB>readable name` for entities and relations alike. Bad
-    lines raise an error with file and line, or with `on_error="skip"` are counted in `report`.
+    `types` is a file of `entity<TAB>type`, `names` one of `id<TAB>readable name` for entities and relations. Bad lines
+    raise an error with file and line, or with `on_error="skip"` are counted in `report`.
     """
     files = [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)]
     report = report or CompileReport()
@@ -62,7 +62,7 @@ def compile_graph(
 def read_graph(
     paths: Sequence[Path], types: Path | None, names: Path | None, skip: bool, report: CompileReport
 ) -> Graph:
-    """The graph of these files, which may turn out to have no triples."""
+    """The graph of these files; it may have no triples."""
     entities, relations = Interner(), Interner()
     triples = read_ids(paths, entities, relations, skip, report)
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
@@ -76,7 +76,7 @@ def read_graph(
 def read_ids(
     paths: Sequence[Path], entities: Interner, relations: Interner, skip: bool, report: CompileReport
 ) -> np.ndarray:
-    """The triples of these files (n, 3) as ids; new names get the next ids, by first appearance."""
+    """The triples of these files (n, 3) as ids; new names get the next ids in order of appearance."""
     blocks = [np.zeros((3, 0), np.int32)]  # (3, n) ids each
     for path in paths:
         report.files.append(str(path))
@@ -84,33 +84,33 @@ def read_ids(
             for block in read_triples(path, skip=skip, report=report, advance=advance):
                 ids = (_numbered(entities, block, 0, 2), _numbered(relations, block, 1))
                 blocks.append(np.stack([ids[column % 2][block.codes[:, column]] for column in range(3)]))
-    return np.concatenate(blocks, axis=1).T  # each column in one piece
+    return np.concatenate(blocks, axis=1).T  # each column is contiguous
 
 
 def _numbered(interner: Interner, block: Block, *columns: int) -> np.ndarray:
-    """The id of each name of a block in these columns, new ones in order of appearance there: (names,) int32."""
+    """The ids of the names of a block in these columns, new ones in order of appearance: (names,) int32."""
     codes = block.codes[:, columns].ravel()
     first = np.full(len(block.names), -1)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the earliest place of a name is written last
-    there = np.flatnonzero(first >= 0)
-    there = there[np.argsort(first[there], kind="stable")]
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the first occurrence is written last
+    present = np.flatnonzero(first >= 0)
+    present = present[np.argsort(first[present], kind="stable")]
     ids = np.zeros(len(block.names), np.int32)
-    ids[there] = interner.ids([block.names[i] for i in there.tolist()])
+    ids[present] = interner.ids([block.names[i] for i in present.tolist()])
     return ids
 
 
 def describe(
     entities: Vocabulary, relations: Vocabulary, types: Path | None, names: Path | None
 ) -> dict[str, TypeTable | Vocabulary | None]:
-    """The types and readable names to give a graph, from files, or from names of the form concept:TYPE:name."""
+    """The types and readable names of a graph, from files, or types from names of the form concept:TYPE:name."""
     table = types_from_file(types, entities) if types else types_from_names(entities)
     return {"types": table, "labels": _labels(entities, relations, [names]) if names else None}
 
 
 def labels_from(entities: Vocabulary, relations: Vocabulary, paths: Sequence[Path]) -> Vocabulary | None:
-    """Readable names from side files that exist; None when none does."""
-    there = [p for p in paths if p.exists()]
-    return _labels(entities, relations, there) if there else None
+    """Readable names from those side files that exist; None if none does."""
+    existing = [p for p in paths if p.exists()]
+    return _labels(entities, relations, existing) if existing else None
 
 
 def _labels(entities: Vocabulary, relations: Vocabulary, paths: Sequence[Path]) -> Vocabulary:

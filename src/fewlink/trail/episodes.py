@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fewlink.base.seeds import generator
-from fewlink.base.threads import side_by_side
+from fewlink.base.threads import parallel_map
 from fewlink.data.benchmark import Task
 from fewlink.trail.context import Known
 from fewlink.trail.features import Findings, inquire
@@ -68,7 +68,7 @@ class LessonBook:
     def open(self, numbers: Sequence[int]) -> list[Lesson]:
         """Some lessons, those that are new made side by side."""
         new = [number for number in dict.fromkeys(numbers) if number not in self._kept]
-        for number, lesson in zip(new, side_by_side(lambda n: self._made(*self.index[n]), new), strict=True):
+        for number, lesson in zip(new, parallel_map(lambda n: self._made(*self.index[n]), new), strict=True):
             self._kept[number] = lesson.to(self.settings.device)
         return [self._kept[number] for number in numbers]
 
