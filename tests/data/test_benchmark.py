@@ -89,7 +89,7 @@ def test_a_task_without_pairs_can_be_saved(tmp_path: Path) -> None:
     assert [len(t.pairs) for s in SPLITS for t in opened.tasks[s]] == [2, 0, 4]
 
 
-def test_the_fingerprint_sees_every_part_of_a_task() -> None:
+def test_the_fingerprint_depends_on_every_part_of_a_task() -> None:
     variants = [
         benchmark_of(GRAPH, test=[VISITS]),
         benchmark_of(GRAPH, dev=[VISITS]),
@@ -103,7 +103,7 @@ def test_the_fingerprint_sees_every_part_of_a_task() -> None:
 
 
 @pytest.mark.parametrize("file", ["pairs.npy", "range.ends.npy", "graph/tail_ids.npy", "graph/manifest.json"])
-def test_a_damaged_benchmark_is_refused(tmp_path: Path, file: str) -> None:
+def test_a_damaged_benchmark_is_an_error(tmp_path: Path, file: str) -> None:
     path = benchmark_of(GRAPH, test=[VISITS]).save(tmp_path / "b") / file
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
@@ -113,14 +113,14 @@ def test_a_damaged_benchmark_is_refused(tmp_path: Path, file: str) -> None:
 
 
 @pytest.mark.parametrize("fact", ["tasks", "fingerprint", "name"])
-def test_a_manifest_without_its_facts_is_refused(tmp_path: Path, fact: str) -> None:
+def test_a_manifest_without_its_facts_is_an_error(tmp_path: Path, fact: str) -> None:
     path = benchmark_of(GRAPH, test=[VISITS]).save(tmp_path / "b") / "manifest.json"
     path.write_text(path.read_text().replace(f'"{fact}"', f'"{fact}s"', 1))
     with pytest.raises(InputError):
         Benchmark.open(tmp_path / "b")
 
 
-def test_a_fold_moves_train_relations_to_dev_and_touches_no_other() -> None:
+def test_a_fold_moves_train_relations_to_dev_and_changes_no_other() -> None:
     benchmark = open_benchmark("umls")
     folded = benchmark.with_fold(1, 5)
     moved = [t.name for t in benchmark.tasks["train"]][1::5]

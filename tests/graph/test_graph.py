@@ -48,7 +48,6 @@ def test_a_graph_without_triples_has_entities_without_edges() -> None:
     graph = id_graph([], entities=3)
     assert graph.degrees.tolist() == [0, 0, 0]
     assert graph.triples().shape == (0, 3)
-    assert graph.find_edges(np.array([0, 1]), np.array([0, 5]), np.array([2, 1])).tolist() == [-1, -1]
 
 
 def test_spans_lists_every_position_with_its_owner() -> None:
@@ -80,30 +79,11 @@ def test_positions_are_the_triples_of_the_edges(triples: list[tuple[int, int, in
 
 
 @given(id_triples)
-def test_find_edges_is_membership(triples: list[tuple[int, int, int]]) -> None:
-    graph = id_graph(triples)
-    every = np.array(list(itertools.product(range(ENTITIES), range(2 * RELATIONS), range(ENTITIES))))
-    edges = {*triples, *((t, r + RELATIONS, h) for h, r, t in triples)}
-    indices = graph.find_edges(*every.T)
-    assert [tuple(e) in edges for e in every.tolist()] == (indices >= 0).tolist()
-    at = indices[indices >= 0]
-    assert np.stack([graph.head_ids[at], graph.relation_ids[at], graph.tail_ids[at]], 1).tolist() == [
-        list(e) for e in every.tolist() if tuple(e) in edges
-    ]
-
-
-@given(id_triples)
 def test_slots_are_the_entities_of_each_relation(triples: list[tuple[int, int, int]]) -> None:
     slots = id_graph(triples).slots
     for relation in range(RELATIONS):
         assert slots[relation].tolist() == sorted({h for h, r, _ in triples if r == relation})
         assert slots[relation + RELATIONS].tolist() == sorted({t for _, r, t in triples if r == relation})
-
-
-def test_find_edges_broadcasts() -> None:
-    graph = graph_of("a r b", "a r c", "b r c")
-    assert (graph.find_edges(0, 0, np.arange(3)) >= 0).tolist() == [False, True, True]
-    assert (graph.find_edges(np.arange(3)[:, None], 0, np.arange(3)) >= 0).sum() == 3
 
 
 @given(id_triples, st.lists(st.integers(0, ENTITIES - 1)))

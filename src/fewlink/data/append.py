@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError
 from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import CompileReport, Graph, TypeTable, Vocabulary
@@ -53,8 +52,7 @@ def append_triples(
     task_ids = {relations[name.encode()]: name for name in tasks}  # temporary ids, while the files are read
     added = read_ids([Path(p) for p in paths], entities, relations, check_on_error(on_error), report)
     if not len(added):
-        why = f" ({report.skipped:,} bad lines, the first: {report.problems[0]})" if report.skipped else ""
-        raise FewlinkError(f"no triples in {', '.join(map(str, paths))}{why}")
+        raise report.no_triples(paths)
     relation_names = list(relations)
     in_graph = [i for i in range(len(relations)) if i not in task_ids]
     new_id = np.full(len(relations), -1, np.int32)

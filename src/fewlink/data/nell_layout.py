@@ -50,7 +50,8 @@ def read_layout(path: Path, name: str | None = None) -> tuple[Benchmark, list[st
     graph = compile_graph([path / "path_graph"], report=report)
     raw = {split: _task_triples(path / f"{split}_tasks.json") for split in SPLITS}
     graph = _with_task_entities(graph, raw)
-    labels = labels_from(graph.entities, graph.relations, [path / "entity2text.txt", path / "relation2text.txt"])
+    texts = [file for file in (path / "entity2text.txt", path / "relation2text.txt") if file.exists()]
+    labels = labels_from(graph.entities, graph.relations, texts)
     graph = dataclasses.replace(graph, labels=labels)
     remarks = report.remarks()
     index = graph.entities.index()

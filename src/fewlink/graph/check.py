@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.graph.compile import CompileReport, read_graph
+from fewlink.graph.compile import read_graph
 from fewlink.graph.csr import spans
 from fewlink.graph.graph import Graph
+from fewlink.graph.reading import CompileReport
 
 SHOWN_RELATIONS = 20
 NEAR = 0.9  # share of common pairs from which two relations count as near-copies

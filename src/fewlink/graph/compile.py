@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError
 from fewlink.base.progress import progress
 from fewlink.graph.formats import read_triples
 from fewlink.graph.graph import Graph
-from fewlink.graph.reading import Block, ReadReport, check_on_error, read_pairs_table
-from fewlink.graph.types import TypeTable, types_from_file, types_from_names
+from fewlink.graph.reading import Block, CompileReport, check_on_error, read_pairs_table
+from fewlink.graph.types import types_from_file, types_from_names
 from fewlink.graph.vocabulary import Interner, Vocabulary
-
-
-@dataclass
-class CompileReport(ReadReport):
-    """What was read, skipped and left out."""
-
-    files: list[str] = field(default_factory=list)
-    duplicates: int = 0
-    self_loops: int = 0
-
-    def remarks(self) -> list[str]:
-        """Remarks for the user, one for each kind of problem."""
-        lines = [f"{self.skipped:,} bad lines skipped, the first:", *(f"  {p}" for p in self.problems)]
-        return [
-            *self.headers,
-            *(lines if self.skipped else []),
-            *([f"{self.literals:,} triples with a literal object left out"] if self.literals else []),
-            *([f"{self.duplicates:,} duplicate triples left out"] if self.duplicates else []),
-            *([f"{self.self_loops:,} self-loops (head = tail) kept"] if self.self_loops else []),
-        ]
 
 
 def compile_graph(
@@ -54,8 +32,7 @@ def compile_graph(
     report = report or CompileReport()
     graph = read_graph(files, types, names, check_on_error(on_error), report)
     if not graph.triple_count:
-        why = f" ({report.skipped:,} bad lines, the first: {report.problems[0]})" if report.skipped else ""
-        raise FewlinkError(f"no triples in {', '.join(map(str, files)) or 'no files'}{why}")
+        raise report.no_triples(files)
     return graph
 
 
@@ -67,7 +44,13 @@ def read_graph(
     triples = read_ids(paths, entities, relations, skip, report)
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
     del entities, relations
-    graph = Graph.of(entity_names, relation_names, triples, **describe(entity_names, relation_names, types, names))
+    graph = Graph.of(
+        entity_names,
+        relation_names,
+        triples,
+        types=types_from_file(types, entity_names) if types else types_from_names(entity_names),
+        labels=labels_from(entity_names, relation_names, [names] if names else []),
+    )
     report.duplicates += len(triples) - graph.triple_count
     report.self_loops += int((graph.head_ids == graph.tail_ids).sum()) // 2
     return graph
@@ -79,7 +62,6 @@ def read_ids(
     """The triples of these files (n, 3) as ids; new names get the next ids in order of appearance."""
     blocks = [np.zeros((3, 0), np.int32)]  # (3, n) ids each
     for path in paths:
-        report.files.append(str(path))
         with progress(f"reading {path.name}", 1.0) as advance:
             for block in read_triples(path, skip=skip, report=report, advance=advance):
                 ids = (_numbered(entities, block, 0, 2), _numbered(relations, block, 1))
@@ -99,20 +81,9 @@ def _numbered(interner: Interner, block: Block, *columns: int) -> np.ndarray:
     return ids
 
 
-def describe(
-    entities: Vocabulary, relations: Vocabulary, types: Path | None, names: Path | None
-) -> dict[str, TypeTable | Vocabulary | None]:
-    """The types and readable names of a graph, from files, or types from names of the form concept:TYPE:name."""
-    table = types_from_file(types, entities) if types else types_from_names(entities)
-    return {"types": table, "labels": _labels(entities, relations, [names]) if names else None}
-
-
 def labels_from(entities: Vocabulary, relations: Vocabulary, paths: Sequence[Path]) -> Vocabulary | None:
-    """Readable names from those side files that exist; None if none does."""
-    existing = [p for p in paths if p.exists()]
-    return _labels(entities, relations, existing) if existing else None
-
-
-def _labels(entities: Vocabulary, relations: Vocabulary, paths: Sequence[Path]) -> Vocabulary:
+    """Readable names from side files; None without files."""
+    if not paths:
+        return None
     texts = {row[0]: row[1] for path in paths for row in read_pairs_table(path)}
     return Vocabulary.of(texts.get(name, name) for vocabulary in (entities, relations) for name in vocabulary)

@@ -23,7 +23,7 @@ from fewlink.graph.reading import (
     COMPRESSIONS,
     LONGEST_NAME,
     Block,
-    ReadReport,
+    CompileReport,
     Source,
     blocks_of,
     decompressed,
@@ -50,7 +50,7 @@ class Format(NamedTuple):
     read: Callable[[Source, IO[bytes]], Iterator[Block]]
 
 
-def read_triples(path: Path, *, skip: bool, report: ReadReport, advance: Advance = silent) -> Iterator[Block]:
+def read_triples(path: Path, *, skip: bool, report: CompileReport, advance: Advance = silent) -> Iterator[Block]:
     """The blocks of one file in the format of its name. Bad lines raise, or with `skip` are counted."""
     path = Path(path)
     source = Source(path, skip, report)

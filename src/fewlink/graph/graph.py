@@ -109,22 +109,6 @@ class Graph(Memo):
             labels=self.labels.take(np.append(entities, len(self.entities) + relations)) if self.labels else None,
         )
 
-    def find_edges(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:
-        """The index of each edge (inverse relations allowed), or -1 if the graph does not have it."""
-        heads, relations, tails = np.broadcast_arrays(heads, relations, tails)
-        low, high = self.offsets[heads], self.offsets[heads + 1]
-        ends = high
-        for _ in range(int((high - low).max(initial=0)).bit_length()):  # one bisection for all edges
-            middle = np.minimum((low + high) // 2, max(len(self.tail_ids) - 1, 0))
-            relation, tail = self.relation_ids[middle], self.tail_ids[middle]
-            below = (low < high) & ((relation < relations) | ((relation == relations) & (tail < tails)))
-            low, high = np.where(below, middle + 1, low), np.where(below | (low >= high), high, middle)
-        at = np.minimum(low, max(len(self.tail_ids) - 1, 0))
-        if not len(self.tail_ids):
-            return np.full(heads.shape, -1, np.int64)
-        exists = (low < ends) & (self.relation_ids[at] == relations) & (self.tail_ids[at] == tails)
-        return np.where(exists, at, -1)
-
     def name(self, entity: int) -> str:
         """The readable name of an entity."""
         return _readable(self.labels[entity] if self.labels else self.entities[entity])

@@ -6,7 +6,7 @@ import codecs
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,20 +40,38 @@ class Block(NamedTuple):
 
 
 @dataclass
-class ReadReport:
-    """What was read and what was skipped."""
+class CompileReport:
+    """What was read, skipped and left out."""
 
     triples: int = 0
     skipped: int = 0
     literals: int = 0
+    duplicates: int = 0
+    self_loops: int = 0
     problems: list[str] = field(default_factory=list)  # the first few skipped lines
     headers: list[str] = field(default_factory=list)  # a remark for each file with a header row
+
+    def remarks(self) -> list[str]:
+        """Remarks for the user, one for each kind of problem."""
+        lines = [f"{self.skipped:,} bad lines skipped, the first:", *(f"  {p}" for p in self.problems)]
+        return [
+            *self.headers,
+            *(lines if self.skipped else []),
+            *([f"{self.literals:,} triples with a literal object left out"] if self.literals else []),
+            *([f"{self.duplicates:,} duplicate triples left out"] if self.duplicates else []),
+            *([f"{self.self_loops:,} self-loops (head = tail) kept"] if self.self_loops else []),
+        ]
+
+    def no_triples(self, paths: Sequence[Path]) -> FewlinkError:
+        """The error for files without triples."""
+        why = f" ({self.skipped:,} bad lines, the first: {self.problems[0]})" if self.skipped else ""
+        return FewlinkError(f"no triples in {', '.join(map(str, paths)) or 'no files'}{why}")
 
 
 class Source:
     """A file being read: the current position, and whether bad lines are skipped."""
 
-    def __init__(self, path: Path, skip: bool, report: ReadReport) -> None:
+    def __init__(self, path: Path, skip: bool, report: CompileReport) -> None:
         self.path, self.skip, self.report = path, skip, report
         self.line = 0  # lines before the current block
 
@@ -178,7 +196,7 @@ def check_on_error(on_error: str) -> bool:
 def read_pairs_table(path: Path, least: int = 2) -> Iterator[list[str]]:
     """Rows of a small tab-separated side file (types, readable names), each with at least `least` columns."""
     path = Path(path)
-    source = Source(path, skip=False, report=ReadReport())
+    source = Source(path, skip=False, report=CompileReport())
     with reading(path), path.open("rb") as raw, decompressed(path, raw) as file:
         for line, text in numbered_lines(source, file):
             if is_blank(row := text.split(b"\t")):

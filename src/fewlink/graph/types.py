@@ -66,17 +66,14 @@ class TypeTable:
 
 def types_from_file(path: Path, entities: Vocabulary) -> TypeTable:
     """From rows `entity<TAB>type[<TAB>readable type]`; entities that are not in the graph are skipped."""
-    names, owners, types = Interner(), [], []
-    for row in read_pairs_table(path):
-        if (entity := entities.find(row[0])) is not None:
-            owners.append(entity)
-            types.append(names[(row[2] if len(row) > 2 and row[2] else row[1]).encode()])
-    if len(entities) and not owners:
+    rows = ((entities.find(row[0]), row[2] if len(row) > 2 and row[2] else row[1]) for row in read_pairs_table(path))
+    table = _table(((entity, kind) for entity, kind in rows if entity is not None), len(entities))
+    if len(entities) and not len(table.types):
         raise InputError(
             path,
             f"names no entity of the graph, whose first is '{entities[0]}': does the file belong to another graph?",
         )
-    return TypeTable.of(names, np.array(owners, np.int32), np.array(types, np.int32), len(entities))
+    return table
 
 
 def types_from_names(entities: Vocabulary) -> TypeTable | None:
@@ -84,12 +81,17 @@ def types_from_names(entities: Vocabulary) -> TypeTable | None:
     sample = [entities[i] for i in range(0, len(entities), max(1, len(entities) // 1000))]
     if not sample or sum(_type_in(n) is not None for n in sample) < CONVENTION_SHARE * len(sample):
         return None
+    kinds = enumerate(map(_type_in, entities))
+    return _table(((entity, kind) for entity, kind in kinds if kind is not None), len(entities))
+
+
+def _table(pairs: Iterable[tuple[int, str]], count: int) -> TypeTable:
+    """The table of pairs (entity, type), for this number of entities."""
     names, owners, types = Interner(), [], []
-    for number, name in enumerate(entities):
-        if (kind := _type_in(name)) is not None:
-            owners.append(number)
-            types.append(names[kind.encode()])
-    return TypeTable.of(names, np.array(owners, np.int32), np.array(types, np.int32), len(entities))
+    for entity, kind in pairs:
+        owners.append(entity)
+        types.append(names[kind.encode()])
+    return TypeTable.of(names, np.array(owners, np.int32), np.array(types, np.int32), count)
 
 
 def _type_in(name: str) -> str | None:

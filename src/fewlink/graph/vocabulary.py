@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fewlink.base.errors import UnknownName
+from fewlink.base.resolver import did_you_mean
 
 NEAREST_SCAN = 200_000  # names searched for "did you mean"
 
@@ -83,9 +83,8 @@ class Vocabulary:
         """The id of a name. Raises if there is none, suggesting the nearest names."""
         number = self.find(name)
         if number is None:
-            near = self.nearest(name)
-            hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
-            raise UnknownName(f"unknown {what} '{name}'{hint}")
+            candidates = (self[i] for i in range(min(len(self), NEAREST_SCAN)))
+            raise UnknownName(f"unknown {what} '{name}'{did_you_mean(name, candidates)}")
         return number
 
     def ids(self, names: Iterable[str], what: str = "name") -> np.ndarray:
@@ -94,9 +93,6 @@ class Vocabulary:
     def index(self) -> dict[str, int]:
         """All ids by name, for looking up many names."""
         return {name: number for number, name in enumerate(self)}
-
-    def nearest(self, name: str, count: int = 3) -> list[str]:
-        return difflib.get_close_matches(name, (self[i] for i in range(min(len(self), NEAREST_SCAN))), n=count)
 
     def take(self, numbers: np.ndarray) -> Vocabulary:
         """The vocabulary of these ids, renumbered in this order."""
