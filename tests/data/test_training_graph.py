@@ -6,13 +6,14 @@ import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.conftest import benchmark_of, id_graph, task_of
 
 from fewlink.base.errors import FewlinkError
-from fewlink.data import SPLITS, Benchmark, Task, likely_tails, open_benchmark
+from fewlink.data import SPLITS, Benchmark, Task, carve, likely_tails, open_benchmark
 from fewlink.data.benchmark import sorted_pairs
 from fewlink.data.training_graph import (
     HIDDEN,
@@ -26,6 +27,7 @@ from fewlink.data.training_graph import (
     training_triples,
 )
 from fewlink.graph import Graph, TypeTable, Vocabulary
+from fewlink.graph import graph as graph_module
 
 Triple = tuple[int, str, int]
 
@@ -361,3 +363,23 @@ def test_only_the_references_of_dev_and_test_relations_are_included(draw: int) -
             included = pairs_of_relation(data.triples, data.relations.index(task.name))
             assert included == set(map(tuple, references.tolist()))
             assert not included & set(map(tuple, queries.tolist()))
+
+
+# once, not again
+
+
+def test_carving_the_known_graph_and_all_views_sort_edges_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, sorts = known_graph(UMLS), 0
+    sort = graph_module._sorted_edges
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal sorts
+        sorts += 1
+        return sort(*arguments)
+
+    monkeypatch.setattr(graph_module, "_sorted_edges", counted)
+    benchmark, _ = carve(whole, "carved")
+    for count in (2, 4):
+        assert len(masked_views(benchmark, count)) == count
+    assert sorts == 1
+    assert known_graph(benchmark) is known_graph(benchmark) and masked_views(benchmark, 4) is masked_views(benchmark, 4)

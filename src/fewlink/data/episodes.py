@@ -155,10 +155,8 @@ class _FalseTails:
 
         self.entities = entities
         self.rows = joined(rows)  # (all pairs,)
-        self._free, self._offsets = (
-            joined(free),
-            joined(offsets),
-        )  # (rows,): number of false tails; start in the pool minus first gap
+        self._free = joined(free)  # (rows,): number of false tails
+        self._offsets = joined(offsets)  # (rows,): start in the pool minus first gap
         self._gaps, self._keys, self._pool = joined(gaps), joined(keys), joined([*ranges, everything])
         self._starts, self._widths = torch.tensor(starts, device=device), torch.tensor(widths, device=device)  # (T,)
 

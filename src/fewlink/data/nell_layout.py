@@ -129,7 +129,7 @@ def _check_known(path: Path, index: dict[str, int], tasks: dict[str, Task], rema
     file = path / "e1rel_e2.json"
     if not file.is_file():
         return
-    extra, listed_pairs, skipped = dict.fromkeys(tasks, 0), dict[str, list[tuple[int, int]]](), 0
+    listed_pairs, added, skipped = dict[str, list[tuple[int, int]]](), 0, 0
     for key, tails in _lists(file).items():
         splits = [(key[:i], key[i:]) for i in range(1, len(key)) if key[i:] in tasks]
         if not splits:
@@ -143,10 +143,10 @@ def _check_known(path: Path, index: dict[str, int], tasks: dict[str, Task], rema
     for relation, rows in listed_pairs.items():
         task = tasks[relation]
         known = sorted_pairs(np.concatenate([task.known, np.array(rows, np.int32).reshape(-1, 2)]))
-        extra[relation] = len(known) - len(task.known)
+        added += len(known) - len(task.known)
         tasks[relation] = dataclasses.replace(task, known=known)
-    if total := sum(extra.values()):
-        remarks.append(f"e1rel_e2.json: {total:,} true pairs that are in no task are filtered as known answers")
+    if added:
+        remarks.append(f"e1rel_e2.json: {added:,} true pairs that are in no task are filtered as known answers")
     if skipped:
         remarks.append(f"e1rel_e2.json: {skipped:,} entries name entities that are not in the graph; skipped")
 

@@ -58,11 +58,8 @@ def shape_of(like: str, entities: int | None = None, triples: int | None = None)
     assert counts is not None
     published_entities, published_triples, published_relations, published_tasks = counts
     if entities is None:
-        entities = (
-            published_entities
-            if triples is None
-            else max(triples * published_entities // published_triples, LEAST_ENTITIES)
-        )
+        size = published_triples if triples is None else triples
+        entities = max(size * published_entities // published_triples, LEAST_ENTITIES)
     if triples is None:
         triples = max(entities * published_triples // published_entities, LEAST_TRIPLES)
     if entities < LEAST_ENTITIES:
@@ -87,8 +84,10 @@ def shape_of(like: str, entities: int | None = None, triples: int | None = None)
 
 @dataclass(frozen=True, eq=False)
 class GeneratedNames:
-    """Names as zero-padded bytes: `entities` by generated id; `relations`, first of the background, then of the tasks;
-    `types`. `order` (entities,) are the ids sorted by the number in their names."""
+    """Names as zero-padded bytes: `entities`; `relations`, first of the background, then of the tasks; and `types`.
+
+    `order` (entities,) are the entity ids sorted by the number in their names.
+    """
 
     entities: np.ndarray
     relations: np.ndarray
@@ -146,14 +145,8 @@ def _write_graph(folder: Path, graph: GeneratedGraph, names: GeneratedNames, see
     order = generator(seed, "generate", "order").permutation(sum(sizes))
     relations = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)[order]
     heads, tails = np.concatenate(graph.pairs).astype(np.int32)[order].T
-    columns: list[Column] = [
-        (names.entities, heads),
-        b"\t",
-        (names.relations, relations),
-        b"\t",
-        (names.entities, tails),
-        b"\n",
-    ]
+    entities, tab = names.entities, b"\t"
+    columns: list[Column] = [(entities, heads), tab, (names.relations, relations), tab, (entities, tails), b"\n"]
     with (folder / "path_graph").open("wb") as file, progress("writing triples", len(order)) as advance:
         _write_rows(file, columns, advance)
 

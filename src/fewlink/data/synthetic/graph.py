@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fewlink.base.errors import FewlinkError
+from fewlink.base.memo import Memo
 from fewlink.base.progress import progress
 from fewlink.base.seeds import generator
 
@@ -131,27 +132,22 @@ class RelationPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class GeneratedGraph:
+class GeneratedGraph(Memo):
     """`pairs[r]` (n, 2) int64 are the heads and tails of relation r, distinct, sorted."""
 
     population: Population
     relations: list[RelationPlan]
     pairs: list[np.ndarray]
 
-    @functools.cached_property
-    def _inverse_pairs(self) -> dict[int, np.ndarray]:
-        """Sorted inverse pairs by relation, computed on demand."""
-        return {}
-
     def ends(self, relation: int) -> np.ndarray:
         """The pairs of a relation, sorted by head: (n, 2); relation r + R is the inverse of r."""
-        if relation < len(self.relations):
-            return self.pairs[relation]
-        relation -= len(self.relations)
-        if relation not in self._inverse_pairs:
-            back = self.pairs[relation][:, ::-1]
-            self._inverse_pairs[relation] = back[np.argsort(back[:, 0], kind="stable")]
-        return self._inverse_pairs[relation]
+        count = len(self.relations)
+        return self.pairs[relation] if relation < count else self.once(_inverse_pairs, relation - count)
+
+
+def _inverse_pairs(graph: GeneratedGraph, relation: int) -> np.ndarray:
+    pairs = graph.pairs[relation][:, ::-1]
+    return pairs[np.argsort(pairs[:, 0], kind="stable")]
 
 
 def falling_sizes(total: int, count: int, fall: int) -> np.ndarray:

@@ -17,18 +17,8 @@ from fewlink.base.progress import progress
 from fewlink.base.seeds import generator
 from fewlink.data.synthetic.graph import FLAT, SMALLEST_CELL, STEEP, CodeMap, GeneratedGraph
 
-KINDS = (
-    2,
-    1,
-    "codes",
-    2,
-    3,
-    "codes",
-    2,
-    1,
-    "popularity",
-    2,
-)  # of the tasks of a split in turn; a number is the hops of a path
+# the kinds of the tasks of a split, in turn; a number is the hops of a path
+KINDS = (2, 1, "codes", 2, 3, "codes", 2, 1, "popularity", 2)
 NOISE = 0.3  # share of the pairs of a task that follow no rule
 HOLDS = 0.8  # probability that a pair joined by a path is in the task
 WALKS = 8  # random walks from each head
@@ -154,11 +144,8 @@ class Planter:
     def _draw_type(self, rng: np.random.Generator) -> int:
         sizes = self.graph.population.sizes
         suitable = np.flatnonzero((sizes >= SMALLEST_TYPE) & (sizes <= self.largest_range))
-        return (
-            int(rng.choice(suitable))
-            if len(suitable)
-            else int(np.where(sizes <= self.largest_range, sizes, 0).argmax())
-        )
+        largest = np.where(sizes <= self.largest_range, sizes, 0).argmax()
+        return int(rng.choice(suitable) if len(suitable) else largest)
 
     def _with_noise(self, rng: np.random.Generator, pairs: np.ndarray, size: int) -> np.ndarray:
         """The pairs with random ones added up to `size`, of entities with the types of the rule and a few others."""
