@@ -291,9 +291,9 @@ def test_relations_with_too_few_pairs_left_or_one_possible_tail_are_hidden_but_n
     closed = task_of([(h, 0) for h in range(1, COUNT)], [0], name="closed")
     lonely = task_of([(h, COUNT + h) for h in range(COUNT)], range(2 * COUNT), name="lonely")
     graph = id_graph([*CROWD, *RING], 2 * COUNT, 2)
-    (view,) = masked_views(benchmark_of(graph, train=[few, closed, lonely, task_at(4, "asked")]), 1)
+    (view,) = masked_views(benchmark_of(graph, train=[few, closed, lonely, task_at(4, "large enough")]), 1)
     assert not {"few", "closed", "lonely"} & {r for _, r, _ in triples_of(view.graph)}
-    assert [task.name for task in view.tasks] == ["closed" + INVERSE, "asked", "asked" + INVERSE]
+    assert [task.name for task in view.tasks] == ["closed" + INVERSE, "large enough", "large enough" + INVERSE]
 
 
 def test_the_task_of_a_large_relation_has_some_of_its_pairs_and_knows_all() -> None:

@@ -1,14 +1,20 @@
-"""Tab- and comma-separated text, and N-Triples."""
+"""Tab- and comma-separated text, N-Triples, and a new format."""
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
+from collections.abc import Iterator
+from typing import IO
 
 import pytest
 from tests.conftest import compiled, named
 
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.graph import reading
+from fewlink.graph import formats, reading
+from fewlink.graph.formats import Format
+from fewlink.graph.reading import Block, Source, blocks_of, numbered_lines
 
 needs_pyoxigraph = pytest.mark.skipif(importlib.util.find_spec("pyoxigraph") is None, reason="needs pyoxigraph")
 
@@ -153,3 +159,24 @@ def test_a_bad_ntriples_line_is_an_error_with_file_and_line(bad: bytes) -> None:
         compiled(content, "graph.nt")
     graph, report = compiled(content, "graph.nt", on_error="skip")
     assert (graph.triple_count, report.skipped) == (3, 1)
+
+
+def read_json_lines(source: Source, file: IO[bytes]) -> Iterator[Block]:
+    """Lines such as `["ann", "likes", "bob"]`."""
+
+    def rows() -> Iterator[tuple[int, list[bytes]]]:
+        for line, text in numbered_lines(source, file):
+            try:
+                yield line, [name.encode() for name in json.loads(text)]
+            except ValueError as error:
+                source.bad(f"is not JSON ({error})", line)
+
+    return blocks_of(source, rows())
+
+
+def test_a_new_format_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "FORMATS", [*formats.FORMATS, Format("json lines", (".jsonl",), read_json_lines)])
+    content = b'["a", "r", "b"]\n["a", "r"]\noops\n["b", "r", "c"]\n'
+    graph, report = compiled(gzip.compress(content), "graph.jsonl.gz", on_error="skip")
+    assert named(graph) == ABC
+    assert [p.split(":", 1)[1][:12] for p in report.problems] == ["2: has 2 col", "3: is not JS"]
