@@ -81,11 +81,10 @@ def _read(which: str) -> tuple[dict[str, Any], Path]:
     path = path if path.suffix == ".toml" else Path(f"{which}.toml")
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(path, f"is not TOML ({error})") from None
-    try:
         for part in content:
             choose("part of a recipe", part, dict.fromkeys(PARTS))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(path, f"is not TOML ({error})") from None
     except FewlinkError as error:
         raise InputError(path, str(error)) from None
     return content, path
@@ -101,15 +100,11 @@ def _settings(content: dict[str, Any], path: Path) -> dict[str, Any]:
 def _vectors(content: Any) -> Vectors:
     if not isinstance(content, dict):
         raise FewlinkError("'vectors' is not a table")
-    for name in content:
-        choose("setting of vectors", name, dict.fromkeys(f.name for f in dataclasses.fields(Vectors)))
-    for name, kind, allowed in (
-        ("recipe", str, "a name"),
-        ("with_train_tasks", bool, "true or false"),
-        ("set", list, "a list"),
-    ):
-        if name in content and not isinstance(content[name], kind):
-            raise FewlinkError(f"vectors.{name} is {content[name]!r}: it must be {allowed}")
+    kinds = {"recipe": (str, "a name"), "with_train_tasks": (bool, "true or false"), "set": (list, "a list")}
+    for name, value in content.items():
+        kind, allowed = choose("setting of vectors", name, kinds)
+        if not isinstance(value, kind):
+            raise FewlinkError(f"vectors.{name} is {value!r}: it must be {allowed}")
     return Vectors(**content)
 
 

@@ -55,8 +55,6 @@ CATALOGUE = {
         size="about 1 GB unpacked",
     ),
 }
-
-
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".tar.xz")
 
 
@@ -69,26 +67,26 @@ def data_home() -> Path:
 
 def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmark:
     """A benchmark by catalogue name, compiled folder, NELL-One layout folder or archive of it."""
-    benchmark = _open(which, verify)
-    source = os.path.abspath(which) if os.path.exists(which) else str(which)
+    if os.path.exists(which):
+        benchmark, source = _from_path(Path(which), verify), os.path.abspath(which)
+    else:
+        benchmark, source = _from_catalogue(str(which), verify), str(which)
     object.__setattr__(benchmark, "source", source)
     return benchmark
 
 
-def _open(which: str | Path, verify: bool | None) -> Benchmark:
-    if os.path.exists(which):
-        return _from_path(Path(which), verify)
-    if str(which) in CATALOGUE:
-        if CATALOGUE[str(which)].address is None:
-            return built_in()
-        stored = data_home() / str(which)
-        if stored.exists():
-            return Benchmark.open(stored, verify)
-        raise FewlinkError(f"{which} is not downloaded yet: fewlink data get {which} (or --from PATH if you have it)")
-    raise FewlinkError(
-        f"'{which}' is neither a file or folder nor a name in the catalogue{did_you_mean(str(which), CATALOGUE)}"
-        f" (names: {', '.join(CATALOGUE)}; to make a benchmark of your own graph: fewlink data carve)"
-    )
+def _from_catalogue(name: str, verify: bool | None) -> Benchmark:
+    if name not in CATALOGUE:
+        raise FewlinkError(
+            f"'{name}' is neither a file or folder nor a name in the catalogue{did_you_mean(name, CATALOGUE)}"
+            f" (names: {', '.join(CATALOGUE)}; to make a benchmark of your own graph: fewlink data carve)"
+        )
+    if CATALOGUE[name].address is None:
+        return built_in()
+    stored = data_home() / name
+    if not stored.exists():
+        raise FewlinkError(f"{name} is not downloaded yet: fewlink data get {name} (or --from PATH if you have it)")
+    return Benchmark.open(stored, verify)
 
 
 def is_benchmark(path: Path) -> bool:
@@ -101,10 +99,10 @@ def get(name: str, source: Path | None = None, home: Path | None = None) -> tupl
     entry = choose("benchmark", name, CATALOGUE)
     if entry.address is None:
         raise FewlinkError(f"{name} is built in: use its name directly")
-    archive = source or _download(name, entry, home or data_home())
-    benchmark, remarks = read_layout(archive, name)
+    home = home or data_home()
+    benchmark, remarks = read_layout(source or _download(name, entry, home), name)
     remarks += _differences(entry, benchmark)
-    return benchmark.save((home or data_home()) / name), benchmark, remarks
+    return benchmark.save(home / name), benchmark, remarks
 
 
 def built_in() -> Benchmark:
