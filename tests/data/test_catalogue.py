@@ -7,7 +7,7 @@ from tests.conftest import benchmark_of, graph_of, task_of, write_layout
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
 from fewlink.data import SPLITS, open_benchmark
-from fewlink.data.catalogue import CATALOGUE, data_home, get
+from fewlink.data.catalogue import CATALOGUE, data_home, fetch_benchmark
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def test_a_file_of_triples_and_another_folder_are_errors_that_say_what_to_do(tmp
 
 
 def test_a_benchmark_read_from_a_path_is_compiled_saved_and_opened_by_name(tmp_path: Path, own_home: Path) -> None:
-    place, benchmark, remarks = get("nell-one", source=write_layout(tmp_path / "mine"))
+    place, benchmark, remarks = fetch_benchmark("nell-one", source=write_layout(tmp_path / "mine"))
     assert place == own_home / "nell-one"
     assert benchmark.name == "nell-one"
     assert "counts (7, 4, 2, (1, 1, 1)) differ from the published (68544, 181109, 291, (51, 5, 11))" in remarks[0]
@@ -82,11 +82,11 @@ def test_a_benchmark_read_from_a_path_is_compiled_saved_and_opened_by_name(tmp_p
 
 def test_getting_a_built_in_or_unknown_benchmark_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match="umls is built in"):
-        get("umls")
+        fetch_benchmark("umls")
     with pytest.raises(UnknownName, match=r"unknown benchmark 'nell'; did you mean 'nell-one'?"):
-        get("nell")
+        fetch_benchmark("nell")
     with pytest.raises(InputError, match="nowhere"):
-        get("nell-one", source=tmp_path / "nowhere")
+        fetch_benchmark("nell-one", source=tmp_path / "nowhere")
 
 
 def test_a_failed_download_is_an_error_that_says_what_else_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_a_failed_download_is_an_error_that_says_what_else_to_do(monkeypatch: py
 
     monkeypatch.setattr(pooch, "retrieve", offline)
     with pytest.raises(FewlinkError, match=r"could not be downloaded from https.*\(no network\).*--from PATH"):
-        get("nell-one")
+        fetch_benchmark("nell-one")
 
 
 def test_every_entry_of_the_catalogue_is_described() -> None:

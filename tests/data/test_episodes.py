@@ -14,7 +14,7 @@ from tests.conftest import task_of
 from fewlink.base.errors import FewlinkError
 from fewlink.base.seeds import derive, scramble
 from fewlink.data import Task
-from fewlink.data.episodes import Episodes, EpisodeSampler, mixed
+from fewlink.data.episodes import Episodes, EpisodeSampler, scramble_tensor
 
 Lists = list[list[tuple[int, int]]]
 
@@ -45,7 +45,7 @@ def part(episodes: Episodes, seed: int, place: int) -> Episodes:
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1), st.integers(0, 9))
 def test_the_hash_equals_the_numpy_version(keys: list[int], seed: int) -> None:
     start = np.array(derive(seed, "scramble"), np.uint64).astype(np.int64)
-    ours = mixed(torch.tensor(keys) + torch.tensor(start))
+    ours = scramble_tensor(torch.tensor(keys) + torch.tensor(start))
     assert ours.numpy().view(np.uint64).tolist() == scramble(np.array(keys).view(np.uint64), seed).tolist()
 
 

@@ -61,9 +61,9 @@ def get(
     Example: `fewlink data get nell-one --from ~/downloads/nell.tar.gz`
     """
     from fewlink.cli import show
-    from fewlink.data.catalogue import get as fetch
+    from fewlink.data.catalogue import fetch_benchmark
 
-    place, benchmark, remarks = fetch(name, source)
+    place, benchmark, remarks = fetch_benchmark(name, source)
     show.remarks(remarks)
     print(f"{name} is in {place}")
     _show_info(benchmark, json=False)

@@ -82,7 +82,7 @@ def _from_catalogue(name: str, verify: bool | None) -> Benchmark:
             f" (names: {', '.join(CATALOGUE)}; to make a benchmark of your own graph: fewlink data carve)"
         )
     if CATALOGUE[name].address is None:
-        return built_in()
+        return open_umls()
     stored = data_home() / name
     if not stored.exists():
         raise FewlinkError(f"{name} is not downloaded yet: fewlink data get {name} (or --from PATH if you have it)")
@@ -94,7 +94,9 @@ def is_benchmark(path: Path) -> bool:
     return path.is_dir() or path.name.endswith(ARCHIVES)
 
 
-def get(name: str, source: Path | None = None, home: Path | None = None) -> tuple[Path, Benchmark, list[str]]:
+def fetch_benchmark(
+    name: str, source: Path | None = None, home: Path | None = None
+) -> tuple[Path, Benchmark, list[str]]:
     """Download a named benchmark (or read it from `source`), check it, compile it, and save it in the data home."""
     entry = choose("benchmark", name, CATALOGUE)
     if entry.address is None:
@@ -105,7 +107,7 @@ def get(name: str, source: Path | None = None, home: Path | None = None) -> tupl
     return benchmark.save(home / name), benchmark, remarks
 
 
-def built_in() -> Benchmark:
+def open_umls() -> Benchmark:
     """UMLS, with about half of its relations carved into tasks."""
     with as_file(files("fewlink") / "builtin" / "umls.tsv.gz") as path:
         graph = compile_graph([path])

@@ -88,7 +88,7 @@ class EpisodeSampler:
         padding = torch.arange(self._widest, device=self.device) >= sizes
         shuffled = keys.masked_fill_(padding, LARGEST).argsort(dim=-1, stable=True) + begins
         places = torch.arange(self.shots, self.shots + self.batch, device=self.device)
-        repeats = self.shots + _below(self._hashes("repeats", numbers, self.batch), sizes - self.shots)
+        repeats = self.shots + _modulo(self._hashes("repeats", numbers, self.batch), sizes - self.shots)
         queries = shuffled.gather(-1, torch.where(places < sizes, places, repeats))  # (S, n, B)
         return Episodes(
             tasks.squeeze(-1),
@@ -108,8 +108,8 @@ class EpisodeSampler:
 
     def _hashes(self, purpose: str, numbers: Tensor, count: int) -> Tensor:
         """Hashes (S, n, count) of 64 bits for each seed, number and index; distinct for one seed and number."""
-        each = mixed(self._starts[purpose][:, None] + numbers)
-        return mixed(each[..., None] + torch.arange(count, device=self.device))
+        each = scramble_tensor(self._starts[purpose][:, None] + numbers)
+        return scramble_tensor(each[..., None] + torch.arange(count, device=self.device))
 
 
 class _FalseTails:
@@ -163,13 +163,13 @@ class _FalseTails:
     def draw(self, rows: Tensor, hashes: Tensor) -> Tensor:
         """A false tail for each hash (..., N) of the rows (...)."""
         rows = rows.unsqueeze(-1)
-        drawn = _below(hashes, self._free[rows])
+        drawn = _modulo(hashes, self._free[rows])
         passed = torch.searchsorted(self._gaps, rows * self.entities + drawn, right=True)
         return self._pool[passed.add_(drawn).add_(self._offsets[rows])]
 
     def in_range(self, tasks: Tensor, hashes: Tensor) -> Tensor:
         """A tail of the range, true or false, for each hash (..., N) of the tasks (..., 1)."""
-        return self._pool[self._starts[tasks] + _below(hashes, self._widths[tasks])]
+        return self._pool[self._starts[tasks] + _modulo(hashes, self._widths[tasks])]
 
     def known(self, rows: Tensor, tails: Tensor) -> Tensor:
         """Whether the tails (..., 1, N) are known answers of the rows (..., B); (..., B, N)."""
@@ -178,15 +178,15 @@ class _FalseTails:
         return self._keys[at] == keys
 
 
-def mixed(keys: Tensor) -> Tensor:
+def scramble_tensor(keys: Tensor) -> Tensor:
     """Hash each int64 key to 64 bits: the steps of `seeds.scramble` after its sum, on any device."""
     x = keys
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = _shifted(x, shift).bitwise_xor_(x).mul_(_signed(factor))
-    return _shifted(x, 31).bitwise_xor_(x)
+        x = _shift_right(x, shift).bitwise_xor_(x).mul_(_signed(factor))
+    return _shift_right(x, 31).bitwise_xor_(x)
 
 
-def _shifted(x: Tensor, by: int) -> Tensor:
+def _shift_right(x: Tensor, by: int) -> Tensor:
     """A logical shift to the right: x >> by of an unsigned number."""
     return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
 
@@ -195,6 +195,6 @@ def _signed(bits: int) -> int:
     return bits - (1 << 64) if bits >> 63 else bits
 
 
-def _below(hashes: Tensor, limits: Tensor) -> Tensor:
+def _modulo(hashes: Tensor, limits: Tensor) -> Tensor:
     """Integers below the limits, from the low 63 bits of the hashes."""
     return (hashes & LARGEST).remainder_(limits)
