@@ -12,7 +12,7 @@ import torch
 
 from fewlink.baselines.embedding import RelationalScorer
 from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.triples import training_triples
+from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.embeddings.trainer import Run
 from fewlink.evaluation import Protocol, evaluate

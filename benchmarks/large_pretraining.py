@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from fewlink.data import open_benchmark
-from fewlink.data.triples import training_triples
+from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.batches import Batch
 from fewlink.embeddings.losses import softmax

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from fewlink.data import open_benchmark
-from fewlink.data.masked_views import known_graph
+from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.trail.paths import HOPS, TrailFinder
 from measure import print_table, write_record

@@ -16,7 +16,7 @@ from fewlink.base.errors import FewlinkError, InputError, MissingExtra, UnknownN
         (UnknownName("unknown task 'x'"), "unknown task 'x'"),
     ],
 )
-def test_an_error_says_the_same_after_its_way_from_another_process(error: FewlinkError, message: str) -> None:
+def test_an_error_survives_pickling(error: FewlinkError, message: str) -> None:
     again = pickle.loads(pickle.dumps(error))  # noqa: S301
     assert type(again) is type(error)
     assert str(again) == str(error) == message

@@ -1,4 +1,4 @@
-"""Long work says what memory it needs, and is refused where there is less."""
+"""Long work reports how much memory it needs, and raises if less is free."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conftest import id_graph
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError
 from fewlink.data import open_benchmark
-from fewlink.data.triples import training_triples
+from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.embeddings.trainer import train as train_vectors
 from fewlink.fewshot.settings import FewShotSettings
@@ -23,33 +23,33 @@ from fewlink.training.family import trained_family
 from fewlink.training.trainer import train_run
 
 
-def test_small_needs_are_not_worth_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_small_needs_are_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
     memory.ensure("a little", {"all of it": 10.0})
     assert capsys.readouterr().err == ""
 
 
-def test_large_needs_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_needs_are_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 9_000_000_000)
     memory.ensure("training", {"vectors": 1.5e9, "neighbours": 1e9})
     assert capsys.readouterr().err == "training needs about 2.5 GB of memory, 9.0 GB are free\n"
 
 
-def test_too_large_needs_are_refused_with_what_they_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insufficient_memory_is_an_error_that_names_the_purposes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 200_000_000)
-    with pytest.raises(FewlinkError) as refused:
+    with pytest.raises(FewlinkError) as error:
         memory.ensure("training", {"vectors": 1e9, "neighbours": 2e9, "edges": 3e7}, advice="use a smaller dim")
-    assert str(refused.value) == (
+    assert str(error.value) == (
         "training needs about 3.0 GB of memory and 0.2 GB are free "
         "(2.0 GB for neighbours, 1.0 GB for vectors, 30 MB for edges): use a smaller dim"
     )
 
 
-def test_where_nobody_says_what_is_free_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_free_memory_raises_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: None)
     memory.ensure("training", {"vectors": 1e15})
 
 
-def test_a_container_leaves_what_its_limit_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
     monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
     (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
@@ -61,30 +61,30 @@ def test_a_container_leaves_what_its_limit_does(tmp_path: Path, monkeypatch: pyt
     assert memory.free_bytes() == 8000 * 1024
 
 
-def test_pretraining_is_refused_before_it_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretraining_raises_before_it_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
     data = training_triples(open_benchmark("umls"))
     with pytest.raises(FewlinkError, match=r"pretraining needs about .* of memory and 0 MB are free"):
         train_vectors(data.triples, 135, len(data.relations), EmbeddingSettings(epochs=1))
 
 
-def test_pretraining_on_a_gpu_that_is_not_there_is_refused_in_words() -> None:
+def test_pretraining_on_a_missing_gpu_is_a_clear_error() -> None:
     data = training_triples(open_benchmark("umls"))
-    with pytest.raises(FewlinkError, match=r"device 'cuda:97' is asked for and this machine has"):
+    with pytest.raises(FewlinkError, match=r"device 'cuda:97' was given, but torch finds"):
         train_vectors(data.triples, 135, len(data.relations), EmbeddingSettings(epochs=1, device="cuda:97"))
 
 
-def test_what_an_epoch_needs_follows_from_sizes() -> None:
+def test_the_memory_of_an_epoch_follows_from_the_sizes() -> None:
     settings = EmbeddingSettings(dim=50, optimizer="adagrad", held_out=0.0)
     small, large = (sum(settings.needs(entities, 10, 1000).values()) for entities in (10**6, 2 * 10**6))
     assert large - small == 10**6 * 50 * 4 * 2
     adam = sum(dataclasses.replace(settings, optimizer="adam").needs(10**6, 10, 1000).values())
     assert adam - small == pytest.approx(10**6 * 50 * 4 + 10**6 * 4, rel=0.01)
-    kept = sum(dataclasses.replace(settings, held_out=0.01).needs(10**6, 10, 1000).values())
-    assert kept - small == pytest.approx(10**6 * 50 * 4, rel=0.01)
+    stopping = sum(dataclasses.replace(settings, held_out=0.01).needs(10**6, 10, 1000).values())
+    assert stopping - small == pytest.approx(10**6 * 50 * 4, rel=0.01)
 
 
-def test_a_gpu_takes_the_tables_and_the_host_what_it_did() -> None:
+def test_a_gpu_needs_memory_for_the_tables_and_the_host_as_without_it() -> None:
     settings = EmbeddingSettings(dim=50, negatives=1024, batch_size=4096, device="cuda")
     on_host, on_gpu = (settings.needs(10**6, 10, 10**6, device=device) for device in ("cpu", "cuda"))
     assert on_host == EmbeddingSettings(dim=50, negatives=1024, batch_size=4096).needs(10**6, 10, 10**6)
@@ -92,13 +92,13 @@ def test_a_gpu_takes_the_tables_and_the_host_what_it_did() -> None:
     assert on_gpu["a step"] == 3 * 4 * 4096 * 1024 + 8 * 4 * 4096 * 2 * 50
 
 
-def test_what_is_freed_may_be_kept() -> None:
-    memory.keep_freed()  # a program goes on as before, whatever the C library makes of it
+def test_keeping_freed_memory_changes_no_result() -> None:
+    memory.keep_freed()
     assert bytes(1 << 26)[-1] == 0
 
 
 @pytest.mark.parametrize("model", ["fsrl", "trail"])
-def test_training_and_opening_are_refused_where_memory_is_short(
+def test_training_and_opening_raise_if_memory_is_insufficient(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     umls = open_benchmark("umls")
@@ -120,11 +120,13 @@ def test_training_and_opening_are_refused_where_memory_is_short(
         open_run(tmp_path / "run", umls)
 
 
-def test_neighbours_take_what_there_are_and_no_more_than_there_may_be() -> None:
-    graph = id_graph([(0, 0, tail) for tail in range(1, 41)], entities=100)  # 40 of one entity, one of 40 others
+def test_neighbours_need_memory_for_those_there_are_up_to_the_limit() -> None:
+    graph = id_graph(
+        [(0, 0, tail) for tail in range(1, 41)], entities=100
+    )  # one entity has 40, 40 others have one each
     table = Embeddings(torch.zeros(100, 2), torch.zeros(6, 2), "complex")
-    taken = [
+    needed = [
         trained_family("fsrl").memory(graph, table, FewShotSettings(neighbours=most))["neighbours"]
         for most in (10, 30, 50)
     ]
-    assert taken == [12 * (most + 40) + 8 * 100 for most in (10, 30, 40)]
+    assert needed == [12 * (most + 40) + 8 * 100 for most in (10, 30, 40)]

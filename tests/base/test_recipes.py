@@ -12,22 +12,22 @@ from fewlink.training import family_of
 def test_every_shipped_recipe_is_valid_and_says_how_it_was_chosen() -> None:
     for name in recipe_texts():
         kind: type[Settings] = family_of(model_of(name)).settings
-        found = recipe(name, kind)
-        assert found.about and found.chosen
-        assert recipe(found.vectors.recipe, EmbeddingSettings)
+        shipped = recipe(name, kind)
+        assert shipped.about and shipped.chosen
+        assert recipe(shipped.vectors.recipe, EmbeddingSettings)
     assert {*INTERACTIONS, "fsrl-released", "fsrl-tuned"} <= set(recipe_texts())
 
 
-def test_a_recipe_written_is_read_back(tmp_path: Path) -> None:
+def test_a_written_recipe_is_read_back(tmp_path: Path) -> None:
     settings = EmbeddingSettings(model="transe", n3=0.0, epochs=7, schedule="linear", learning_rate=0.123)
     path = tmp_path / "mine.toml"
     path.write_text(as_toml('about "it"', "by hand", settings))
-    found = recipe(str(path), EmbeddingSettings)
-    assert found.settings == settings
-    assert (found.name, found.about, found.chosen) == ("mine", 'about "it"', "by hand")
+    read = recipe(str(path), EmbeddingSettings)
+    assert read.settings == settings
+    assert (read.name, read.about, read.chosen) == ("mine", 'about "it"', "by hand")
 
 
-def test_changes_take_the_type_of_their_setting() -> None:
+def test_changes_are_parsed_as_the_type_of_their_setting() -> None:
     changed = EmbeddingSettings().adjusted(["epochs=3", "n3=0.5", "model=distmult", "mixed_precision=false"])
     assert (changed.epochs, changed.n3, changed.model) == (3, 0.5, "distmult")
 

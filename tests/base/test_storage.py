@@ -32,7 +32,7 @@ def test_a_folder_lists_its_files_and_facts(tmp_path: Path) -> None:
     assert manifest["files"]["a.txt"] == {"bytes": 5, "sha256": hello}
 
 
-def test_an_error_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_error_while_writing_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), storage.new_folder(tmp_path / "f", FORMAT, {}) as folder:
         (folder / "half").write_text("half")
         raise RuntimeError
@@ -49,7 +49,7 @@ def test_an_error_while_replacing_keeps_the_old_folder(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
 
 
-def test_a_folder_of_the_same_format_is_replaced_and_others_are_refused(tmp_path: Path) -> None:
+def test_a_folder_of_the_same_format_is_replaced_and_any_other_is_an_error(tmp_path: Path) -> None:
     write(tmp_path / "f", "old")
     write(tmp_path / "f", "new")
     assert (tmp_path / "f" / "a.txt").read_text() == "new"
@@ -67,11 +67,11 @@ def test_the_working_folder_is_never_replaced(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     for place in (Path("."), Path("..")):
-        with pytest.raises(FewlinkError, match="is or holds the working folder"):
+        with pytest.raises(FewlinkError, match="is or contains the working folder"):
             write(place)
 
 
-def test_a_place_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(FewlinkError, match="file"):
         write(tmp_path / "file" / "f")
@@ -79,7 +79,7 @@ def test_a_place_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path
         storage.write_json(tmp_path / "file" / "a.json", {})
 
 
-def test_a_missing_a_truncated_and_a_foreign_folder_are_refused(tmp_path: Path) -> None:
+def test_a_missing_a_truncated_and_a_foreign_folder_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         storage.open_folder(tmp_path / "nothing", FORMAT)
     with pytest.raises(InputError, match=r"manifest.json: cannot be read"):
@@ -94,7 +94,7 @@ def test_a_missing_a_truncated_and_a_foreign_folder_are_refused(tmp_path: Path) 
         storage.open_folder(tmp_path / "f", FORMAT, verify=False)
 
 
-def test_large_folders_are_hashed_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_folders_are_hashed_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "ALWAYS_VERIFIED_BYTES", 3)
     write(tmp_path / "f")
     (tmp_path / "f" / "a.txt").write_text("jello")
@@ -110,7 +110,7 @@ def flip(file: Path, data: st.DataObject) -> None:
 
 
 @given(st.data(), st.sampled_from(["a.txt", "deep/b.txt"]))
-def test_any_flipped_byte_is_noticed(data: st.DataObject, name: str) -> None:
+def test_any_flipped_byte_is_an_error(data: st.DataObject, name: str) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = write(Path(place) / "f")
         flip(folder / name, data)
@@ -119,7 +119,7 @@ def test_any_flipped_byte_is_noticed(data: st.DataObject, name: str) -> None:
 
 
 @given(st.data())
-def test_no_flipped_byte_changes_what_a_manifest_says(data: st.DataObject) -> None:
+def test_no_flipped_byte_changes_the_content_of_a_manifest(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = write(Path(place) / "f")
         before = storage.open_folder(folder, FORMAT)
@@ -129,14 +129,14 @@ def test_no_flipped_byte_changes_what_a_manifest_says(data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("files", [None, [], {"a.txt": {}}, {"a.txt": None}, {"a.txt": {"bytes": "5", "sha256": 1}}])
-def test_a_manifest_that_is_not_one_is_refused(tmp_path: Path, files: object) -> None:
+def test_an_invalid_manifest_is_an_error(tmp_path: Path, files: object) -> None:
     write(tmp_path / "f")
     (tmp_path / "f" / "manifest.json").write_text(json.dumps({"format": FORMAT, "files": files}))
     with pytest.raises(InputError):
         storage.open_folder(tmp_path / "f", FORMAT)
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.write_json(tmp_path / "new" / "a.json", {"é": [1]})
     assert storage.read_json(tmp_path / "new" / "a.json") == {"é": [1]}
 
@@ -170,23 +170,23 @@ def test_any_bytes_are_json_or_a_clean_error(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"1" * 5000, b"\xff\xfe\x00"])
-def test_json_that_no_parser_likes_is_a_clean_error(tmp_path: Path, content: bytes) -> None:
+def test_unparsable_json_is_a_clean_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(InputError):
         storage.read_json(tmp_path / "a.json")
 
 
-DEAD = 2**22 + 1  # over the largest process number of Linux
+DEAD = 2**22 + 1  # above the largest process id of Linux
 
 
-def test_a_folder_put_aside_by_a_killed_process_comes_back(tmp_path: Path) -> None:
+def test_a_folder_moved_by_a_killed_process_is_restored(tmp_path: Path) -> None:
     with storage.new_folder(tmp_path / "kept", FORMAT, {"fact": 1}):
         pass
     (tmp_path / "kept").rename(tmp_path / f".kept.{DEAD}.old")
     assert storage.open_folder(tmp_path / "kept", FORMAT)["fact"] == 1
 
 
-def test_drafts_of_killed_processes_go_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+def test_drafts_of_killed_processes_are_removed_and_those_of_running_ones_stay(tmp_path: Path) -> None:
     dead, living = tmp_path / f".kept.{DEAD}.part", tmp_path / ".kept.1.part"
     for folder in (dead, living):
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Work in threads: one step ahead, and side by side."""
+"""Prefetching and a parallel map."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from fewlink.base.threads import ahead, foreseen, side_by_side
+from fewlink.base.threads import parallel_map, prefetch, prefetch_indexed
 
 
-def test_items_made_ahead_come_in_order() -> None:
-    assert list(ahead(iter(range(1, 6)))) == [1, 2, 3, 4, 5]
+def test_prefetched_items_come_in_order() -> None:
+    assert list(prefetch(iter(range(1, 6)))) == [1, 2, 3, 4, 5]
 
 
-def test_work_side_by_side_comes_in_order_with_one_thread_each(two_threads: None) -> None:
+def test_a_parallel_map_keeps_the_order_and_uses_one_torch_thread_each(two_threads: None) -> None:
     before = torch.get_num_threads()
-    found = side_by_side(lambda n: (n, torch.get_num_threads(), threading.current_thread().name), list(range(20)))
-    assert [n for n, _, _ in found] == list(range(20))
-    assert {threads for _, threads, _ in found} == {1}
-    assert threading.current_thread().name not in {name for _, _, name in found}
+    results = parallel_map(lambda n: (n, torch.get_num_threads(), threading.current_thread().name), list(range(20)))
+    assert [n for n, _, _ in results] == list(range(20))
+    assert {threads for _, threads, _ in results} == {1}
+    assert threading.current_thread().name not in {name for _, _, name in results}
     assert torch.get_num_threads() == before
-    assert side_by_side(abs, []) == []
+    assert parallel_map(abs, []) == []
 
 
-def test_threads_that_come_later_have_as_many_as_before(two_threads: None) -> None:
-    side_by_side(abs, [-1, -2])
+def test_later_threads_have_the_earlier_number_of_torch_threads(two_threads: None) -> None:
+    parallel_map(abs, [-1, -2])
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(torch.get_num_threads).result() == 2
 
 
-def test_an_error_side_by_side_is_an_error(two_threads: None) -> None:
+def test_an_error_in_a_parallel_map_is_raised(two_threads: None) -> None:
     before = torch.get_num_threads()
     with pytest.raises(ZeroDivisionError):
-        side_by_side(lambda n: 1 // n, [2, 1, 0])
+        parallel_map(lambda n: 1 // n, [2, 1, 0])
     assert torch.get_num_threads() == before
 
 
-def test_the_next_one_is_foreseen_and_none_after_the_last() -> None:
-    made, came = list[int](), threading.Semaphore(0)
+def test_the_next_index_is_prefetched_and_none_after_the_last() -> None:
+    made, done = list[int](), threading.Semaphore(0)
 
-    def make(number: int) -> int:
-        made.append(number)
-        came.release()
-        return 10 * number
+    def make(index: int) -> int:
+        made.append(index)
+        done.release()
+        return 10 * index
 
-    get = foreseen(make, 3)
+    get = prefetch_indexed(make, 3)
     assert get(0) == 0
-    assert all(came.acquire(timeout=60) for _ in range(2)) and made == [0, 1]
+    assert all(done.acquire(timeout=60) for _ in range(2)) and made == [0, 1]
     assert get(1) == 10
-    assert came.acquire(timeout=60) and made == [0, 1, 2]
-    assert get(2) == 20 and get(0) == 0, "another than the next may be asked for"
-    assert came.acquire(timeout=60) and made[:4] == [0, 1, 2, 0]
+    assert done.acquire(timeout=60) and made == [0, 1, 2]
+    assert get(2) == 20 and get(0) == 0, "any index may follow"
+    assert done.acquire(timeout=60) and made[:4] == [0, 1, 2, 0]

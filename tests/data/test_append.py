@@ -1,4 +1,4 @@
-"""Triples that come later: ids stay, duplicates are counted, new entities get vectors that say something."""
+"""Appended triples: ids stay, duplicates are counted, new entities get useful vectors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.conftest import QUICK_FIT, benchmark_of, graph_of, named, quickly, ta
 
 from fewlink.base.errors import FewlinkError
 from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.append import grow
-from fewlink.data.masked_views import known_graph
+from fewlink.data.append import append_triples
+from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.fewshot.settings import FewShotSettings
@@ -29,7 +29,7 @@ from fewlink.trail.scorer import TrailScorer
 from fewlink.training import open_run
 from fewlink.training.fold_in import fold_in
 from fewlink.training.run import Deployed
-from fewlink.training.trainer import train_run as train_run
+from fewlink.training.trainer import train_run
 
 NEW = [
     ("dan", "lives", "oslo"),  # a new entity
@@ -53,107 +53,107 @@ def small() -> Benchmark:
 
 
 def test_a_pair_that_a_task_has_is_not_added_again(tmp_path: Path) -> None:
-    grown, growth = grow(small(), [written([("ann", "likes", "bob")], tmp_path / "new.tsv")])
-    assert not growth and growth.duplicates == 1
-    assert grown.task("likes").pairs.tolist() == [[0, 2], [2, 4]]
+    extended, report = append_triples(small(), [written([("ann", "likes", "bob")], tmp_path / "new.tsv")])
+    assert not report and report.duplicates == 1
+    assert extended.task("likes").pairs.tolist() == [[0, 2], [2, 4]]
 
 
 def test_old_ids_stay_and_duplicates_are_counted(tmp_path: Path) -> None:
-    grown, growth = grow(small(), [written(NEW, tmp_path / "new.tsv")])
+    extended, report = append_triples(small(), [written(NEW, tmp_path / "new.tsv")])
     old = small().graph
-    assert list(grown.graph.entities) == [*old.entities, "dan"] and list(grown.graph.relations) == [
+    assert list(extended.graph.entities) == [*old.entities, "dan"] and list(extended.graph.relations) == [
         *old.relations,
         "born",
     ]
-    assert named(grown.graph) == [*named(old), ("dan", "lives", "oslo"), ("ann", "born", "dan")]
-    assert (growth.triples, growth.pairs, growth.entities, growth.relations, growth.duplicates) == (2, 1, 1, 1, 2)
-    assert grown.fingerprint != small().fingerprint
-    assert grown.grown_from == (small().fingerprint, old.fingerprint)
+    assert named(extended.graph) == [*named(old), ("dan", "lives", "oslo"), ("ann", "born", "dan")]
+    assert (report.triples, report.pairs, report.entities, report.relations, report.duplicates) == (2, 1, 1, 1, 2)
+    assert extended.fingerprint != small().fingerprint
+    assert extended.extended_from == (small().fingerprint, old.fingerprint)
 
 
-def test_a_triple_of_a_task_relation_is_a_pair_of_the_task_and_gives_nothing_away(tmp_path: Path) -> None:
-    grown, _ = grow(small(), [written(NEW, tmp_path / "new.tsv")])
-    task, before = grown.task("likes"), small().task("likes")
-    dan, ann = grown.graph.entities.ids(["dan", "ann"])
-    assert "likes" not in grown.graph.relations
+def test_a_triple_of_a_task_relation_is_added_to_the_task_and_not_to_the_graph(tmp_path: Path) -> None:
+    extended, _ = append_triples(small(), [written(NEW, tmp_path / "new.tsv")])
+    task, before = extended.task("likes"), small().task("likes")
+    dan, ann = extended.graph.entities.ids(["dan", "ann"])
+    assert "likes" not in extended.graph.relations
     assert task.pairs.tolist() == [*before.pairs.tolist(), [dan, ann]]
     assert set(before.range) <= set(task.range) and ann in task.range and [dan, ann] in task.known.tolist()
 
 
-def test_untouched_entities_keep_their_neighbours(tmp_path: Path) -> None:
+def test_entities_without_new_triples_keep_their_neighbours(tmp_path: Path) -> None:
     lines = town_lines()
     before = graph_of(*("\t".join(line).replace(" ", "_").replace("\t", " ") for line in lines))
     new = [("p1", "knows", "stranger"), ("stranger", "sings", "p1")]
-    grown, _ = grow(benchmark_of(before), [written(new, tmp_path / "new.tsv")])
-    one, two = (neighbour_table(graph, 4) for graph in (before, grown.graph))
+    extended, _ = append_triples(benchmark_of(before), [written(new, tmp_path / "new.tsv")])
+    one, two = (neighbour_table(graph, 4) for graph in (before, extended.graph))
     relations = len(before.relations)
     for entity in range(len(before.entities)):
-        if entity != before.entities.id("p1"):  # the inverse of relation r has number r + R, and R has grown
+        if entity != before.entities.id("p1"):  # the inverse of relation r has number r + R, and R is larger
             assert one.of(entity) == [(r - (r > relations), e) for r, e in two.of(entity)]
-    stranger = two.of(grown.graph.entities.id("stranger"))
+    stranger = two.of(extended.graph.entities.id("stranger"))
     assert len(stranger) == 2 and {entity for _, entity in stranger} == {before.entities.id("p1")}
 
 
-def test_types_and_readable_names_of_old_and_new(tmp_path: Path) -> None:
+def test_types_and_readable_names_of_old_and_new_entities(tmp_path: Path) -> None:
     old = small().graph
     types = TypeTable.of([b"city"], np.array([old.entities.id("oslo")]), np.array([0]), len(old.entities))
     labels = Vocabulary.of([f"{name}!" for name in (*old.entities, *old.relations)])
     graph = Graph.of(old.entities, old.relations, old.triples(), types=types, labels=labels)
     kinds = written([("dan", "person"), ("rome", "city")], tmp_path / "types.tsv")
     names = written([("dan", "Dan D."), ("born", "was born"), ("bob", "Bob B.")], tmp_path / "names.tsv")
-    grown, _ = grow(benchmark_of(graph), [written(NEW, tmp_path / "new.tsv")], types=kinds, names=names)
-    told = grown.graph
-    assert told.types is not None
-    members = {name: told.types.members(np.array([i])).tolist() for i, name in enumerate(told.types.names)}
-    assert members == {"city": old.entities.ids(["oslo", "rome"]).tolist(), "person": [told.entities.id("dan")]}
-    called = [told.name(told.entities.id(name)) for name in ("dan", "bob", "ann")]
+    extended, _ = append_triples(benchmark_of(graph), [written(NEW, tmp_path / "new.tsv")], types=kinds, names=names)
+    result = extended.graph
+    assert result.types is not None
+    members = {name: result.types.members(np.array([i])).tolist() for i, name in enumerate(result.types.names)}
+    assert members == {"city": old.entities.ids(["oslo", "rome"]).tolist(), "person": [result.entities.id("dan")]}
+    called = [result.name(result.entities.id(name)) for name in ("dan", "bob", "ann")]
     assert called == ["Dan D.", "Bob B.", "ann!"]
-    assert [told.relation_name(told.relations.id(name)) for name in ("born", "lives")] == ["was born", "lives!"]
-    plain, _ = grow(benchmark_of(graph), [tmp_path / "new.tsv"])
+    assert [result.relation_name(result.relations.id(name)) for name in ("born", "lives")] == ["was born", "lives!"]
+    plain, _ = append_triples(benchmark_of(graph), [tmp_path / "new.tsv"])
     assert plain.graph.types is not None and not plain.graph.types.typed(np.array([len(old.entities)]))[0]
 
 
 @pytest.mark.parametrize("model", ["complex", "transe", "distmult"])
-def test_vectors_of_new_entities_know_their_neighbours(model: str) -> None:
+def test_vectors_of_new_entities_predict_their_neighbours(model: str) -> None:
     whole = known_graph(open_benchmark("umls"))
     count = len(whole.entities)
     order = np.random.default_rng(0).permutation(count).astype(np.int32)
     triples = np.stack([order[whole.triples()[:, 0]], whole.triples()[:, 1], order[whole.triples()[:, 2]]], 1)
     graph = Graph.of(Vocabulary.of(f"e{i}" for i in range(count)), whole.relations, triples)
-    late = np.arange(count - 12, count)  # in no triple that is trained on
+    late = np.arange(count - 12, count)  # in no training triple
     early = triples[~np.isin(triples[:, [0, 2]], late).any(1)]
     settings = EmbeddingSettings(model=model, dim=32, epochs=12, learning_rate=0.2, negatives=64, batch_size=256)
     table = train(early, count - len(late), len(graph.relations), settings)
-    grown = fold_in(table, graph, count - len(late), len(graph.relations), 0)
-    assert torch.equal(grown.entities[: len(table.entities)], table.entities)
-    assert torch.equal(grown.relations, table.relations)
-    asked = torch.from_numpy(triples[np.isin(triples[:, 0], late) & (triples[:, 2] < late[0])].astype(np.int64))
+    extended = fold_in(table, graph, count - len(late), len(graph.relations), 0)
+    assert torch.equal(extended.entities[: len(table.entities)], table.entities)
+    assert torch.equal(extended.relations, table.relations)
+    queries = torch.from_numpy(triples[np.isin(triples[:, 0], late) & (triples[:, 2] < late[0])].astype(np.int64))
 
     def mean_rank(vectors: Embeddings) -> float:
-        scores = vectors.score_all(asked[:, 0], asked[:, 1], torch.arange(int(late[0])))
-        return float((scores > scores.gather(1, asked[:, 2:])).sum(1).float().mean()) / int(late[0])
+        scores = vectors.score_all(queries[:, 0], queries[:, 1], torch.arange(int(late[0])))
+        return float((scores > scores.gather(1, queries[:, 2:])).sum(1).float().mean()) / int(late[0])
 
     torch.manual_seed(0)
     noise = torch.randn(len(late), 32) * table.entities.std()
     random = Embeddings(torch.cat([table.entities, noise]), table.relations, model)
-    assert len(asked) > 50
-    assert mean_rank(grown) < 0.75 * mean_rank(random)
+    assert len(queries) > 50
+    assert mean_rank(extended) < 0.75 * mean_rank(random)
 
 
-def test_new_relations_stand_before_those_of_tasks_and_join_their_pairs() -> None:
+def test_new_relations_precede_those_of_tasks_and_fit_their_pairs() -> None:
     old = small().graph
     random = torch.Generator().manual_seed(0)
     table = Embeddings(torch.randn(5, 4, generator=random), torch.randn(8, 4, generator=random), "transe")  # one task
     triples = np.concatenate([old.triples(), [[0, 3, 4], [2, 3, 4]]]).astype(np.int32)
     graph = Graph.of(old.entities, Vocabulary.of([*old.relations, "new", "task"]), triples)
-    grown = fold_in(table, graph, 5, 3, 1)
+    extended = fold_in(table, graph, 5, 3, 1)
     offset = (table.entities[[4, 4]] - table.entities[[0, 2]]).mean(0)
-    wanted = torch.stack([*table.relations[:3], offset, table.relations[3]])
-    assert torch.equal(grown.relations[:5], wanted)
-    assert torch.equal(grown.relations[8], -offset) and torch.equal(grown.relations[9], table.relations[7])
+    expected = torch.stack([*table.relations[:3], offset, table.relations[3]])
+    assert torch.equal(extended.relations[:5], expected)
+    assert torch.equal(extended.relations[8], -offset) and torch.equal(extended.relations[9], table.relations[7])
 
 
-def test_a_run_of_a_benchmark_that_grew_still_opens(tmp_path: Path) -> None:
+def test_a_run_opens_after_triples_were_appended_to_its_benchmark(tmp_path: Path) -> None:
     place, random = tmp_path / "bench", torch.Generator().manual_seed(0)
     open_benchmark("umls").save(place)
     benchmark = open_benchmark(place)
@@ -172,42 +172,42 @@ def test_a_run_of_a_benchmark_that_grew_still_opens(tmp_path: Path) -> None:
     other = benchmark_of(small().graph)
     with pytest.raises(FewlinkError, match="use the one it was trained on"):
         open_run(tmp_path / "run", other)
-    append(place, [written([("fern", "isa", "moss")], tmp_path / "more.tsv")])  # and once more
+    append(place, [written([("fern", "isa", "moss")], tmp_path / "more.tsv")])  # a second time
     assert Linker.load(tmp_path / "run").predict([("virus", "cell")], ["fern"], k=3)
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("fit")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         return fit(written(town_lines(), place / "towns.tsv"), place / "run", change=QUICK_FIT).run
 
 
-def test_a_fit_answers_about_new_heads_at_once(kept: Path, tmp_path: Path) -> None:
+def test_a_fitted_run_predicts_for_new_heads_at_once(fitted: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(kept, run)
+    shutil.copytree(fitted, run)
     measured = open_benchmark(run / "benchmark").fingerprint
     new = [("newcomer", "lives in", "t3"), ("newcomer", "knows", "p1"), ("newcomer", "writes", "p2")]
     append(run, [written([*new, *town_lines()[:5]], tmp_path / "new.tsv")])
-    before, after = Linker.load(kept), Linker.load(run)
+    before, after = Linker.load(fitted), Linker.load(run)
     assert isinstance(before.scorer, TrailScorer) and isinstance(after.scorer, TrailScorer)
     assert set(named(after.scorer.known.graph)) == {*town_lines(), *new}
     old = len(before.graph.entities)
     for name in ("bilinear", "translation"):
         assert torch.equal(getattr(before.scorer.known, name), getattr(after.scorer.known, name)[:old])
-    told = after.predict([("p1", "t1"), ("p3", "t3")], ["newcomer"], k=3, explain=True)
-    assert len(told) == 3 and all(row.probability for row in told)
-    assert open_benchmark(run / "benchmark").fingerprint == measured  # figures are of what they were measured on
+    predictions = after.predict([("p1", "t1"), ("p3", "t3")], ["newcomer"], k=3, explain=True)
+    assert len(predictions) == 3 and all(row.probability for row in predictions)
+    assert open_benchmark(run / "benchmark").fingerprint == measured  # the benchmark of its figures does not change
     append(run, [written([("second", "knows", "newcomer")], tmp_path / "more.tsv")])
     assert Linker.load(run).predict([("p1", "t1")], ["second"], k=1)
 
 
-def test_nothing_new_changes_nothing_and_a_crash_leaves_the_old(
-    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_known_triples_change_nothing_and_a_crash_leaves_the_old_files(
+    fitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    shutil.copytree(kept, run)
+    shutil.copytree(fitted, run)
     files = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     done = append(run, [written(town_lines(), tmp_path / "same.tsv")])
     assert not done.growth and done.growth.duplicates == len(town_lines())
@@ -222,18 +222,18 @@ def test_nothing_new_changes_nothing_and_a_crash_leaves_the_old(
     assert Deployed.open(run)
 
 
-def test_what_cannot_be_appended_to_is_refused(kept: Path, tmp_path: Path) -> None:
+def test_appending_to_anything_else_is_an_error(fitted: Path, tmp_path: Path) -> None:
     new = written([("a", "b", "c")], tmp_path / "new.tsv")
     with pytest.raises(FewlinkError, match="neither a run nor a benchmark folder"):
         append(tmp_path / "nowhere", [new])
     with pytest.raises(FewlinkError, match="neither a run nor a compiled benchmark"):
         append(tmp_path, [new])
-    saved = Linker.load(kept).save_pretrained(tmp_path / "saved")
+    saved = Linker.load(fitted).save_pretrained(tmp_path / "saved")
     with pytest.raises(FewlinkError, match="is a saved model, which does not change"):
         append(saved, [new])
     bad = tmp_path / "bad.tsv"
     bad.write_text("a\tb\n")
     with pytest.raises(FewlinkError, match=r"bad\.tsv:1"):
-        append(kept, [bad])
+        append(fitted, [bad])
     with pytest.raises(FewlinkError, match=r"no triples in .* \(1 bad lines"):
-        append(kept, [bad], on_error="skip")
+        append(fitted, [bad], on_error="skip")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
-from fewlink.data import SPLITS, Benchmark
+from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.data.benchmark import sorted_pairs
 
 GRAPH = graph_of("a r b", "b r c", "c q d")
@@ -24,7 +24,7 @@ def test_the_first_pairs_are_the_references() -> None:
 
 
 @given(st.integers(1, 3), st.integers(1, 20), st.integers(0, 20))
-def test_a_draw_parts_the_pairs_and_is_the_same_every_time(shots: int, draw: int, seed: int) -> None:
+def test_a_draw_splits_the_pairs_and_is_always_the_same(shots: int, draw: int, seed: int) -> None:
     references, queries = VISITS.split(shots, draw, seed)
     assert len(references) == shots
     assert sorted([*references.tolist(), *queries.tolist()]) == sorted(VISITS.pairs.tolist())
@@ -40,7 +40,7 @@ def test_draws_differ_by_number_and_by_seed() -> None:
 
 
 @pytest.mark.parametrize("shots", [0, -1, 4, 5])
-def test_references_that_leave_no_query_are_refused(shots: int) -> None:
+def test_references_that_leave_no_query_are_an_error(shots: int) -> None:
     with pytest.raises(FewlinkError, match="visits"):
         VISITS.split(shots)
 
@@ -89,7 +89,7 @@ def test_a_task_without_pairs_can_be_saved(tmp_path: Path) -> None:
     assert [len(t.pairs) for s in SPLITS for t in opened.tasks[s]] == [2, 0, 4]
 
 
-def test_the_fingerprint_sees_every_part_of_a_task() -> None:
+def test_the_fingerprint_depends_on_every_part_of_a_task() -> None:
     variants = [
         benchmark_of(GRAPH, test=[VISITS]),
         benchmark_of(GRAPH, dev=[VISITS]),
@@ -103,7 +103,7 @@ def test_the_fingerprint_sees_every_part_of_a_task() -> None:
 
 
 @pytest.mark.parametrize("file", ["pairs.npy", "range.ends.npy", "graph/tail_ids.npy", "graph/manifest.json"])
-def test_a_damaged_benchmark_is_refused(tmp_path: Path, file: str) -> None:
+def test_a_damaged_benchmark_is_an_error(tmp_path: Path, file: str) -> None:
     path = benchmark_of(GRAPH, test=[VISITS]).save(tmp_path / "b") / file
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
@@ -113,8 +113,17 @@ def test_a_damaged_benchmark_is_refused(tmp_path: Path, file: str) -> None:
 
 
 @pytest.mark.parametrize("fact", ["tasks", "fingerprint", "name"])
-def test_a_manifest_without_its_facts_is_refused(tmp_path: Path, fact: str) -> None:
+def test_a_manifest_without_its_facts_is_an_error(tmp_path: Path, fact: str) -> None:
     path = benchmark_of(GRAPH, test=[VISITS]).save(tmp_path / "b") / "manifest.json"
     path.write_text(path.read_text().replace(f'"{fact}"', f'"{fact}s"', 1))
     with pytest.raises(InputError):
         Benchmark.open(tmp_path / "b")
+
+
+def test_a_fold_moves_train_relations_to_dev_and_changes_no_other() -> None:
+    benchmark = open_benchmark("umls")
+    folded = benchmark.with_fold(1, 5)
+    moved = [t.name for t in benchmark.tasks["train"]][1::5]
+    assert [t.name for t in folded.tasks["dev"]] == [t.name for t in benchmark.tasks["dev"]] + moved
+    assert not set(moved) & {t.name for t in folded.tasks["train"]}
+    assert folded.tasks["test"] is benchmark.tasks["test"]

@@ -20,84 +20,84 @@ def names(ids: np.ndarray) -> list[str]:
     return sorted(GRAPH.entities[i] for i in ids)
 
 
-def test_without_types_the_range_is_what_shares_a_slot() -> None:
+def test_without_types_the_range_is_the_entities_that_share_a_slot() -> None:
     assert names(likely_tails(GRAPH, GRAPH.entities.ids(["rome"]))) == ["oslo", "rome"]
     assert names(likely_tails(GRAPH, GRAPH.entities.ids(["ann", "norway"]))) == ["ann", "bob", "norway"]
 
 
-def test_with_types_the_range_is_what_shares_a_type() -> None:
+def test_with_types_the_range_is_the_entities_that_share_a_type() -> None:
     graph, _ = compiled(b"concept:city:a\tr\tconcept:city:b\nconcept:lake:c\tr\tconcept:lake:d\n")
     assert likely_tails(graph, np.array([1])).tolist() == [0, 1]
     assert likely_tails(graph, np.array([1, 2])).tolist() == [0, 1, 2, 3]
 
 
-def test_a_tail_without_a_type_is_judged_by_its_slots(tmp_path: Path) -> None:
-    """Its range would be itself alone: the answer, given away."""
+def test_a_tail_without_a_type_uses_its_slots(tmp_path: Path) -> None:
+    """Otherwise its range would be only itself and give the answer away."""
     (tmp_path / "types.tsv").write_text("ann\tperson\nbob\tperson\n")
     graph, _ = compiled(b"ann\tlives\toslo\nbob\tlives\trome\n", types=tmp_path / "types.tsv")
     assert likely_tails(graph, graph.entities.ids(["rome"])).tolist() == graph.entities.ids(["oslo", "rome"]).tolist()
 
 
 @given(id_triples, st.lists(st.integers(0, ENTITIES - 1), min_size=1, max_size=3))
-def test_the_slot_rule_is_a_literal_one(triples: list[tuple[int, int, int]], tails: list[int]) -> None:
+def test_the_slot_rule_equals_a_literal_one(triples: list[tuple[int, int, int]], tails: list[int]) -> None:
     slots: list[set[int]] = [set() for _ in range(ENTITIES)]
     for head, relation, tail in triples:
         slots[head].add(relation)
         slots[tail].add(relation + RELATIONS)
-    wanted = set.union(*(slots[t] for t in tails))
-    expected = sorted({e for e in range(ENTITIES) if slots[e] & wanted} | set(tails))
+    shared = set.union(*(slots[t] for t in tails))
+    expected = sorted({e for e in range(ENTITIES) if slots[e] & shared} | set(tails))
     assert likely_tails(id_graph(triples), np.array(tails)).tolist() == expected
 
 
 @given(id_triples, st.lists(st.integers(0, ENTITIES - 1), min_size=1, max_size=3), st.integers(1, ENTITIES))
-def test_kin_are_the_first_by_a_hash_of_the_likely_ones(
+def test_sampled_entities_are_the_first_of_the_likely_tails_by_a_hash(
     triples: list[tuple[int, int, int]], ids: list[int], most: int
 ) -> None:
-    graph, own = id_graph(triples), np.array(ids)
-    everyone = likely_tails(graph, own)
+    graph, given = id_graph(triples), np.array(ids)
+    everyone = likely_tails(graph, given)
     first = everyone[np.argsort(scramble(everyone), kind="stable")[:most]]
-    for kin in (SameTypeSampler(graph, most), SameTypeSampler(graph, ENTITIES)):
-        for _ in range(2):  # what is kept says the same
-            assert kin.of(own, most).tolist() == sorted({*first.tolist(), *ids})
+    for sampler in (SameTypeSampler(graph, most), SameTypeSampler(graph, ENTITIES)):
+        for _ in range(2):  # the second time from the stored parts
+            assert sampler.of(given, most).tolist() == sorted({*first.tolist(), *ids})
 
 
-def test_kin_share_a_type() -> None:
+def test_sampled_entities_share_a_type() -> None:
     names = [f"concept:city:{i}" for i in range(50)]
     rows = "".join(f"{name}\tr\tconcept:lake:a\n" for name in names)
     graph, _ = compiled(rows.encode())
-    found = SameTypeSampler(graph, 10).of(graph.entities.ids([names[3]]), 10)
-    assert 10 <= len(found) <= 11 and {graph.entities[i].split(":")[1] for i in found} == {"city"}
+    sample = SameTypeSampler(graph, 10).of(graph.entities.ids([names[3]]), 10)
+    assert 10 <= len(sample) <= 11 and {graph.entities[i].split(":")[1] for i in sample} == {"city"}
 
 
 def test_full_is_the_whole_range() -> None:
     task = task_of([(0, 1), (2, 3)], range=[1, 3, 4])
-    found = candidates_of("full", task, task.pairs[:1], GRAPH)
-    assert found.ids.tolist() == [1, 3, 4]
-    assert found.counted.all()
-    assert found.outside == 0
+    candidates = candidates_of("full", task, task.pairs[:1], GRAPH)
+    assert candidates.ids.tolist() == [1, 3, 4]
+    assert candidates.counted.all()
+    assert candidates.outside == 0
 
 
-def test_open_knows_only_the_references_and_the_background() -> None:
+def test_open_uses_only_the_references_and_the_background() -> None:
     task = task_of([(0, 1), (2, 4)], range=[1, 3, 4])
-    found = candidates_of("open", task, task.pairs[:1], GRAPH)
-    assert names(found.ids) == ["oslo", "rome"]  # oslo is also the head of `in`, but alone there
-    assert found.counted.all()
-    assert found.outside == 4
+    candidates = candidates_of("open", task, task.pairs[:1], GRAPH)
+    assert names(candidates.ids) == ["oslo", "rome"]  # oslo is also the head of `in`, but alone there
+    assert candidates.counted.all()
+    assert candidates.outside == 4
     other_queries = task_of([(0, 1), (2, 0)], range=[0, 1])
-    assert np.array_equal(found.ids, candidates_of("open", other_queries, task.pairs[:1], GRAPH).ids)
+    assert np.array_equal(candidates.ids, candidates_of("open", other_queries, task.pairs[:1], GRAPH).ids)
 
 
-def test_paper_counts_a_thousand_and_lets_every_answer_in() -> None:
+def test_paper_counts_a_thousand_and_includes_every_answer() -> None:
     graph = id_graph([(0, 0, 1)], entities=5000)
     task = task_of([(i, 17 * i) for i in range(200)], range=range(5000))
-    found = candidates_of("paper", task, task.pairs[:3], graph)
-    assert found.counted.sum() == PAPER_SIZE == 1000
-    assert np.isin(task.pairs[:, 1], found.ids).all()
-    assert set(found.ids[~found.counted].tolist()) <= set(task.pairs[:, 1].tolist())
-    assert (np.diff(found.ids) > 0).all()
+    candidates = candidates_of("paper", task, task.pairs[:3], graph)
+    assert candidates.counted.sum() == PAPER_SIZE == 1000
+    assert np.isin(task.pairs[:, 1], candidates.ids).all()
+    assert set(candidates.ids[~candidates.counted].tolist()) <= set(task.pairs[:, 1].tolist())
+    assert (np.diff(candidates.ids) > 0).all()
 
 
-def test_the_thousand_are_the_same_for_everybody_and_differ_by_relation() -> None:
+def test_the_thousand_depend_on_the_relation_only() -> None:
     graph = id_graph([(0, 0, 1)], entities=5000)
     pairs = [(i, i) for i in range(10)]
     task, other = (task_of(pairs, range=range(5000), name=n) for n in ("one", "two"))
@@ -110,26 +110,26 @@ def test_the_thousand_are_the_same_for_everybody_and_differ_by_relation() -> Non
 def test_a_small_range_is_the_same_under_paper_and_full() -> None:
     graph = id_graph([(0, 0, 1)], entities=1000)
     task = task_of([(0, 1), (1, 2)], range=range(1000))
-    found = candidates_of("paper", task, task.pairs[:1], graph)
-    assert np.array_equal(found.ids, task.range)
-    assert found.counted.all()
+    candidates = candidates_of("paper", task, task.pairs[:1], graph)
+    assert np.array_equal(candidates.ids, task.range)
+    assert candidates.counted.all()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @given(id_triples, st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=2, unique=True))
-def test_candidates_are_sorted_and_hold_the_true_tails(
+def test_candidates_are_sorted_and_include_the_true_tails(
     protocol: str, triples: list[tuple[int, int, int]], pairs: list[tuple[int, int]]
 ) -> None:
     graph = id_graph(triples)
     task = task_of(pairs, range=likely_tails(graph, np.array([t for _, t in pairs])).tolist())
-    found = candidates_of(protocol, task, task.pairs[:1], graph)
-    assert (np.diff(found.ids) > 0).all()
-    assert len(found.ids) + found.outside <= ENTITIES
+    candidates = candidates_of(protocol, task, task.pairs[:1], graph)
+    assert (np.diff(candidates.ids) > 0).all()
+    assert len(candidates.ids) + candidates.outside <= ENTITIES
     if protocol == "open":
-        assert len(found.ids) + found.outside == ENTITIES
-        assert pairs[0][1] in found.ids
+        assert len(candidates.ids) + candidates.outside == ENTITIES
+        assert pairs[0][1] in candidates.ids
     else:
-        assert np.isin([t for _, t in pairs], found.ids).all()
+        assert np.isin([t for _, t in pairs], candidates.ids).all()
 
 
 def test_an_unknown_protocol_names_the_choices() -> None:

@@ -29,7 +29,7 @@ def task_triples(benchmark: Benchmark) -> set[tuple[str, str, str]]:
     return {(entities[h], t.name, entities[o]) for s in SPLITS for t in benchmark.tasks[s] for h, o in t.pairs.tolist()}
 
 
-def test_relations_of_middling_size_become_tasks_and_leave_the_background() -> None:
+def test_relations_of_medium_size_become_tasks_and_leave_the_background() -> None:
     benchmark, report = carve(GRAPH, "mine", SMALL)
     assert benchmark.name == "mine"
     assert sorted(t.name for s in SPLITS for t in benchmark.tasks[s]) == sorted(TASKS)
@@ -39,7 +39,7 @@ def test_relations_of_middling_size_become_tasks_and_leave_the_background() -> N
     assert report.remarks() == []
 
 
-def test_known_answers_and_ranges_belong_to_the_task() -> None:
+def test_known_answers_and_ranges_are_those_of_the_task() -> None:
     benchmark, _ = carve(GRAPH, "mine", SMALL)
     visits = benchmark.task("visits")
     assert sorted(visits.pairs.tolist()) == visits.known.tolist()
@@ -58,7 +58,7 @@ def test_exact_inverses_and_duplicates_of_a_task_leave_with_it() -> None:
     assert report.remarks()[0] == "adores is the exact duplicate of likes: removed from the background"
 
 
-def test_pairs_whose_entities_vanish_are_dropped_and_counted() -> None:
+def test_pairs_without_background_entities_are_dropped_and_counted() -> None:
     graph = graph_of(*BACKGROUND, *itertools.chain(*TASKS.values()), "p1 likes ghost", "ghost helps phantom")
     benchmark, report = carve(graph, "mine", SMALL)
     assert (report.dropped_pairs, report.dropped_entities) == (2, 2)
@@ -83,7 +83,7 @@ def test_the_seed_decides_the_split_and_the_order_of_the_pairs() -> None:
 
 
 def test_types_and_readable_names_follow_their_entities() -> None:
-    graph = graph_of("ghost likes p0", *(" ".join(t) for t in named(GRAPH)))  # entity 0 and relation 0 vanish
+    graph = graph_of("ghost likes p0", *(" ".join(t) for t in named(GRAPH)))  # entity 0 and relation 0 are dropped
     count = len(graph.entities)
     types = TypeTable.of([b"other", b"city"], np.arange(count), np.array(["city" in n for n in graph.entities]), count)
     labels = Vocabulary.of([*(f"the {n}" for n in graph.entities), *(f"to {n}" for n in graph.relations)])
@@ -96,7 +96,7 @@ def test_types_and_readable_names_follow_their_entities() -> None:
     assert background.relation_name(0) == "to in"
 
 
-def test_too_few_tasks_or_no_background_are_refused() -> None:
+def test_too_few_tasks_or_no_background_is_an_error() -> None:
     with pytest.raises(FewlinkError, match="0 relations of 50 to 500 triples can be tasks"):
         carve(GRAPH, "mine")
     with pytest.raises(FewlinkError, match="0 triples would be left as background"):
@@ -114,13 +114,13 @@ def test_too_few_tasks_or_no_background_are_refused() -> None:
         {"test_share": float("nan")},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+def test_invalid_settings_are_an_error(wrong: dict[str, float]) -> None:
     with pytest.raises(FewlinkError):
         CarveSettings(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("dev", "test"), [(0.01, 0.01), (0.4, 0.5), (0.5, 0.49), (0.98, 0.01)])
-def test_no_split_is_ever_empty(dev: float, test: float) -> None:
+def test_no_split_is_empty(dev: float, test: float) -> None:
     benchmark, _ = carve(GRAPH, "mine", CarveSettings(3, 6, dev, test))
     assert all(len(benchmark.tasks[split]) for split in SPLITS)
 
@@ -141,8 +141,8 @@ def carve_or_none(graph: Graph, seed: int) -> tuple[Benchmark, CarveReport] | No
 
 
 @given(carved)
-def test_nothing_of_a_task_is_in_the_background(made: tuple[Graph, tuple[Benchmark, CarveReport] | None]) -> None:
-    graph, result = made
+def test_no_triple_of_a_task_is_in_the_background(pair: tuple[Graph, tuple[Benchmark, CarveReport] | None]) -> None:
+    graph, result = pair
     assume(result)
     benchmark, report = result
     tasks = [t.name for s in SPLITS for t in benchmark.tasks[s]]
@@ -154,8 +154,8 @@ def test_nothing_of_a_task_is_in_the_background(made: tuple[Graph, tuple[Benchma
 
 
 @given(carved)
-def test_no_background_relation_repeats_a_task(made: tuple[Graph, tuple[Benchmark, CarveReport] | None]) -> None:
-    graph, result = made
+def test_no_background_relation_repeats_a_task(pair: tuple[Graph, tuple[Benchmark, CarveReport] | None]) -> None:
+    graph, result = pair
     assume(result)
     pairs: dict[str, set[tuple[str, str]]] = {name: set() for name in graph.relations}
     for head, relation, tail in named(graph):

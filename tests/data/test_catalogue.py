@@ -7,7 +7,7 @@ from tests.conftest import benchmark_of, graph_of, task_of, write_layout
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
 from fewlink.data import SPLITS, open_benchmark
-from fewlink.data.catalogue import CATALOGUE, data_home, get
+from fewlink.data.catalogue import CATALOGUE, data_home, fetch_benchmark
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def test_fetched_data_live_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_home_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_home().name == "home"
     monkeypatch.delenv("FEWLINK_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
@@ -35,14 +35,14 @@ def test_umls_is_built_in() -> None:
     assert open_benchmark("umls").fingerprint == benchmark.fingerprint
 
 
-def test_a_folder_a_compiled_folder_and_an_archive_are_opened_by_path(tmp_path: Path) -> None:
+def test_a_folder_and_a_compiled_folder_are_opened_by_path(tmp_path: Path) -> None:
     layout = write_layout(tmp_path / "tiny")
     first = open_benchmark(layout)
     assert open_benchmark(first.save(tmp_path / "compiled")).fingerprint == first.fingerprint
     assert open_benchmark(str(layout)).name == "tiny"
 
 
-def test_remarks_on_a_layout_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_remarks_on_a_layout_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     open_benchmark(write_layout(tmp_path / "tiny", {"ent2ids": {"zoe": 1}}))
     assert "ent2ids lists other names" in capsys.readouterr().err
 
@@ -50,18 +50,18 @@ def test_remarks_on_a_layout_are_shown(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("which", "problem"),
     [
-        ("umlz", "'umlz' is neither a file or folder nor a name of the catalogue; did you mean 'umls'?"),
-        ("nell-one", "nell-one is not here yet: fewlink data get nell-one"),
+        ("umlz", "'umlz' is neither a file or folder nor a name in the catalogue; did you mean 'umls'?"),
+        ("nell-one", "nell-one is not downloaded yet: fewlink data get nell-one"),
         ("x" * 300, "neither a file or folder"),
         ("no/such/folder", "neither a file or folder"),
     ],
 )
-def test_what_is_not_there_is_a_clean_error(which: str, problem: str) -> None:
+def test_a_missing_benchmark_is_a_clean_error(which: str, problem: str) -> None:
     with pytest.raises(FewlinkError, match=problem):
         open_benchmark(which)
 
 
-def test_a_file_of_triples_and_a_strange_folder_say_what_to_do(tmp_path: Path) -> None:
+def test_a_file_of_triples_and_another_folder_are_errors_that_say_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "g.tsv").write_text("a\tr\tb\n")
     with pytest.raises(InputError, match="is a file of triples, not a benchmark; carve one"):
         open_benchmark(tmp_path / "g.tsv")
@@ -72,35 +72,35 @@ def test_a_file_of_triples_and_a_strange_folder_say_what_to_do(tmp_path: Path) -
         open_benchmark(tmp_path / "graph")
 
 
-def test_a_name_taken_from_a_path_is_compiled_kept_and_opened_by_name(tmp_path: Path, own_home: Path) -> None:
-    place, benchmark, remarks = get("nell-one", source=write_layout(tmp_path / "mine"))
+def test_a_benchmark_read_from_a_path_is_compiled_saved_and_opened_by_name(tmp_path: Path, own_home: Path) -> None:
+    place, benchmark, remarks = fetch_benchmark("nell-one", source=write_layout(tmp_path / "mine"))
     assert place == own_home / "nell-one"
     assert benchmark.name == "nell-one"
     assert "counts (7, 4, 2, (1, 1, 1)) differ from the published (68544, 181109, 291, (51, 5, 11))" in remarks[0]
     assert open_benchmark("nell-one").fingerprint == benchmark.fingerprint
 
 
-def test_getting_what_needs_no_getting_or_does_not_exist_is_refused(tmp_path: Path) -> None:
+def test_getting_a_built_in_or_unknown_benchmark_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match="umls is built in"):
-        get("umls")
+        fetch_benchmark("umls")
     with pytest.raises(UnknownName, match=r"unknown benchmark 'nell'; did you mean 'nell-one'?"):
-        get("nell")
+        fetch_benchmark("nell")
     with pytest.raises(InputError, match="nowhere"):
-        get("nell-one", source=tmp_path / "nowhere")
+        fetch_benchmark("nell-one", source=tmp_path / "nowhere")
 
 
-def test_a_download_that_fails_says_what_else_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_is_an_error_that_says_what_else_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     pooch = pytest.importorskip("pooch")
 
     def offline(*_: object, **__: object) -> None:
         raise OSError("no network")
 
     monkeypatch.setattr(pooch, "retrieve", offline)
-    with pytest.raises(FewlinkError, match=r"could not be fetched from https.*\(no network\).*--from PATH"):
-        get("nell-one")
+    with pytest.raises(FewlinkError, match=r"could not be downloaded from https.*\(no network\).*--from PATH"):
+        fetch_benchmark("nell-one")
 
 
-def test_every_entry_of_the_catalogue_says_what_it_is() -> None:
+def test_every_entry_of_the_catalogue_is_described() -> None:
     for name, entry in CATALOGUE.items():
         assert entry.about
         assert entry.licence

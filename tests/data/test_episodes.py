@@ -14,7 +14,7 @@ from tests.conftest import task_of
 from fewlink.base.errors import FewlinkError
 from fewlink.base.seeds import derive, scramble
 from fewlink.data import Task
-from fewlink.data.episodes import Episodes, EpisodeSampler, mixed
+from fewlink.data.episodes import Episodes, EpisodeSampler, scramble_tensor
 
 Lists = list[list[tuple[int, int]]]
 
@@ -24,13 +24,13 @@ known_pairs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size
 episode_numbers = st.lists(st.integers(0, 2**40), min_size=1, max_size=5)
 
 
-def tasks(lists: Lists, known: list[tuple[int, int]] | None = None) -> list[Task]:
+def make_tasks(lists: Lists, known: list[tuple[int, int]] | None = None) -> list[Task]:
     known = [(0, 0)] if known is None else known
     return [task_of(p, range={t for _, t in p} | {0, 5}, known=known, name=f"t{i}") for i, p in enumerate(lists)]
 
 
-def sample(made: list[Task], numbers: list[int], entities: int = 10, **options: Any) -> Episodes:
-    return EpisodeSampler(made, entities, **options)(torch.tensor(numbers))
+def sample(tasks: list[Task], numbers: list[int], entities: int = 10, **options: Any) -> Episodes:
+    return EpisodeSampler(tasks, entities, **options)(torch.tensor(numbers))
 
 
 def equal(one: Episodes, two: Episodes) -> bool:
@@ -43,14 +43,14 @@ def part(episodes: Episodes, seed: int, place: int) -> Episodes:
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1), st.integers(0, 9))
-def test_the_hash_is_that_of_numpy(keys: list[int], seed: int) -> None:
+def test_the_hash_equals_the_numpy_version(keys: list[int], seed: int) -> None:
     start = np.array(derive(seed, "scramble"), np.uint64).astype(np.int64)
-    ours = mixed(torch.tensor(keys) + torch.tensor(start))
+    ours = scramble_tensor(torch.tensor(keys) + torch.tensor(start))
     assert ours.numpy().view(np.uint64).tolist() == scramble(np.array(keys).view(np.uint64), seed).tolist()
 
 
 def literal(
-    made: list[Task], entities: int, number: int, seed: int, *, shots: int, batch: int, negatives: int, shared: bool
+    tasks: list[Task], entities: int, number: int, seed: int, *, shots: int, batch: int, negatives: int, shared: bool
 ) -> list[Any]:
     """An episode in plain Python integers: [task, references, queries, negatives]."""
 
@@ -65,9 +65,9 @@ def literal(
     def shuffled(purpose: str, number: int, size: int) -> list[int]:
         return sorted(range(size), key=lambda i: (bits(purpose, number, i) + 2**63) % 2**64)  # as signed numbers
 
-    turn, place = divmod(number, len(made))
-    chosen = shuffled("pass", turn, len(made))[place]
-    task = made[chosen]
+    turn, place = divmod(number, len(tasks))
+    chosen = shuffled("pass", turn, len(tasks))[place]
+    task = tasks[chosen]
     order = [task.pairs[i].tolist() for i in shuffled("pairs", number, len(task.pairs))]
     rest = order[shots:]
     queries = [rest[j if j < len(rest) else bits("repeats", number, j) % 2**63 % len(rest)] for j in range(batch)]
@@ -77,8 +77,8 @@ def literal(
         known = set(task.known_tails[head].tolist())
         false = sorted({*task.range.tolist()} - known) or sorted({*range(entities)} - known)
         draws = [bits("negatives", number, j * negatives + column) % 2**63 for column in range(negatives)]
-        own = [false[draw % len(false)] for draw in draws]
-        cells.append([c if shared and c not in known else o for c, o in zip(common, own, strict=True)])
+        separate = [false[draw % len(false)] for draw in draws]
+        cells.append([c if shared and c not in known else o for c, o in zip(common, separate, strict=True)])
     return [chosen, order[:shots], queries, cells]
 
 
@@ -93,10 +93,10 @@ def literal(
 def test_an_episode_equals_a_literal_one(
     shared: bool, lists: Lists, known: list[tuple[int, int]], number: int, seed: int, batch: int
 ) -> None:
-    made = tasks(lists, known)
+    tasks = make_tasks(lists, known)
     options: dict[str, Any] = {"shots": 2, "batch": batch, "negatives": 3, "shared": shared}
-    episodes = sample(made, [number], entities=11, seeds=[seed], **options)
-    assert [x[0, 0].tolist() for x in episodes] == literal(made, 11, number, seed, **options)
+    episodes = sample(tasks, [number], entities=11, seeds=[seed], **options)
+    assert [x[0, 0].tolist() for x in episodes] == literal(tasks, 11, number, seed, **options)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -105,17 +105,17 @@ def test_an_episode_does_not_depend_on_the_others_of_its_call(
     shared: bool, lists: Lists, numbers: list[int], seeds: list[int]
 ) -> None:
     options: dict[str, Any] = {"entities": 11, "shots": 2, "batch": 4, "negatives": 2, "shared": shared}
-    together = sample(tasks(lists), numbers, seeds=seeds, **options)
+    together = sample(make_tasks(lists), numbers, seeds=seeds, **options)
     for i, seed in enumerate(seeds):
-        alone = EpisodeSampler(tasks(lists), seeds=[seed], **options)
+        alone = EpisodeSampler(make_tasks(lists), seeds=[seed], **options)
         for j, number in enumerate(numbers):
             assert equal(part(together, i, j), alone(torch.tensor([number])))
 
 
 def test_shapes_are_seeds_by_numbers() -> None:
-    made = [task_of([(0, 1), (1, 2), (2, 3), (3, 4)], range=range(10))]
+    tasks = [task_of([(0, 1), (1, 2), (2, 3), (3, 4)], range=range(10))]
     for shared in (False, True):
-        episodes = sample(made, [5, 2, 9], shots=2, batch=7, negatives=4, shared=shared, seeds=[3, 1])
+        episodes = sample(tasks, [5, 2, 9], shots=2, batch=7, negatives=4, shared=shared, seeds=[3, 1])
         shapes = [(2, 3), (2, 3, 2, 2), (2, 3, 7, 2), (2, 3, 7, 4)]
         assert [tuple(x.shape) for x in episodes] == shapes
         assert all(x.dtype == torch.int64 for x in episodes)
@@ -130,35 +130,35 @@ def test_another_seed_or_number_is_another_episode() -> None:
 
 
 @given(tasks_of_pairs, episode_numbers, st.integers(1, 2), st.integers(1, 12))
-def test_references_and_queries_are_pairs_of_the_task_and_disjoint(
+def test_references_and_queries_are_disjoint_pairs_of_the_task(
     lists: Lists, numbers: list[int], shots: int, batch: int
 ) -> None:
-    episodes = sample(tasks(lists), numbers, entities=11, shots=shots, batch=batch)
+    episodes = sample(make_tasks(lists), numbers, entities=11, shots=shots, batch=batch)
     for chosen, *both in zip(*(x[0].tolist() for x in episodes[:3]), strict=True):
         references, queries = ({tuple(p) for p in some} for some in both)
         assert references | queries <= set(lists[chosen])
         assert not references & queries
         assert len(references) == shots
-        assert len(queries) == min(batch, len(lists[chosen]) - shots)  # repeated only where pairs run out
+        assert len(queries) == min(batch, len(lists[chosen]) - shots)  # repeated only if there are too few pairs
 
 
 @pytest.mark.parametrize("shared", [False, True])
 @given(lists=tasks_of_pairs, known=known_pairs, numbers=episode_numbers)
-def test_negatives_are_never_known_answers_and_lie_in_the_range(
+def test_negatives_are_in_the_range_and_never_known_answers(
     shared: bool, lists: Lists, known: list[tuple[int, int]], numbers: list[int]
 ) -> None:
-    made = tasks(lists, known)
-    episodes = sample(made, numbers, entities=11, shots=2, batch=6, negatives=5, shared=shared)
+    tasks = make_tasks(lists, known)
+    episodes = sample(tasks, numbers, entities=11, shots=2, batch=6, negatives=5, shared=shared)
     for chosen, queries, negatives in zip(*(episodes[i][0].tolist() for i in (0, 2, 3)), strict=True):
-        answers = {tuple(p) for p in made[chosen].known.tolist()}
+        answers = {tuple(p) for p in tasks[chosen].known.tolist()}
         for (head, _), row in zip(queries, negatives, strict=True):
-            free = {t for t in made[chosen].range.tolist() if (head, t) not in answers}
+            free = {t for t in tasks[chosen].range.tolist() if (head, t) not in answers}
             for tail in row:
                 assert (head, tail) not in answers
                 assert tail in (free or range(11))
 
 
-def test_shared_negatives_are_drawn_evenly_from_the_range() -> None:
+def test_shared_negatives_are_drawn_uniformly_from_the_range() -> None:
     task = task_of([(0, 0), (1, 0), (2, 0)], range=range(11))
     drawn = sample([task], list(range(2000)), entities=11, shots=1, batch=2, negatives=5, shared=True).negatives[0]
     same = drawn[:, 0] == drawn[:, 1]
@@ -168,26 +168,26 @@ def test_shared_negatives_are_drawn_evenly_from_the_range() -> None:
     assert 0.85 < same.double().mean() < 0.97  # 10/11, and a tenth of the replaced cells by chance
 
 
-def test_a_head_whose_whole_range_is_known_takes_negatives_from_outside() -> None:
+def test_a_head_whose_whole_range_is_known_has_negatives_from_outside() -> None:
     task = task_of([(0, 1), (0, 2), (0, 3)], range=[1, 2, 3])
     for shared in (False, True):
         episodes = sample([task], [0], entities=6, shots=1, batch=10, negatives=20, shared=shared)
         assert set(episodes.negatives.flatten().tolist()) == {0, 4, 5}
 
 
-def test_an_empty_range_takes_negatives_from_all_entities() -> None:
+def test_an_empty_range_has_negatives_from_all_entities() -> None:
     task = task_of([(0, 1), (0, 2), (0, 3)], range=[])
     for shared in (False, True):
         episodes = sample([task], [0], entities=6, shots=1, batch=10, negatives=20, shared=shared)
         assert set(episodes.negatives.flatten().tolist()) == {0, 4, 5}
 
 
-def test_a_head_with_one_false_tail_among_many_finds_it() -> None:
+def test_a_head_with_a_single_false_tail_draws_it() -> None:
     task = task_of([(0, t) for t in range(999)], range=range(1000))
     assert (sample([task], [0], entities=1000, shots=1, batch=10, negatives=5).negatives == 999).all()
 
 
-def test_a_head_that_knows_every_entity_is_an_error() -> None:
+def test_a_head_without_false_tails_is_an_error() -> None:
     task = task_of([(0, 0), (1, 0), (1, 1), (1, 2)], range=[0, 1, 2])
     message = "^task: every entity is a known tail of head 1; no false tail exists$"
     with pytest.raises(FewlinkError, match=message):
@@ -195,20 +195,20 @@ def test_a_head_that_knows_every_entity_is_an_error() -> None:
 
 
 @given(st.integers(1, 9), st.integers(0, 5), st.integers(0, 3))
-def test_every_task_comes_once_a_pass(count: int, turn: int, seed: int) -> None:
-    made = [task_of([(0, 1), (1, 2)], range=[1, 2, 3], name=f"t{i}") for i in range(count)]
+def test_every_task_comes_once_in_a_pass(count: int, turn: int, seed: int) -> None:
+    tasks = [task_of([(0, 1), (1, 2)], range=[1, 2, 3], name=f"t{i}") for i in range(count)]
     numbers = list(range(turn * count, (turn + 1) * count))
-    chosen = sample(made, numbers, entities=4, shots=1, batch=1, seeds=[seed]).tasks
+    chosen = sample(tasks, numbers, entities=4, shots=1, batch=1, seeds=[seed]).tasks
     assert sorted(chosen[0].tolist()) == list(range(count))
 
 
-def test_passes_are_shuffled_anew() -> None:
-    made = [task_of([(0, 1), (1, 2)], range=[1, 2, 3], name=f"t{i}") for i in range(8)]
-    chosen = sample(made, list(range(40)), entities=4, shots=1, batch=1).tasks
+def test_every_pass_has_another_order() -> None:
+    tasks = [task_of([(0, 1), (1, 2)], range=[1, 2, 3], name=f"t{i}") for i in range(8)]
+    chosen = sample(tasks, list(range(40)), entities=4, shots=1, batch=1).tasks
     assert len({tuple(order) for order in chosen.reshape(5, 8).tolist()}) == 5
 
 
-def test_pairs_and_negatives_are_drawn_evenly() -> None:
+def test_pairs_and_negatives_are_drawn_uniformly() -> None:
     task = task_of([(h, h) for h in range(6)], range=range(10), known=[(0, 4), (0, 7), (0, 9)])
     episodes = sample([task], list(range(500)), shots=2, batch=8, negatives=4, seeds=[0, 1])
     references = torch.bincount(episodes.references[..., 0].flatten()).double()  # 6 pairs
@@ -225,7 +225,7 @@ def test_pairs_and_negatives_are_drawn_evenly() -> None:
         assert ((counts - expected) ** 2 / expected).sum() < 40  # chi-square of at most 8 degrees: never by chance
 
 
-def test_tasks_too_small_for_an_episode_are_refused() -> None:
+def test_tasks_too_small_for_an_episode_are_an_error() -> None:
     with pytest.raises(FewlinkError, match="task has 2 pairs, too few for 2 references and a query"):
         EpisodeSampler([task_of([(0, 1), (1, 2)], range=[1, 2])], 3, shots=2)
     with pytest.raises(FewlinkError, match="no training relations"):
@@ -241,34 +241,34 @@ def test_tasks_too_small_for_an_episode_are_refused() -> None:
         ({"shots": 3, "batch": 1}, 6),  # the two ends of each reference
     ],
 )
-def test_as_many_episodes_at_once_as_there_is_room_for(
+def test_the_number_of_episodes_at_once_is_limited_by_memory(
     options: dict[str, int], widest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = [task_of([(h, h + 1) for h in range(count)], range=range(10)) for count in (4, 4)]
+    tasks = [task_of([(h, h + 1) for h in range(count)], range=range(10)) for count in (4, 4)]
     options = {"shots": 1} | options
-    assert EpisodeSampler(made, 10, seeds=[0, 1], **options).at_once == 2**23 // (2 * widest)
-    assert EpisodeSampler(made * 20, 10, **options).at_once == 2**23 // 40  # the tasks, in the order of their pass
+    assert EpisodeSampler(tasks, 10, seeds=[0, 1], **options).at_once == 2**23 // (2 * widest)
+    assert EpisodeSampler(tasks * 20, 10, **options).at_once == 2**23 // 40  # the tasks, in the order of their pass
     monkeypatch.setattr("fewlink.data.episodes.ROOM", 100)
-    sampler = EpisodeSampler(made, 10, seeds=[0, 1], **options)
+    sampler = EpisodeSampler(tasks, 10, seeds=[0, 1], **options)
     assert max(x.numel() for x in sampler(torch.arange(sampler.at_once))) <= 100
     monkeypatch.setattr("fewlink.data.episodes.ROOM", 1)
-    assert EpisodeSampler(made, 10, **options).at_once == 1  # however little room there is
+    assert EpisodeSampler(tasks, 10, **options).at_once == 1  # at least one
 
 
-def test_the_room_opens_without_torch() -> None:
+def test_the_package_imports_without_torch() -> None:
     subprocess.run([sys.executable, "-c", "import sys, fewlink.data; assert 'torch' not in sys.modules"], check=True)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_makes_the_same_episodes_without_waiting() -> None:
-    made = [task_of([(h, (h * i) % 50) for h in range(20 + i)], range=range(50), name=f"t{i}") for i in range(5)]
+def test_a_gpu_draws_the_same_episodes_without_synchronising() -> None:
+    tasks = [task_of([(h, (h * i) % 50) for h in range(20 + i)], range=range(50), name=f"t{i}") for i in range(5)]
     numbers = torch.arange(40)
     for shared in (False, True):
         options: dict[str, Any] = {"shots": 3, "batch": 30, "negatives": 4, "shared": shared, "seeds": [0, 1, 2]}
-        sampler, there = EpisodeSampler(made, 60, device="cuda", **options), numbers.cuda()
+        sampler, on_gpu = EpisodeSampler(tasks, 60, device="cuda", **options), numbers.cuda()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            episodes = sampler(there)
+            episodes = sampler(on_gpu)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-        assert equal(Episodes(*(x.cpu() for x in episodes)), EpisodeSampler(made, 60, **options)(numbers))
+        assert equal(Episodes(*(x.cpu() for x in episodes)), EpisodeSampler(tasks, 60, **options)(numbers))

@@ -36,7 +36,7 @@ def archive(path: Path, folder: Path, extra: tuple[tarfile.TarInfo, bytes] | Non
     return path
 
 
-def test_a_folder_of_the_four_needed_files_is_a_benchmark(tmp_path: Path) -> None:
+def test_a_folder_of_the_four_required_files_is_a_benchmark(tmp_path: Path) -> None:
     folder = write_layout(tmp_path / "tiny")
     assert is_layout(folder)
     benchmark, remarks = read_layout(folder)
@@ -48,20 +48,20 @@ def test_a_folder_of_the_four_needed_files_is_a_benchmark(tmp_path: Path) -> Non
     assert pairs(benchmark, "likes") == [("ann", "bob"), ("bob", "ann")]
 
 
-def test_an_entity_that_only_tasks_mention_comes_behind_those_of_the_graph(tmp_path: Path) -> None:
+def test_entities_that_occur_only_in_tasks_follow_those_of_the_graph(tmp_path: Path) -> None:
     graph = read_layout(write_layout(tmp_path))[0].graph
     assert list(graph.entities) == ["ann", "oslo", "bob", "rome", "norway", "italy", "cy"]
     assert graph.degrees[-1] == 0
 
 
-def test_ranges_and_known_answers_are_rebuilt_when_their_files_are_absent(tmp_path: Path) -> None:
+def test_ranges_and_known_answers_are_rebuilt_if_their_files_are_absent(tmp_path: Path) -> None:
     benchmark, _ = read_layout(write_layout(tmp_path))
     assert tails(benchmark, "visited") == CITIES  # the entities in the slots of oslo and rome
     assert tails(benchmark, "likes") == ["ann", "bob"]
     assert pairs(benchmark, "visited", "known") == [("ann", "oslo"), ("ann", "rome"), ("cy", "oslo")]
 
 
-def test_types_in_the_names_make_the_ranges(tmp_path: Path) -> None:
+def test_types_in_the_names_determine_the_ranges(tmp_path: Path) -> None:
     def typed(name: str) -> str:
         kind = "city" if name in CITIES else "land" if name in ("norway", "italy") else "person"
         return f"concept:{kind}:{name}"
@@ -76,7 +76,7 @@ def test_types_in_the_names_make_the_ranges(tmp_path: Path) -> None:
     assert benchmark.graph.name(0) == "ann"
 
 
-def test_optional_files_that_agree_need_no_remark(tmp_path: Path) -> None:
+def test_optional_files_that_agree_give_no_remark(tmp_path: Path) -> None:
     files: dict[str, Any] = {
         "ent2ids": {n: i for i, n in enumerate(["ann", "oslo", "bob", "rome", "norway", "italy", "cy"])},
         "relation2ids": {n: i for i, n in enumerate(["lives_in", "capital_of", "lives_in_inv", "capital_of_inv"])},
@@ -86,7 +86,7 @@ def test_optional_files_that_agree_need_no_remark(tmp_path: Path) -> None:
     assert read_layout(write_layout(tmp_path, files))[1] == []
 
 
-def test_optional_files_that_differ_are_remarked(tmp_path: Path) -> None:
+def test_optional_files_that_differ_give_remarks(tmp_path: Path) -> None:
     files: dict[str, Any] = {
         "ent2ids": {"ann": 0, "zoe": 1},
         "relation2ids": {"lives_in": 0, "hates": 1},
@@ -95,17 +95,17 @@ def test_optional_files_that_differ_are_remarked(tmp_path: Path) -> None:
     }
     benchmark, remarks = read_layout(write_layout(tmp_path, files))
     text = "\n".join(remarks)
-    assert "ent2ids lists other names than the graph: 1 only there, 6 only in the graph and tasks" in text
-    assert "relation2ids lists other names than the graph: 1 only there, 1 only in" in text
-    assert "e1rel_e2.json: 2 true pairs that no task lists are filtered as known answers" in text
-    assert "e1rel_e2.json: 2 entries name entities the graph does not have" in text
-    assert "rel2candidates.json: 1 of 1 ranges differ from the rule; the file's are used" in text
+    assert "ent2ids lists other names than the graph: 1 only in the file, 6 only in the graph and tasks" in text
+    assert "relation2ids lists other names than the graph: 1 only in the file, 1 only in" in text
+    assert "e1rel_e2.json: 2 true pairs that are in no task are filtered as known answers" in text
+    assert "e1rel_e2.json: 2 entries name entities that are not in the graph" in text
+    assert "rel2candidates.json: 1 of 1 ranges differ from the rule; the file is used" in text
     assert tails(benchmark, "visited") == ["norway", "oslo", "rome"]  # the file's, and the true tails
     assert ("bob", "norway") in pairs(benchmark, "visited", "known")
 
 
-def test_a_key_of_the_known_answers_is_parted_where_head_and_relation_both_exist(tmp_path: Path) -> None:
-    """`xavisited` is `xa` + `visited` where no entity is called `x`, though `avisited` is a relation too."""
+def test_a_key_of_the_known_answers_is_split_where_head_and_relation_both_exist(tmp_path: Path) -> None:
+    """`xavisited` is `xa` + `visited` if no entity is called `x`, even if `avisited` is a relation."""
     tasks = {
         "visited": [["xa", "visited", "oslo"], ["ann", "visited", "oslo"]],
         "avisited": [["ann", "avisited", "oslo"], ["bob", "avisited", "oslo"]],
@@ -115,7 +115,7 @@ def test_a_key_of_the_known_answers_is_parted_where_head_and_relation_both_exist
     assert ("xa", "rome") in pairs(benchmark, "visited", "known")
 
 
-def test_readable_names_are_used_when_present(tmp_path: Path) -> None:
+def test_readable_names_are_used_if_present(tmp_path: Path) -> None:
     folder = write_layout(tmp_path)
     (folder / "entity2text.txt").write_text("ann\tAnn of Oslo\n")
     (folder / "relation2text.txt").write_text("lives_in\tlives in the city\n")
@@ -123,20 +123,20 @@ def test_readable_names_are_used_when_present(tmp_path: Path) -> None:
     assert [graph.name(0), graph.name(1), graph.relation_name(0)] == ["Ann of Oslo", "oslo", "lives in the city"]
 
 
-def test_repeated_pairs_are_left_out_and_remarked(tmp_path: Path) -> None:
+def test_repeated_pairs_are_left_out_with_a_remark(tmp_path: Path) -> None:
     rows = [["ann", "likes", "bob"], ["bob", "likes", "ann"], ["ann", "likes", "bob"]]
     benchmark, remarks = read_layout(write_layout(tmp_path, {"dev_tasks.json": {"likes": rows}}))
     assert pairs(benchmark, "likes") == [("ann", "bob"), ("bob", "ann")]
     assert remarks == ["likes: 1 repeated pairs left out"]
 
 
-def test_a_task_relation_in_the_background_is_refused(tmp_path: Path) -> None:
+def test_a_task_relation_in_the_background_is_an_error(tmp_path: Path) -> None:
     leak = {"lives_in": [["ann", "lives_in", "rome"]]}
     with pytest.raises(FewlinkError, match="task relation 'lives_in' is also in the background graph"):
         read_layout(write_layout(tmp_path, {"dev_tasks.json": leak}))
 
 
-def test_a_relation_in_two_splits_is_refused(tmp_path: Path) -> None:
+def test_a_relation_in_two_splits_is_an_error(tmp_path: Path) -> None:
     again = {"visited": [["bob", "visited", "rome"]]}
     with pytest.raises(InputError, match=r"test_tasks.json: relation 'visited' is in two splits"):
         read_layout(write_layout(tmp_path, {"dev_tasks.json": again}))
@@ -173,17 +173,17 @@ def test_an_empty_list_of_known_answers_is_no_error(tmp_path: Path) -> None:
     assert len(benchmark.task("visited").known) == 3
 
 
-def test_a_relation_without_candidates_is_refused(tmp_path: Path) -> None:
+def test_a_relation_without_candidates_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rel2candidates.json: relation 'visited' has no candidates"):
         read_layout(write_layout(tmp_path, {"rel2candidates.json": {"visited": []}}))
 
 
-def test_a_candidate_the_graph_does_not_have_is_named(tmp_path: Path) -> None:
+def test_an_unknown_candidate_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="relation 'visited': candidate 'atlantis' is not in the graph"):
         read_layout(write_layout(tmp_path, {"rel2candidates.json": {"visited": ["oslo", "atlantis"]}}))
 
 
-def test_a_folder_without_the_needed_files_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_the_required_files_is_an_error(tmp_path: Path) -> None:
     folder = write_layout(tmp_path)
     (folder / "dev_tasks.json").unlink()
     assert not is_layout(folder)
@@ -226,7 +226,7 @@ def test_an_error_in_an_archive_names_the_archive(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../evil/path_graph", "/tmp/fewlink-evil/path_graph", "some/../../path_graph"])
-def test_a_member_that_points_outside_writes_nothing_there(tmp_path: Path, name: str) -> None:
+def test_a_member_with_a_path_outside_is_not_written_there(tmp_path: Path, name: str) -> None:
     folder, content = write_layout(tmp_path / "tiny"), b"evil\tr\tevil\n"
     member = tarfile.TarInfo(name)
     member.size = len(content)
@@ -248,13 +248,13 @@ def test_links_in_an_archive_are_not_followed(tmp_path: Path) -> None:
     link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "secret")
     folder = write_layout(tmp_path / "tiny")
     (folder / "path_graph").unlink()
-    with pytest.raises(InputError, match="holds no path_graph"):
+    with pytest.raises(InputError, match="contains no path_graph"):
         read_layout(archive(tmp_path / "tiny.tar.gz", folder, (link, b"")))
 
 
-def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_an_archive_of_something_else_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    with pytest.raises(InputError, match="holds no path_graph"):
+    with pytest.raises(InputError, match="contains no path_graph"):
         read_layout(archive(tmp_path / "other.tar.gz", tmp_path / "other"))
     (tmp_path / "text.tar.gz").write_text("no archive")
     with pytest.raises(InputError, match=r"text.tar.gz: cannot be unpacked"):

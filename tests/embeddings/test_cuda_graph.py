@@ -11,7 +11,7 @@ import torch
 
 from fewlink.base.errors import FewlinkError
 from fewlink.data import open_benchmark
-from fewlink.data.triples import training_triples
+from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import EmbeddingSettings, cuda_graph
 from fewlink.embeddings.cuda_graph import RecordedEpochs
 from fewlink.embeddings.interactions import INTERACTIONS

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
-from fewlink.graph.check import NEAR, _near_copies, _parts, examine
+from fewlink.graph.check import NEAR, _component_sizes, _near_copies, check_graph
 
 
 def check(tmp_path: Path, *rows: str, **options: Any) -> dict[str, Any]:
     path = tmp_path / "graph.tsv"
     path.write_text("".join(row.replace(" ", "\t") + "\n" for row in rows))
-    return examine(path, **options)
+    return check_graph(path, **options)
 
 
 def test_counts_of_a_small_graph(tmp_path: Path) -> None:
-    found = check(tmp_path, "a r b", "b r c", "a r b", "d q d", "bad", "e q f", smallest=2, largest=3)
-    assert found["counts"] == {
+    result = check(tmp_path, "a r b", "b r c", "a r b", "d q d", "bad", "e q f", smallest=2, largest=3)
+    assert result["counts"] == {
         "triples": 4,
         "entities": 6,
         "relations": 2,
@@ -35,53 +35,57 @@ def test_counts_of_a_small_graph(tmp_path: Path) -> None:
         "relations with one triple": 0,
         "possible few-shot tasks": 2,
     }
-    assert found["possible_tasks"] == ["r", "q"]
-    assert found["largest_relations"][0] == {"relation": "r", "triples": 2, "heads": 2, "tails": 2}
-    assert found["degrees"] == [{"degree": "1", "entities": 4}, {"degree": "2", "entities": 2}]
-    assert sum(d["entities"] for d in found["degrees"]) == 6
+    assert result["possible_tasks"] == ["r", "q"]
+    assert result["largest_relations"][0] == {"relation": "r", "triples": 2, "heads": 2, "tails": 2}
+    assert result["degrees"] == [{"degree": "1", "entities": 4}, {"degree": "2", "entities": 2}]
+    assert sum(d["entities"] for d in result["degrees"]) == 6
 
 
-def test_what_looks_wrong_is_said(tmp_path: Path) -> None:
+def test_problems_are_reported(tmp_path: Path) -> None:
     rows = [f"a{i} r b{i}" for i in range(10)] + [f"b{i} back a{i}" for i in range(10)]
     rows += [f"a{i} copy b{i}" for i in range(9)]
-    found = check(tmp_path, *rows, "a0 r b0", "x r x", "r r a1", "onlytwo columns", smallest=2)
-    text = "\n".join(found["problems"])
+    result = check(tmp_path, *rows, "a0 r b0", "x r x", "r r a1", "onlytwo columns", smallest=2)
+    text = "\n".join(result["problems"])
     assert "1 bad lines, the first:" in text
     assert "graph.tsv:33: has 2 columns" in text
     assert "1 duplicate triples" in text
     assert "1 self-loops, such as on 'x'" in text
-    assert "1 names are an entity and a relation at once ('r')" in text
+    assert "1 names are both an entity and a relation ('r')" in text
     assert "'copy' is nearly the inverse of 'back' (90% of the pairs)" in text
 
 
-def test_names_with_spaces_around_them_are_shown(tmp_path: Path) -> None:
+def test_names_with_white_space_around_them_are_reported(tmp_path: Path) -> None:
     (tmp_path / "g.tsv").write_text("a\tr \tb\n")
-    assert any("1 names begin or end with a space ('r ')" in p for p in examine(tmp_path / "g.tsv")["problems"])
+    assert any("1 names begin or end with white space ('r ')" in p for p in check_graph(tmp_path / "g.tsv")["problems"])
 
 
-def test_a_graph_of_one_relation_or_few_tasks_is_remarked(tmp_path: Path) -> None:
+def test_a_graph_of_one_relation_or_few_tasks_is_reported(tmp_path: Path) -> None:
     problems = check(tmp_path, "a r b", smallest=2, largest=5)["problems"]
     assert "only 0 relations have 2 to 5 triples; carving needs 3: try other limits" in problems
-    assert "only one relation: nothing would be left as background" in problems
+    assert "only one relation: there would be no background" in problems
 
 
-def test_a_file_in_which_every_line_is_bad_is_told_why(tmp_path: Path) -> None:
+def test_a_file_of_bad_lines_shows_the_reason(tmp_path: Path) -> None:
     (tmp_path / "spaces.txt").write_text("a r b\nb r c\n")
-    found = examine(tmp_path / "spaces.txt")
-    assert (found["counts"]["triples"], found["counts"]["bad lines"]) == (0, 2)
-    assert "spaces.txt:1: has 1 columns" in found["problems"][0]
+    result = check_graph(tmp_path / "spaces.txt")
+    assert (result["counts"]["triples"], result["counts"]["bad lines"]) == (0, 2)
+    assert "spaces.txt:1: has 1 columns" in result["problems"][0]
 
 
-def test_a_row_taken_as_a_header_is_shown(tmp_path: Path) -> None:
+def test_a_header_row_is_reported(tmp_path: Path) -> None:
     assert "was taken as a header: h r t" in check(tmp_path, "h r t", "a r b")["problems"][0]
 
 
-def test_parts_of_a_chain_a_loop_and_a_lone_entity() -> None:
-    assert sorted(_parts(graph_of("a r b", "c r b", "c r d", "x r y", "y r x", "z r z")).tolist()) == [1, 2, 4]
+def test_components_of_a_chain_a_loop_and_an_isolated_entity() -> None:
+    assert sorted(_component_sizes(graph_of("a r b", "c r b", "c r d", "x r y", "y r x", "z r z")).tolist()) == [
+        1,
+        2,
+        4,
+    ]
 
 
 @given(id_triples)
-def test_parts_are_those_of_a_literal_flood(triples: list[tuple[int, int, int]]) -> None:
+def test_components_equal_those_of_a_literal_flood_fill(triples: list[tuple[int, int, int]]) -> None:
     sizes, left = [], set(range(ENTITIES))
     while left:
         part, edge = set(), {left.pop()}
@@ -90,13 +94,13 @@ def test_parts_are_those_of_a_literal_flood(triples: list[tuple[int, int, int]])
             edge = {b for h, _, t in triples for a, b in ((h, t), (t, h)) if a in edge} - part
         left -= part
         sizes.append(len(part))
-    assert sorted(_parts(id_graph(triples)).tolist()) == sorted(sizes)
+    assert sorted(_component_sizes(id_graph(triples)).tolist()) == sorted(sizes)
 
 
-def test_a_long_chain_in_any_order_is_one_part() -> None:
+def test_a_long_chain_in_any_order_is_one_component() -> None:
     order = random.Random(0).sample(range(1000), 1000)
     graph = id_graph([(a, 0, b) for a, b in itertools.pairwise(order)], entities=1000)
-    assert _parts(graph).tolist() == [1000]
+    assert _component_sizes(graph).tolist() == [1000]
 
 
 id_pairs = st.sets(st.tuples(st.integers(0, ENTITIES - 1), st.integers(0, ENTITIES - 1)), min_size=5)
@@ -106,7 +110,7 @@ a_pair_less = st.tuples(id_pairs, st.booleans()).map(
 
 
 @given(id_pairs, a_pair_less)
-def test_near_copies_are_those_of_a_literal_comparison(one: set[tuple[int, int]], others: list[Any]) -> None:
+def test_near_copies_equal_those_of_a_literal_comparison(one: set[tuple[int, int]], others: list[Any]) -> None:
     pairs = [one, *others]
     expected = []
     for a, b in itertools.combinations(range(RELATIONS), 2):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples, named
 
 from fewlink.base import storage
-from fewlink.base.errors import InputError
-from fewlink.graph import Graph, Vocabulary
+from fewlink.base.errors import InputError, UnknownName
+from fewlink.graph import Graph, Vocabulary, neighbour_table
 from fewlink.graph.csr import offsets_of, spans
 from fewlink.graph.graph import EDGE_ARRAYS
 
@@ -39,7 +39,7 @@ def test_a_self_loop_is_an_edge_both_ways() -> None:
     assert edges(graph_of("a likes a")) == {0: [(0, 0), (1, 0)]}
 
 
-def test_repeated_triples_are_kept_once_where_they_came_first() -> None:
+def test_the_first_of_repeated_triples_is_kept() -> None:
     graph = id_graph([(0, 1, 2), (1, 0, 1), (0, 1, 2), (0, 0, 0), (1, 0, 1)])
     assert graph.triples().tolist() == [[0, 1, 2], [1, 0, 1], [0, 0, 0]]
 
@@ -48,7 +48,6 @@ def test_a_graph_without_triples_has_entities_without_edges() -> None:
     graph = id_graph([], entities=3)
     assert graph.degrees.tolist() == [0, 0, 0]
     assert graph.triples().shape == (0, 3)
-    assert graph.find_edges(np.array([0, 1]), np.array([0, 5]), np.array([2, 1])).tolist() == [-1, -1]
 
 
 def test_spans_lists_every_position_with_its_owner() -> None:
@@ -71,7 +70,7 @@ def test_edges_are_those_of_a_dictionary_of_sorted_lists(triples: list[tuple[int
 
 
 @given(id_triples)
-def test_every_position_says_which_triple_an_edge_comes_from(triples: list[tuple[int, int, int]]) -> None:
+def test_positions_are_the_triples_of_the_edges(triples: list[tuple[int, int, int]]) -> None:
     graph = id_graph(triples)
     rows = zip(graph.head_ids, graph.relation_ids, graph.tail_ids, graph.positions, strict=True)
     for head, relation, tail, place in rows:
@@ -80,30 +79,11 @@ def test_every_position_says_which_triple_an_edge_comes_from(triples: list[tuple
 
 
 @given(id_triples)
-def test_find_edges_is_membership(triples: list[tuple[int, int, int]]) -> None:
-    graph = id_graph(triples)
-    every = np.array(list(itertools.product(range(ENTITIES), range(2 * RELATIONS), range(ENTITIES))))
-    there = {*triples, *((t, r + RELATIONS, h) for h, r, t in triples)}
-    found = graph.find_edges(*every.T)
-    assert [tuple(e) in there for e in every.tolist()] == (found >= 0).tolist()
-    at = found[found >= 0]
-    assert np.stack([graph.head_ids[at], graph.relation_ids[at], graph.tail_ids[at]], 1).tolist() == [
-        list(e) for e in every.tolist() if tuple(e) in there
-    ]
-
-
-@given(id_triples)
 def test_slots_are_the_entities_of_each_relation(triples: list[tuple[int, int, int]]) -> None:
     slots = id_graph(triples).slots
     for relation in range(RELATIONS):
         assert slots[relation].tolist() == sorted({h for h, r, _ in triples if r == relation})
         assert slots[relation + RELATIONS].tolist() == sorted({t for _, r, t in triples if r == relation})
-
-
-def test_find_edges_broadcasts() -> None:
-    graph = graph_of("a r b", "a r c", "b r c")
-    assert (graph.find_edges(0, 0, np.arange(3)) >= 0).tolist() == [False, True, True]
-    assert (graph.find_edges(np.arange(3)[:, None], 0, np.arange(3)) >= 0).sum() == 3
 
 
 @given(id_triples, st.lists(st.integers(0, ENTITIES - 1)))
@@ -127,7 +107,7 @@ def test_a_saved_graph_opens_the_same(triples: list[tuple[int, int, int]]) -> No
         assert opened.fingerprint == graph.fingerprint
 
 
-def test_an_opened_graph_is_mapped_and_not_read(tmp_path: Path) -> None:
+def test_an_opened_graph_is_memory_mapped(tmp_path: Path) -> None:
     graph = Graph.open(graph_of("a r b").save(tmp_path / "g"))
     for array in (graph.tail_ids, graph.offsets, graph.entities.text, graph.entities.sums):
         assert isinstance(array, np.memmap)
@@ -150,7 +130,7 @@ def test_the_fingerprint_never_changes_between_versions() -> None:
 
 
 @pytest.mark.parametrize("array", ["tail_ids", "entities.text", "relations.order"])
-def test_a_damaged_graph_is_refused(tmp_path: Path, array: str) -> None:
+def test_a_damaged_graph_is_an_error(tmp_path: Path, array: str) -> None:
     file = graph_of("a r b").save(tmp_path / "g") / f"{array}.npy"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
@@ -165,14 +145,14 @@ def test_a_damaged_graph_is_refused(tmp_path: Path, array: str) -> None:
         Graph.open(tmp_path / "g", verify=False)
 
 
-def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_format_is_an_error(tmp_path: Path) -> None:
     with storage.new_folder(tmp_path / "g", "fewlink-graph/0", {}):
         pass
     with pytest.raises(InputError, match="has format 'fewlink-graph/0', this version of fewlink reads"):
         Graph.open(tmp_path / "g")
 
 
-def test_a_write_that_fails_half_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def disk_full(*_: object) -> None:
         raise RuntimeError
 
@@ -182,7 +162,7 @@ def test_a_write_that_fails_half_way_leaves_nothing(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_are_shown_as_people_write_them() -> None:
+def test_readable_names_have_no_prefix_and_no_underscores() -> None:
     graph = graph_of("concept:city:new_york lives_in concept:x")
     assert [graph.name(0), graph.name(1)] == ["new york", "x"]
     assert [graph.relation_name(0), graph.relation_name(1)] == ["lives in", "lives in⁻¹"]
@@ -194,3 +174,119 @@ def test_triples_of_an_opened_graph_make_the_same_graph(tmp_path: Path) -> None:
     again = Graph.of(opened.entities, opened.relations, opened.triples())
     assert named(again) == named(graph)
     assert again.fingerprint == graph.fingerprint
+
+
+def same(one: Graph, other: Graph) -> bool:
+    arrays = all(np.array_equal(getattr(one, a), getattr(other, a)) for a in EDGE_ARRAYS)
+    dtypes = all(getattr(one, a).dtype == getattr(other, a).dtype for a in EDGE_ARRAYS)
+    return arrays and dtypes and one.fingerprint == other.fingerprint and named(one) == named(other)
+
+
+@given(id_triples, st.sets(st.integers(0, RELATIONS - 1)))
+def test_a_graph_without_some_relations_equals_one_made_from_the_other_triples(
+    triples: list[tuple[int, int, int]], hidden: set[int]
+) -> None:
+    rest = id_graph(triples).without(np.array(sorted(hidden), int))
+    assert same(rest, id_graph([t for t in triples if t[1] not in hidden]))
+    entities, relations = np.flatnonzero(rest.degrees), np.array([r for r in range(RELATIONS) if r not in hidden], int)
+    new_entity, new_relation = (dict(zip(ids.tolist(), range(len(ids)), strict=True)) for ids in (entities, relations))
+    ids = [(new_entity[h], new_relation[r], new_entity[t]) for h, r, t in rest.triples().tolist()]
+    renumbered = Graph.of(
+        rest.entities.take(entities), rest.relations.take(relations), np.array(ids, int).reshape(-1, 3)
+    )
+    assert same(rest.renumbered(entities, relations), renumbered)
+
+
+def test_triples_are_computed_once() -> None:
+    graph = graph_of("a r b", "b r c")
+    assert graph.triples() is graph.triples()
+
+
+# samples of neighbours
+
+STAR = [(0, i % 2, 1 + i) for i in range(20)]  # entity 0 has twenty edges
+
+
+def rows(graph: Graph, **options: object) -> list[list[tuple[int, int]]]:
+    table = neighbour_table(graph, **options)  # type: ignore[arg-type]
+    return [table.of(entity) for entity in range(len(graph.entities))]
+
+
+def literal_edges(triples: list[tuple[int, int, int]], entity: int, relations: int) -> list[tuple[int, int]]:
+    """Edges of an entity in file order, a triple before its own inverse."""
+    edges = []
+    for head, relation, tail in triples:
+        edges += [(relation, tail)] if head == entity else []
+        edges += [(relation + relations, head)] if tail == entity else []
+    return edges
+
+
+def test_few_edges_are_all_kept() -> None:
+    table = neighbour_table(graph_of("a r b", "c r a"), most=3)
+    assert (table.offsets.tolist(), table.most) == ([0, 2, 3, 4], 3)
+    assert table.relations.tolist() == [0, 1, 1, 0]
+    assert table.entities.tolist() == [1, 2, 0, 0]
+
+
+def test_the_rule_first_keeps_the_file_order() -> None:
+    graph = graph_of("a z d", "b y a", "a y c", "a z b")
+    assert rows(graph, most=3, rule="first")[0] == [(0, 1), (3, 2), (1, 3)]
+
+
+@given(id_triples, st.integers(1, 5))
+def test_the_rule_first_equals_a_literal_walk_through_the_file(triples: list[tuple[int, int, int]], most: int) -> None:
+    expected = [literal_edges(triples, e, RELATIONS)[:most] for e in range(ENTITIES)]
+    assert rows(id_graph(triples), most=most, rule="first") == expected
+
+
+@given(id_triples, st.integers(1, 5), st.integers(0, 9))
+def test_a_sample_has_distinct_edges_and_contains_every_smaller_sample(
+    triples: list[tuple[int, int, int]], most: int, seed: int
+) -> None:
+    graph = id_graph(triples)
+    drawn, smaller = rows(graph, most=most, seed=seed), rows(graph, most=most - 1, seed=seed)
+    for entity in range(ENTITIES):
+        edges = literal_edges(triples, entity, RELATIONS)
+        assert set(smaller[entity]) <= set(drawn[entity]) <= set(edges)
+        assert drawn[entity] == sorted(set(drawn[entity]))
+        assert len(drawn[entity]) == min(most, len(edges))
+
+
+@given(id_triples, st.data())
+def test_a_sample_does_not_depend_on_the_file_order(triples: list[tuple[int, int, int]], data: st.DataObject) -> None:
+    shuffled = data.draw(st.permutations(triples))
+    assert rows(id_graph(triples), most=2, seed=4) == rows(id_graph(shuffled), most=2, seed=4)
+
+
+def test_another_seed_gives_another_sample() -> None:
+    graph = id_graph(STAR, entities=21)
+    draws = {tuple(rows(graph, most=5, seed=s)[0]) for s in range(10)}
+    assert len(draws) == 10
+
+
+def test_edges_of_other_entities_do_not_change_a_sample() -> None:
+    before = rows(id_graph(STAR, entities=30, relations=2), most=5)[0]
+    after = rows(id_graph([(22, 0, 23), (24, 1, 1), *STAR, (25, 1, 26)], entities=30, relations=2), most=5)[0]
+    assert before == after
+
+
+def test_a_new_relation_elsewhere_does_not_change_a_sample() -> None:
+    inverse = [(t, r, h) for h, r, t in STAR]  # all edges of entity 0 are inverse ones
+    before = rows(id_graph(inverse, entities=30, relations=2), most=5)[0]
+    after = rows(id_graph([*inverse, (22, 2, 23)], entities=30, relations=3), most=5)[0]
+    assert [e for _, e in before] == [e for _, e in after]
+
+
+def test_every_edge_is_sampled_about_equally_often() -> None:
+    graph = id_graph(STAR, entities=21)
+    drawn = np.zeros(21)
+    for seed in range(400):
+        for _, entity in rows(graph, most=5, seed=seed)[0]:
+            drawn[entity] += 1
+    assert drawn.sum() == 2000
+    assert (abs(drawn[1:] - 100) < 45).all()  # 5 standard deviations of a binomial with n = 400, p = 1/4
+
+
+def test_an_unknown_rule_names_the_choices() -> None:
+    with pytest.raises(UnknownName, match=r"unknown neighbour rule 'fist'; did you mean 'first'?"):
+        neighbour_table(graph_of("a r b"), rule="fist")

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from tests.conftest import compiled, named
 
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.graph import compile_graph, source
-from fewlink.graph.reading import format_of, read_pairs_table
+from fewlink.graph import compile_graph, reading
+from fewlink.graph.formats import format_of
+from fewlink.graph.reading import read_pairs_table
 
 pyarrow = pytest.importorskip("pyarrow")
 arrow_parquet = pytest.importorskip("pyarrow.parquet")
@@ -60,9 +61,17 @@ def test_every_format_is_read_plain_and_compressed(name: str) -> None:
         assert named(compiled(compress(TEXTS[name]), name + ending)[0]) == plain
 
 
-def test_the_format_is_told_by_the_name() -> None:
+def test_the_suffix_determines_the_format() -> None:
     names = ["path_graph", "g.TSV.GZ", "g.csv.zst", "g.nt", "g.NTRIPLES.xz", "g.parquet", "g.pq"]
-    assert [format_of(Path(n)) for n in names] == ["tsv", "tsv", "csv", "ntriples", "ntriples", "parquet", "parquet"]
+    assert [format_of(Path(n)).name for n in names] == [
+        "tsv",
+        "tsv",
+        "csv",
+        "ntriples",
+        "ntriples",
+        "parquet",
+        "parquet",
+    ]
 
 
 # the longest names and lines
@@ -70,7 +79,7 @@ def test_the_format_is_told_by_the_name() -> None:
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_the_longest_name_is_the_same_in_every_format(over: int) -> None:
-    name = "x" * (source.LONGEST_NAME + over)
+    name = "x" * (reading.LONGEST_NAME + over)
     contents = {
         "g.tsv": f"a\tr\t{name}\n".encode(),
         "g.csv": f"a,r,{name}\n".encode(),
@@ -86,9 +95,9 @@ def test_the_longest_name_is_the_same_in_every_format(over: int) -> None:
             assert compiled(content, file)[0].triple_count == 1
 
 
-def test_a_line_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(source, "LONGEST_LINE", 2000)
+def test_an_endless_line_is_an_error_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(reading, "LONGEST_LINE", 2000)
     with pytest.raises(InputError, match=r"graph.tsv:2: has a line of over 2,000 bytes"):
         compiled(b"a\tr\tb\n" + b"x" * 10_000)
 
@@ -105,7 +114,7 @@ def test_parquet_columns_are_found_by_name_or_by_place() -> None:
         compiled(parquet({"x": heads, "y": tails}), "g.parquet")
 
 
-def test_parquet_numbers_and_dictionaries_are_names_too() -> None:
+def test_parquet_columns_may_be_numbers_or_dictionaries() -> None:
     coded = pyarrow.array(["r", "r"]).dictionary_encode()
     assert named(compiled(parquet({"h": [1, 2], "r": coded, "t": [3, 4]}), "g.parquet")[0]) == [
         ("1", "r", "3"),
@@ -134,7 +143,7 @@ def test_a_parquet_column_with_a_broken_name_is_a_clean_error() -> None:
         compiled(GOOD_PARQUET.replace(b"head", b"he\xffd"), "g.parquet")
 
 
-def test_a_parquet_column_that_holds_no_names_is_a_clean_error() -> None:
+def test_a_parquet_column_without_names_is_a_clean_error() -> None:
     with pytest.raises(InputError, match=r"g.parquet"):
         compiled(parquet({"h": [["a"]], "r": ["r"], "t": ["b"]}), "g.parquet")
     with pytest.raises(InputError, match=r"g.parquet"):
@@ -149,12 +158,12 @@ def test_a_parquet_name_that_is_not_text_is_an_error_with_its_row() -> None:
         compiled(parquet({"h": names, "r": ["r", "r"], "t": ["b", "b"]}), "g.parquet")
 
 
-def test_a_compressed_parquet_file_is_refused_with_what_to_do() -> None:
+def test_a_compressed_parquet_file_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(InputError, match=r"g.parquet.gz: is Parquet compressed once more: unpack it first"):
         compiled(gzip.compress(GOOD_PARQUET), "g.parquet.gz")
 
 
-# files that are not what they say
+# files that are damaged or missing
 
 
 @pytest.mark.parametrize("name", ["graph.tsv", "graph.csv", "graph.nt", "graph.parquet", "graph.tsv.gz"])
@@ -167,7 +176,7 @@ def test_a_missing_file_and_a_folder_are_errors_that_name_them(name: str, tmp_pa
 
 
 @pytest.mark.parametrize("ending", COMPRESSED)
-def test_a_cut_off_or_false_archive_is_an_error_that_names_it(ending: str) -> None:
+def test_a_truncated_or_invalid_compressed_file_is_an_error_that_names_it(ending: str) -> None:
     rows = random.Random(0).choices("abcdefgh", k=3000)
     whole = COMPRESSED[ending]("".join(f"{a}\tr\t{b}\n" for a, b in itertools.pairwise(rows)).encode())
     for content in (whole[: len(whole) // 2], whole[:-3], b"a\tr\tb\n"):
@@ -193,21 +202,19 @@ def as_tsv(triples: list[tuple[str, str, str]]) -> bytes:
 
 
 @given(st.lists(st.tuples(names, names, names), min_size=1))
-def test_any_names_are_read_back_from_tsv(triples: list[tuple[str, str, str]]) -> None:
+def test_any_names_are_read_from_tsv(triples: list[tuple[str, str, str]]) -> None:
     graph, report = compiled(b"head\trelation\ttail\n" + as_tsv(triples))
     assert named(graph) == list(dict.fromkeys(triples))
     assert report.duplicates == len(triples) - graph.triple_count
 
 
 @given(rows, st.integers(4, 60))
-def test_ids_are_given_by_first_appearance_whatever_the_size_of_a_block(
-    triples: list[tuple[str, str, str]], size: int
-) -> None:
-    """Names may be entity and relation at once."""
+def test_ids_follow_first_appearance_for_any_block_size(triples: list[tuple[str, str, str]], size: int) -> None:
+    """A name may be both an entity and a relation."""
     content = as_tsv(triples)
     variants = [(content, "g.tsv"), (gzip.compress(content), "g.tsv.gz"), (content.replace(b"\t", b","), "g.csv")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "BLOCK_BYTES", size)
+        patch.setattr(reading, "BLOCK_BYTES", size)
         graphs = [compiled(c, n)[0] for c, n in variants]
     graphs += [compiled(c, n)[0] for c, n in variants]
     for graph in graphs:
@@ -224,7 +231,7 @@ def test_reading_gives_the_same_graph_without_pyarrow(triples: list[tuple[str, s
         assert compiled(as_tsv(triples))[0].fingerprint == with_it.fingerprint
 
 
-def read_or_refuse(content: bytes, name: str) -> None:
+def read_or_raise(content: bytes, name: str) -> None:
     for on_error in ("stop", "skip"):
         try:
             graph, report = compiled(content, name, on_error=on_error)
@@ -244,7 +251,7 @@ anything = st.binary(max_size=200) | tokens.map(b"".join)
 @pytest.mark.parametrize("name", ["g.tsv", "g.csv", "g.nt", "g.gz", "g.xz", "g.zst", "g.parquet"])
 @given(anything)
 def test_any_bytes_are_a_graph_or_a_clean_error(name: str, content: bytes) -> None:
-    read_or_refuse(content, name)
+    read_or_raise(content, name)
 
 
 @pytest.mark.parametrize("name", [*TEXTS, *(f"graph.tsv{ending}" for ending in COMPRESSED), "g.parquet"])
@@ -254,13 +261,13 @@ def test_any_damage_to_a_good_file_is_a_graph_or_a_clean_error(name: str, data: 
     content = bytearray(compress(TEXTS.get(name.removesuffix(Path(name).suffix)) or TEXTS.get(name) or GOOD_PARQUET))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    read_or_refuse(bytes(content), name)
+    read_or_raise(bytes(content), name)
 
 
 # side files
 
 
-def test_rows_of_a_side_file_have_their_columns(tmp_path: Path) -> None:
+def test_a_side_file_is_read_as_rows_of_columns(tmp_path: Path) -> None:
     (tmp_path / "types.tsv").write_bytes("\ufeffa\tT\tThing\r\n\nb\tU\n".encode())
     assert list(read_pairs_table(tmp_path / "types.tsv")) == [["a", "T", "Thing"], ["b", "U"]]
     (tmp_path / "types.tsv.gz").write_bytes(gzip.compress(b"a\tT\n"))

@@ -14,7 +14,7 @@ from fewlink.graph.types import types_from_file, types_from_names
 PEOPLE = Vocabulary.of(["ann", "oslo", "bob", "thing"])
 
 
-def test_types_come_from_a_file(tmp_path: Path) -> None:
+def test_types_are_read_from_a_file(tmp_path: Path) -> None:
     rows = ["bob\tP\tperson", "ann\tP\tperson", "ann\tC", "nobody\tP", "oslo\tcity", "bob\tP\tperson"]
     (tmp_path / "types.tsv").write_text("\n".join(rows))
     table = types_from_file(tmp_path / "types.tsv", PEOPLE)
@@ -26,7 +26,7 @@ def test_types_come_from_a_file(tmp_path: Path) -> None:
     assert table.members(np.array([], int)).tolist() == []
 
 
-def test_types_come_from_names_of_the_convention() -> None:
+def test_types_are_read_from_names_of_the_convention() -> None:
     table = types_from_names(Vocabulary.of(["concept:city:oslo", "concept:person:ann", "concept:city:rome"]))
     assert table is not None
     assert list(table.names) == ["city", "person"]
@@ -39,7 +39,7 @@ def test_a_few_names_outside_the_convention_have_no_type() -> None:
     assert np.diff(table.offsets).tolist() == [1] * 19 + [0]
 
 
-def test_the_convention_is_not_believed_when_many_names_break_it() -> None:
+def test_the_convention_is_not_applied_if_many_names_break_it() -> None:
     assert types_from_names(Vocabulary.of(["concept:city:oslo", "ann", "bob"])) is None
     assert types_from_names(Vocabulary.of(["a:b:c", "concept::x", "concept:x:"])) is None
     assert types_from_names(Vocabulary.of([])) is None
@@ -49,7 +49,7 @@ pairs = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)))
 
 
 @given(pairs, st.permutations(range(6)))
-def test_a_table_is_a_relation_between_entities_and_types(both: list[tuple[int, int]], order: list[int]) -> None:
+def test_a_table_maps_entities_to_types_and_types_to_entities(both: list[tuple[int, int]], order: list[int]) -> None:
     entities, types = (np.array([p[i] for p in both], np.int32) for i in (0, 1))
     table = TypeTable.of([b"a", b"b", b"c", b"d"], entities, types, 6)
     for entity in range(6):

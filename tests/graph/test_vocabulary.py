@@ -15,7 +15,7 @@ from fewlink.graph.vocabulary import Interner, Vocabulary
 any_names = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), unique=True)
 
 
-def test_ids_are_given_in_order_of_first_appearance() -> None:
+def test_ids_follow_the_order_of_first_appearance() -> None:
     interner = Interner()
     assert interner.ids([b"b", b"a", b"b", b"c"]).tolist() == [0, 1, 0, 2]
     assert list(Vocabulary.of(interner)) == ["b", "a", "c"]
@@ -28,7 +28,7 @@ def test_the_arrays_of_two_names() -> None:
     assert vocabulary.sums.tolist() == sorted([zlib.crc32(b"ab"), zlib.crc32(b"c")])
 
 
-def test_names_with_the_same_checksum_are_told_apart() -> None:
+def test_names_with_the_same_checksum_have_different_ids() -> None:
     assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
     vocabulary = Vocabulary.of(["plumless", "other", "buckeroo"])
     assert [vocabulary.find(n) for n in ("plumless", "other", "buckeroo")] == [0, 1, 2]
@@ -43,7 +43,7 @@ def test_the_smallest_and_the_largest_checksum_are_found(name: str, checksum: in
 
 
 @given(any_names, any_names)
-def test_every_name_comes_back_and_no_other_is_found(names: list[str], others: list[str]) -> None:
+def test_every_name_is_found_and_no_other(names: list[str], others: list[str]) -> None:
     vocabulary = Vocabulary.of(names)
     assert list(vocabulary) == [vocabulary[i] for i in range(len(vocabulary))] == names
     assert [vocabulary.find(n) for n in names] == list(range(len(names)))
@@ -69,7 +69,7 @@ def test_taking_ids_renumbers_them_in_that_order(names: list[str], data: st.Data
     assert list(Vocabulary.of(names).take(np.array(chosen, int))) == [names[i] for i in chosen]
 
 
-def test_vocabularies_are_equal_when_their_names_are() -> None:
+def test_vocabularies_are_equal_if_their_names_are() -> None:
     assert Vocabulary.of(["a", "b"]) == Vocabulary.of([b"a", b"b"])
     assert Vocabulary.of(["a", "b"]) != Vocabulary.of(["b", "a"])
     assert Vocabulary.of(["ab"]) != Vocabulary.of(["a", "b"])
@@ -90,6 +90,6 @@ def test_a_name_that_is_not_text_is_not_found() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 2])
-def test_an_id_outside_is_an_error(number: int) -> None:
+def test_an_id_out_of_range_is_an_error(number: int) -> None:
     with pytest.raises(IndexError, match="outside the 2 names"):
         Vocabulary.of(["a", "b"])[number]

@@ -10,7 +10,7 @@ import torch
 from tests.conftest import quickly
 
 from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.masked_views import known_graph
+from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.prediction import Linker

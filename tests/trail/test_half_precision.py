@@ -11,7 +11,7 @@ import torch
 
 from fewlink.base.errors import FewlinkError
 from fewlink.data import open_benchmark
-from fewlink.data.masked_views import known_graph
+from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.fewshot.learner import assemble
 from fewlink.fewshot.model import FewShotScorer

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.cli import app
 from fewlink.data import Benchmark
-from fewlink.data.masked_views import known_graph
+from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.fewshot.settings import FewShotSettings

@@ -1,1 +1,1 @@
-"""What every room builds on: errors, files, settings, seeds, progress, memory, threads and processes."""
+"""What every package builds on: errors, files, settings, seeds, progress, memory, threads and processes."""

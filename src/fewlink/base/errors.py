@@ -1,4 +1,4 @@
-"""The errors a user may see: each names the file, line, field or entity and says what to do."""
+"""Errors for users: each names the file, line, field or entity and says what to do."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 
 class FewlinkError(Exception):
-    """Anything the user can put right. The command line prints the message alone and exits with 2."""
+    """An error that the user can fix. The command line prints only the message and exits with 2."""
 
 
 class InputError(FewlinkError):
-    """A file that cannot be read as asked, with its line where there is one."""
+    """A file that cannot be read, with the line number where there is one."""
 
     def __init__(self, path: str | Path, problem: str, line: int | None = None) -> None:
-        super().__init__(path, problem, line)  # the arguments themselves, so that the error can be pickled
+        super().__init__(path, problem, line)  # so that the error can be pickled
         self.path, self.problem, self.line = Path(path), problem, line
 
     def __str__(self) -> str:
@@ -22,7 +22,7 @@ class InputError(FewlinkError):
 
 
 class UnknownName(FewlinkError):
-    """A name that is not among the choices; the message lists the nearest ones."""
+    """A name that is not one of the choices; the message suggests the nearest ones."""
 
 
 class MissingExtra(FewlinkError):
@@ -37,8 +37,8 @@ class MissingExtra(FewlinkError):
 
 
 class ScoreError(FewlinkError):
-    """A scorer that gave something no rank can be read from."""
+    """A scorer returned values that cannot be ranked."""
 
 
 class ProcessLost(FewlinkError):
-    """Another process of the same job is gone, and this one cannot go on without it."""
+    """Another process of the same job was lost, and this one cannot continue without it."""

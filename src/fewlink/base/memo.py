@@ -1,4 +1,4 @@
-"""Derived values that are computed once for each object and remembered by it."""
+"""Derived values that are computed once for each object and stored in it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ T = TypeVar("T")
 
 
 class Memo:
-    """The base of objects that remember what was derived from them; copies and pickles leave it out.
-
-    `graph.once(degree_table)` is `degree_table(graph)`, computed the first time it is asked for.
-    """
+    """Base class of objects that store what was derived from them; copies and pickles leave it out."""
 
     def once(self, make: Callable[Concatenate[Self, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """`make(self, *args)`, computed once for each function and arguments."""
+        """`make(self, *args)`, computed once for each function and arguments: `graph.once(degree_table)`."""
         derived: dict[Any, Any] = self.__dict__.setdefault("_derived", {})
         key = (make, args, tuple(kwargs.items()))
         if key not in derived:

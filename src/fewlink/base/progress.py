@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long work on standard error: a bar on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-QUIET_SECONDS = 5.0  # nothing is shown for work that ends sooner
+QUIET_SECONDS = 5.0  # shorter work prints nothing
 LINE_SECONDS = 10.0
 
 
@@ -17,14 +17,14 @@ class Advance(Protocol):
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """A number of seconds as text, such as `2.5 min`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def silent(done: float, note: str = "") -> None:
-    """The progress of work nobody watches."""
+    """Report no progress."""
 
 
 @contextmanager
@@ -54,8 +54,8 @@ def _bar(title: str, total: float | None) -> Iterator[Advance]:
 
 
 def _lines(title: str, total: float | None) -> Advance:
-    begun = time.monotonic()
-    last = begun + QUIET_SECONDS - LINE_SECONDS
+    start = time.monotonic()
+    last = start + QUIET_SECONDS - LINE_SECONDS
 
     def advance(done: float, note: str = "") -> None:
         nonlocal last
@@ -63,6 +63,6 @@ def _lines(title: str, total: float | None) -> Advance:
             return
         last = time.monotonic()
         share = f" {100 * done / total:3.0f}%" if total else ""
-        print(f"{title}{share} {last - begun:5.0f} s {note}".rstrip(), file=sys.stderr, flush=True)
+        print(f"{title}{share} {last - start:5.0f} s {note}".rstrip(), file=sys.stderr, flush=True)
 
     return advance

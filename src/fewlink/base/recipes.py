@@ -1,4 +1,4 @@
-"""Named settings that were chosen with care, kept as TOML files in the package."""
+"""Recipes: named settings of models, stored as TOML files in the package."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fewlink.base.resolver import choose
 from fewlink.base.settings import Settings
 
 S = TypeVar("S", bound=Settings)
-OWN = ("seed", "device")  # a run's own: never part of a recipe
+OWN = ("seed", "device")  # set for each run, never part of a recipe
 PARTS = ("about", "chosen", "settings", "vectors")
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Pretrained vectors a few-shot model was chosen with: their recipe, what they saw, and settings to change."""
+    """How the vectors of a few-shot model are pretrained: recipe, triples, and changed settings."""
 
     recipe: str = "complex"
     with_train_tasks: bool = False
@@ -31,7 +31,7 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Recipe(Generic[S]):
-    """What it is for, how it was chosen, the settings themselves, and a few-shot model's vectors."""
+    """What the recipe is for, how it was chosen, its settings, and the vectors of a few-shot model."""
 
     name: str
     about: str
@@ -41,8 +41,8 @@ class Recipe(Generic[S]):
 
 
 def recipe(which: str, kind: type[S]) -> Recipe[S]:
-    """A recipe by name, or from a TOML file of the same form; `kind` is the class of its settings."""
-    content, path = _found(which)
+    """A recipe by name or from a TOML file; `kind` is the class of its settings."""
+    content, path = _read(which)
     values = _settings(content, path)
     try:
         settings = kind.from_dict(values)
@@ -62,17 +62,17 @@ def recipe_texts() -> dict[str, str]:
 
 
 def model_of(which: str) -> str:
-    """The model a recipe, by name or from a file, is for."""
-    return str(_settings(*_found(which)).get("model", ""))
+    """The model of a recipe, given by name or as a file."""
+    return str(_settings(*_read(which)).get("model", ""))
 
 
 def measured() -> dict[str, dict[str, str]]:
-    """What each recipe reached, by name, as generated from the project's stored results."""
+    """The measured results of each recipe, generated from the project's stored records."""
     return dict(json.loads((files("fewlink") / "recipes" / "measured.json").read_text("utf-8")))
 
 
-def _found(which: str) -> tuple[dict[str, Any], Path]:
-    """The content of a recipe's file, and where it is."""
+def _read(which: str) -> tuple[dict[str, Any], Path]:
+    """The content and the path of a recipe's file."""
     path = Path(which)
     try:
         text = path.read_text("utf-8") if path.suffix == ".toml" else choose("recipe", which, recipe_texts())
@@ -81,11 +81,10 @@ def _found(which: str) -> tuple[dict[str, Any], Path]:
     path = path if path.suffix == ".toml" else Path(f"{which}.toml")
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(path, f"is not TOML ({error})") from None
-    try:
         for part in content:
             choose("part of a recipe", part, dict.fromkeys(PARTS))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(path, f"is not TOML ({error})") from None
     except FewlinkError as error:
         raise InputError(path, str(error)) from None
     return content, path
@@ -101,17 +100,12 @@ def _settings(content: dict[str, Any], path: Path) -> dict[str, Any]:
 def _vectors(content: Any) -> Vectors:
     if not isinstance(content, dict):
         raise FewlinkError("'vectors' is not a table")
-    for name in content:
-        choose("setting of vectors", name, dict.fromkeys(f.name for f in dataclasses.fields(Vectors)))
-    made = Vectors(**content)
-    for name, kind, words in (
-        ("recipe", str, "a name"),
-        ("with_train_tasks", bool, "true or false"),
-        ("set", list, "a list"),
-    ):
-        if name in content and not isinstance(content[name], kind):
-            raise FewlinkError(f"vectors.{name} is {content[name]!r}: it must be {words}")
-    return made
+    kinds = {"recipe": (str, "a name"), "with_train_tasks": (bool, "true or false"), "set": (list, "a list")}
+    for name, value in content.items():
+        kind, allowed = choose("setting of vectors", name, kinds)
+        if not isinstance(value, kind):
+            raise FewlinkError(f"vectors.{name} is {value!r}: it must be {allowed}")
+    return Vectors(**content)
 
 
 def as_toml(about: str, chosen: str, settings: Settings) -> str:
@@ -127,4 +121,4 @@ def as_toml(about: str, chosen: str, settings: Settings) -> str:
 def _toml(value: Any) -> str:
     if isinstance(value, float):
         return repr(float(f"{value:.3g}"))
-    return json.dumps(value, ensure_ascii=False)  # TOML writes strings, whole numbers and booleans as JSON does
+    return json.dumps(value, ensure_ascii=False)  # TOML writes strings, integers and booleans as JSON does

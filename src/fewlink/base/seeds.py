@@ -1,4 +1,4 @@
-"""Randomness as a pure function of a seed and words that say what it is for; no global state."""
+"""Randomness as a pure function of a seed and words that name its purpose; no global state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def generator(seed: int, *words: object) -> np.random.Generator:
 
 
 def scramble(keys: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Each key to 64 well-mixed bits (splitmix64): the same key and seed, the same bits, in any order or batch."""
+    """Hash each key to 64 bits (splitmix64); the bits depend only on the key and the seed."""
     with np.errstate(over="ignore"):
         x = keys.astype(np.uint64) + np.uint64(derive(seed, "scramble"))
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

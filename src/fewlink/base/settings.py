@@ -1,4 +1,4 @@
-"""What every set of settings can do: check itself, be written down, and be changed by `name=value`."""
+"""Base class of settings: validation, conversion to and from dictionaries, and changes as `name=value`."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ KINDS: dict[str, tuple[Any, str]] = {
     "str": (str, "a name"),
     "bool": (bool, "true or false"),
 }
-
-
 DEVICES = "cpu, cuda or cuda:N"
 
 
 def is_device(name: str) -> bool:
-    """Whether this is how a device is written; not whether it is there."""
+    """Whether this is a valid device name; the machine need not have the device."""
     kind, _, index = name.partition(":")
     return name == "cpu" or (kind == "cuda" and (not index or index.isdigit()))
 
 
 class Settings(DataclassInstance):
-    """The base of frozen dataclasses whose fields are int, float, str or bool; `check` goes into __post_init__."""
+    """Base of frozen dataclasses with int, float, str or bool fields; call `check` in __post_init__."""
 
     CHOICES: ClassVar[Mapping[str, Iterable[str]]] = {}
     AT_LEAST_ONE: ClassVar[tuple[str, ...]] = ()
@@ -41,13 +39,13 @@ class Settings(DataclassInstance):
     NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ()
 
     def check(self) -> None:
-        """Refuse a value of the wrong type or outside what is declared; a device must be cpu, cuda or cuda:N."""
+        """Raises if a value has the wrong type or is outside its declared limits."""
         for field in dataclasses.fields(self):
-            kind, words = KINDS[str(field.type)]
+            kind, allowed = KINDS[str(field.type)]
             value = getattr(self, field.name)
-            self.require(field.name, isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), words)
-        for name, allowed in self.CHOICES.items():
-            choose(name, getattr(self, name), dict.fromkeys(allowed))
+            self.require(field.name, isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), allowed)
+        for name, choices in self.CHOICES.items():
+            choose(name, getattr(self, name), dict.fromkeys(choices))
         for name in self.AT_LEAST_ONE:
             self.require(name, getattr(self, name) >= 1, "at least 1")
         for name in self.POSITIVE:
@@ -72,7 +70,7 @@ class Settings(DataclassInstance):
         return cls(**values)
 
     def adjusted(self, changes: Iterable[str]) -> Self:
-        """The settings with `name=value` changes made, each value read as the setting's own type."""
+        """A copy with `name=value` changes, each value parsed as the type of its setting."""
         values: dict[str, Any] = {}
         kinds = {field.name: str(field.type) for field in dataclasses.fields(self)}
         for change in changes:

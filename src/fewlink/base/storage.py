@@ -1,4 +1,4 @@
-"""Folders that are whole or absent: written beside, fsynced, described by a manifest, renamed into place."""
+"""Atomic folders: written to a temporary place, fsynced, described by a manifest, renamed into place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fewlink.base.errors import FewlinkError, InputError
 
 MANIFEST = "manifest.json"
 CHANGED = "was changed or damaged since it was written: make the folder again"
-ALWAYS_VERIFIED_BYTES = 64 << 20  # folders up to this size are hashed on every opening (a tenth of a second)
+ALWAYS_VERIFIED_BYTES = 64 << 20  # folders up to this size are hashed whenever they are opened (0.1 s)
 
 
 def sha256_file(path: Path) -> str:
@@ -25,19 +25,19 @@ def sha256_file(path: Path) -> str:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file in one step: a reader sees the old content or the new, never a part."""
+    """Replace a file atomically: a reader sees the old content or the new, never a part."""
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.parent / f".{path.name}.{os.getpid()}.part"
+        draft = path.parent / f".{path.name}.{os.getpid()}.part"
         try:
-            with beside.open("wb") as file:
+            with draft.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(beside, path)
+            os.replace(draft, path)
         finally:
-            beside.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+            draft.unlink(missing_ok=True)
+        _sync(path.parent)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -49,7 +49,7 @@ def read_json(path: Path) -> Any:
     try:
         text = path.read_bytes().decode("utf-8-sig")
         content = json.loads(text)
-        if "\\u" in text:  # an escape may be half of a surrogate pair
+        if "\\u" in text:  # an escape may be half a surrogate pair
             json.dumps(content, ensure_ascii=False).encode()
     except OSError as error:
         raise InputError(path, f"cannot be read ({error.strerror})") from None
@@ -57,58 +57,58 @@ def read_json(path: Path) -> Any:
         raise InputError(path, f"is not UTF-8 text ({error.reason})") from None
     except json.JSONDecodeError as error:
         raise InputError(path, f"is not JSON ({error.msg})", error.lineno) from None
-    except (ValueError, RecursionError) as error:  # numbers and nesting without end
+    except (ValueError, RecursionError) as error:  # numbers or nesting too large for the parser
         raise InputError(path, f"is JSON that cannot be read ({error})") from None
     return content
 
 
 @contextmanager
 def new_folder(path: Path, format: str, facts: dict[str, Any]) -> Iterator[Path]:
-    """Yield an empty folder to fill; on success it becomes `path`, on any error nothing is left behind.
+    """Yield an empty folder to fill; on success it becomes `path`, on any error it is removed.
 
-    An existing folder of the same format is replaced; anything else at `path` is refused. `facts` may be filled
-    inside the block; it is stored in the manifest.
+    An existing folder of the same format is replaced. Raises if anything else is at `path`. `facts` may be filled
+    inside the block and is stored in the manifest.
     """
     with _writing(path):
         path = Path(os.path.realpath(path))
         if Path.cwd().is_relative_to(path):
-            raise FewlinkError(f"{path} is or holds the working folder and would be replaced: choose another place")
-        _mend(path)
+            raise FewlinkError(f"{path} is or contains the working folder and would be replaced: choose another place")
+        _clean_up(path)
         if path.exists() and (not path.is_dir() or (any(path.iterdir()) and _format_of(path) != format)):
             raise FewlinkError(f"{path} exists and is not a {format} folder: remove it or choose another place")
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir()
+        draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
         try:
-            yield beside
-            _write_manifest(beside, format, facts)
+            yield draft
+            _write_manifest(draft, format, facts)
             if path.exists():
                 old = path.with_name(f".{path.name}.{os.getpid()}.old")
                 os.rename(path, old)
-                os.rename(beside, path)
+                os.rename(draft, path)
                 shutil.rmtree(old, ignore_errors=True)
             else:
-                os.rename(beside, path)
-            _sync_folder(path.parent)
+                os.rename(draft, path)
+            _sync(path.parent)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str, Any]:
-    """The manifest of a folder written by `new_folder`, its files checked by size, and by sha256 when `verify`.
+    """The manifest of a folder written by `new_folder`. Raises if a file has another size or, with `verify`, hash.
 
-    With `verify=None` small folders are hashed and large ones (which are memory-mapped) are not.
+    `verify=None` hashes small folders, but not large ones, which are memory-mapped.
     """
     path = Path(path)
     if not os.path.exists(path):
-        _mend(path)
+        _clean_up(path)
     if not os.path.isdir(path):
         raise InputError(path, "is not a folder" if os.path.exists(path) else "does not exist")
     manifest = read_json(path / MANIFEST)
-    found = manifest.get("format") if isinstance(manifest, dict) else None
-    if found != format:
-        raise InputError(path, f"has format {found!r}, this version of fewlink reads {format!r}: make it again")
+    actual = manifest.get("format") if isinstance(manifest, dict) else None
+    if actual != format:
+        raise InputError(path, f"has format {actual!r}, this version of fewlink reads {format!r}: make it again")
     if manifest.pop("sha256", None) != _sha256_json(manifest):
         raise InputError(path / MANIFEST, CHANGED)
     files: dict[str, Any] = manifest["files"]
@@ -135,32 +135,32 @@ def _format_of(path: Path) -> str | None:
     return manifest.get("format") if isinstance(manifest, dict) else None
 
 
-def _mend(path: Path) -> None:
-    """Undo what a process left that was killed while it wrote: what it had put aside comes back, its drafts go."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.*"):
-        kind, process = left.suffix, left.stem.rpartition(".")[2]
-        if kind not in (".old", ".part") or not process.isdigit() or _runs(int(process)):
+def _clean_up(path: Path) -> None:
+    """Clean up after a process that was killed while writing: restore the old folder, remove drafts."""
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.*"):
+        kind, process = leftover.suffix, leftover.stem.rpartition(".")[2]
+        if kind not in (".old", ".part") or not process.isdigit() or _is_running(int(process)):
             continue
         if kind == ".old" and not path.exists():
-            os.rename(left, path)
+            os.rename(leftover, path)
         else:
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _runs(process: int) -> bool:
+def _is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # somebody else's, and alive
-        return True
+    except PermissionError:  # it belongs to another user
+        pass
     return True
 
 
 def _write_manifest(folder: Path, format: str, facts: dict[str, Any]) -> None:
     files = {str(f.relative_to(folder)): f for f in sorted(folder.rglob("*")) if f.is_file()}
     for file in files.values():
-        _sync_file(file)
+        _sync(file)
     listed = {name: {"bytes": f.stat().st_size, "sha256": sha256_file(f)} for name, f in files.items()}
     manifest = {"format": format, **facts, "files": listed}
     write_json(folder / MANIFEST, {**manifest, "sha256": _sha256_json(manifest)})
@@ -172,19 +172,14 @@ def _sha256_json(content: Any) -> str:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Whatever the system refuses while `path` is written, as an error that names it and the reason."""
+    """Turn an operating system error while writing `path` into an error that names it and the reason."""
     try:
         yield
     except OSError as error:
         raise FewlinkError(f"{path} cannot be written ({error.strerror or error})") from None
 
 
-def _sync_file(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
+def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

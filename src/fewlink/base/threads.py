@@ -1,4 +1,4 @@
-"""Work done in threads: ahead of its use, or side by side."""
+"""Work in threads: prefetching, and a parallel map."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-def ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items (none of them None), the next one being made in a thread while this one is used."""
+def prefetch(items: Iterator[T]) -> Iterator[T]:
+    """The same items (none of them None); a thread makes the next one while the current one is used."""
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(next, items, None)
         while (item := coming.result()) is not None:
@@ -19,25 +19,25 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
             yield item
 
 
-def foreseen(make: Callable[[int], T], count: int) -> Callable[[int], T]:
-    """make(n) of n under `count`, the next one being made in a thread while this one is used."""
+def prefetch_indexed(make: Callable[[int], T], count: int) -> Callable[[int], T]:
+    """`make` for indices below `count`; a thread computes `make(i + 1)` while `make(i)` is used."""
     coming: dict[int, Future[T]] = {}
     pool = ThreadPoolExecutor(1)
 
-    def get(number: int) -> T:
-        asked = coming.pop(number, None) or pool.submit(make, number)
+    def get(index: int) -> T:
+        current = coming.pop(index, None) or pool.submit(make, index)
         coming.clear()
-        if number + 1 < count:
-            coming[number + 1] = pool.submit(make, number + 1)
-        return asked.result()
+        if index + 1 < count:
+            coming[index + 1] = pool.submit(make, index + 1)
+        return current.result()
 
     return get
 
 
-def side_by_side(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
-    """work(item) of each item, two at a time where torch has threads for it: more wait for each other, not for work.
+def parallel_map(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
+    """`work(item)` of each item, two at a time if torch may use two threads; more threads are not faster.
 
-    Each has one thread to itself, so what comes out does not depend on how many there are.
+    Each call uses one torch thread, so the results do not depend on the number of threads.
     """
     import torch
 
@@ -46,4 +46,4 @@ def side_by_side(work: Callable[[A], T], items: Sequence[A]) -> list[T]:
         with ThreadPoolExecutor(min(2, threads), initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(work, items))
     finally:
-        torch.set_num_threads(threads)  # threads that come later begin with what was set last
+        torch.set_num_threads(threads)  # new threads start with the number that was set last

@@ -11,7 +11,7 @@ import torch
 
 from fewlink.base.errors import FewlinkError
 from fewlink.data.benchmark import Benchmark
-from fewlink.data.triples import training_triples
+from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import INTERACTIONS, Embeddings, EmbeddingSettings, train
 from fewlink.scorers import Question
 from fewlink.training.family import BaselineFamily, Prepared, Reporter

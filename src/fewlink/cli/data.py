@@ -61,9 +61,9 @@ def get(
     Example: `fewlink data get nell-one --from ~/downloads/nell.tar.gz`
     """
     from fewlink.cli import show
-    from fewlink.data.catalogue import get as fetch
+    from fewlink.data.catalogue import fetch_benchmark
 
-    place, benchmark, remarks = fetch(name, source)
+    place, benchmark, remarks = fetch_benchmark(name, source)
     show.remarks(remarks)
     print(f"{name} is in {place}")
     _show_info(benchmark, json=False)
@@ -120,9 +120,9 @@ def check(
     Example: `fewlink data check my-graph.tsv.gz`
     """
     from fewlink.cli import show
-    from fewlink.graph.check import examine
+    from fewlink.graph.check import check_graph
 
-    found = examine(path, types=types, smallest=smallest, largest=largest)
+    found = check_graph(path, types=types, smallest=smallest, largest=largest)
     if json:
         show.as_json(found)
         return

@@ -36,9 +36,9 @@ def working_device(device: str) -> str:
     """`auto` to the GPU where there is one; a device that is not there is an error."""
     import torch
 
-    from fewlink.base.distributed import use
+    from fewlink.base.distributed import use_device
 
-    return use(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    return use_device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
 
 
 def refuse_own(changes: Sequence[str]) -> None:

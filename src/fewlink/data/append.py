@@ -1,4 +1,4 @@
-"""New triples for a benchmark: entities and relations keep their ids, new ones follow behind them."""
+"""Append triples to a benchmark: entities and relations keep their ids, new ones follow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError
 from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import CompileReport, Graph, TypeTable, Vocabulary
@@ -19,8 +18,8 @@ from fewlink.graph.vocabulary import Interner
 
 
 @dataclass(frozen=True)
-class Growth:
-    """How much came to a benchmark: triples of its graph, pairs of its task relations, names, and what it had."""
+class AppendReport:
+    """How many triples of the graph, pairs of tasks, entities and relations are new, and how many lines were not."""
 
     triples: int
     pairs: int
@@ -32,7 +31,7 @@ class Growth:
         return bool(self.triples or self.pairs)
 
 
-def grow(
+def append_triples(
     benchmark: Benchmark,
     paths: Sequence[Path],
     *,
@@ -40,49 +39,51 @@ def grow(
     names: Path | None = None,
     on_error: str = "stop",
     report: CompileReport | None = None,
-) -> tuple[Benchmark, Growth]:
-    """The benchmark with the triples of these files; those it has are counted and not added.
+) -> tuple[Benchmark, AppendReport]:
+    """The benchmark with the triples of these files added; those it has already are counted.
 
-    A triple of a task relation becomes a pair of that task, behind those it has, never one of the graph: there it would
-    give an answer away. `types` and `names` are side files as for a new graph; they may speak of old entities too.
+    A triple of a task relation is added to the pairs of that task, after the others, and not to the graph, where it
+    would give an answer away. `types` and `names` are side files as for a new graph and may describe old entities too.
     """
     graph, report = benchmark.graph, report or CompileReport()
     tasks = {task.name: task for members in benchmark.tasks.values() for task in members}
     entities = _interner(graph.entities)
     relations = _interner(graph.relations)
-    own = {relations[name.encode()]: name for name in tasks}  # ids of task relations while files are read
+    task_ids = {relations[name.encode()]: name for name in tasks}  # temporary ids, while the files are read
     added = read_ids([Path(p) for p in paths], entities, relations, check_on_error(on_error), report)
     if not len(added):
-        why = f" ({report.skipped:,} bad lines, the first: {report.problems[0]})" if report.skipped else ""
-        raise FewlinkError(f"no triples in {', '.join(map(str, paths))}{why}")
-    stays = [number for number in range(len(relations)) if number not in own]
-    number = np.full(len(relations), -1, np.int32)
-    number[stays] = np.arange(len(stays), dtype=np.int32)  # task relations are none of the graph's
-    of_graph = number[added[:, 1]] >= 0
-    new = np.stack([added[of_graph, 0], number[added[of_graph, 1]], added[of_graph, 2]], 1)
-    names_of = list(relations)
-    grown = _graph(graph, new, list(entities), [names_of[i] for i in stays], types, names)
-    rest = added[~of_graph]
-    made = {name: _task(grown, tasks[name], rest[rest[:, 1] == at][:, [0, 2]]) for at, name in own.items()}
-    pairs = sum(len(made[name].pairs) - len(task.pairs) for name, task in tasks.items())
-    triples = grown.triple_count - graph.triple_count
-    growth = Growth(
+        raise report.no_triples(paths)
+    relation_names = list(relations)
+    in_graph = [i for i in range(len(relations)) if i not in task_ids]
+    new_id = np.full(len(relations), -1, np.int32)
+    new_id[in_graph] = np.arange(len(in_graph), dtype=np.int32)
+    of_graph = new_id[added[:, 1]] >= 0
+    new = np.stack([added[of_graph, 0], new_id[added[of_graph, 1]], added[of_graph, 2]], 1)
+    extended = _extended(graph, new, list(entities), [relation_names[i] for i in in_graph], types, names)
+    of_tasks = added[~of_graph]
+    extended_tasks = {
+        name: _extended_task(extended, tasks[name], of_tasks[of_tasks[:, 1] == i][:, [0, 2]])
+        for i, name in task_ids.items()
+    }
+    pairs = sum(len(extended_tasks[name].pairs) - len(task.pairs) for name, task in tasks.items())
+    triples = extended.triple_count - graph.triple_count
+    counts = AppendReport(
         triples=triples,
         pairs=pairs,
-        entities=len(grown.entities) - len(graph.entities),
-        relations=len(grown.relations) - len(graph.relations),
+        entities=len(extended.entities) - len(graph.entities),
+        relations=len(extended.relations) - len(graph.relations),
         duplicates=len(added) - triples - pairs,
     )
-    splits = {split: [made[task.name] for task in members] for split, members in benchmark.tasks.items()}
-    before = (*benchmark.grown_from, benchmark.fingerprint, graph.fingerprint)
-    return Benchmark(benchmark.name, grown, splits, benchmark.source, before), growth
+    splits = {split: [extended_tasks[task.name] for task in members] for split, members in benchmark.tasks.items()}
+    extended_from = (*benchmark.extended_from, benchmark.fingerprint, graph.fingerprint)
+    return Benchmark(benchmark.name, extended, splits, benchmark.source, extended_from), counts
 
 
 def _interner(names: Vocabulary) -> Interner:
     return Interner((name.encode(), number) for number, name in enumerate(names))
 
 
-def _graph(
+def _extended(
     graph: Graph,
     new: np.ndarray,
     entities: list[bytes],
@@ -90,16 +91,16 @@ def _graph(
     types: Path | None,
     names: Path | None,
 ) -> Graph:
-    """The graph with new triples (n, 3) behind its own, under the names of all entities and relations."""
-    every, kinds = Vocabulary.of(entities), Vocabulary.of(relations)
-    labels = _labels(graph, every, kinds, names)
-    table = _types(graph, every, types)
+    """The graph with new triples (n, 3) after the old ones, and with all names."""
+    entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
+    labels = _labels(graph, entity_names, relation_names, names)
+    table = _types(graph, entity_names, types)
     triples = np.concatenate([graph.triples(), new]).astype(np.int32)
-    return Graph.of(every, kinds, triples, types=table, labels=labels)
+    return Graph.of(entity_names, relation_names, triples, types=table, labels=labels)
 
 
 def _labels(graph: Graph, entities: Vocabulary, relations: Vocabulary, path: Path | None) -> Vocabulary | None:
-    """Readable names: those of the file, those there were, or else the ids."""
+    """Readable names: those of the file, else those of the graph, else the names themselves."""
     if graph.labels is None and path is None:
         return None
     texts = {row[0]: row[1] for row in read_pairs_table(path)} if path else {}
@@ -113,35 +114,37 @@ def _labels(graph: Graph, entities: Vocabulary, relations: Vocabulary, path: Pat
 
 
 def _types(graph: Graph, entities: Vocabulary, path: Path | None) -> TypeTable | None:
-    """The types there were and those of the file, or by the convention of names where the graph's are by it."""
-    old, later = graph.types, np.arange(len(graph.entities), len(entities))
+    """The types of the graph and of the file; without a file, by the naming convention if the graph follows it."""
+    old, count = graph.types, len(graph.entities)
     if path is not None:
         more: TypeTable | None = types_from_file(path, entities)
     else:
         by_name = types_from_names(entities) if old is not None else None
-        followed = by_name is not None and by_name.typed(np.arange(len(graph.entities))).mean() >= CONVENTION_SHARE
+        followed = by_name is not None and by_name.typed(np.arange(count)).mean() >= CONVENTION_SHARE
         more = by_name if followed else None
     if old is None:
         return more
-    kinds, owners, numbers = _interner(old.names), [], []
-    for table, of in ((old, np.arange(len(graph.entities))), (more, later if path is None else None)):
-        if table is None:
-            continue
-        owner = np.repeat(np.arange(len(table.offsets) - 1), np.diff(table.offsets))
-        own = np.array([kinds[name.encode()] for name in table.names], np.int32)
-        kept = np.isin(owner, of) if of is not None else np.ones(len(owner), bool)
-        owners.append(owner[kept])
-        numbers.append(own[table.types[kept]])
-    return TypeTable.of(kinds, np.concatenate(owners), np.concatenate(numbers), len(entities))
+    names, (owners, types) = _interner(old.names), _entries(old)
+    if more is not None:
+        more_owners, more_types = _entries(more)
+        more_types = np.array([names[name.encode()] for name in more.names], np.int32)[more_types]
+        added = more_owners >= (count if path is None else 0)  # the convention is applied to new entities only
+        owners, types = np.append(owners, more_owners[added]), np.append(types, more_types[added])
+    return TypeTable.of(names, owners, types, len(entities))
 
 
-def _task(graph: Graph, task: Task, new: np.ndarray) -> Task:
-    """A task with the pairs (n, 2) it does not have yet, each once, in their order."""
-    seen = {tuple(pair) for pair in task.pairs.tolist()}
-    fresh = [pair for pair in dict.fromkeys(map(tuple, new.tolist())) if pair not in seen]
-    if not fresh:
+def _entries(table: TypeTable) -> tuple[np.ndarray, np.ndarray]:
+    """The entity and the type of each entry of a table."""
+    return np.repeat(np.arange(len(table.offsets) - 1), np.diff(table.offsets)), table.types
+
+
+def _extended_task(graph: Graph, task: Task, new: np.ndarray) -> Task:
+    """The task with those pairs (n, 2) that it does not have yet, each once, in their order."""
+    old = {tuple(pair) for pair in task.pairs.tolist()}
+    added = [pair for pair in dict.fromkeys(map(tuple, new.tolist())) if pair not in old]
+    if not added:
         return task
-    pairs = np.concatenate([task.pairs, np.array(fresh, np.int32)]).astype(np.int32)
+    pairs = np.concatenate([task.pairs, np.array(added, np.int32)]).astype(np.int32)
     known = sorted_pairs(np.concatenate([task.known, pairs]))
     allowed = np.union1d(task.range, likely_tails(graph, pairs[len(task.pairs) :, 1])).astype(np.int32)
     return Task(task.name, pairs, known, allowed)

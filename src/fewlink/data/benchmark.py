@@ -1,4 +1,4 @@
-"""A few-shot benchmark: a background graph, and relations it does not know with their pairs, split three ways."""
+"""A few-shot benchmark: a background graph, and task relations that are not in it, split into train, dev and test."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SPLITS = ("train", "dev", "test")
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One relation to be learnt from few pairs.
+    """A relation to learn from few pairs.
 
-    Shapes: `pairs` (n, 2) int32 heads and tails in the benchmark's order, distinct; `known` (m, 2) int32, sorted, every
-    pair known to be true, those of `pairs` included; `range` (c,) int32, sorted, the tails the type constraint allows.
+    Shapes: `pairs` (n, 2) int32 heads and tails in the benchmark's order, distinct; `known` (m, 2) int32, sorted, all
+    pairs known to be true, including `pairs`; `range` (c,) int32, sorted, the tails that the type constraint allows.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Task:
     range: np.ndarray
 
     def split(self, shots: int, draw: int = 0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """References (shots, 2), the first pairs or a random choice by `draw` > 0, and queries (rest, 2)."""
+        """References (shots, 2), the first pairs or with `draw` > 0 a random sample, and queries (rest, 2)."""
         if not 0 < shots < len(self.pairs):
             raise FewlinkError(f"{self.name} has {len(self.pairs)} pairs: {shots} references leave no query; use fewer")
         if draw == 0:
@@ -56,26 +56,26 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Benchmark(Memo):
-    """`tasks` maps each of train, dev and test to its relations, in order; `source` is what it was opened by.
+    """`tasks` maps train, dev and test to their task relations; `source` is the name or path it was opened by.
 
-    `grown_from` are the fingerprints, of benchmark and graph, of what triples were appended to: ids are those it had.
+    `extended_from` are the fingerprints of the benchmarks and graphs to which triples were appended; ids stay the same.
     """
 
     name: str
     graph: Graph
     tasks: Mapping[str, Sequence[Task]]
     source: str = ""
-    grown_from: tuple[str, ...] = ()
+    extended_from: tuple[str, ...] = ()
 
     def split(self, name: str) -> Sequence[Task]:
         return choose("split", name, self.tasks)
 
     def task(self, name: str) -> Task:
-        """The task of this name, in whichever split."""
+        """The task of this name in any split."""
         return choose("task relation", name, {t.name: t for tasks in self.tasks.values() for t in tasks})
 
     def with_fold(self, index: int, count: int) -> Benchmark:
-        """The same with every count-th train relation moved to dev: more relations to choose settings on."""
+        """A copy with every count-th train relation moved to dev, to have more relations to choose settings on."""
         train = list(self.tasks["train"])
         moved = train[index::count]
         kept = [t for t in train if t not in moved]
@@ -83,7 +83,7 @@ class Benchmark(Memo):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 of the graph and of every task: what a result was measured on."""
+        """sha256 of the graph and all tasks; records name it as the data they were measured on."""
         digest = hashlib.sha256(self.graph.fingerprint.encode())
         for split in SPLITS:
             for task in self.tasks[split]:
@@ -93,23 +93,23 @@ class Benchmark(Memo):
         return digest.hexdigest()
 
     def save(self, folder: Path) -> Path:
-        """Write the benchmark as a folder that opens at once, whole or not at all."""
+        """Write the benchmark as a folder of memory-mapped arrays, atomically."""
         listed = [(split, t) for split in SPLITS for t in self.tasks[split]]
         facts: dict[str, Any] = {
             "name": self.name,
             "tasks": [[split, t.name] for split, t in listed],
             "fingerprint": self.fingerprint,
         }
-        if self.grown_from:
-            facts["grown_from"] = list(self.grown_from)
-        with new_folder(Path(folder), FORMAT, facts) as beside:
-            self.graph.save(beside / "graph")
+        if self.extended_from:
+            facts["grown_from"] = list(self.extended_from)
+        with new_folder(Path(folder), FORMAT, facts) as draft:
+            self.graph.save(draft / "graph")
             for array in ("pairs", "known", "range"):
                 parts = [getattr(t, array) for _, t in listed]
                 whole = np.concatenate(parts or [np.zeros(0)]).astype(np.int32)
-                np.save(beside / f"{array}.npy", whole, allow_pickle=False)
+                np.save(draft / f"{array}.npy", whole, allow_pickle=False)
                 ends = np.cumsum([len(p) for p in parts], dtype=np.int64)
-                np.save(beside / f"{array}.ends.npy", ends, allow_pickle=False)
+                np.save(draft / f"{array}.ends.npy", ends, allow_pickle=False)
         return Path(folder)
 
     @classmethod
@@ -124,8 +124,8 @@ class Benchmark(Memo):
         tasks: dict[str, list[Task]] = {split: [] for split in SPLITS}
         for (split, name), *arrays in zip(manifest["tasks"], *columns, strict=True):
             tasks[split].append(Task(name, *arrays))
-        graph, before = Graph.open(folder / "graph", verify=False), tuple(manifest.get("grown_from", ()))
-        benchmark = cls(manifest["name"], graph, tasks, grown_from=before)
+        graph, extended_from = Graph.open(folder / "graph", verify=False), tuple(manifest.get("grown_from", ()))
+        benchmark = cls(manifest["name"], graph, tasks, extended_from=extended_from)
         benchmark.__dict__["fingerprint"] = manifest["fingerprint"]
         return benchmark
 

@@ -1,4 +1,4 @@
-"""Which tails may be asked about: the range of a relation, and the three protocols `paper`, `full` and `open`."""
+"""Candidate tails: the range of a relation, and the three protocols `paper`, `full` and `open`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fewlink.data.benchmark import Task
 from fewlink.graph import Graph
 
 PAPER_SIZE = 1000
-PAPER_SEED = 0  # part of the protocol: everybody's 1000 are the same
+PAPER_SEED = 0  # part of the protocol: the same 1000 for every model
 PROTOCOLS = ("paper", "full", "open")
 
 
@@ -21,8 +21,8 @@ PROTOCOLS = ("paper", "full", "open")
 class Candidates:
     """The tails to score for one relation.
 
-    Shapes: `ids` (c,) int32 sorted; `counted` (c,) bool, False for tails that are only in as the answer of some query;
-    `outside`: how many further entities stand behind the scored ones, all tied (0 where the range is closed).
+    Shapes: `ids` (c,) int32 sorted; `counted` (c,) bool, False for tails that are only included as the answer of a
+    query; `outside`: the number of other entities, all tied behind the scored ones (0 if the range is closed).
     """
 
     ids: np.ndarray
@@ -33,9 +33,9 @@ class Candidates:
 def candidates_of(protocol: str, task: Task, references: np.ndarray, graph: Graph) -> Candidates:
     """The candidates of a task under a protocol.
 
-    - `full`: the whole range (types of all the relation's tails: an oracle that published results share).
-    - `paper`: 1000 of that range, the same for everybody; each query's own answer is added for that query.
-    - `open`: entities that share a type or a relation slot with a reference's tail; all others tie behind them.
+    - `full`: the whole range (by the types of all the relation's tails: an oracle that published results share).
+    - `paper`: 1000 of that range, the same for every model; the answer of a query is added for that query.
+    - `open`: entities that share a type or a relation slot with the tail of a reference; all others tie behind them.
     """
     return choose("candidates protocol", protocol, {"full": _full, "paper": _paper, "open": _open})(
         task, references, graph
@@ -43,19 +43,19 @@ def candidates_of(protocol: str, task: Task, references: np.ndarray, graph: Grap
 
 
 def likely_tails(graph: Graph, tails: np.ndarray) -> np.ndarray:
-    """The type constraint: entities of the same kind as these tails, sorted, the tails themselves included.
+    """The type constraint: entities of the same kind as these tails, sorted, including the tails.
 
-    For a tail with types: the entities that share one of them. For a tail without: those that occur in the same
-    relation slots (as head, or as tail, of the same background relation).
+    For a tail with types, these are the entities that share one of them; for a tail without, those in the same
+    relation slots (head or tail of the same background relation).
     """
     return _any_of(graph, [np.asarray(tails), *(members for _, members in _kinds(graph, tails))])
 
 
 class SameTypeSampler:
-    """Entities of the kind of others, as `likely_tails` has them: at most some, always the same ones.
+    """A fixed sample of the entities that `likely_tails` gives: the first by a hash.
 
-    They are the first by a hash. The first of a union are the first among the first of its parts, so of each type and
-    slot only those are looked at, and kept.
+    The first of a union are the first among the first of its parts, so only the first of each type and slot are
+    computed, once.
     """
 
     def __init__(self, graph: Graph, most: int) -> None:
@@ -63,7 +63,7 @@ class SameTypeSampler:
         self._first: dict[tuple[str, int], np.ndarray] = {}
 
     def of(self, ids: np.ndarray, most: int) -> np.ndarray:
-        """At most `most` of them, no more than at all, and these (n,) themselves, sorted."""
+        """At most `most` entities of the same kind as `ids` (n,), and `ids` themselves, sorted."""
         parts = [self._first_of(kind, members) for kind, members in _kinds(self.graph, ids)]
         return np.union1d(_first(np.unique(np.concatenate([ids, *parts])), most), ids).astype(np.int32)
 
@@ -78,7 +78,7 @@ def _first(ids: np.ndarray, most: int) -> np.ndarray:
 
 
 def _kinds(graph: Graph, ids: np.ndarray) -> Iterator[tuple[tuple[str, int], np.ndarray]]:
-    """What these entities are, with the members of it: their types, and the slots of those that have no type."""
+    """The types of these entities, and the slots of those without a type, each with its members."""
     ids = np.unique(ids)
     if graph.types is not None:
         for kind in graph.types.of_entities(ids).tolist():
@@ -88,13 +88,13 @@ def _kinds(graph: Graph, ids: np.ndarray) -> Iterator[tuple[tuple[str, int], np.
 
 
 def _slots(graph: Graph, ids: np.ndarray) -> list[int]:
-    """The relations, inverse ones included, that any of these entities has."""
+    """The relations, inverse ones included, of any of these entities."""
     slots: list[int] = np.unique(graph.relation_ids[graph.edges_of(ids)[0]]).tolist()
     return slots
 
 
 def _any_of(graph: Graph, parts: Iterable[np.ndarray]) -> np.ndarray:
-    """The entities of all parts together, sorted."""
+    """The union of the parts, sorted."""
     chosen = np.zeros(len(graph.entities), bool)
     for part in parts:
         chosen[part] = True
@@ -115,6 +115,6 @@ def _paper(task: Task, references: np.ndarray, graph: Graph) -> Candidates:
 
 def _open(task: Task, references: np.ndarray, graph: Graph) -> Candidates:
     tails = references[:, 1]
-    # few references show few of a relation's types, so slots are asked as well
+    # few references show few types of a relation, so slots are used as well
     ids = _any_of(graph, [likely_tails(graph, tails), *(graph.slots[slot] for slot in _slots(graph, tails))])
     return Candidates(ids, np.ones(len(ids), bool), outside=len(graph.entities) - len(ids))

@@ -1,4 +1,4 @@
-"""Few-shot tasks carved out of an ordinary graph: its relations of middling size become relations to be learnt."""
+"""Carve few-shot tasks out of an ordinary graph: its relations of medium size become tasks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from fewlink.base.seeds import generator
 from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import Graph
+from fewlink.graph.csr import Groups
 
 
 @dataclass(frozen=True)
 class CarveSettings:
-    """Which relations become tasks, and how they are split; by default the paper's 50–500 rule and proportions."""
+    """Which relations become tasks, and how they are split; the defaults are the paper's 50–500 rule and shares."""
 
     smallest: int = 50
     largest: int = 500
@@ -25,10 +26,10 @@ class CarveSettings:
 
     def __post_init__(self) -> None:
         if not 2 <= self.smallest <= self.largest:
-            raise FewlinkError(f"task sizes go from 2 up: got smallest {self.smallest}, largest {self.largest}")
+            raise FewlinkError(f"task sizes start at 2: got smallest {self.smallest}, largest {self.largest}")
         if not (self.dev_share > 0 and self.test_share > 0 and self.dev_share + self.test_share < 1):  # NaN is neither
             raise FewlinkError(
-                f"dev and test shares are above 0 and below 1 together: got {self.dev_share} and {self.test_share}"
+                f"dev and test shares must be over 0 and sum to less than 1: got {self.dev_share} and {self.test_share}"
             )
 
 
@@ -36,15 +37,15 @@ class CarveSettings:
 class CarveReport:
     """What carving left out."""
 
-    twins: list[tuple[str, str, str]]  # relation, how it repeats, the task relation it repeats
-    dropped_pairs: int  # pairs with an entity that the background does not have
-    dropped_relations: list[str]  # relations with too few pairs after that, or with a single possible tail
+    twins: list[tuple[str, str, str]]  # relation, `duplicate` or `inverse`, the task relation it repeats
+    dropped_pairs: int  # pairs with an entity that is not in the background
+    dropped_relations: list[str]  # relations with too few pairs left, or with a single possible tail
     dropped_entities: int  # entities that are in no background triple
 
     def remarks(self) -> list[str]:
         lines = [f"{r} is the exact {how} of {task}: removed from the background" for r, how, task in self.twins]
         if self.dropped_pairs:
-            lines.append(f"{self.dropped_pairs:,} pairs dropped: an entity of theirs is in no background triple")
+            lines.append(f"{self.dropped_pairs:,} pairs dropped: one of their entities is in no background triple")
         if self.dropped_entities:
             lines.append(f"{self.dropped_entities:,} entities dropped: in no background triple")
         if count := len(self.dropped_relations):
@@ -55,53 +56,50 @@ class CarveReport:
 
 def carve(graph: Graph, name: str, settings: CarveSettings = CarveSettings()) -> tuple[Benchmark, CarveReport]:
     """A benchmark from one graph: task relations, and their exact inverses and duplicates, leave the background."""
-    triples = graph.triples()
-    pairs = _pairs_by_relation(triples, len(graph.relations))
+    pairs = graph.once(_pairs_by_relation)
     tasks = [r for r, p in pairs.items() if settings.smallest <= len(p) <= settings.largest]
     twins = _twins(pairs, tasks)
     tasks = [r for r in tasks if r not in twins]
 
-    stays = np.ones(len(graph.relations), bool)
-    stays[[*tasks, *twins]] = False
-    background = triples[stays[triples[:, 1]]]
-    kept = np.unique(background[:, [0, 2]])  # entities of the background, in their old order
+    removed = np.array([*tasks, *twins], np.int64)
+    rest = graph.without(removed)
+    kept = np.flatnonzero(rest.degrees)  # entities of the background
+    background = rest.renumbered(kept, np.setdiff1d(np.arange(len(graph.relations)), removed))
     number = np.full(len(graph.entities), -1, np.int32)
-    number[kept] = np.arange(len(kept), dtype=np.int32)
+    number[kept] = np.arange(len(kept))
 
-    renumbered = {r: number[pairs[r]] for r in tasks}
-    whole = {r: p[(p >= 0).all(1)] for r, p in renumbered.items()}
-    carved = _background(graph, background, kept, number, stays)
+    whole = {r: p[(p >= 0).all(1)] for r, p in ((r, number[pairs[r]]) for r in tasks)}
     rng = generator(settings.seed, "carve")
     enough = [r for r in tasks if len(whole[r]) >= settings.smallest]
     twins |= _twins(whole, enough)  # those that became equal when pairs were dropped
     enough = [r for r in enough if r not in twins]
-    made = {r: _task(carved, graph.relations[r], rng.permutation(whole[r])) for r in enough}
-    good = [r for r in enough if len(made[r].range) > 1]
-    if len(good) < len(SPLITS) or not len(background):
+    carved = {r: _task(background, graph.relations[r], rng.permutation(whole[r])) for r in enough}
+    good = [r for r in enough if len(carved[r].range) > 1]
+    if len(good) < len(SPLITS) or not background.triple_count:
         sizes = f"{settings.smallest} to {settings.largest}"
         raise FewlinkError(
-            f"{name}: {len(good)} relations of {sizes} triples can be tasks, and {len(background):,} triples would be"
-            f" left as background; {len(SPLITS)} tasks and some background are needed. Try other limits"
+            f"{name}: {len(good)} relations of {sizes} triples can be tasks, and {background.triple_count:,} triples"
+            f" would be left as background; {len(SPLITS)} tasks and some background are needed. Try other limits"
         )
     report = CarveReport(
         twins=[(graph.relations[r], how, graph.relations[of]) for r, (how, of) in twins.items()],
-        dropped_pairs=sum(len(renumbered[r]) - len(whole[r]) for r in tasks),
+        dropped_pairs=sum(len(pairs[r]) - len(whole[r]) for r in tasks),
         dropped_relations=[graph.relations[r] for r in tasks if r not in good and r not in twins],
         dropped_entities=len(graph.entities) - len(kept),
     )
-    return Benchmark(name, carved, _split([made[r] for r in good], settings, rng)), report
+    return Benchmark(name, background, _split([carved[r] for r in good], settings, rng)), report
 
 
-def _pairs_by_relation(triples: np.ndarray, relations: int) -> dict[int, np.ndarray]:
-    order = np.argsort(triples[:, 1], kind="stable")
-    ends = np.cumsum(np.bincount(triples[:, 1], minlength=relations))
-    return dict(enumerate(np.split(triples[order][:, [0, 2]], ends[:-1])))
+def _pairs_by_relation(graph: Graph) -> dict[int, np.ndarray]:
+    triples, count = graph.triples(), len(graph.relations)
+    groups = Groups.of(triples[:, 1], triples[:, [0, 2]], count)
+    return {relation: groups[relation] for relation in range(count)}
 
 
 def _twins(pairs: dict[int, np.ndarray], tasks: list[int]) -> dict[int, tuple[str, int]]:
-    """Relations with exactly the pairs of a task relation before them, or exactly the turned ones."""
+    """Relations with exactly the pairs of an earlier task relation, or exactly the inverse pairs."""
     keys = {r: sorted_pairs(p).tobytes() for r, p in pairs.items()}
-    turned = {r: sorted_pairs(pairs[r][:, ::-1]).tobytes() for r in tasks}
+    inverse = {r: sorted_pairs(pairs[r][:, ::-1]).tobytes() for r in tasks}
     by_key: dict[bytes, list[int]] = {}
     for relation, key in keys.items():
         by_key.setdefault(key, []).append(relation)
@@ -109,20 +107,11 @@ def _twins(pairs: dict[int, np.ndarray], tasks: list[int]) -> dict[int, tuple[st
     for task in tasks:
         if task in twins:
             continue
-        for how, key in (("duplicate", keys[task]), ("inverse", turned[task])):
+        for how, key in (("duplicate", keys[task]), ("inverse", inverse[task])):
             for other in by_key.get(key, ()):
                 if other != task and other not in twins:
                     twins[other] = (how, task)
     return twins
-
-
-def _background(graph: Graph, triples: np.ndarray, kept: np.ndarray, number: np.ndarray, stays: np.ndarray) -> Graph:
-    relations = np.flatnonzero(stays)
-    relation_number = (np.cumsum(stays) - 1).astype(np.int32)
-    new = np.stack([number[triples[:, 0]], relation_number[triples[:, 1]], number[triples[:, 2]]], 1)
-    labels = graph.labels.take(np.concatenate([kept, len(graph.entities) + relations])) if graph.labels else None
-    types = graph.types.take(kept) if graph.types else None
-    return Graph.of(graph.entities.take(kept), graph.relations.take(relations), new, types=types, labels=labels)
 
 
 def _task(graph: Graph, name: str, pairs: np.ndarray) -> Task:
@@ -131,7 +120,7 @@ def _task(graph: Graph, name: str, pairs: np.ndarray) -> Task:
 
 def _split(tasks: list[Task], settings: CarveSettings, rng: np.random.Generator) -> dict[str, list[Task]]:
     order = rng.permutation(len(tasks))
-    dev = min(max(1, round(settings.dev_share * len(tasks))), len(tasks) - 2)  # one each is left for test and train
+    dev = min(max(1, round(settings.dev_share * len(tasks))), len(tasks) - 2)  # leaves one each for test and train
     test = min(max(1, round(settings.test_share * len(tasks))), len(tasks) - dev - 1)
     parts = {"dev": order[:dev], "test": order[dev : dev + test], "train": order[dev + test :]}
     return {split: [tasks[i] for i in np.sort(parts[split])] for split in SPLITS}

@@ -1,4 +1,4 @@
-"""Named benchmarks, and the one way from what a user writes (a name, a folder, an archive) to a benchmark."""
+"""Named benchmarks, and opening a benchmark by name, folder or archive."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fewlink.graph import compile_graph
 class Entry:
     """A benchmark of the catalogue. `counts`: entities, background triples, background relations, tasks of each split.
 
-    A download is checked by `sha256` where the archive's is known, and always by what was published of its content:
-    the counts, and the `fingerprint` of the compiled benchmark where it is known.
+    A download is checked by the `sha256` of the archive if that is known, and by its content: the published counts, and
+    the `fingerprint` of the compiled benchmark if that is known.
     """
 
     about: str
     licence: str
     counts: tuple[int, int, int, tuple[int, int, int]] | None = None
-    address: str | None = None  # None: inside the package
+    address: str | None = None  # None: part of the package
     size: str = ""
     sha256: str | None = None
     fingerprint: str | None = None
@@ -55,13 +55,11 @@ CATALOGUE = {
         size="about 1 GB unpacked",
     ),
 }
-
-
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".tar.xz")
 
 
 def data_home() -> Path:
-    """Where fetched benchmarks live: $FEWLINK_DATA, else the user's cache folder."""
+    """The folder of fetched benchmarks: $FEWLINK_DATA, or else the user's cache folder."""
     home = os.environ.get("FEWLINK_DATA")
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) if home else Path(cache) / "fewlink"
@@ -69,46 +67,48 @@ def data_home() -> Path:
 
 def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmark:
     """A benchmark by catalogue name, compiled folder, NELL-One layout folder or archive of it."""
-    found = _open(which, verify)
-    source = os.path.abspath(which) if os.path.exists(which) else str(which)
-    object.__setattr__(found, "source", source)
-    return found
-
-
-def _open(which: str | Path, verify: bool | None) -> Benchmark:
     if os.path.exists(which):
-        return _from_path(Path(which), verify)
-    if str(which) in CATALOGUE:
-        if CATALOGUE[str(which)].address is None:
-            return built_in()
-        stored = data_home() / str(which)
-        if stored.exists():
-            return Benchmark.open(stored, verify)
-        raise FewlinkError(f"{which} is not here yet: fewlink data get {which} (or --from PATH if you have it)")
-    raise FewlinkError(
-        f"'{which}' is neither a file or folder nor a name of the catalogue{did_you_mean(str(which), CATALOGUE)}"
-        f" (names: {', '.join(CATALOGUE)}; a graph of your own becomes a benchmark with: fewlink data carve)"
-    )
+        benchmark, source = _from_path(Path(which), verify), os.path.abspath(which)
+    else:
+        benchmark, source = _from_catalogue(str(which), verify), str(which)
+    object.__setattr__(benchmark, "source", source)
+    return benchmark
+
+
+def _from_catalogue(name: str, verify: bool | None) -> Benchmark:
+    if name not in CATALOGUE:
+        raise FewlinkError(
+            f"'{name}' is neither a file or folder nor a name in the catalogue{did_you_mean(name, CATALOGUE)}"
+            f" (names: {', '.join(CATALOGUE)}; to make a benchmark of your own graph: fewlink data carve)"
+        )
+    if CATALOGUE[name].address is None:
+        return open_umls()
+    stored = data_home() / name
+    if not stored.exists():
+        raise FewlinkError(f"{name} is not downloaded yet: fewlink data get {name} (or --from PATH if you have it)")
+    return Benchmark.open(stored, verify)
 
 
 def is_benchmark(path: Path) -> bool:
-    """Whether a path looks like a benchmark: a compiled folder, the NELL-One layout or an archive of it."""
+    """Whether a path may be a benchmark: a compiled folder, the NELL-One layout or an archive of it."""
     return path.is_dir() or path.name.endswith(ARCHIVES)
 
 
-def get(name: str, source: Path | None = None, home: Path | None = None) -> tuple[Path, Benchmark, list[str]]:
-    """Fetch (or take from `source`) a named benchmark, check it, compile it, and keep it under the data home."""
+def fetch_benchmark(
+    name: str, source: Path | None = None, home: Path | None = None
+) -> tuple[Path, Benchmark, list[str]]:
+    """Download a named benchmark (or read it from `source`), check it, compile it, and save it in the data home."""
     entry = choose("benchmark", name, CATALOGUE)
     if entry.address is None:
         raise FewlinkError(f"{name} is built in: use its name directly")
-    archive = source or _download(name, entry, home or data_home())
-    benchmark, remarks = read_layout(archive, name)
+    home = home or data_home()
+    benchmark, remarks = read_layout(source or _download(name, entry, home), name)
     remarks += _differences(entry, benchmark)
-    return benchmark.save((home or data_home()) / name), benchmark, remarks
+    return benchmark.save(home / name), benchmark, remarks
 
 
-def built_in() -> Benchmark:
-    """UMLS, carved: about half of its relations become tasks."""
+def open_umls() -> Benchmark:
+    """UMLS, with about half of its relations carved into tasks."""
     with as_file(files("fewlink") / "builtin" / "umls.tsv.gz") as path:
         graph = compile_graph([path])
     benchmark, _ = carve(graph, "umls", CarveSettings(dev_share=0.2, test_share=0.3))
@@ -142,7 +142,7 @@ def _download(name: str, entry: Entry, home: Path) -> Path:
         )
     except (OSError, ValueError) as error:
         raise FewlinkError(
-            f"{name} could not be fetched from {entry.address} ({error}). If you have the folder or archive already:"
+            f"{name} could not be downloaded from {entry.address} ({error}). If you have the folder or archive already:"
             f" fewlink data get {name} --from PATH"
         ) from None
 
@@ -150,10 +150,10 @@ def _download(name: str, entry: Entry, home: Path) -> Path:
 def _differences(entry: Entry, benchmark: Benchmark) -> list[str]:
     graph = benchmark.graph
     tasks = tuple(len(benchmark.tasks[split]) for split in SPLITS)
-    found = (len(graph.entities), graph.triple_count, len(graph.relations), tasks)
+    counts = (len(graph.entities), graph.triple_count, len(graph.relations), tasks)
     remarks = []
-    if entry.counts and found != entry.counts:
-        remarks.append(f"counts {found} differ from the published {entry.counts}: results will not be comparable")
+    if entry.counts and counts != entry.counts:
+        remarks.append(f"counts {counts} differ from the published {entry.counts}: results will not be comparable")
     if entry.fingerprint and benchmark.fingerprint != entry.fingerprint:
         remarks.append("content differs from the NELL-One the project's results were measured on")
     return remarks

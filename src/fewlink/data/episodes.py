@@ -16,11 +16,11 @@ from fewlink.data.benchmark import Task
 
 PURPOSES = ("pass", "pairs", "repeats", "negatives", "shared")
 LARGEST = 2**63 - 1
-ROOM = 1 << 23  # numbers in one array: 64 MB
+ROOM = 1 << 23  # elements of one array: 64 MB
 
 
 class Episodes(NamedTuple):
-    """Lessons of S runs, n each.
+    """Episodes of S seeds, n for each.
 
     Shapes: `tasks` (S, n); `references` (S, n, K, 2); `queries` (S, n, B, 2); `negatives` (S, n, B, N); all int64.
     """
@@ -34,11 +34,11 @@ class Episodes(NamedTuple):
 class EpisodeSampler:
     """`sampler(numbers)` gives the episodes of these numbers for every seed; tasks are shuffled anew on each pass.
 
-    References and queries are disjoint. Queries repeat only where a relation has fewer pairs than the batch asks for.
-    Negatives are tails of the relation's range that are not known answers of the query's head. With `shared` an episode
-    draws them once for all its queries; where one is a known answer of a query's head, that cell has its own.
-    An episode is the same on every device and whatever else is asked for; a call never waits for the device.
-    Of `at_once` numbers in one call no array is larger than 64 MB, unless those of a single number are.
+    References and queries are disjoint. Queries repeat only if a relation has fewer pairs than the batch needs.
+    Negatives are tails of the relation's range that are not known answers of the query's head. With `shared`, they are
+    drawn once for all queries of an episode; a negative that is a known answer of a query's head is drawn again for it.
+    An episode is the same on every device and in every call; a call never synchronises with the device.
+    With at most `at_once` numbers in a call no array exceeds 64 MB, unless that of a single number does.
     """
 
     def __init__(
@@ -88,37 +88,37 @@ class EpisodeSampler:
         padding = torch.arange(self._widest, device=self.device) >= sizes
         shuffled = keys.masked_fill_(padding, LARGEST).argsort(dim=-1, stable=True) + begins
         places = torch.arange(self.shots, self.shots + self.batch, device=self.device)
-        repeats = self.shots + _below(self._hashes("repeats", numbers, self.batch), sizes - self.shots)
+        repeats = self.shots + _modulo(self._hashes("repeats", numbers, self.batch), sizes - self.shots)
         queries = shuffled.gather(-1, torch.where(places < sizes, places, repeats))  # (S, n, B)
         return Episodes(
             tasks.squeeze(-1),
             self._pairs[shuffled[..., : self.shots]],
             self._pairs[queries],
-            self._pollute(numbers, tasks, self._false.rows[queries]),
+            self._negatives(numbers, tasks, self._false.rows[queries]),
         )
 
-    def _pollute(self, numbers: Tensor, tasks: Tensor, rows: Tensor) -> Tensor:
-        """False tails (S, n, B, N) of the queries whose rows (S, n, B) these are; tasks (S, n, 1)."""
+    def _negatives(self, numbers: Tensor, tasks: Tensor, rows: Tensor) -> Tensor:
+        """False tails (S, n, B, N) of the queries in these rows (S, n, B); tasks (S, n, 1)."""
         hashes = self._hashes("negatives", numbers, self.batch * self.negatives)
-        own = self._false.draw(rows, hashes.unflatten(-1, (self.batch, self.negatives)))
+        separate = self._false.draw(rows, hashes.unflatten(-1, (self.batch, self.negatives)))
         if not self.shared:
-            return own
+            return separate
         common = self._false.in_range(tasks, self._hashes("shared", numbers, self.negatives)).unsqueeze(-2)
-        return torch.where(self._false.known(rows, common), own, common)
+        return torch.where(self._false.known(rows, common), separate, common)
 
     def _hashes(self, purpose: str, numbers: Tensor, count: int) -> Tensor:
-        """64 bits (S, n, count) for each seed, number and index; of one seed and number, all different."""
-        each = mixed(self._starts[purpose][:, None] + numbers)
-        return mixed(each[..., None] + torch.arange(count, device=self.device))
+        """Hashes (S, n, count) of 64 bits for each seed, number and index; distinct for one seed and number."""
+        each = scramble_tensor(self._starts[purpose][:, None] + numbers)
+        return scramble_tensor(each[..., None] + torch.arange(count, device=self.device))
 
 
 class _FalseTails:
-    """Draws evenly from the tails that are no known answers, without rejection.
+    """Draws uniformly from the tails that are not known answers, without rejection.
 
     A row is a head of a task's pairs. The i-th known tail of a row, at position p of the sorted range, has p - i false
-    ones before it: its gap. So false tail u of the row stands at position u plus the number of gaps up to u. The gaps
-    of all rows lie in one sorted array, as row · entities + gap. A row whose whole range is known draws from all the
-    entities, which lie behind the ranges.
+    tails before it: its gap. So false tail u of the row is at position u plus the number of gaps up to u. The gaps of
+    all rows are in one sorted array, as row · entities + gap. A row whose whole range is known draws from all entities,
+    which follow the ranges in the pool.
     """
 
     def __init__(self, tasks: Sequence[Task], entities: int, device: torch.device) -> None:
@@ -127,7 +127,7 @@ class _FalseTails:
         widths = [len(r) for r in ranges]
         *starts, behind = [0, *accumulate(widths)]
         rows, free, offsets, gaps, keys = [], [], [], [], []
-        first = before = 0  # rows and gaps of the tasks before
+        first = before = 0  # rows and gaps of earlier tasks
         for task, range_, start in zip(tasks, ranges, starts, strict=True):
             heads, row = np.unique(task.pairs[:, 0], return_inverse=True)
             known = task.known[np.isin(task.known[:, 0], heads)].astype(np.int64)
@@ -155,20 +155,21 @@ class _FalseTails:
 
         self.entities = entities
         self.rows = joined(rows)  # (all pairs,)
-        self._free, self._offsets = joined(free), joined(offsets)  # (rows,): false tails; pool start less first gap
+        self._free = joined(free)  # (rows,): number of false tails
+        self._offsets = joined(offsets)  # (rows,): start in the pool minus first gap
         self._gaps, self._keys, self._pool = joined(gaps), joined(keys), joined([*ranges, everything])
         self._starts, self._widths = torch.tensor(starts, device=device), torch.tensor(widths, device=device)  # (T,)
 
     def draw(self, rows: Tensor, hashes: Tensor) -> Tensor:
-        """A false tail for each of the hashes (..., N) of the rows (...)."""
+        """A false tail for each hash (..., N) of the rows (...)."""
         rows = rows.unsqueeze(-1)
-        drawn = _below(hashes, self._free[rows])
+        drawn = _modulo(hashes, self._free[rows])
         passed = torch.searchsorted(self._gaps, rows * self.entities + drawn, right=True)
         return self._pool[passed.add_(drawn).add_(self._offsets[rows])]
 
     def in_range(self, tasks: Tensor, hashes: Tensor) -> Tensor:
-        """A tail of the range, true or false, for each of the hashes (..., N) of the tasks (..., 1)."""
-        return self._pool[self._starts[tasks] + _below(hashes, self._widths[tasks])]
+        """A tail of the range, true or false, for each hash (..., N) of the tasks (..., 1)."""
+        return self._pool[self._starts[tasks] + _modulo(hashes, self._widths[tasks])]
 
     def known(self, rows: Tensor, tails: Tensor) -> Tensor:
         """Whether the tails (..., 1, N) are known answers of the rows (..., B); (..., B, N)."""
@@ -177,16 +178,16 @@ class _FalseTails:
         return self._keys[at] == keys
 
 
-def mixed(keys: Tensor) -> Tensor:
-    """Each int64 key to 64 well-mixed bits: the steps of `seeds.scramble` after its sum, on any device."""
+def scramble_tensor(keys: Tensor) -> Tensor:
+    """Hash each int64 key to 64 bits: the steps of `seeds.scramble` after its sum, on any device."""
     x = keys
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = _shifted(x, shift).bitwise_xor_(x).mul_(_signed(factor))
-    return _shifted(x, 31).bitwise_xor_(x)
+        x = _shift_right(x, shift).bitwise_xor_(x).mul_(_signed(factor))
+    return _shift_right(x, 31).bitwise_xor_(x)
 
 
-def _shifted(x: Tensor, by: int) -> Tensor:
-    """x >> by, filled with zeros from the left as an unsigned number is."""
+def _shift_right(x: Tensor, by: int) -> Tensor:
+    """A logical shift to the right: x >> by of an unsigned number."""
     return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
 
 
@@ -194,6 +195,6 @@ def _signed(bits: int) -> int:
     return bits - (1 << 64) if bits >> 63 else bits
 
 
-def _below(hashes: Tensor, limits: Tensor) -> Tensor:
-    """Integers from 0 to below the limits, by the low 63 bits of the hashes."""
+def _modulo(hashes: Tensor, limits: Tensor) -> Tensor:
+    """Integers below the limits, from the low 63 bits of the hashes."""
     return (hashes & LARGEST).remainder_(limits)

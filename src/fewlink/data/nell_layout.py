@@ -1,7 +1,7 @@
 """The NELL-One / Wiki-One layout, as a folder or an archive.
 
-Needed: `path_graph` (triples) and `{train,dev,test}_tasks.json`. Rebuilt when absent and checked when present:
-`rel2candidates.json`, `e1rel_e2.json`, `ent2ids`, `relation2ids`. Used when present: `entity2text.txt`,
+Required: `path_graph` (triples) and `{train,dev,test}_tasks.json`. Rebuilt if absent and checked if present:
+`rel2candidates.json`, `e1rel_e2.json`, `ent2ids`, `relation2ids`. Used if present: `entity2text.txt`,
 `relation2text.txt` (readable names).
 """
 
@@ -28,29 +28,30 @@ from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
 from fewlink.graph.compile import labels_from
 from fewlink.graph.types import types_from_names
 
-NEEDED = ("path_graph", *(f"{split}_tasks.json" for split in SPLITS))
+REQUIRED = ("path_graph", *(f"{split}_tasks.json" for split in SPLITS))
 OPTIONAL = ("rel2candidates.json", "e1rel_e2.json", "ent2ids", "relation2ids", "entity2text.txt", "relation2text.txt")
 LARGEST_UNPACKED = 64 << 30
 
 
 def is_layout(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in NEEDED)
+    return all((folder / name).is_file() for name in REQUIRED)
 
 
 def read_layout(path: Path, name: str | None = None) -> tuple[Benchmark, list[str]]:
-    """The benchmark in a folder or .tar.gz of this layout, and remarks on what differed from the rules."""
+    """The benchmark in a folder or archive of this layout, and remarks on what differs from the rules."""
     path = Path(path)
     if os.path.isfile(path):
         with _unpacked(path) as folder:
             return read_layout(folder, name or path.name.split(".")[0])
-    missing = [n for n in NEEDED if not os.path.isfile(path / n)]
+    missing = [n for n in REQUIRED if not os.path.isfile(path / n)]
     if missing:
         raise InputError(path, f"is not in the NELL-One layout: {', '.join(missing)} missing")
     report = CompileReport()
     graph = compile_graph([path / "path_graph"], report=report)
     raw = {split: _task_triples(path / f"{split}_tasks.json") for split in SPLITS}
     graph = _with_task_entities(graph, raw)
-    labels = labels_from(graph.entities, graph.relations, [path / "entity2text.txt", path / "relation2text.txt"])
+    texts = [file for file in (path / "entity2text.txt", path / "relation2text.txt") if file.exists()]
+    labels = labels_from(graph.entities, graph.relations, texts)
     graph = dataclasses.replace(graph, labels=labels)
     remarks = report.remarks()
     index = graph.entities.index()
@@ -59,8 +60,8 @@ def read_layout(path: Path, name: str | None = None) -> tuple[Benchmark, list[st
     _check_ids(path, graph, by_name, remarks)
     _check_known(path, index, by_name, remarks)
     _check_candidates(path, index, by_name, remarks)
-    done = {split: [by_name[t.name] for t in tasks[split]] for split in SPLITS}
-    return Benchmark(name or path.resolve().name, graph, done), remarks
+    checked = {split: [by_name[t.name] for t in tasks[split]] for split in SPLITS}
+    return Benchmark(name or path.resolve().name, graph, checked), remarks
 
 
 def _task_triples(path: Path) -> dict[str, list[list[str]]]:
@@ -68,10 +69,10 @@ def _task_triples(path: Path) -> dict[str, list[list[str]]]:
     if not isinstance(tasks, dict):
         raise InputError(path, "is not an object of relations")
     for relation, triples in tasks.items():
-        good = isinstance(triples, list) and all(
+        valid = isinstance(triples, list) and all(
             isinstance(t, list) and len(t) == 3 and all(isinstance(x, str) and x for x in t) for t in triples
         )
-        if not good:
+        if not valid:
             raise InputError(path, f"relation '{relation}' is not a list of [head, relation, tail]")
         if wrong := next((t for t in triples if t[1] != relation), None):
             raise InputError(path, f"relation '{relation}' lists a triple of '{wrong[1]}'")
@@ -79,7 +80,7 @@ def _task_triples(path: Path) -> dict[str, list[list[str]]]:
 
 
 def _with_task_entities(graph: Graph, raw: Mapping[str, Mapping[str, list[list[str]]]]) -> Graph:
-    """The graph with entities that only the tasks mention added behind its own."""
+    """The graph with the entities that occur only in tasks, which follow those of the graph."""
     mentioned = dict.fromkeys(
         e for tasks in raw.values() for rows in tasks.values() for h, _, t in rows for e in (h, t)
     )
@@ -87,7 +88,8 @@ def _with_task_entities(graph: Graph, raw: Mapping[str, Mapping[str, list[list[s
     if not new:
         return graph
     entities = Vocabulary.of([*graph.entities, *new])
-    return Graph.of(entities, graph.relations, graph.triples(), types=types_from_names(entities))
+    offsets = np.pad(graph.offsets, (0, len(new)), mode="edge")  # the new entities have no edges
+    return dataclasses.replace(graph, entities=entities, offsets=offsets, types=types_from_names(entities))
 
 
 def _task(graph: Graph, index: dict[str, int], name: str, rows: list[list[str]], remarks: list[str]) -> Task:
@@ -123,34 +125,34 @@ def _check_ids(path: Path, graph: Graph, tasks: dict[str, Task], remarks: list[s
 
 
 def _check_known(path: Path, index: dict[str, int], tasks: dict[str, Task], remarks: list[str]) -> None:
-    """`e1rel_e2.json` maps head + relation, joined, to the tails: pairs that the tasks lack become known answers."""
+    """`e1rel_e2.json` maps the joined names of head and relation to tails; pairs in no task become known answers."""
     file = path / "e1rel_e2.json"
     if not file.is_file():
         return
-    extra, listed_pairs, unread = dict.fromkeys(tasks, 0), dict[str, list[tuple[int, int]]](), 0
+    listed_pairs, added, skipped = dict[str, list[tuple[int, int]]](), 0, 0
     for key, tails in _lists(file).items():
-        parted = [(key[:i], key[i:]) for i in range(1, len(key)) if key[i:] in tasks]
-        if not parted:
+        splits = [(key[:i], key[i:]) for i in range(1, len(key)) if key[i:] in tasks]
+        if not splits:
             continue
-        head, relation = next(((index[h], r) for h, r in parted if h in index), (None, ""))
+        head, relation = next(((index[h], r) for h, r in splits if h in index), (None, ""))
         ids = [index.get(t) for t in tails]
         if head is None or None in ids:
-            unread += 1
+            skipped += 1
             continue
         listed_pairs.setdefault(relation, []).extend((head, t) for t in ids if t is not None)
     for relation, rows in listed_pairs.items():
         task = tasks[relation]
         known = sorted_pairs(np.concatenate([task.known, np.array(rows, np.int32).reshape(-1, 2)]))
-        extra[relation] = len(known) - len(task.known)
+        added += len(known) - len(task.known)
         tasks[relation] = dataclasses.replace(task, known=known)
-    if total := sum(extra.values()):
-        remarks.append(f"e1rel_e2.json: {total:,} true pairs that no task lists are filtered as known answers")
-    if unread:
-        remarks.append(f"e1rel_e2.json: {unread:,} entries name entities the graph does not have; passed over")
+    if added:
+        remarks.append(f"e1rel_e2.json: {added:,} true pairs that are in no task are filtered as known answers")
+    if skipped:
+        remarks.append(f"e1rel_e2.json: {skipped:,} entries name entities that are not in the graph; skipped")
 
 
 def _check_candidates(path: Path, index: dict[str, int], tasks: dict[str, Task], remarks: list[str]) -> None:
-    """`rel2candidates.json` wins over the rebuilt ranges, because published figures were measured with it."""
+    """`rel2candidates.json` replaces the rebuilt ranges: published results were measured with it."""
     file = path / "rel2candidates.json"
     if not file.is_file():
         return
@@ -172,7 +174,7 @@ def _check_candidates(path: Path, index: dict[str, int], tasks: dict[str, Task],
             tasks[name] = dataclasses.replace(task, range=given)
     if differ:
         remarks.append(
-            f"rel2candidates.json: {len(differ)} of {len(listed)} ranges differ from the rule; the file's are used"
+            f"rel2candidates.json: {len(differ)} of {len(listed)} ranges differ from the rule; the file is used"
         )
 
 
@@ -193,30 +195,30 @@ def _lists(path: Path) -> dict[str, list[str]]:
 
 def _compare(file: str, listed: set[str], rebuilt: set[str], remarks: list[str]) -> None:
     if listed != rebuilt:
-        only = f"{len(listed - rebuilt):,} only there, {len(rebuilt - listed):,} only in the graph and tasks"
-        remarks.append(f"{file} lists other names than the graph: {only}; the graph's are used")
+        only = f"{len(listed - rebuilt):,} only in the file, {len(rebuilt - listed):,} only in the graph and tasks"
+        remarks.append(f"{file} lists other names than the graph: {only}; those of the graph are used")
 
 
 @contextmanager
 def _unpacked(archive: Path) -> Iterator[Path]:
-    """The folder of the layout inside an archive, unpacked with path traversal, links out and bombs refused."""
+    """The folder of the layout in an archive, unpacked safely: no path traversal, no links out, a limit on the size."""
     with tempfile.TemporaryDirectory(prefix="fewlink-") as place:
         try:
             with tarfile.open(archive, "r:*") as tar:
-                wanted, total = [], 0
+                members, total = [], 0
                 for member in tar:
-                    if member.isfile() and Path(member.name).name in NEEDED + OPTIONAL:
-                        wanted.append(member)
+                    if member.isfile() and Path(member.name).name in REQUIRED + OPTIONAL:
+                        members.append(member)
                         total += member.size
                     if total > LARGEST_UNPACKED:
                         raise InputError(archive, f"unpacks to over {LARGEST_UNPACKED >> 30} GiB")
-                tar.extractall(place, members=wanted, filter="data")
+                tar.extractall(place, members=members, filter="data")
         except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             raise InputError(archive, f"cannot be unpacked ({error})") from None
         folders = sorted({p.parent for p in Path(place).rglob("path_graph")})
         if not folders:
-            raise InputError(archive, "holds no path_graph: is it in the NELL-One layout?")
+            raise InputError(archive, "contains no path_graph: is it in the NELL-One layout?")
         try:
             yield folders[0]
-        except InputError as error:  # a path in the archive lasts, one in the temporary folder does not
+        except InputError as error:  # name the path in the archive, not the temporary one
             raise InputError(archive / error.path.relative_to(place), error.problem, error.line) from None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from fewlink.base.threads import ahead, foreseen
+from fewlink.base.threads import prefetch, prefetch_indexed
 from fewlink.embeddings.batches import Batch, Batches
 from fewlink.embeddings.optimizers import Rate
 
@@ -31,7 +31,7 @@ class RecordedEpochs:
     def __init__(self, batches: Batches) -> None:
         self.batches, settings, device = batches, batches.settings, batches.triples.device
         self.size, self.full = settings.batch_size, batches.examples // settings.batch_size
-        self.orders = foreseen(batches.order, settings.epochs)
+        self.orders = prefetch_indexed(batches.order, settings.epochs)
         self.order: Tensor | None = None
         self.places = torch.arange(self.size, device=device)
         one = batches.negatives(0, 0, self.size)
@@ -56,7 +56,7 @@ class RecordedEpochs:
         self.at.zero_()
         waited, done = time.perf_counter() - began, 0
         began = time.perf_counter()
-        for drawn in ahead(self._blocks(epoch)):
+        for drawn in prefetch(self._blocks(epoch)):
             waited += time.perf_counter() - began
             self.drawn[: len(drawn)] = drawn.to(self.at.device)
             for _ in range(len(drawn)):

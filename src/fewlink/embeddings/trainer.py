@@ -56,7 +56,7 @@ def train(
     memory, or in a file beside `resume` that `remove_state` removes. The state may be continued by any number of them.
     """
     triples = _checked(triples, entities, relations, protected)
-    distributed.use(settings.device)
+    distributed.use_device(settings.device)
     for device in dict.fromkeys(("cpu", settings.device)):
         needs = settings.needs(entities, relations, len(triples), distributed.count(), device)
         memory.ensure("pretraining", needs, device, "use a smaller dim, or several machines")

@@ -1,8 +1,8 @@
 """A knowledge graph: names, ids and arrays."""
 
-from fewlink.graph.compile import CompileReport, compile_graph
-from fewlink.graph.graph import Graph
-from fewlink.graph.neighbours import NeighbourTable, neighbour_table
+from fewlink.graph.compile import compile_graph
+from fewlink.graph.graph import Graph, NeighbourTable, neighbour_table
+from fewlink.graph.reading import CompileReport
 from fewlink.graph.types import TypeTable
 from fewlink.graph.vocabulary import Vocabulary
 

@@ -1,4 +1,4 @@
-"""A doctor for a user's own graph: what is in it, and what looks wrong."""
+"""Check a user's graph: describe its content and report possible problems."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.graph.compile import CompileReport, read_graph
+from fewlink.graph.compile import read_graph
 from fewlink.graph.csr import spans
 from fewlink.graph.graph import Graph
+from fewlink.graph.reading import CompileReport
 
 SHOWN_RELATIONS = 20
-NEAR = 0.9  # share of pairs that makes two relations near-copies
-FEW_EXAMPLES = 5
+NEAR = 0.9  # share of common pairs from which two relations count as near-copies
+EXAMPLES = 5
 
 
-def examine(path: Path, *, types: Path | None = None, smallest: int = 50, largest: int = 500) -> dict[str, Any]:
-    """Read a graph, bad lines counted, and describe it for `fewlink data check`."""
+def check_graph(path: Path, *, types: Path | None = None, smallest: int = 50, largest: int = 500) -> dict[str, Any]:
+    """The description of a graph that `fewlink data check` prints; bad lines are counted."""
     report = CompileReport()
     graph = read_graph([Path(path)], types, None, skip=True, report=report)
     triples = graph.triples()
     sizes = np.bincount(triples[:, 1], minlength=len(graph.relations))
     order = np.argsort(-sizes, kind="stable")
     tasks = [graph.relations[r] for r in order if smallest <= sizes[r] <= largest]
-    parts = _parts(graph)
+    parts = _component_sizes(graph)
     counts = {
         "triples": graph.triple_count,
         "entities": len(graph.entities),
@@ -42,7 +43,7 @@ def examine(path: Path, *, types: Path | None = None, smallest: int = 50, larges
         "possible few-shot tasks": len(tasks),
     }
     relations = [
-        {"relation": graph.relations[r], "triples": int(sizes[r]), **_ends(triples[triples[:, 1] == r])}
+        {"relation": graph.relations[r], "triples": int(sizes[r]), **_end_counts(triples[triples[:, 1] == r])}
         for r in order[:SHOWN_RELATIONS]
     ]
     return {
@@ -55,7 +56,7 @@ def examine(path: Path, *, types: Path | None = None, smallest: int = 50, larges
     }
 
 
-def _ends(triples: np.ndarray) -> dict[str, int]:
+def _end_counts(triples: np.ndarray) -> dict[str, int]:
     return {"heads": len(np.unique(triples[:, 0])), "tails": len(np.unique(triples[:, 2]))}
 
 
@@ -69,10 +70,10 @@ def _degree_table(degrees: np.ndarray) -> list[dict[str, Any]]:
     return rows
 
 
-def _parts(graph: Graph) -> np.ndarray:
-    """The sizes of the connected parts: each part joins the smallest around it until none has a neighbour.
+def _component_sizes(graph: Graph) -> np.ndarray:
+    """The sizes of the connected components: each component joins its smallest neighbour until none is left.
 
-    A part that none joins in one round joins another in the next, so their number halves every two rounds.
+    A component that none joins in one round joins another in the next, so their number halves every two rounds.
     """
     label = np.arange(len(graph.entities))
     while True:
@@ -90,17 +91,18 @@ def _problems(
     problems = [*report.headers, *(f"{report.skipped:,} bad lines, the first: {p}" for p in report.problems[:1])]
     problems += [f"also: {p}" for p in report.problems[1:]]
     if report.duplicates:
-        problems.append(f"{report.duplicates:,} duplicate triples; they are left out when the graph is compiled")
+        problems.append(f"{report.duplicates:,} duplicate triples; compiling leaves them out")
     if report.self_loops:
         example = graph.entities[int(triples[triples[:, 0] == triples[:, 2]][0, 0])]
         problems.append(f"{report.self_loops:,} self-loops, such as on '{example}'")
-    if both := _in_both_roles(graph):
+    if both := [name for name in graph.relations if name in graph.entities]:
         problems.append(
-            f"{len(both):,} names are an entity and a relation at once ({_some(both)}): are the columns in order?"
+            f"{len(both):,} names are both an entity and a relation ({_some(both)}): is the order of columns right?"
         )
-    if padded := _padded(graph):
+    names = itertools.chain(graph.entities, graph.relations)
+    if padded := [name for name in names if name != name.strip()]:
         problems.append(
-            f"{len(padded):,} names begin or end with a space ({_some(padded)}): they differ from those without"
+            f"{len(padded):,} names begin or end with white space ({_some(padded)}): they differ from those without it"
         )
     problems += _near_copies(graph, triples)
     if tasks < 3:
@@ -108,35 +110,29 @@ def _problems(
             f"only {tasks} relations have {smallest} to {largest} triples; carving needs 3: try other limits"
         )
     if len(graph.relations) == 1:
-        problems.append("only one relation: nothing would be left as background")
+        problems.append("only one relation: there would be no background")
     return problems
 
 
-def _in_both_roles(graph: Graph) -> list[str]:
-    return [name for name in graph.relations if name in graph.entities]
-
-
-def _padded(graph: Graph) -> list[str]:
-    return [name for vocabulary in (graph.entities, graph.relations) for name in vocabulary if name != name.strip()]
-
-
 def _near_copies(graph: Graph, triples: np.ndarray) -> list[str]:
-    """Relations that nearly repeat another one's pairs, as they are or turned: answers would leak through them."""
+    """Relations with nearly the pairs of another one or their inverses: answers would leak through them."""
     sizes = np.bincount(triples[:, 1], minlength=len(graph.relations))
-    triples = triples[sizes[triples[:, 1]] >= FEW_EXAMPLES].astype(np.int64)
+    triples = triples[sizes[triples[:, 1]] >= EXAMPLES].astype(np.int64)
     heads, relations, tails = triples[np.lexsort((triples[:, 2], triples[:, 0]))].T  # by pair
     pairs = heads * len(graph.entities) + tails
-    found = []
+    near_copies = []
     for how, others in (("a copy", pairs), ("the inverse", tails * len(graph.entities) + heads)):
         at, owners = spans(np.searchsorted(pairs, others), np.searchsorted(pairs, others, "right"))
         both, shared = np.unique(relations[at] * len(sizes) + relations[owners], return_counts=True)
         first, second = np.divmod(both, len(sizes))
         share = shared / np.maximum(sizes[first], sizes[second])
         near = (first < second) & (share >= NEAR)
-        found += [(a, b, how, s) for a, b, s in zip(first[near], second[near], share[near], strict=True)]
+        near_copies += [(a, b, how, s) for a, b, s in zip(first[near], second[near], share[near], strict=True)]
     names = graph.relations
-    return [f"'{names[b]}' is nearly {how} of '{names[a]}' ({s:.0%} of the pairs)" for a, b, how, s in sorted(found)]
+    return [
+        f"'{names[b]}' is nearly {how} of '{names[a]}' ({s:.0%} of the pairs)" for a, b, how, s in sorted(near_copies)
+    ]
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(repr(n) for n in names[:FEW_EXAMPLES]) + (", …" if len(names) > FEW_EXAMPLES else "")
+    return ", ".join(repr(n) for n in names[:EXAMPLES]) + (", …" if len(names) > EXAMPLES else "")

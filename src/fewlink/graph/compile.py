@@ -1,40 +1,18 @@
-"""From triple files to a graph."""
+"""Compile files of triples into a graph."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError
 from fewlink.base.progress import progress
+from fewlink.graph.formats import read_triples
 from fewlink.graph.graph import Graph
-from fewlink.graph.reading import check_on_error, read_pairs_table, read_triples
-from fewlink.graph.source import Block, ReadReport
-from fewlink.graph.types import TypeTable, types_from_file, types_from_names
+from fewlink.graph.reading import Block, CompileReport, check_on_error, read_pairs_table
+from fewlink.graph.types import types_from_file, types_from_names
 from fewlink.graph.vocabulary import Interner, Vocabulary
-
-
-@dataclass
-class CompileReport(ReadReport):
-    """What reading and compiling met."""
-
-    files: list[str] = field(default_factory=list)
-    duplicates: int = 0
-    self_loops: int = 0
-
-    def remarks(self) -> list[str]:
-        """What a user should know, a line each; nothing when all is as it should be."""
-        lines = [f"{self.skipped:,} bad lines skipped, the first:", *(f"  {p}" for p in self.problems)]
-        return [
-            *self.headers,
-            *(lines if self.skipped else []),
-            *([f"{self.literals:,} triples with a literal object left out"] if self.literals else []),
-            *([f"{self.duplicates:,} duplicate triples left out"] if self.duplicates else []),
-            *([f"{self.self_loops:,} self-loops (head = tail) kept"] if self.self_loops else []),
-        ]
 
 
 def compile_graph(
@@ -47,27 +25,32 @@ def compile_graph(
 ) -> Graph:
     """Read a triple file, or several, into one graph in memory.
 
-    `types` is a file of `entity<TAB>type`, `names` one of `id<TAB>readable name` for entities and relations alike. Bad
-    lines raise an error with file and line, or with `on_error="skip"` are counted in `report`.
+    `types` is a file of `entity<TAB>type`, `names` one of `id<TAB>readable name` for entities and relations. Bad lines
+    raise an error with file and line, or with `on_error="skip"` are counted in `report`.
     """
     files = [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)]
     report = report or CompileReport()
     graph = read_graph(files, types, names, check_on_error(on_error), report)
     if not graph.triple_count:
-        why = f" ({report.skipped:,} bad lines, the first: {report.problems[0]})" if report.skipped else ""
-        raise FewlinkError(f"no triples in {', '.join(map(str, files)) or 'no files'}{why}")
+        raise report.no_triples(files)
     return graph
 
 
 def read_graph(
     paths: Sequence[Path], types: Path | None, names: Path | None, skip: bool, report: CompileReport
 ) -> Graph:
-    """The graph of these files, which may turn out to have no triples."""
+    """The graph of these files; it may have no triples."""
     entities, relations = Interner(), Interner()
     triples = read_ids(paths, entities, relations, skip, report)
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
     del entities, relations
-    graph = Graph.of(entity_names, relation_names, triples, **describe(entity_names, relation_names, types, names))
+    graph = Graph.of(
+        entity_names,
+        relation_names,
+        triples,
+        types=types_from_file(types, entity_names) if types else types_from_names(entity_names),
+        labels=labels_from(entity_names, relation_names, [names] if names else []),
+    )
     report.duplicates += len(triples) - graph.triple_count
     report.self_loops += int((graph.head_ids == graph.tail_ids).sum()) // 2
     return graph
@@ -76,43 +59,31 @@ def read_graph(
 def read_ids(
     paths: Sequence[Path], entities: Interner, relations: Interner, skip: bool, report: CompileReport
 ) -> np.ndarray:
-    """The triples of these files (n, 3) as ids; new names get the next ids, by first appearance."""
+    """The triples of these files (n, 3) as ids; new names get the next ids in order of appearance."""
     blocks = [np.zeros((3, 0), np.int32)]  # (3, n) ids each
     for path in paths:
-        report.files.append(str(path))
         with progress(f"reading {path.name}", 1.0) as advance:
             for block in read_triples(path, skip=skip, report=report, advance=advance):
                 ids = (_numbered(entities, block, 0, 2), _numbered(relations, block, 1))
                 blocks.append(np.stack([ids[column % 2][block.codes[:, column]] for column in range(3)]))
-    return np.concatenate(blocks, axis=1).T  # each column in one piece
+    return np.concatenate(blocks, axis=1).T  # each column is contiguous
 
 
 def _numbered(interner: Interner, block: Block, *columns: int) -> np.ndarray:
-    """The id of each name of a block in these columns, new ones in order of appearance there: (names,) int32."""
+    """The ids of the names of a block in these columns, new ones in order of appearance: (names,) int32."""
     codes = block.codes[:, columns].ravel()
     first = np.full(len(block.names), -1)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the earliest place of a name is written last
-    there = np.flatnonzero(first >= 0)
-    there = there[np.argsort(first[there], kind="stable")]
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # the first occurrence is written last
+    present = np.flatnonzero(first >= 0)
+    present = present[np.argsort(first[present], kind="stable")]
     ids = np.zeros(len(block.names), np.int32)
-    ids[there] = interner.ids([block.names[i] for i in there.tolist()])
+    ids[present] = interner.ids([block.names[i] for i in present.tolist()])
     return ids
 
 
-def describe(
-    entities: Vocabulary, relations: Vocabulary, types: Path | None, names: Path | None
-) -> dict[str, TypeTable | Vocabulary | None]:
-    """The types and readable names to give a graph, from files, or from names of the form concept:TYPE:name."""
-    table = types_from_file(types, entities) if types else types_from_names(entities)
-    return {"types": table, "labels": _labels(entities, relations, [names]) if names else None}
-
-
 def labels_from(entities: Vocabulary, relations: Vocabulary, paths: Sequence[Path]) -> Vocabulary | None:
-    """Readable names from side files that exist; None when none does."""
-    there = [p for p in paths if p.exists()]
-    return _labels(entities, relations, there) if there else None
-
-
-def _labels(entities: Vocabulary, relations: Vocabulary, paths: Sequence[Path]) -> Vocabulary:
+    """Readable names from side files; None without files."""
+    if not paths:
+        return None
     texts = {row[0]: row[1] for path in paths for row in read_pairs_table(path)}
     return Vocabulary.of(texts.get(name, name) for vocabulary in (entities, relations) for name in vocabulary)

@@ -1,7 +1,8 @@
-"""A knowledge graph as arrays: every edge and its inverse, sorted, in a memory-mapped folder."""
+"""A knowledge graph as memory-mapped arrays: every edge and its inverse, sorted; and samples of neighbours."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import math
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from fewlink.base.memo import Memo
+from fewlink.base.resolver import choose
+from fewlink.base.seeds import scramble
 from fewlink.base.storage import new_folder, open_folder
 from fewlink.graph.csr import Groups, offsets_of, spans
 from fewlink.graph.types import TypeTable
@@ -27,7 +30,7 @@ class Graph(Memo):
     """Entities, relations and edges; relation r + R is the inverse of relation r.
 
     Shapes: `offsets` (entities + 1,) int64; `relation_ids`, `tail_ids`, `positions` (2 · triples,) int32, the edges of
-    entity e at `offsets[e]:offsets[e+1]`, sorted by relation, then tail; `positions` is the triple's place in its file.
+    entity e at `offsets[e]:offsets[e+1]`, sorted by relation, then tail; `positions` are places of triples in the file.
     """
 
     entities: Vocabulary
@@ -37,11 +40,11 @@ class Graph(Memo):
     tail_ids: np.ndarray
     positions: np.ndarray
     types: TypeTable | None = None
-    labels: Vocabulary | None = None  # readable names of the entities, then of the relations
+    labels: Vocabulary | None = None  # readable names of the entities, followed by those of the relations
 
     @classmethod
     def of(cls, entities: Vocabulary, relations: Vocabulary, triples: np.ndarray, **more: Any) -> Graph:
-        """From triples (n, 3) of ids in file order; of repeated ones the first stays."""
+        """From triples (n, 3) of ids in file order; repeated ones are left out."""
         edges = _sorted_edges(np.asarray(triples, np.int32), len(entities), len(relations))
         return cls(entities, relations, *edges, **more)
 
@@ -51,11 +54,11 @@ class Graph(Memo):
 
     @functools.cached_property
     def degrees(self) -> np.ndarray:
-        """Edges of each entity, inverse ones included: (entities,)."""
+        """The number of edges of each entity, inverse ones included: (entities,)."""
         return np.diff(self.offsets)
 
     def edges_of(self, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of all edges of these entities and, for each, the index of its entity in the argument."""
+        """The indices of all edges of these entities and, for each, the index of its entity in the argument."""
         entities = np.asarray(entities)
         return spans(self.offsets[entities], self.offsets[entities + 1])
 
@@ -73,40 +76,52 @@ class Graph(Memo):
         return Groups.of(self.relation_ids[first], self.head_ids[first], 2 * len(self.relations))
 
     def triples(self) -> np.ndarray:
-        """The triples (n, 3) as heads, relations, tails in file order."""
-        forward = np.flatnonzero(self.relation_ids < len(self.relations))
-        forward = forward[np.argsort(self.positions[forward], kind="stable")]
-        return np.stack([self.head_ids[forward], self.relation_ids[forward], self.tail_ids[forward]], 1)
+        """The triples (n, 3) as heads, relations, tails in file order, computed once; do not change them."""
+        return self.once(_triples)
 
-    def find_edges(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:
-        """The position of each edge (inverse relations allowed), or -1 where the graph has none."""
-        heads, relations, tails = np.broadcast_arrays(heads, relations, tails)
-        low, high = self.offsets[heads], self.offsets[heads + 1]
-        ends = high
-        for _ in range(int((high - low).max(initial=0)).bit_length()):  # one bisection for all edges together
-            middle = np.minimum((low + high) // 2, max(len(self.tail_ids) - 1, 0))
-            relation, tail = self.relation_ids[middle], self.tail_ids[middle]
-            below = (low < high) & ((relation < relations) | ((relation == relations) & (tail < tails)))
-            low, high = np.where(below, middle + 1, low), np.where(below | (low >= high), high, middle)
-        at = np.minimum(low, max(len(self.tail_ids) - 1, 0))
-        if not len(self.tail_ids):
-            return np.full(heads.shape, -1, np.int64)
-        found = (low < ends) & (self.relation_ids[at] == relations) & (self.tail_ids[at] == tails)
-        return np.where(found, at, -1)
+    def without(self, relations: np.ndarray) -> Graph:
+        """The graph without the triples of these relations; all ids stay the same."""
+        kept = ~np.isin(self.relation_ids, np.concatenate([relations, relations + len(self.relations)]))
+        kept_triples = np.zeros(self.triple_count, bool)
+        kept_triples[self.positions[kept]] = True
+        return dataclasses.replace(
+            self,
+            offsets=np.append(0, np.cumsum(kept))[self.offsets],
+            relation_ids=self.relation_ids[kept],
+            tail_ids=self.tail_ids[kept],
+            positions=(np.cumsum(kept_triples, dtype=np.int32) - 1)[self.positions[kept]],
+        )
+
+    def renumbered(self, entities: np.ndarray, relations: np.ndarray) -> Graph:
+        """The graph of these entities and relations, ids in ascending order; the others must be in no triple."""
+        new_entity = np.zeros(len(self.entities), np.int32)
+        new_entity[entities] = np.arange(len(entities))
+        new_relation = np.zeros(2 * len(self.relations), np.int32)
+        new_relation[np.append(relations, relations + len(self.relations))] = np.arange(2 * len(relations))
+        return Graph(
+            self.entities.take(entities),
+            self.relations.take(relations),
+            offsets=np.append(self.offsets[entities], self.offsets[-1]),
+            relation_ids=new_relation[self.relation_ids],
+            tail_ids=new_entity[self.tail_ids],
+            positions=self.positions,
+            types=self.types.take(entities) if self.types else None,
+            labels=self.labels.take(np.append(entities, len(self.entities) + relations)) if self.labels else None,
+        )
 
     def name(self, entity: int) -> str:
         """The readable name of an entity."""
         return _readable(self.labels[entity] if self.labels else self.entities[entity])
 
     def relation_name(self, relation: int) -> str:
-        """The readable name of a relation; inverse ones have a mark."""
+        """The readable name of a relation; inverse ones end in ⁻¹."""
         forward, inverse = relation % len(self.relations), relation >= len(self.relations)
         label = self.labels[len(self.entities) + forward] if self.labels else self.relations[forward]
         return _readable(label) + ("⁻¹" if inverse else "")
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 of the names and edges: two graphs with the same one are the same graph with the same ids."""
+        """sha256 of the names and edges: graphs with the same fingerprint are equal, ids included."""
         digest = hashlib.sha256()
         for vocabulary in (self.entities, self.relations):
             digest.update(np.ascontiguousarray(vocabulary.ends).data)
@@ -116,22 +131,22 @@ class Graph(Memo):
         return digest.hexdigest()
 
     def save(self, folder: Path) -> Path:
-        """Write the graph as a folder, whole or not at all."""
+        """Write the graph as a folder, atomically."""
         facts = {"entities": len(self.entities), "relations": len(self.relations), "triples": self.triple_count}
-        with new_folder(Path(folder), FORMAT, {**facts, "fingerprint": self.fingerprint}) as beside:
+        with new_folder(Path(folder), FORMAT, {**facts, "fingerprint": self.fingerprint}) as draft:
             for array in EDGE_ARRAYS:
-                np.save(beside / f"{array}.npy", getattr(self, array), allow_pickle=False)
-            self.entities.save(beside, "entities")
-            self.relations.save(beside, "relations")
+                np.save(draft / f"{array}.npy", getattr(self, array), allow_pickle=False)
+            self.entities.save(draft, "entities")
+            self.relations.save(draft, "relations")
             if self.types:
-                self.types.save(beside)
+                self.types.save(draft)
             if self.labels:
-                self.labels.save(beside, "labels")
+                self.labels.save(draft, "labels")
         return Path(folder)
 
     @classmethod
     def open(cls, folder: Path, verify: bool | None = None) -> Graph:
-        """Open a compiled graph; its arrays are memory-mapped, so size costs nothing until it is used."""
+        """Open a compiled graph; its arrays are memory-mapped and read when used."""
         folder = Path(folder)
         manifest = open_folder(folder, FORMAT, verify)
         edges = {a: np.load(folder / f"{a}.npy", mmap_mode="r", allow_pickle=False) for a in EDGE_ARRAYS}
@@ -142,19 +157,26 @@ class Graph(Memo):
         return graph
 
 
+def _triples(graph: Graph) -> np.ndarray:
+    forward = np.flatnonzero(graph.relation_ids < len(graph.relations))
+    in_file_order = np.empty_like(forward)
+    in_file_order[graph.positions[forward]] = forward
+    return np.stack([ids[in_file_order] for ids in (graph.head_ids, graph.relation_ids, graph.tail_ids)], 1)
+
+
 def _sorted_edges(
     triples: np.ndarray, entities: int, relations: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Offsets, relations, tails and positions of all edges: of each entity first the forward ones, then the inverse."""
+    """Offsets, relations, tails and positions of all edges; those of an entity are first forward, then inverse."""
     heads, middles, tails = triples.T
     with ThreadPoolExecutor(2) as pool:
-        ways = pool.map(_order, *zip((heads, middles, tails), (tails, middles, heads), strict=True))
-        (forward, repeated), (inverse, _) = ways
+        orders = pool.map(_order, *zip((heads, middles, tails), (tails, middles, heads), strict=True))
+        (forward, repeated), (inverse, _) = orders
     if len(repeated):
         return _sorted_edges(np.delete(triples, repeated, axis=0), entities, relations)
     out, back = offsets_of(heads, entities), offsets_of(tails, entities)
     relation_ids, tail_ids, positions = (np.empty(2 * len(triples), np.int32) for _ in range(3))
-    at = np.arange(len(triples)) + back[heads[forward]]  # behind what earlier entities have the other way round
+    at = np.arange(len(triples)) + back[heads[forward]]  # after the inverse edges of earlier entities
     relation_ids[at], tail_ids[at], positions[at] = middles[forward], tails[forward], forward
     at = np.arange(len(triples)) + out[tails[inverse] + 1]
     relation_ids[at], tail_ids[at], positions[at] = middles[inverse] + np.int32(relations), heads[inverse], inverse
@@ -162,9 +184,9 @@ def _sorted_edges(
 
 
 def _order(first: np.ndarray, second: np.ndarray, third: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The stable order by three columns of ids, and the rows that repeat an earlier one."""
+    """The stable sort order by three columns of ids, and the rows that repeat an earlier one."""
     sizes = [int(column.max(initial=0)) + 1 for column in (first, second, third)]
-    if math.prod(sizes) < 2**63:  # one 64-bit key sorts in a third of the time
+    if math.prod(sizes) < 2**63:  # sorting one 64-bit key takes a third of the time
         keys = ((first.astype(np.int64) * sizes[1] + second) * sizes[2] + third)[None]
         order = np.argsort(keys[0], kind="stable")
     else:
@@ -179,3 +201,62 @@ def _readable(name: str) -> str:
     if name.startswith("concept:"):
         name = name.rsplit(":", 1)[-1]
     return name.replace("_", " ").strip() or name
+
+
+@dataclass(frozen=True)
+class NeighbourTable:
+    """At most `most` neighbours of each entity, in one list.
+
+    Shapes: those of entity e are at `offsets[e]:offsets[e+1]`, offsets (E + 1,) int64; `relations`, `entities` (n,)
+    int32; `edges` (n,) are the indices of the edges in the graph.
+    """
+
+    most: int
+    offsets: np.ndarray
+    relations: np.ndarray
+    entities: np.ndarray
+    edges: np.ndarray
+
+    def of(self, entity: int) -> list[tuple[int, int]]:
+        """The neighbours (relation, entity) of one entity."""
+        at = slice(self.offsets[entity], self.offsets[entity + 1])
+        return list(zip(self.relations[at].tolist(), self.entities[at].tolist(), strict=True))
+
+
+def neighbour_table(graph: Graph, most: int = 30, rule: str = "sampled", seed: int = 0) -> NeighbourTable:
+    """At most `most` edges (relation, entity) of each entity, inverse edges included.
+
+    Rules: `sampled` draws uniformly, by the seed and the edge alone, so that edges of other entities do not change the
+    sample; `first` takes the first in file order, as published programs do.
+    """
+    chosen = choose("neighbour rule", rule, {"sampled": _sampled, "first": _first})(graph, most, seed)
+    offsets = np.append(0, np.cumsum(np.minimum(graph.degrees, most)))
+    return NeighbourTable(most, offsets, graph.relation_ids[chosen], graph.tail_ids[chosen], chosen)
+
+
+def _sampled(graph: Graph, most: int, seed: int) -> np.ndarray:
+    """The sampled edges in the graph's order; only entities with more than `most` edges are sampled."""
+    crowded = np.flatnonzero(graph.degrees > most)
+    edges, owners = graph.edges_of(crowded)
+    order = np.lexsort((_edge_hashes(graph, edges, seed), owners))
+    begins = np.cumsum(graph.degrees[crowded]) - graph.degrees[crowded]
+    kept = np.ones(len(graph.tail_ids), bool)
+    kept[edges[order][np.arange(len(edges)) - begins[owners] >= most]] = False
+    return np.flatnonzero(kept)
+
+
+def _edge_hashes(graph: Graph, edges: np.ndarray, seed: int) -> np.ndarray:
+    """A hash of each of these edges, by the seed and the edge alone."""
+    inverse, forward = np.divmod(graph.relation_ids[edges], len(graph.relations))
+    slots = (2 * forward + inverse).astype(np.uint64)  # unlike relation ids, the same with more relations
+    return scramble(scramble(scramble(graph.head_ids[edges], seed) ^ slots) ^ graph.tail_ids[edges].astype(np.uint64))
+
+
+def _first(graph: Graph, most: int, seed: int) -> np.ndarray:
+    """The first edges of each entity in file order."""
+    # a triple comes before its inverse if both belong to one entity
+    priority = graph.positions.astype(np.int64) * 2 + (graph.relation_ids >= len(graph.relations))
+    order = np.lexsort((priority, graph.head_ids))
+    kept, _ = spans(graph.offsets[:-1], graph.offsets[:-1] + np.minimum(graph.degrees, most))
+    chosen: np.ndarray = order[kept]
+    return chosen

@@ -1,70 +1,167 @@
-"""Triples from files, streamed: TSV, CSV, N-Triples and Parquet, plain or compressed, block by block."""
+"""Reading files block by block: decompression, lines, and what to do with a bad one."""
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
+
+import numpy as np
 
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra
-from fewlink.base.progress import Advance, silent
-from fewlink.base.threads import ahead
-from fewlink.graph.delimited import read_delimited
-from fewlink.graph.ntriples import read_ntriples
-from fewlink.graph.parquet import read_parquet
-from fewlink.graph.source import Block, ReadReport, Source, is_blank, is_text, whole_lines
+from fewlink.graph.vocabulary import Interner
 
+BLOCK_BYTES = 32 << 20
+BLOCK_ROWS = 1 << 17
+LONGEST_LINE = 1 << 20
+LONGEST_NAME = 1 << 17  # bytes; the csv module has the same limit
+SHOWN_PROBLEMS = 5
 COMPRESSIONS = (".gz", ".xz", ".zst")
 
 
-def read_triples(path: Path, *, skip: bool, report: ReadReport, advance: Advance = silent) -> Iterator[Block]:
-    """The blocks of one file, its format told by its name. Bad lines raise, or with `skip` are counted."""
-    path = Path(path)
-    kind = format_of(path)
-    source = Source(path, skip, report)
-    with _reading(path):
-        if kind == "parquet":
-            if path.suffix.lower() in COMPRESSIONS:
-                raise InputError(path, "is Parquet compressed once more: unpack it first")
-            yield from _counted(read_parquet(source, advance), report)
-            return
-        size = path.stat().st_size
-        with path.open("rb") as raw, _decompressed(path, raw) as file:
-            read = {"tsv": read_delimited(b"\t"), "csv": read_delimited(b","), "ntriples": read_ntriples}[kind]
-            for block in _counted(ahead(read(source, file)), report):
-                advance(raw.tell() / max(size, 1), f"{report.triples:,} triples")
-                yield block
+class Block(NamedTuple):
+    """Some triples: `names` has each name once, by first appearance; `codes` (n, 3) are indices into it."""
+
+    names: list[bytes]
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, fields: list[bytes]) -> Block:
+        """From head, relation, tail, head, relation, …"""
+        interner = Interner()
+        codes = interner.ids(fields).reshape(-1, 3)
+        return cls(list(interner), codes)
 
 
-def format_of(path: Path) -> str:
-    """`tsv`, `csv`, `ntriples` or `parquet`, by the file's name without its compression."""
-    name = path.name.lower()
-    for ending in COMPRESSIONS:
-        name = name.removesuffix(ending)
-    ending = Path(name).suffix
-    if ending == ".csv":
-        return "csv"
-    if ending in (".nt", ".ntriples"):
-        return "ntriples"
-    if ending in (".parquet", ".pq"):
-        return "parquet"
-    return "tsv"
+@dataclass
+class CompileReport:
+    """What was read, skipped and left out."""
+
+    triples: int = 0
+    skipped: int = 0
+    literals: int = 0
+    duplicates: int = 0
+    self_loops: int = 0
+    problems: list[str] = field(default_factory=list)  # the first few skipped lines
+    headers: list[str] = field(default_factory=list)  # a remark for each file with a header row
+
+    def remarks(self) -> list[str]:
+        """Remarks for the user, one for each kind of problem."""
+        lines = [f"{self.skipped:,} bad lines skipped, the first:", *(f"  {p}" for p in self.problems)]
+        return [
+            *self.headers,
+            *(lines if self.skipped else []),
+            *([f"{self.literals:,} triples with a literal object left out"] if self.literals else []),
+            *([f"{self.duplicates:,} duplicate triples left out"] if self.duplicates else []),
+            *([f"{self.self_loops:,} self-loops (head = tail) kept"] if self.self_loops else []),
+        ]
+
+    def no_triples(self, paths: Sequence[Path]) -> FewlinkError:
+        """The error for files without triples."""
+        why = f" ({self.skipped:,} bad lines, the first: {self.problems[0]})" if self.skipped else ""
+        return FewlinkError(f"no triples in {', '.join(map(str, paths)) or 'no files'}{why}")
 
 
-def _counted(blocks: Iterator[Block], report: ReadReport) -> Iterator[Block]:
-    for block in blocks:
-        if len(block.codes):
-            report.triples += len(block.codes)
-            yield block
+class Source:
+    """A file being read: the current position, and whether bad lines are skipped."""
+
+    def __init__(self, path: Path, skip: bool, report: CompileReport) -> None:
+        self.path, self.skip, self.report = path, skip, report
+        self.line = 0  # lines before the current block
+
+    def bad(self, problem: str, line: int) -> None:
+        """Raise an error for a bad line, or count it."""
+        error = InputError(self.path, problem, line)
+        if not self.skip:
+            raise error
+        self.report.skipped += 1
+        if len(self.report.problems) < SHOWN_PROBLEMS:
+            self.report.problems.append(str(error))
+
+    def lines(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
+        """The lines of the current block with their numbers."""
+        return enumerate(raw.split(b"\n")[:-1], self.line + 1)
+
+
+def blocks_of(source: Source, rows: Iterable[tuple[int, list[bytes]]]) -> Iterator[Block]:
+    """Blocks of triples from rows (line number, [head, relation, tail]); bad rows are reported, blank ones left out."""
+    fields: list[bytes] = []
+    for line, row in rows:
+        if not is_blank(row):
+            _add_row(source, fields, row, line)
+        if len(fields) >= 3 * BLOCK_ROWS:
+            yield Block.of(fields)
+            fields = []
+    yield Block.of(fields)
+
+
+def is_blank(row: list[bytes]) -> bool:
+    """Whether a line is empty or white space; one with a separator is not."""
+    return len(row) < 2 and not b"".join(row).strip()
+
+
+def _add_row(source: Source, fields: list[bytes], row: list[bytes], line: int) -> None:
+    if len(row) != 3:
+        source.bad(f"has {len(row)} columns where head, relation and tail are expected", line)
+    elif not all(row):
+        source.bad(f"has an empty {('head', 'relation', 'tail')[row.index(b'')]}", line)
+    elif not all(map(is_text, row)):
+        source.bad("is not UTF-8 text", line)
+    elif max(map(len, row)) > LONGEST_NAME:
+        source.bad(f"has a name of over {LONGEST_NAME:,} bytes", line)
+    else:
+        fields.extend(row)
+
+
+def is_text(raw: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    if raw.isascii():
+        return True
+    try:
+        codecs.utf_8_decode(raw, "strict", True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def numbered_lines(source: Source, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file with their numbers."""
+    for raw in whole_lines(source, file):
+        yield from source.lines(raw)
+        source.line += raw.count(b"\n")
+
+
+def whole_lines(source: Source, file: IO[bytes]) -> Iterator[bytes]:
+    """Blocks of whole lines, each of which ends with a line feed."""
+    rest, first = b"", True
+    while chunk := file.read(BLOCK_BYTES):
+        if first:
+            chunk, first = chunk.removeprefix(codecs.BOM_UTF8), False
+        cut = chunk.rfind(b"\n") + 1
+        if not cut:
+            rest += chunk
+            if len(rest) > LONGEST_LINE + BLOCK_BYTES:
+                raise InputError(source.path, f"has a line of over {LONGEST_LINE:,} bytes", source.line + 1)
+            continue
+        yield _unix(rest + chunk[:cut])
+        rest = chunk[cut:]
+    if rest:
+        yield _unix(rest).removesuffix(b"\r") + b"\n"
+
+
+def _unix(raw: bytes) -> bytes:
+    return raw.replace(b"\r\n", b"\n") if b"\r" in raw else raw
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Whatever goes wrong with a file being read, as an error that names it."""
+def reading(path: Path) -> Iterator[None]:
+    """Turn errors of the system and of decompression into errors that name the file."""
     try:
         yield
     except OSError as error:  # gzip and pyarrow raise OSErrors without a strerror
@@ -73,13 +170,14 @@ def _reading(path: Path) -> Iterator[None]:
         raise InputError(path, f"is cut off or not a valid {path.suffix} file ({error})") from None
 
 
-def _decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
-    ending = path.suffix.lower()
-    if ending == ".gz":
+def decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
+    """The content of an open file, decompressed as its suffix says."""
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
         return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
-    if ending == ".xz":
+    if suffix == ".xz":
         return lzma.LZMAFile(raw)  # type: ignore[return-value]
-    if ending == ".zst":
+    if suffix == ".zst":
         try:
             import pyarrow
         except ImportError:
@@ -89,7 +187,7 @@ def _decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
 
 
 def check_on_error(on_error: str) -> bool:
-    """Whether bad lines are skipped: `stop` or `skip`."""
+    """Whether bad lines are skipped. Raises if `on_error` is neither `stop` nor `skip`."""
     if on_error not in ("stop", "skip"):
         raise FewlinkError(f"on-error is 'stop' or 'skip', not '{on_error}'")
     return on_error == "skip"
@@ -98,15 +196,13 @@ def check_on_error(on_error: str) -> bool:
 def read_pairs_table(path: Path, least: int = 2) -> Iterator[list[str]]:
     """Rows of a small tab-separated side file (types, readable names), each with at least `least` columns."""
     path = Path(path)
-    source = Source(path, skip=False, report=ReadReport())
-    with _reading(path), path.open("rb") as raw, _decompressed(path, raw) as file:
-        for block in whole_lines(source, file):
-            for line, text in source.lines(block):
-                if is_blank(row := text.split(b"\t")):
-                    continue
-                if not is_text(text):
-                    raise InputError(path, "is not UTF-8 text", line)
-                if len(row) < least or not all(row[:least]):
-                    raise InputError(path, f"needs at least {least} columns separated by tabs", line)
-                yield [name.decode() for name in row]
-            source.line += block.count(b"\n")
+    source = Source(path, skip=False, report=CompileReport())
+    with reading(path), path.open("rb") as raw, decompressed(path, raw) as file:
+        for line, text in numbered_lines(source, file):
+            if is_blank(row := text.split(b"\t")):
+                continue
+            if not is_text(text):
+                raise InputError(path, "is not UTF-8 text", line)
+            if len(row) < least or not all(row[:least]):
+                raise InputError(path, f"needs at least {least} columns separated by tabs", line)
+            yield [name.decode() for name in row]

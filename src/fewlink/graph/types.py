@@ -1,4 +1,4 @@
-"""What kind of thing an entity is: type names, and the types of each entity as CSR arrays."""
+"""Entity types: their names, and the types of each entity as CSR arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fewlink.graph.csr import Groups, offsets_of, spans
 from fewlink.graph.reading import read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary
 
-CONVENTION_SHARE = 0.9  # so many names must read concept:TYPE:name before the convention is believed
+CONVENTION_SHARE = 0.9  # share of names concept:TYPE:name from which the convention is applied
 
 
 class TypeTable:
@@ -43,7 +43,7 @@ class TypeTable:
         return Groups.of(self.types, owners, len(self.names))
 
     def members(self, types: np.ndarray) -> np.ndarray:
-        """The entities, in order, that have any of these types."""
+        """The entities that have any of these types, sorted."""
         return np.unique(np.concatenate([np.zeros(0, np.int32), *(self.groups[kind] for kind in types)]))
 
     def take(self, entities: np.ndarray) -> TypeTable:
@@ -65,28 +65,33 @@ class TypeTable:
 
 
 def types_from_file(path: Path, entities: Vocabulary) -> TypeTable:
-    """Rows `entity<TAB>type[<TAB>readable type]`; entities the graph does not have are passed over."""
-    names, owners, types = Interner(), [], []
-    for row in read_pairs_table(path):
-        if (entity := entities.find(row[0])) is not None:
-            owners.append(entity)
-            types.append(names[(row[2] if len(row) > 2 and row[2] else row[1]).encode()])
-    if len(entities) and not owners:
-        raise InputError(path, f"names no entity of the graph, whose first is '{entities[0]}': is it of another graph?")
-    return TypeTable.of(names, np.array(owners, np.int32), np.array(types, np.int32), len(entities))
+    """From rows `entity<TAB>type[<TAB>readable type]`; entities that are not in the graph are skipped."""
+    rows = ((entities.find(row[0]), row[2] if len(row) > 2 and row[2] else row[1]) for row in read_pairs_table(path))
+    table = _table(((entity, kind) for entity, kind in rows if entity is not None), len(entities))
+    if len(entities) and not len(table.types):
+        raise InputError(
+            path,
+            f"names no entity of the graph, whose first is '{entities[0]}': does the file belong to another graph?",
+        )
+    return table
 
 
 def types_from_names(entities: Vocabulary) -> TypeTable | None:
-    """The convention `concept:TYPE:name`, when nearly all names follow it; the few others have no type."""
-    probe = [entities[i] for i in range(0, len(entities), max(1, len(entities) // 1000))]
-    if not probe or sum(_type_in(n) is not None for n in probe) < CONVENTION_SHARE * len(probe):
+    """By the convention `concept:TYPE:name`, if nearly all names follow it; the others have no type."""
+    sample = [entities[i] for i in range(0, len(entities), max(1, len(entities) // 1000))]
+    if not sample or sum(_type_in(n) is not None for n in sample) < CONVENTION_SHARE * len(sample):
         return None
+    kinds = enumerate(map(_type_in, entities))
+    return _table(((entity, kind) for entity, kind in kinds if kind is not None), len(entities))
+
+
+def _table(pairs: Iterable[tuple[int, str]], count: int) -> TypeTable:
+    """The table of pairs (entity, type), for this number of entities."""
     names, owners, types = Interner(), [], []
-    for number, name in enumerate(entities):
-        if (kind := _type_in(name)) is not None:
-            owners.append(number)
-            types.append(names[kind.encode()])
-    return TypeTable.of(names, np.array(owners, np.int32), np.array(types, np.int32), len(entities))
+    for entity, kind in pairs:
+        owners.append(entity)
+        types.append(names[kind.encode()])
+    return TypeTable.of(names, np.array(owners, np.int32), np.array(types, np.int32), count)
 
 
 def _type_in(name: str) -> str | None:

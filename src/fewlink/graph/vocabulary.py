@@ -1,8 +1,7 @@
-"""Names and ids: a list of distinct names that opens from disk without being read."""
+"""Names and ids: a list of distinct names in memory-mapped arrays."""
 
 from __future__ import annotations
 
-import difflib
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,12 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from fewlink.base.errors import UnknownName
+from fewlink.base.resolver import did_you_mean
 
-NEAREST_SCAN = 200_000  # how many names a "did you mean" looks at
+NEAREST_SCAN = 200_000  # names searched for "did you mean"
 
 
 class Interner(dict[bytes, int]):
-    """Gives each new name the next id. `interner[name]` is the id, old or new."""
+    """Gives each new name the next id: `interner[name]` is the id of a known or new name."""
 
     def __missing__(self, name: bytes) -> int:
         self[name] = number = len(self)
@@ -28,8 +28,8 @@ class Interner(dict[bytes, int]):
 class Vocabulary:
     """Distinct names by id, and ids by name through a sorted array of 32-bit checksums.
 
-    Arrays, each memory-mapped when opened from a folder: `text` holds all names as UTF-8 bytes one after the other,
-    name i being `text[ends[i-1]:ends[i]]`; `sums` the sorted checksums; `order` the ids in that order.
+    Arrays, memory-mapped if opened from a folder: `text` is the concatenation of all names as UTF-8 bytes, and name i
+    is `text[ends[i-1]:ends[i]]`; `sums` are the sorted checksums; `order` are the ids in that order.
     """
 
     ARRAYS = ("text", "ends", "sums", "order")
@@ -71,8 +71,8 @@ class Vocabulary:
 
     def find(self, name: str) -> int | None:
         """The id of a name, or None."""
-        raw = name.encode(errors="surrogatepass")  # half of a surrogate pair is in no name
-        checksum = np.uint32(zlib.crc32(raw))  # the array's own type: another one would convert all of it
+        raw = name.encode(errors="surrogatepass")  # half a surrogate pair is in no name
+        checksum = np.uint32(zlib.crc32(raw))  # another type would convert the whole array
         first, last = (int(np.searchsorted(self.sums, checksum, side)) for side in ("left", "right"))
         for at in range(first, last):
             if self._bytes(number := int(self.order[at])) == raw:
@@ -80,23 +80,19 @@ class Vocabulary:
         return None
 
     def id(self, name: str, what: str = "name") -> int:
-        """The id of a name; an error with the nearest names when there is none."""
+        """The id of a name. Raises if there is none, suggesting the nearest names."""
         number = self.find(name)
         if number is None:
-            near = self.nearest(name)
-            hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
-            raise UnknownName(f"unknown {what} '{name}'{hint}")
+            candidates = (self[i] for i in range(min(len(self), NEAREST_SCAN)))
+            raise UnknownName(f"unknown {what} '{name}'{did_you_mean(name, candidates)}")
         return number
 
     def ids(self, names: Iterable[str], what: str = "name") -> np.ndarray:
         return np.array([self.id(n, what) for n in names], np.int32)
 
     def index(self) -> dict[str, int]:
-        """All ids by name, for work that looks up many: it costs a pass over the names."""
+        """All ids by name, for looking up many names."""
         return {name: number for number, name in enumerate(self)}
-
-    def nearest(self, name: str, count: int = 3) -> list[str]:
-        return difflib.get_close_matches(name, (self[i] for i in range(min(len(self), NEAREST_SCAN))), n=count)
 
     def take(self, numbers: np.ndarray) -> Vocabulary:
         """The vocabulary of these ids, renumbered in this order."""

@@ -10,7 +10,7 @@ from typing import Any
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.storage import is_folder_of
 from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.append import Growth, grow
+from fewlink.data.append import AppendReport, append_triples
 from fewlink.data.benchmark import FORMAT
 from fewlink.data.catalogue import data_home
 from fewlink.graph import CompileReport
@@ -26,7 +26,7 @@ class Appended:
 
     place: Path
     benchmark: Benchmark
-    growth: Growth
+    growth: AppendReport
 
 
 def append(
@@ -53,14 +53,14 @@ def append(
             if deployed is None:
                 family.check_fold_in(place, load_best(place)[0])
                 deployed = Deployed(pretrained.benchmark_of(place), vectors_of(place))
-            benchmark, growth = grow(deployed.benchmark, files, **words)
+            benchmark, growth = append_triples(deployed.benchmark, files, **words)
             if growth:
                 before = deployed.benchmark.graph
                 sizes = len(before.entities), len(before.relations)
                 Deployed(benchmark, family.fold_in(deployed.vectors, benchmark, *sizes)).save(place)
         return Appended(place, benchmark, growth)
     place = _compiled(where)
-    benchmark, growth = grow(open_benchmark(place), files, **words)
+    benchmark, growth = append_triples(open_benchmark(place), files, **words)
     if growth:
         benchmark.save(place)
     return Appended(place, benchmark, growth)

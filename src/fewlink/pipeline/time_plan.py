@@ -18,7 +18,7 @@ import torch
 from fewlink.base.errors import FewlinkError
 from fewlink.base.progress import duration
 from fewlink.data import Benchmark
-from fewlink.data.masked_views import known_graph
+from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings
 from fewlink.embeddings.trainer import Run
 from fewlink.graph import Graph

@@ -42,7 +42,7 @@ def train(
     out = Path(out)
     chosen = training_recipe(model, recipe)
     base = settings or chosen.settings
-    wanted = dataclasses.replace(base, seed=seed, device=distributed.use(device)).adjusted(change)
+    wanted = dataclasses.replace(base, seed=seed, device=distributed.use_device(device)).adjusted(change)
     benchmark = _benchmark(benchmark, wanted, out)
     check(benchmark, wanted)
     check_folder(out)

@@ -238,7 +238,7 @@ class Linker:
 def _calibration(run: Path, benchmark: Benchmark) -> Calibration | None:
     """The calibration of a run on its benchmark, or on what that grew from."""
     step = load_best(run)[1]
-    found = (read_calibration(run, which, step) for which in (benchmark.fingerprint, *benchmark.grown_from))
+    found = (read_calibration(run, which, step) for which in (benchmark.fingerprint, *benchmark.extended_from))
     return next((each for each in found if each is not None), None)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fewlink.base.seeds import generator
-from fewlink.base.threads import side_by_side
+from fewlink.base.threads import parallel_map
 from fewlink.data.benchmark import Task
 from fewlink.trail.context import GraphContext
 from fewlink.trail.evidence import extract, kinds_of, reliability
@@ -71,7 +71,7 @@ class EpisodeStore:
     def get(self, numbers: Sequence[int]) -> list[Episode]:
         """Some episodes; new ones are made in parallel."""
         new = [number for number in dict.fromkeys(numbers) if number not in self._episodes]
-        for number, episode in zip(new, side_by_side(lambda n: self._make(*self.index[n]), new), strict=True):
+        for number, episode in zip(new, parallel_map(lambda n: self._make(*self.index[n]), new), strict=True):
             self._episodes[number] = episode.to(self.settings.device)
         return [self._episodes[number] for number in numbers]
 

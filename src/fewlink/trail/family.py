@@ -14,7 +14,7 @@ from fewlink.base.errors import FewlinkError
 from fewlink.base.memory import PROGRAM, Parts
 from fewlink.base.recipes import Vectors
 from fewlink.data.benchmark import Benchmark
-from fewlink.data.masked_views import known_graph, masked_views
+from fewlink.data.training_graph import known_graph, masked_views
 from fewlink.fewshot.family import neighbour_bytes
 from fewlink.graph import Graph
 from fewlink.trail.context import NEIGHBOURS

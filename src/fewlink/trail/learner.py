@@ -15,7 +15,7 @@ from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError
 from fewlink.base.seeds import derive
 from fewlink.data.benchmark import Benchmark
-from fewlink.data.masked_views import known_graph, masked_views
+from fewlink.data.training_graph import known_graph, masked_views
 from fewlink.trail.context import GraphContext
 from fewlink.trail.episodes import Episode, EpisodeStore
 from fewlink.trail.model import build

@@ -12,7 +12,7 @@ from fewlink.base.errors import FewlinkError
 from fewlink.base.recipes import recipe
 from fewlink.base.storage import new_folder
 from fewlink.data.benchmark import Benchmark
-from fewlink.data.masked_views import known_graph, masked_views
+from fewlink.data.training_graph import known_graph, masked_views
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.graph import Graph
 from fewlink.trail.settings import TrailSettings

@@ -19,7 +19,7 @@ import torch
 
 from fewlink import __version__
 from fewlink.base import memory
-from fewlink.base.distributed import use
+from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.storage import new_folder, open_folder, read_json, write_json
 from fewlink.data.benchmark import Benchmark
@@ -161,7 +161,7 @@ class Deployed:
         """The best model of the run on this graph."""
         if RunConfig.read(run).embeddings["dim"] != self.vectors.dim:
             raise InputError(Path(run) / DEPLOYED, f"holds vectors of {self.vectors.dim} reals: fit the run again")
-        return scorer_on(Path(run), self.benchmark, self.vectors, use(device))
+        return scorer_on(Path(run), self.benchmark, self.vectors, use_device(device))
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -203,9 +203,9 @@ def benchmark_place(run: Path) -> str:
 
 def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> Scorer:
     """The best model of a run as a scorer, on the graph it was trained on or one that triples were added to."""
-    folder, device = Path(folder), use(device)
+    folder, device = Path(folder), use_device(device)
     config = RunConfig.read(folder)
-    if extended := config.graph["fingerprint"] in benchmark.grown_from:
+    if extended := config.graph["fingerprint"] in benchmark.extended_from:
         config.family.check_fold_in(folder, load_best(folder)[0])
     elif config.graph["fingerprint"] != benchmark.graph.fingerprint:
         raise InputError(
@@ -213,7 +213,7 @@ def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> Scor
             f"was trained on the graph of {config.benchmark['name']} ({config.graph['entities']} entities), which is "
             f"not that of {benchmark.name} ({len(benchmark.graph.entities)} entities): use the one it was trained on",
         )
-    same = config.benchmark["fingerprint"] in (benchmark.fingerprint, *benchmark.grown_from)
+    same = config.benchmark["fingerprint"] in (benchmark.fingerprint, *benchmark.extended_from)
     if config.family.own_benchmark_only and not same:
         raise InputError(folder, f"knows the train relations of {config.benchmark['name']}: use that benchmark")
     vectors = vectors_of(folder)

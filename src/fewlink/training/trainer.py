@@ -82,7 +82,7 @@ def train_runs(
     family = trained_family(settings.model)
     check(benchmark, settings)
     family.check_vectors(benchmark, vectors)
-    distributed.use(settings.device)
+    distributed.use_device(settings.device)
     side_by_side = len(runs) if settings.device != "cpu" else 1
     needed = family.memory(benchmark.graph, vectors, settings, runs=side_by_side, training=True)
     advice = f"use less of it, as with --set {family.memory_advice}" if family.memory_advice else ""

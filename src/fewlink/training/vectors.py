@@ -14,7 +14,7 @@ from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError
 from fewlink.base.recipes import OWN, Vectors, recipe
 from fewlink.data.benchmark import Benchmark
-from fewlink.data.triples import training_triples
+from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
 from fewlink.embeddings.checkpoint import remove_state
 from fewlink.training.family import Reporter

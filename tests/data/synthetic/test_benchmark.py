@@ -1,4 +1,4 @@
-"""Generated benchmarks: exactly as asked, the same on every run, shaped like real ones, and learnable."""
+"""Synthetic benchmarks: exact sizes, reproducible, shaped like real ones, and learnable."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
-# what is asked is what comes
+# sizes
 
 
 @pytest.mark.parametrize("like", LIKE)
-def test_counts_are_exactly_as_asked(benchmarks: dict[str, Benchmark], folders: dict[str, Path], like: str) -> None:
+def test_counts_are_exact(benchmarks: dict[str, Benchmark], folders: dict[str, Path], like: str) -> None:
     graph, shape = benchmarks[like].graph, shape_of(like, ENTITIES, TRIPLES)
     assert (len(graph.entities), graph.triple_count) == (ENTITIES, TRIPLES)
     assert len(graph.relations) == shape.relations
@@ -70,8 +70,8 @@ def test_tasks_have_the_sizes_of_the_papers_and_are_not_in_the_background(
             assert len(task.range) > 10
 
 
-def test_a_folder_like_nell_one_is_read_without_a_remark(folders: dict[str, Path]) -> None:
-    """The ids, the known answers and the ranges that are written are the ones that the reader would rebuild."""
+def test_a_folder_like_nell_one_is_read_without_remarks(folders: dict[str, Path]) -> None:
+    """The written ids, known answers and ranges equal those that the reader would rebuild."""
     benchmark, remarks = read_layout(folders["nell-one"])
     assert remarks == []
     assert benchmark.graph.types is not None
@@ -79,7 +79,7 @@ def test_a_folder_like_nell_one_is_read_without_a_remark(folders: dict[str, Path
 
 
 def test_a_folder_like_wiki_one_has_no_types_in_its_names(folders: dict[str, Path]) -> None:
-    """As in Wiki-One itself; the ranges come from the file, and the types are beside for who wants them."""
+    """As in Wiki-One; the ranges come from the file, and the types are in a file of their own."""
     benchmark, remarks = read_layout(folders["wiki-one"])
     assert [r.split(":")[0] for r in remarks] == ["rel2candidates.json"]
     assert benchmark.graph.types is None
@@ -88,19 +88,19 @@ def test_a_folder_like_wiki_one_has_no_types_in_its_names(folders: dict[str, Pat
 
 
 @pytest.mark.parametrize("like", LIKE)
-def test_the_whole_size_is_the_published_one(like: str) -> None:
+def test_the_default_size_is_the_published_one(like: str) -> None:
     shape, entry = shape_of(like), CATALOGUE[like]
     assert (shape.entities, shape.triples, shape.relations, tuple(shape.tasks.values())) == entry.counts
     assert shape.pairs == (50, 500)
 
 
-def test_one_number_brings_the_other_in_proportion() -> None:
+def test_one_number_determines_the_other_in_proportion() -> None:
     assert shape_of("nell-one", entities=6854).triples == 18_109
     assert shape_of("nell-one", triples=18_111).entities == 6854
 
 
 @pytest.mark.parametrize("like", LIKE)
-def test_the_least_and_the_densest_graph_come_out(like: str, tmp_path: Path) -> None:
+def test_the_smallest_and_the_densest_graph_are_generated(like: str, tmp_path: Path) -> None:
     for entities, triples in ((500, 2000), (2000, 2000), (500, 10_000)):
         generate(tmp_path / f"{triples}-{entities}", like, entities, triples)
         benchmark = open_benchmark(tmp_path / f"{triples}-{entities}")
@@ -109,10 +109,10 @@ def test_the_least_and_the_densest_graph_come_out(like: str, tmp_path: Path) -> 
         assert triples // 200 <= min(sizes) <= max(sizes) <= triples // 50
 
 
-# the same for the same numbers
+# reproducible
 
 
-def test_the_same_numbers_give_the_same_bytes(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_the_same_arguments_give_the_same_files(folders: dict[str, Path], tmp_path: Path) -> None:
     generate(tmp_path / "again", "nell-one", ENTITIES, TRIPLES, seed=1)
     generate(tmp_path / "other", "nell-one", ENTITIES, TRIPLES, seed=2)
     again, other = contents(tmp_path / "again"), contents(tmp_path / "other")
@@ -124,7 +124,7 @@ def test_the_same_numbers_give_the_same_bytes(folders: dict[str, Path], tmp_path
 
 
 @pytest.mark.parametrize("like", LIKE)
-def test_tails_are_heavy(benchmarks: dict[str, Benchmark], like: str) -> None:
+def test_distributions_have_heavy_tails(benchmarks: dict[str, Benchmark], like: str) -> None:
     graph = benchmarks[like].graph
     sizes = np.bincount(graph.triples()[:, 1])
     assert sizes.max() > 20 * np.median(sizes)
@@ -133,7 +133,7 @@ def test_tails_are_heavy(benchmarks: dict[str, Benchmark], like: str) -> None:
     assert np.median(degrees) <= degrees.mean() / 1.5
 
 
-def test_sizes_fall_from_many_to_few_and_sum_up() -> None:
+def test_sizes_decrease_and_sum_to_the_total() -> None:
     sizes = falling_sizes(1000, 10, 1)  # 10 each, the rest by (1 - ρ) / √ρ: 4.25 : 2.19 : 1.5 : … : 0.05
     assert sizes.sum() == 1000
     assert sizes.tolist() == sorted(sizes, reverse=True)
@@ -141,7 +141,7 @@ def test_sizes_fall_from_many_to_few_and_sum_up() -> None:
     assert sizes[-1] == pytest.approx(10 + 900 * 0.05 / 11.36, abs=3)
 
 
-def test_a_map_of_codes_goes_forth_and_back() -> None:
+def test_a_code_map_can_be_inverted() -> None:
     codes = np.arange(1 << BITS, dtype=np.uint8)
     for signs, swap in ((0b1001, True), (0b0001, False)):
         map_ = CodeMap(signs, swap)
@@ -150,7 +150,7 @@ def test_a_map_of_codes_goes_forth_and_back() -> None:
     assert CodeMap(0b0001, True)(np.array([0b1000], np.uint8)).tolist() == [0b0101]
 
 
-def test_who_is_drawn_has_the_type_and_the_code() -> None:
+def test_drawn_entities_have_the_given_type_and_code() -> None:
     population, rng = Population.of(20_000, 12, seed=0), np.random.default_rng(0)
     types = rng.integers(12, size=5000)
     codes = rng.integers(1 << BITS, size=5000).astype(np.uint8)
@@ -163,29 +163,31 @@ def test_who_is_drawn_has_the_type_and_the_code() -> None:
 # learnable
 
 
-def test_neighbours_tell_an_entity_s_code() -> None:
-    """What an embedding can pick up: of the four values of the first two bits, most neighbours have the right one."""
+def test_neighbours_predict_the_code_of_an_entity() -> None:
+    """Embeddings can learn this: most neighbours have the right value of the first two bits."""
     graph = generate_graph(5000, 15_000, types=30, relations=100, seed=0)
     population, ends = graph.population, np.concatenate(graph.pairs)
     both = np.concatenate([ends, ends[:, ::-1]])
     first = population.codes >> (BITS - 2)
     votes = np.bincount(both[:, 0] * 4 + first[both[:, 1]], minlength=4 * 5000).reshape(-1, 4)
-    told = population.bits[population.types] >= 2
-    assert (votes.argmax(1) == first)[told].mean() > 0.5
+    ordered = population.bits[population.types] >= 2
+    assert (votes.argmax(1) == first)[ordered].mean() > 0.5
 
 
 @pytest.mark.parametrize("like", LIKE)
-def test_rules_find_what_was_planted_and_popularity_does_not(benchmarks: dict[str, Benchmark], like: str) -> None:
-    protocol, found = fewlink.Protocol(split="test", shots=3, candidates="full"), {}
+def test_rules_solve_planted_tasks_better_than_popularity(benchmarks: dict[str, Benchmark], like: str) -> None:
+    protocol, mrr = fewlink.Protocol(split="test", shots=3, candidates="full"), {}
     for name in ("rules", "popularity"):
         scorer = fewlink.learning_free(name, benchmarks[like].graph)
-        found[name] = fewlink.evaluate(benchmarks[like], scorer, protocol).metrics()["micro"]["mrr"]
-    assert found["rules"] > 1.4 * found["popularity"]
-    assert found["rules"] > 0.25
+        mrr[name] = fewlink.evaluate(benchmarks[like], scorer, protocol).metrics()["micro"]["mrr"]
+    assert mrr["rules"] > 1.4 * mrr["popularity"]
+    assert mrr["rules"] > 0.25
 
 
 @pytest.mark.parametrize("like", LIKE)
-def test_what_planted_json_says_is_so(benchmarks: dict[str, Benchmark], folders: dict[str, Path], like: str) -> None:
+def test_planted_json_describes_the_tasks(
+    benchmarks: dict[str, Benchmark], folders: dict[str, Path], like: str
+) -> None:
     benchmark = benchmarks[like]
     planted = json.loads((folders[like] / "planted.json").read_text())
     rules, names = planted["tasks"], list(benchmark.graph.relations)
@@ -206,7 +208,7 @@ def test_what_planted_json_says_is_so(benchmarks: dict[str, Benchmark], folders:
     assert seen == {1, 2}
 
 
-# what is refused
+# errors
 
 
 @pytest.mark.parametrize(
@@ -219,21 +221,23 @@ def test_what_planted_json_says_is_so(benchmarks: dict[str, Benchmark], folders:
         ({"like": "wiki-one", "entities": 500, "triples": 10_001}, "at most 10,000 triples: got 10,001"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_limits(tmp_path: Path, numbers: dict[str, int], problem: str) -> None:
-    with pytest.raises(FewlinkError) as refusal:
+def test_impossible_sizes_are_an_error_that_states_the_limits(
+    tmp_path: Path, numbers: dict[str, int], problem: str
+) -> None:
+    with pytest.raises(FewlinkError) as error:
         generate(tmp_path / "new", **numbers)  # type: ignore[arg-type]
-    assert problem in str(refusal.value)
+    assert problem in str(error.value)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_exists_is_refused_and_left_alone(folders: dict[str, Path]) -> None:
+def test_an_existing_folder_is_an_error_and_stays_the_same(folders: dict[str, Path]) -> None:
     before = contents(folders["nell-one"])
     with pytest.raises(FewlinkError, match="exists: remove it or choose another place"):
         generate(folders["nell-one"], "nell-one", ENTITIES, TRIPLES)
     assert contents(folders["nell-one"]) == before
 
 
-def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -243,7 +247,9 @@ def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_generate_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def run(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["fewlink", "data", *words])
         try:
@@ -254,11 +260,23 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEWLINK_DATA", str(tmp_path / "home"))
-    made = ("generate", "--like", "wiki-one", "--entities", "600", "--triples", "2500", "--seed", "3", "--out", "small")
-    code, out, _ = run(*made)
+    arguments = (
+        "generate",
+        "--like",
+        "wiki-one",
+        "--entities",
+        "600",
+        "--triples",
+        "2500",
+        "--seed",
+        "3",
+        "--out",
+        "small",
+    )
+    code, out, _ = run(*arguments)
     assert code == 0
     assert "2,500" in out
-    assert run(*made)[0::2] == (2, "error: small exists: remove it or choose another place\n")
+    assert run(*arguments)[0::2] == (2, "error: small exists: remove it or choose another place\n")
     code, out, err = run("get", "wiki-one", "--from", "small")
     assert code == 0
     assert "differ from the published" in err
@@ -270,4 +288,4 @@ def test_no_path_is_planted_twice() -> None:
     rules = [planter.plant(number, 1, 40).rule for number in range(60)]
     paths = [tuple(rule["path"]) for rule in rules if rule["kind"] == "path"]
     assert len(paths) > 5 and len(set(paths)) == len(paths)
-    assert any(rule["kind"] == "codes" for rule in rules)  # when there is no new path any more
+    assert any(rule["kind"] == "codes" for rule in rules)  # if there is no new path

@@ -1,1 +1,1 @@
-"""Generated benchmarks of NELL-One's or Wiki-One's shape, with rules planted in them."""
+"""Synthetic benchmarks with the shape of NELL-One or Wiki-One and planted rules."""

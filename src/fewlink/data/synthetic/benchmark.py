@@ -1,7 +1,6 @@
-"""Benchmarks out of nothing, shaped like NELL-One or Wiki-One, as folders of the NELL-One layout.
+"""Synthetic benchmarks with the shape of NELL-One or Wiki-One, as folders of the NELL-One layout.
 
-For trying things at a size, or with rules, that no data at hand has. Each is a function of (like, entities, triples,
-seed) alone.
+They serve to try sizes and rules that no available data has. Each is a function of (like, entities, triples, seed).
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ MOST_TRIPLES = 20  # for each entity
 TYPES = 0.95  # types for each background relation, in NELL-One
 LEAST_TYPES, LEAST_RELATIONS = 8, 24
 PAIRS = (50, 500)  # of a task
-PAIRS_SHARES = (200, 50)  # of the triples, at most: a graph of fewer than 50 · 500 has smaller tasks
-ROWS_AT_ONCE = 1 << 18  # written
+PAIRS_SHARES = (200, 50)  # in a graph of n triples these are at most n/200 and n/50
+ROWS_AT_ONCE = 1 << 18  # in one write
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a generated benchmark has; `tasks` by split, `pairs` the least and the most of a task."""
+    """The sizes of a synthetic benchmark; `tasks` by split, `pairs` the fewest and the most pairs of a task."""
 
     like: str
     entities: int
@@ -51,39 +50,44 @@ class Shape:
 
 
 def shape_of(like: str, entities: int | None = None, triples: int | None = None) -> Shape:
-    """The shape of a benchmark of so many entities and triples: as published where none are given, in proportion where
-    one is. A smaller graph has fewer relations, types and tasks."""
+    """The shape of a benchmark with these numbers of entities and triples, by default those of the published one.
+
+    If only one number is given, the other is in proportion. A smaller graph has fewer relations, types and tasks.
+    """
     counts = choose("benchmark to be like", like, {name: CATALOGUE[name] for name in LIKE}).counts
     assert counts is not None
-    of_entities, of_triples, of_relations, of_tasks = counts
+    published_entities, published_triples, published_relations, published_tasks = counts
     if entities is None:
-        entities = of_entities if triples is None else max(triples * of_entities // of_triples, LEAST_ENTITIES)
+        size = published_triples if triples is None else triples
+        entities = max(size * published_entities // published_triples, LEAST_ENTITIES)
     if triples is None:
-        triples = max(entities * of_triples // of_entities, LEAST_TRIPLES)
+        triples = max(entities * published_triples // published_entities, LEAST_TRIPLES)
     if entities < LEAST_ENTITIES:
-        raise FewlinkError(f"a generated graph has at least {LEAST_ENTITIES} entities: got {entities:,}")
+        raise FewlinkError(f"a synthetic graph has at least {LEAST_ENTITIES} entities: got {entities:,}")
     least = max(entities, LEAST_TRIPLES)
     if not least <= triples <= MOST_TRIPLES * entities:
         limits = f"at least {least:,} and at most {MOST_TRIPLES * entities:,} triples"
-        raise FewlinkError(f"a generated graph of {entities:,} entities has {limits}: got {triples:,}")
-    smaller = min(1.0, math.cbrt(triples / of_triples))
-    types = TYPES * of_relations * min(1.0, math.sqrt(entities / of_entities))
+        raise FewlinkError(f"a synthetic graph of {entities:,} entities has {limits}: got {triples:,}")
+    scale = min(1.0, math.cbrt(triples / published_triples))
+    types = TYPES * published_relations * min(1.0, math.sqrt(entities / published_entities))
     smallest, largest = (min(most, triples // share) for most, share in zip(PAIRS, PAIRS_SHARES, strict=True))
     return Shape(
         like,
         entities,
         triples,
-        relations=max(round(of_relations * smaller), LEAST_RELATIONS),
+        relations=max(round(published_relations * scale), LEAST_RELATIONS),
         types=max(round(types), LEAST_TYPES),
-        tasks={split: max(round(n * smaller), 1) for split, n in zip(SPLITS, of_tasks, strict=True)},
+        tasks={split: max(round(n * scale), 1) for split, n in zip(SPLITS, published_tasks, strict=True)},
         pairs=(smallest, largest),
     )
 
 
 @dataclass(frozen=True, eq=False)
-class Names:
-    """What things are called, as zero-padded bytes: `entities` (entities,), by generated id; `relations`, those of the
-    background and then those of the tasks; `types`. `order` (entities,) are the ids by the number in their names."""
+class GeneratedNames:
+    """Names as zero-padded bytes: `entities`; `relations`, first of the background, then of the tasks; and `types`.
+
+    `order` (entities,) are the entity ids sorted by the number in their names.
+    """
 
     entities: np.ndarray
     relations: np.ndarray
@@ -94,7 +98,7 @@ class Names:
 def generate(
     out: Path, like: str, entities: int | None = None, triples: int | None = None, seed: int = 0
 ) -> dict[str, Any]:
-    """Write a benchmark like a published one to a new folder, whole or not at all; what it holds, as plain counts."""
+    """Write a benchmark like a published one to a new folder, atomically; returns its counts."""
     shape = shape_of(like, entities, triples)
     if os.path.lexists(out):
         raise FewlinkError(f"{out} exists: remove it or choose another place")
@@ -116,8 +120,8 @@ def generate(
     }
 
 
-def _names(shape: Shape, graph: GeneratedGraph, seed: int) -> Names:
-    """NELL-One's `concept:type:name`, or Wiki-One's Q and P with a number, which tell no type."""
+def _names(shape: Shape, graph: GeneratedGraph, seed: int) -> GeneratedNames:
+    """`concept:type:name` as in NELL-One, or Q and P with a number as in Wiki-One, which have no type."""
     rng = generator(seed, "generate", "names")
     relation_count = shape.relations + sum(shape.tasks.values())
     numbers, relation_numbers = rng.permutation(shape.entities), rng.permutation(relation_count)
@@ -125,9 +129,9 @@ def _names(shape: Shape, graph: GeneratedGraph, seed: int) -> Names:
     order[numbers] = np.arange(len(numbers))
     types = _numbered(b"type", np.arange(shape.types))
     if shape.like == "wiki-one":
-        return Names(_numbered(b"Q", numbers + 1), _numbered(b"P", relation_numbers + 1), types, order)
-    kinds = np.char.add(np.char.add(b"concept:", types), b":e")[graph.population.types]
-    return Names(_numbered(kinds, numbers), _numbered(b"concept:relation", relation_numbers), types, order)
+        return GeneratedNames(_numbered(b"Q", numbers + 1), _numbered(b"P", relation_numbers + 1), types, order)
+    prefixes = np.char.add(np.char.add(b"concept:", types), b":e")[graph.population.types]
+    return GeneratedNames(_numbered(prefixes, numbers), _numbered(b"concept:relation", relation_numbers), types, order)
 
 
 def _numbered(word: bytes | np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -135,48 +139,44 @@ def _numbered(word: bytes | np.ndarray, numbers: np.ndarray) -> np.ndarray:
     return np.char.add(word, numbers.astype(f"S{width}"))
 
 
-def _write_graph(folder: Path, graph: GeneratedGraph, names: Names, seed: int) -> None:
-    """`path_graph`, in a random order."""
+def _write_graph(folder: Path, graph: GeneratedGraph, names: GeneratedNames, seed: int) -> None:
+    """`path_graph`, in random order."""
     sizes = [len(p) for p in graph.pairs]
     order = generator(seed, "generate", "order").permutation(sum(sizes))
     relations = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)[order]
     heads, tails = np.concatenate(graph.pairs).astype(np.int32)[order].T
-    columns: list[Column] = [
-        (names.entities, heads),
-        b"\t",
-        (names.relations, relations),
-        b"\t",
-        (names.entities, tails),
-        b"\n",
-    ]
+    entities, tab = names.entities, b"\t"
+    columns: list[Column] = [(entities, heads), tab, (names.relations, relations), tab, (entities, tails), b"\n"]
     with (folder / "path_graph").open("wb") as file, progress("writing triples", len(order)) as advance:
         _write_rows(file, columns, advance)
 
 
-def _write_names(folder: Path, shape: Shape, graph: GeneratedGraph, names: Names) -> None:
-    """`ent2ids` and `relation2ids`; where names tell no type, `entity2type.tsv` for whoever wants to know."""
+def _write_names(folder: Path, shape: Shape, graph: GeneratedGraph, names: GeneratedNames) -> None:
+    """`ent2ids` and `relation2ids`; also `entity2type.tsv` if names have no type."""
     numbers = np.arange(shape.entities)
     with (folder / "ent2ids").open("wb") as file, progress("writing names", shape.entities) as advance:
         columns: list[Column] = [b'"', (names.entities, names.order), b'": ', (_numbered(b"", numbers), numbers)]
         _write_json_rows(file, b"{}", columns, advance)
     if shape.like == "wiki-one":
-        of = graph.population.types[names.order]
+        types = graph.population.types[names.order]
         with (folder / "entity2type.tsv").open("wb") as file, progress("writing types", shape.entities) as advance:
-            _write_rows(file, [(names.entities, names.order), b"\t", (names.types, of), b"\n"], advance)
+            _write_rows(file, [(names.entities, names.order), b"\t", (names.types, types), b"\n"], advance)
     both = [name + end for end in ("", "_inv") for name in _text(names.relations[: shape.relations])]
     _write_json(folder / "relation2ids", {name: number for number, name in enumerate(both)})
 
 
-def _write_tasks(folder: Path, graph: GeneratedGraph, tasks: dict[str, list[PlantedTask]], names: Names) -> None:
-    """The tasks of each split, known answers, ranges, and what was planted."""
-    calls = iter(_text(names.relations[len(graph.relations) :]))
+def _write_tasks(
+    folder: Path, graph: GeneratedGraph, tasks: dict[str, list[PlantedTask]], names: GeneratedNames
+) -> None:
+    """The tasks of each split, known answers, ranges, and the planted rules."""
+    task_names = iter(_text(names.relations[len(graph.relations) :]))
     known: dict[str, list[str]] = {}
     planted: dict[str, dict[str, Any]] = {}
     with (folder / "rel2candidates.json").open("wb") as file:
         for split, members in tasks.items():
             triples: dict[str, list[list[str]]] = {}
             for task in members:
-                name = next(calls)
+                name = next(task_names)
                 heads, tails = (_text(names.entities[column]) for column in task.pairs.T)
                 triples[name] = [[h, name, t] for h, t in zip(heads, tails, strict=True)]
                 for head, tail in zip(heads, tails, strict=True):
@@ -190,16 +190,16 @@ def _write_tasks(folder: Path, graph: GeneratedGraph, tasks: dict[str, list[Plan
     write_json(folder / "planted.json", {"tasks": planted, "background": _background(graph, names)})
 
 
-def _range(graph: GeneratedGraph, task: PlantedTask, names: Names) -> np.ndarray:
-    """The entities of the types that the tails have, by the number in their names."""
+def _range(graph: GeneratedGraph, task: PlantedTask, names: GeneratedNames) -> np.ndarray:
+    """The entities of the types of the tails, sorted by name."""
     population = graph.population
     types = np.unique(population.types[task.pairs[:, 1]])
     members = np.concatenate([population.starts[k] + np.arange(population.sizes[k]) for k in types])
     return members[np.argsort(names.entities[members], kind="stable")]
 
 
-def _readable(rule: dict[str, Any], graph: GeneratedGraph, names: Names) -> dict[str, Any]:
-    """A rule with names instead of numbers; a turned relation ends in _inv, as in relation2ids."""
+def _readable(rule: dict[str, Any], graph: GeneratedGraph, names: GeneratedNames) -> dict[str, Any]:
+    """A rule with names instead of numbers; an inverse relation ends in _inv, as in relation2ids."""
     rule, count = dict(rule), len(graph.relations)
     if "path" in rule:
         rule["path"] = [_text(names.relations[[r % count]])[0] + "_inv" * (r >= count) for r in rule["path"]]
@@ -208,26 +208,28 @@ def _readable(rule: dict[str, Any], graph: GeneratedGraph, names: Names) -> dict
     return rule
 
 
-def _background(graph: GeneratedGraph, names: Names) -> dict[str, dict[str, Any]]:
-    calls = _text(names.relations)
+def _background(graph: GeneratedGraph, names: GeneratedNames) -> dict[str, dict[str, Any]]:
+    relation_names = _text(names.relations)
     return {
-        calls[number]: {
+        relation_names[number]: {
             "triples": len(graph.pairs[number]),
             "head types": _text(names.types[r.sides[0]]),
             "tail types": _text(names.types[r.sides[1]]),
             "signs": r.codes.signs,
             "swap": r.codes.swap,
-            "repeats": None if r.echoes is None else calls[r.echoes] + "_inv" * r.turned,
+            "repeats": None if r.repeats is None else relation_names[r.repeats] + "_inv" * r.inverted,
         }
         for number, r in enumerate(graph.relations)
     }
 
 
-Column = bytes | tuple[np.ndarray, np.ndarray]  # the same bytes in every row, or a table of them and its row's place
+Column = (
+    bytes | tuple[np.ndarray, np.ndarray]
+)  # the same bytes in every row, or a table and the index into it of each row
 
 
 def _write_rows(file: IO[bytes], columns: Sequence[Column], advance: Callable[[float], None] | None = None) -> None:
-    """One row of bytes after the other, many at once; padding is left out."""
+    """Write rows of bytes, many at once, without padding."""
     count = max(len(c[1]) for c in columns if not isinstance(c, bytes))
     for begin in range(0, count, ROWS_AT_ONCE):
         end = min(begin + ROWS_AT_ONCE, count)
@@ -244,15 +246,15 @@ def _write_rows(file: IO[bytes], columns: Sequence[Column], advance: Callable[[f
 
 
 def _write_json_rows(
-    file: IO[bytes], around: bytes, columns: Sequence[Column], advance: Callable[[float], None] | None = None
+    file: IO[bytes], brackets: bytes, columns: Sequence[Column], advance: Callable[[float], None] | None = None
 ) -> None:
-    """The rows as members of a JSON list or object."""
-    file.write(around[:1])
+    """Write rows as the members of a JSON list or object."""
+    file.write(brackets[:1])
     _write_rows(file, [c if isinstance(c, bytes) else (c[0], c[1][:1]) for c in columns])
     if any(len(c[1]) > 1 for c in columns if not isinstance(c, bytes)):
         rest = [c if isinstance(c, bytes) else (c[0], c[1][1:]) for c in columns]
         _write_rows(file, [b", ", *rest], advance)
-    file.write(around[1:])
+    file.write(brackets[1:])
 
 
 def _write_json(path: Path, content: Any) -> None:

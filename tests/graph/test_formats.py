@@ -1,18 +1,28 @@
-"""Tab- and comma-separated text."""
+"""Tab- and comma-separated text, N-Triples, and a new format."""
 
 from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+from collections.abc import Iterator
+from typing import IO
 
 import pytest
 from tests.conftest import compiled, named
 
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.graph import source
+from fewlink.graph import formats, reading
+from fewlink.graph.formats import Format
+from fewlink.graph.reading import Block, Source, blocks_of, numbered_lines
+
+needs_pyoxigraph = pytest.mark.skipif(importlib.util.find_spec("pyoxigraph") is None, reason="needs pyoxigraph")
 
 ABC = [("a", "r", "b"), ("b", "r", "c")]
 GOOD = {"graph.tsv": b"a\tr\tb\nb\tr\tc\n", "graph.csv": b"a,r,b\nb,r,c\n"}
 
 
-def test_a_byte_order_mark_windows_line_ends_and_blank_lines_are_passed_over() -> None:
+def test_a_byte_order_mark_windows_line_ends_and_blank_lines_are_skipped() -> None:
     graph, report = compiled(b"\xef\xbb\xbfa\tr\tb\r\n\r\nb\tr\tc\r\n\n")
     assert named(graph) == ABC
     assert report.triples == 2
@@ -20,17 +30,17 @@ def test_a_byte_order_mark_windows_line_ends_and_blank_lines_are_passed_over() -
 
 
 @pytest.mark.parametrize("header", ["head\trelation\ttail", "Subject\tPredicate\tObject", "source\tedge\ttarget"])
-def test_a_header_row_is_no_triple(header: str) -> None:
+def test_a_header_row_is_not_a_triple(header: str) -> None:
     assert named(compiled(f"{header}\na\tr\tb\nb\tr\tc\n".encode())[0]) == ABC
     assert named(compiled(f"{header}\na\tr\tb\nb\tr\tc\n".replace("\t", ",").encode(), "g.csv")[0]) == ABC
     quoted = header.replace("\t", '","')
     assert named(compiled(f'"{quoted}"\na,r,b\nb,r,c\n'.encode(), "g.csv")[0]) == ABC
 
 
-def test_a_header_below_blank_lines_is_found_whatever_the_size_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_below_blank_lines_is_found_for_any_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     content = b"\n\n\nhead\trelation\ttail\na\tr\tb\nb\tr\tc\n"
     assert named(compiled(content)[0]) == ABC
-    monkeypatch.setattr(source, "BLOCK_BYTES", 2)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 2)
     assert named(compiled(content)[0]) == ABC
 
 
@@ -38,18 +48,18 @@ def test_header_words_further_down_are_names() -> None:
     assert named(compiled(b"a\tr\tb\nhead\trelation\ttail\n")[0])[1] == ("head", "relation", "tail")
 
 
-def test_csv_fields_may_be_quoted_and_hold_commas_quotes_and_line_ends() -> None:
+def test_quoted_csv_fields_may_contain_commas_quotes_and_line_ends() -> None:
     graph, report = compiled(b'a,r,b\n"x, y","said ""no""","two\nlines"\nb,r,c\n', "graph.csv")
     assert named(graph) == [("a", "r", "b"), ("x, y", 'said "no"', "two\nlines"), ("b", "r", "c")]
     assert report.triples == 3
 
 
-def test_the_line_after_a_quoted_line_end_is_counted_right() -> None:
+def test_line_numbers_are_right_after_a_quoted_line_end() -> None:
     with pytest.raises(InputError, match=r"graph.csv:4: has 2 columns"):
         compiled(b'a,r,b\n"two\nlines",r,b\nonly,two\n', "graph.csv")
 
 
-def test_names_keep_their_spaces_and_foreign_letters() -> None:
+def test_names_keep_their_spaces_and_non_ascii_letters() -> None:
     assert named(compiled("  São Tomé \tà côté\t日本 \n".encode())[0]) == [("  São Tomé ", "à côté", "日本 ")]
 
 
@@ -75,7 +85,7 @@ def test_a_bad_line_is_an_error_with_file_and_line(bad: bytes) -> None:
 
 
 @pytest.mark.parametrize("bad", BAD_LINES)
-def test_a_bad_line_can_be_skipped_and_is_shown(bad: bytes) -> None:
+def test_a_bad_line_can_be_skipped_and_is_reported(bad: bytes) -> None:
     graph, report = compiled(b"a\tr\tb\n" + bad + b"\nb\tr\tc\n", on_error="skip")
     assert named(graph) == ABC
     assert report.skipped == 1
@@ -90,7 +100,7 @@ def test_skipped_lines_are_counted_and_the_first_five_shown() -> None:
     assert report.remarks()[0] == "7 bad lines skipped, the first:"
 
 
-def test_what_to_do_with_bad_lines_is_stop_or_skip() -> None:
+def test_on_error_is_stop_or_skip() -> None:
     with pytest.raises(FewlinkError, match="'stop' or 'skip', not 'ignore'"):
         compiled(b"a\tr\tb\n", on_error="ignore")
 
@@ -104,7 +114,7 @@ STRANGE_LINES = {
 
 @pytest.mark.parametrize("strange", STRANGE_LINES)
 @pytest.mark.parametrize("name", ["graph.tsv", "graph.csv"])
-def test_what_becomes_of_a_line_does_not_depend_on_the_others(strange: str, name: str) -> None:
+def test_how_a_line_is_read_does_not_depend_on_other_lines(strange: str, name: str) -> None:
     line, quoted = STRANGE_LINES[strange], b""
     if name == "graph.csv":
         line, quoted = line.replace(b"\t", b","), b'"q",r,b\n'
@@ -112,3 +122,61 @@ def test_what_becomes_of_a_line_does_not_depend_on_the_others(strange: str, name
     for others in (b"\n", b"bad\n", quoted):
         triples = named(compiled(GOOD[name] + line + others, name, on_error="skip")[0])
         assert [t for t in triples if t[0] != "q"] == alone
+
+
+GOOD_NTRIPLES = b"<x:a> <x:r> <x:b> .\n<x:b> <x:r> <x:c> .\n"
+
+
+@needs_pyoxigraph
+def test_literals_in_ntriples_are_left_out_and_counted() -> None:
+    content = b"""# a comment
+<x:a> <x:r> <x:b> .
+<x:a> <x:name> "Ann" .
+<x:a> <x:age> "3"^^<http://www.w3.org/2001/XMLSchema#integer> .
+
+_:n1 <x:r> _:n2 .
+"""
+    graph, report = compiled(content, "graph.nt")
+    triples = named(graph)
+    assert triples[0] == ("x:a", "x:r", "x:b")
+    assert [n.removeprefix("_:") for n in triples[1]] == ["n1", "x:r", "n2"]
+    assert (report.triples, report.literals) == (2, 2)
+    assert report.remarks() == ["2 triples with a literal object left out"]
+
+
+@needs_pyoxigraph
+def test_a_blank_node_is_the_same_one_in_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 20)
+    graph, _ = compiled(b"_:n <x:r> <x:a> .\n_:n <x:r> <x:b> .\n", "graph.nt")
+    assert len(graph.entities) == 3
+
+
+@needs_pyoxigraph
+@pytest.mark.parametrize("bad", [b"<x:a> <x:r> .", b"<x:a> <x:r> <x:\xff> .", b"a\tr\tb", b'<x:a> <x:r> "open .'])
+def test_a_bad_ntriples_line_is_an_error_with_file_and_line(bad: bytes) -> None:
+    content = GOOD_NTRIPLES + bad + b"\n" + b"<x:c> <x:r> <x:d> .\n"
+    with pytest.raises(InputError, match=r"graph.nt:3: is not an N-Triples line"):
+        compiled(content, "graph.nt")
+    graph, report = compiled(content, "graph.nt", on_error="skip")
+    assert (graph.triple_count, report.skipped) == (3, 1)
+
+
+def read_json_lines(source: Source, file: IO[bytes]) -> Iterator[Block]:
+    """Lines such as `["ann", "likes", "bob"]`."""
+
+    def rows() -> Iterator[tuple[int, list[bytes]]]:
+        for line, text in numbered_lines(source, file):
+            try:
+                yield line, [name.encode() for name in json.loads(text)]
+            except ValueError as error:
+                source.bad(f"is not JSON ({error})", line)
+
+    return blocks_of(source, rows())
+
+
+def test_a_new_format_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "FORMATS", [*formats.FORMATS, Format("json lines", (".jsonl",), read_json_lines)])
+    content = b'["a", "r", "b"]\n["a", "r"]\noops\n["b", "r", "c"]\n'
+    graph, report = compiled(gzip.compress(content), "graph.jsonl.gz", on_error="skip")
+    assert named(graph) == ABC
+    assert [p.split(":", 1)[1][:12] for p in report.problems] == ["2: has 2 col", "3: is not JS"]
