@@ -50,9 +50,10 @@ def links(
         config={"recipe": recipe or model, "settings": settings.as_dict(), "measured": embeddings.facts},
     )
     record = record.model_copy(update={"shots": 0, "references": "none"})
-    path = RecordStore(results).add(record, replace=replace)
     if json:
         show.as_json(record.model_dump())
     else:
         result_table([result_row([record])])
+    path = RecordStore(results).add(record, replace=replace)
+    if not json:
         print(f"stored in {path}")
