@@ -171,7 +171,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_colours_of_text_stand_out_from_what_is_behind_them(tmp_path: Path) -> None:
+def test_text_has_enough_contrast(tmp_path: Path) -> None:
     for part in written(tmp_path, many()).split(":root{")[1:3]:
         colours = dict(re.findall(r"(--[\w-]+):(#[0-9a-f]{3,6})", part.split("}")[0]))
         for name in ("--ink", "--soft", "--accent", "--good", "--bad"):
@@ -188,7 +188,7 @@ def test_tables_have_captions_and_scopes(tmp_path: Path) -> None:
     assert parsed.of("strong")
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
+def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     relations = {HOSTILE: record().relations["likes"], "visits": record().relations["likes"]}
     hostile = {"benchmark": HOSTILE, "model": HOSTILE, "command": HOSTILE, "hardware": HOSTILE, "relations": relations}
     example = dict.fromkeys(("relation", "head", "tail"), HOSTILE) | {"rank": 1, "best": [HOSTILE]}
@@ -218,7 +218,7 @@ def test_examples_come_from_the_best_models_one_of_each_relation_first() -> None
 
 
 def test_the_chart_by_references_prefers_models_measured_with_the_most_numbers(tmp_path: Path) -> None:
-    """FSRL and GMatching are the paper's comparison, and the worst of all here."""
+    """FSRL and GMatching are the paper's comparison, and have the lowest figures here."""
     others = [
         "popularity",
         "reference-tails",
@@ -275,7 +275,7 @@ def test_an_empty_section_is_left_out() -> None:
     assert [s.title for s in sections] == ["Overall", "By relation"]
 
 
-def test_a_report_that_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_report_that_fails_keeps_the_existing_page(tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     out.write_text("before")
     store(tmp_path / "results", many())

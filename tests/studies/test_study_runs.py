@@ -10,7 +10,8 @@ import pytest
 
 from fewlink.data import open_benchmark
 from fewlink.evaluation.records import Record, RecordStore, StoredResult, read_records, same_settings
-from fewlink.studies import STUDIES, Plan, Workspace, read_plan
+from fewlink.report import tables
+from fewlink.studies import STUDIES, Plan, Study, StudyOutput, Workspace, read_plan
 from fewlink.studies.pair_maps import true_and_false
 from fewlink.studies.runner import Clock, pending_jobs, run_jobs
 from fewlink.studies.study import finished_records
@@ -72,6 +73,18 @@ def test_other_settings_are_another_measurement(tmp_path: Path) -> None:
     assert len(pending_jobs(other, workspace)) == 1
     assert finished_records(other, workspace) == []
     assert len(finished_records(plan, workspace)) == 4
+
+
+def test_a_new_study_is_a_function_and_a_plan(tmp_path: Path) -> None:
+    def show(plan: Plan, workspace: Workspace) -> StudyOutput:
+        return StudyOutput([tables.in_short(finished_records(plan, workspace))])
+
+    study, plan = Study(show), cheap(models=["rules"])
+    workspace = Workspace(BENCHMARK, tmp_path / "results", tmp_path / "work")
+    assert study.pending(plan, workspace) == ["rules, K = 3"]
+    study.run(plan, workspace)
+    assert study.pending(plan, workspace) == []
+    assert [row[0] for table in study.show(plan, workspace).tables for row in table.rows] == ["rules"]
 
 
 def test_settings_are_compared_without_seed_device_and_shots() -> None:

@@ -69,7 +69,7 @@ def study(
         on_step=lambda title: step_lines(title, part.seeds),
     )
     if todo:
-        print("\n".join(chosen.pending(part, workspace)) or "nothing: all of it is finished")
+        print("\n".join(chosen.pending(part, workspace)) or "nothing: everything is finished")
         return
     if not show_only:
         try:

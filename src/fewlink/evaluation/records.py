@@ -252,8 +252,8 @@ class RecordStore:
                 return where
             if before is not None and not replace:
                 raise DifferentFigures(where, result)
-            own = {key: each for key, (file, each) in stored.items() if file == path} | {result.key: result}
-            lines = [json.dumps(own[key].model_dump(), ensure_ascii=False) + "\n" for key in sorted(own)]
+            results = {key: each for key, (file, each) in stored.items() if file == path} | {result.key: result}
+            lines = [json.dumps(results[key].model_dump(), ensure_ascii=False) + "\n" for key in sorted(results)]
             write_bytes(path, "".join(lines).encode())
             if where != path:
                 where.unlink()

@@ -41,7 +41,7 @@ def show_embedding(plan: Plan, workspace: Workspace) -> StudyOutput:
         for m in maps
     ]
     columns = ["relation", "model", "pairs", "silhouette", "silhouette of the map"]
-    note = "silhouette: −1 to 1, of true against false pairs in the model's own space; 0 where they lie in each other"
+    note = "silhouette: −1 to 1, of true against false pairs in the model's own space; 0 where they overlap"
     pictures = {f"{m.relation}-{m.model}": charts.scatter(m.points, title=f"{m.relation}, {m.model}") for m in maps}
     return StudyOutput([Table("true and false pairs", columns, rows, note)], pictures)
 
@@ -88,7 +88,7 @@ def _finished(plan: Plan, workspace: Workspace) -> list[PairMap]:
 
 
 def true_and_false(task: Task, shots: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Query pairs (n, 2) of a relation, and as many pairs of the same heads with candidates not known to be true."""
+    """Query pairs (n, 2) of a relation, and a pair of each head with a candidate that is not known to be true."""
     _, queries = task.split(shots)
     random = generator(seed, "map", task.name)
     positive = queries[np.sort(random.permutation(len(queries))[:MOST])]
