@@ -185,6 +185,12 @@ def test_any_name_of_a_benchmark_or_model_makes_a_file_in_the_folder(tmp_path: P
     assert read_records(tmp_path / "results") == [one]
 
 
+def test_the_folder_of_a_benchmark_is_a_store_too(tmp_path: Path) -> None:
+    path = stored(tmp_path, record())
+    assert stored(tmp_path / "small", record(), record(seed=1)) == path
+    assert [r.seed for r in read_records(tmp_path)] == [0, 1]
+
+
 def test_an_unknown_field_is_refused() -> None:
     with pytest.raises(ValidationError, match="extra"):
         Record(**record().model_dump(), extra=1)

@@ -190,8 +190,8 @@ R = TypeVar("R", bound=StoredResult)
 class RecordStore:
     """The results in a folder, one a line, in `BENCHMARK/MODEL.jsonl`, `.curves.jsonl` and `.maps.jsonl`.
 
-    Any `.json` and `.jsonl` file below the folder is read, so that one benchmark's folder is a store too, and one
-    written by version 0.1, with a file for each result.
+    All `.jsonl` and `.json` files below the folder are read: the folder of one benchmark is a store too, and so is a
+    folder of version 0.1, which has a file for each result.
 
     Adding a result takes a lock beside the file, and replaces the file by a copy with the new line in its sorted
     place. So a reader never sees half a line, a process that is killed leaves the file whole, and processes that add
@@ -218,9 +218,13 @@ class RecordStore:
         """All results of a kind, by file name and line."""
         return [result for _, _, result in self.located(kind)]
 
-    def located(self, kind: type[R]) -> Iterator[tuple[Path, int | None, R]]:
+    def located(self, kind: type[R], files: Iterable[Path] | None = None) -> Iterator[tuple[Path, int | None, R]]:
         """Each result of a kind with its file and line; raises an error that names both if one is damaged."""
-        return _located(kind, self._files(kind))
+        for path in self._files(kind) if files is None else files:
+            if path.suffix == ".json":
+                yield path, None, read_result(kind, path)
+            else:
+                yield from ((path, line, result) for line, result in _read_lines(kind, path).items())
 
     def holds(self, benchmark: Benchmark, model: str, settings: Settings | None, protocol: Protocol) -> bool:
         """Whether this measurement has a record."""
@@ -233,9 +237,10 @@ class RecordStore:
         )
 
     def path_of(self, result: StoredResult) -> Path:
-        """The file that a result is added to."""
+        """The file that a result is added to; a store that is named after the benchmark needs no folder for it."""
         folder, name = (re.sub(r"[^\w+-]", "-", name)[:NAME_CHARACTERS] for name in (result.benchmark, result.model))
-        return self.folder / folder / f"{name}{result.suffix}"
+        parent = self.folder if self.folder.name == folder else self.folder / folder
+        return parent / f"{name}{result.suffix}"
 
     def add(self, result: StoredResult, *, replace: bool = False) -> Path:
         """Store a result, and return its file; one that is stored with the same figures stays as it is.
@@ -246,12 +251,15 @@ class RecordStore:
         self.__dict__.pop("records", None)
         with _locked(path):
             old = [file for file in self._files(kind) if file == path or file.suffix == ".json"]
-            stored = {each.key: (file, each) for file, _, each in _located(kind, old)}
+            stored = {each.key: (file, each) for file, _, each in self.located(kind, old)}
             where, before = stored.get(result.key, (path, None))
             if before is not None and before.same_figures(result):
                 return where
             if before is not None and not replace:
-                raise DifferentFigures(where, result)
+                raise DifferentFigures(
+                    f"{where} has this measurement of {result.model} with other figures: replace it with --replace"
+                    " (replace=True in Python), or store the new one in another folder"
+                )
             results = {key: each for key, (file, each) in stored.items() if file == path} | {result.key: result}
             lines = [json.dumps(results[key].model_dump(), ensure_ascii=False) + "\n" for key in sorted(results)]
             write_bytes(path, "".join(lines).encode())
@@ -265,16 +273,6 @@ class RecordStore:
 
 class DifferentFigures(FewlinkError):
     """A measurement that is stored with other figures."""
-
-    def __init__(self, path: Path, result: StoredResult) -> None:
-        super().__init__(path, result)
-        self.path, self.result = path, result
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} has this measurement of {self.result.model} with other figures: replace it with --replace"
-            " (replace=True in Python), or store the new one in another folder"
-        )
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -325,14 +323,6 @@ def _without_own(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _kind_of(path: Path) -> type[StoredResult] | None:
     return next((kind for kind in KINDS if path.name.endswith((kind.suffix, kind.single_suffix))), None)
-
-
-def _located(kind: type[R], paths: Iterable[Path]) -> Iterator[tuple[Path, int | None, R]]:
-    for path in paths:
-        if path.suffix == ".json":
-            yield path, None, read_result(kind, path)
-        else:
-            yield from ((path, line, result) for line, result in _read_lines(kind, path).items())
 
 
 def _read_lines(kind: type[R], path: Path) -> dict[int, R]:
