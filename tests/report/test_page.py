@@ -133,7 +133,7 @@ def test_a_margin_within_the_deviation_is_called_level() -> None:
     assert protocol
     best = best_model(records, protocol)
     assert best and (best.model, best.rival, best.margin, best.level) == ("fsrl", "rules", ".010", True)
-    alone = best_model([record("trail", 0.5), record("trail-no-trails", 0.4)], protocol)
+    alone = best_model([record("trail", 0.5), record("trail-no-paths", 0.4)], protocol)
     assert alone and (alone.model, alone.rival) == ("trail", "")
 
 

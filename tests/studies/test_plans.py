@@ -52,7 +52,7 @@ def test_a_part_of_a_study() -> None:
 
 
 def test_the_family_of_a_model() -> None:
-    families = [family_of(m).name for m in ("rules", "complex", "gmatching-max", "trail-no-trails")]
+    families = [family_of(m).name for m in ("rules", "complex", "gmatching-max", "trail-no-paths")]
     assert families == ["learning-free", "embedding", "fewshot", "trail"]
 
 
