@@ -37,7 +37,7 @@ def test_points_of_a_line_are_placed_by_their_values() -> None:
 
 def test_a_power_is_a_straight_line_on_logarithmic_axes() -> None:
     series = {"a": [Point(x, x**0.5, 0.0) for x in (1, 10, 100, 10_000)]}
-    drawn = charts.log_lines(series, title="time", x_label="triples", y_label="seconds")
+    drawn = charts.lines(series, title="time", x_label="triples", y_label="seconds", logarithmic=True)
     path = next(e for e in parsed(drawn).iter("path") if e.get("class") == "line" and "L" in e.get("d", ""))
     # x: 1 … 10⁴ on 54 … 390; y: 1 … 100 on 258 … 68, below a legend of 22
     assert path.get("d") == "M54.0 258.0L138.0 210.5L222.0 163.0L390.0 68.0"
@@ -53,7 +53,7 @@ def test_powers_of_ten_enclose_the_values(low: float, high: float, expected: int
 
 def test_zero_on_a_logarithmic_axis_is_refused() -> None:
     with pytest.raises(FewlinkError, match=r"the chart 'time' cannot show 0\.0 of a"):
-        charts.log_lines({"a": [Point(1, 0.0, 0)]}, title="time", x_label="", y_label="")
+        charts.lines({"a": [Point(1, 0.0, 0)]}, title="time", x_label="", y_label="", logarithmic=True)
 
 
 def test_a_line_of_many_points_has_few_marks_and_one_at_its_end() -> None:

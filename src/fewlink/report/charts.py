@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import html
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fewlink.base.errors import FewlinkError
-from fewlink.report.axes import LINEAR, LOGARITHMIC, Axis, Scale
+from fewlink.report.axes import LINEAR, LOGARITHMIC, Scale
 
 WIDTH = 420  # of every chart; a unit is a pixel if the page is wide enough
 COLOURS = 8  # --series-1 … --series-8
@@ -78,31 +78,14 @@ def lines(
     y_label: str,
     styles: Styles | None = None,
     keyed: bool = True,
+    logarithmic: bool = False,
 ) -> str:
     """Lines with markers, a band of ± deviation around each, and a legend unless `keyed` is false.
 
     `styles` gives names the number of their colour, marker and dashes, so that a name looks the same in every chart.
+    On logarithmic axes, for values above zero, a power of x is a straight line.
     """
-    return _lines(series, title, x_label, y_label, styles, keyed, LINEAR, _say)
-
-
-def log_lines(
-    series: Mapping[str, Sequence[Point]], *, title: str, x_label: str, y_label: str, styles: Styles | None = None
-) -> str:
-    """The same with logarithmic axes, for values above zero: a power of x is a straight line."""
-    return _lines(series, title, x_label, y_label, styles, True, LOGARITHMIC, _say_large)
-
-
-def _lines(
-    series: Mapping[str, Sequence[Point]],
-    title: str,
-    x_label: str,
-    y_label: str,
-    styles: Styles | None,
-    keyed: bool,
-    axis: Axis,
-    describe: Callable[[Point], str],
-) -> str:
+    axis, describe = (LOGARITHMIC, _say_large) if logarithmic else (LINEAR, _say)
     drawn = {name: sorted(points) for name, points in series.items() if points}
     _refuse_unshowable(title, ((name, value) for name, points in drawn.items() for p in points for value in p))
     _refuse_unshowable(title, ((n, v) for n, points in drawn.items() for p in points for v in p[:2]), axis.above)
@@ -114,7 +97,7 @@ def _lines(
     low = min((p.mean - p.deviation for p in every if p.mean - p.deviation > axis.above), default=least)
     xs = sorted({p.x for p in every})
     columns = axis.ticks(xs[0], xs[-1])
-    if axis is LINEAR:
+    if not logarithmic:
         low = 0.0 if least >= 0 and low <= high / 2 else low
         columns = xs if len(xs) <= 6 else columns
     rows = axis.ticks(low, high)
@@ -354,12 +337,8 @@ def _svg(title: str, description: str, height: float, parts: Iterable[str]) -> s
 
 
 def _nothing(title: str) -> str:
-    return _svg(
-        title,
-        "Nothing to show.",
-        48,
-        [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), _text(0, 36, "nothing to show", "soft")],
-    )
+    texts = [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), _text(0, 36, "nothing to show", "soft")]
+    return _svg(title, "Nothing to show.", 48, texts)
 
 
 def _refuse_unshowable(title: str, values: Iterable[tuple[str, float]], above: float = -math.inf) -> None:

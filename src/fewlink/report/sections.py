@@ -214,8 +214,10 @@ def _by_shots(
     panels = []
     for metric in ("MRR", "Hits@1", "Hits@5", "Hits@10"):
         lines = tables.shots_lines(on_test, shown, COLUMNS[metric])
-        labels = {"title": metric, "x_label": "references (K)", "y_label": "mean ± deviation"}
-        panels.append(Markup(charts.lines(lines, **labels, styles=styles, keyed=False)))
+        chart = charts.lines(
+            lines, title=metric, x_label="references (K)", y_label="mean ± deviation", styles=styles, keyed=False
+        )
+        panels.append(Markup(chart))
     intro = f"Test, {protocol.candidates}; bands are ± one standard deviation over seeds."
     if len(shown) < len(counts):
         intro += f" The charts show {len(shown)} of {len(counts)} models: those measured at most K, then the best."
