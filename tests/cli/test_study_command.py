@@ -37,7 +37,7 @@ def test_a_study_runs_is_shown_and_written(fewlink: Fewlink) -> None:
     assert "| rules |" in Path("page/overall.md").read_text()
 
 
-def test_pictures_are_written_as_svg_files(fewlink: Fewlink) -> None:
+def test_pictures_are_files_of_their_own(fewlink: Fewlink) -> None:
     done = fewlink("study", "relations", "--tiny", "--model", "gmatching-maxp", "--out", "page")
     assert done.code == 0, done.err
     picture = Path("page/relations-relations.svg").read_text()
