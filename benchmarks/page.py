@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import summary
-from fewlink.report.charts import Point, log_lines, standalone
+from fewlink.report.charts import Point, lines, standalone
 from fewlink.report.tables import Table
 from summary import Records, Row
 
@@ -81,11 +81,12 @@ def pictures(records: Records) -> dict[str, str]:
     scale = {"s": 1.0, "ms": 0.001, "GB": 1.0}
     return {
         name: standalone(
-            log_lines(
+            lines(
                 {m.name: [Point(x, y * scale[m.unit], 0.0) for x, y in summary.points(entries, m)] for m in shown},
                 title=title,
                 x_label="triples",
                 y_label=unit,
+                logarithmic=True,
             )
         )
         + "\n"

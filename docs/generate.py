@@ -1,6 +1,6 @@
 """Write docs/results.md, docs/findings.md, docs/speed.md and its pictures, README's table and the recipes' figures.
 
-All of it comes from the stored records.
+Everything comes from stored records.
 
 python docs/generate.py [--check]
 """
@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 from fewlink.base.recipes import recipe_texts
-from fewlink.evaluation.records import Record, read_records
+from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_records
 from fewlink.report import tables
-from fewlink.report.tables import chosen, spread, values
-from fewlink.studies.learning_curves import CHOICES, Course, by_choice, read_courses
-from fewlink.studies.plan import read_plan
+from fewlink.report.tables import SELECTIONS, by_selection, select, spread, values
+from fewlink.studies import published_figures, read_plan
+from fewlink.training import families
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
@@ -32,9 +32,9 @@ CARVED = ("fb15k-237-few", "codex-s-few")
 
 def overall(records: list[Record]) -> str:
     """K = 3: every model under every protocol, with the paper's figures."""
-    records = [r for r in records if not r.model.startswith("trail-no-")]  # they have a table of their own
-    published = {**read_plan("ablation").published["nell-one"], **read_plan("overall").published["nell-one"]}
-    return "\n".join(f"### {table.title}\n\n{table.markdown()}" for table in tables.overall(records, published))
+    records = [r for r in records if not r.model.startswith("trail-no-")]  # another table shows them
+    shown = tables.overall(records, published_figures()["nell-one"])
+    return "\n".join(f"### {table.title}\n\n{table.markdown()}" for table in shown)
 
 
 def by_relation(records: list[Record]) -> str:
@@ -42,7 +42,7 @@ def by_relation(records: list[Record]) -> str:
 
 
 def ablations(records: list[Record]) -> str:
-    shown = [tables.ablation(records, whole) for whole in tables.ABLATIONS]
+    shown = [tables.ablation(records, whole) for whole in tables.ablations()]
     return "\n".join(table.markdown() for table in shown if len(table.rows) > 1)
 
 
@@ -51,49 +51,51 @@ def carved() -> str:
     parts = []
     for name in CARVED:
         records = read_records(ROOT / "results" / name)
-        shown = tables.overall(chosen(records, split="test"))
+        shown = tables.overall(select(records, split="test"))
         parts += [f"### {name}, {table.title}\n\n{table.markdown()}" for table in shown]
     return "\n".join(parts)
 
 
 def by_recipe(nell: list[Record], plain: list[Record]) -> str:
     """What each recipe reached, for `fewlink recipes`."""
-    found: dict[str, dict[str, str]] = {}
+    figures: dict[str, dict[str, str]] = {}
     for record in plain:
-        found[record.config["recipe"]] = {f"{record.benchmark} {record.split}, filtered MRR": spread(values([record]))}
+        figures[record.config["recipe"]] = {
+            f"{record.benchmark} {record.split}, filtered MRR": spread(values([record]))
+        }
     for name in recipe_texts():
-        mine = [r for r in nell if name in (r.config.get("recipe"), r.model)]
+        of_recipe = [r for r in nell if name in (r.config.get("recipe"), r.model)]
         for protocol in tables.PROTOCOLS:
-            if records := chosen(mine, split="test", shots=3, references="first", candidates=protocol):
+            if records := select(of_recipe, split="test", shots=3, references="first", candidates=protocol):
                 what = f"nell-one test, K = 3, {protocol}, MRR over {len(records)} seeds"
-                found.setdefault(name, {})[what] = spread(values(records))
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+                figures.setdefault(name, {})[what] = spread(values(records))
+    return json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
 
 
-def filled(template: str, records: list[Record], courses: list[Course]) -> str:
-    """A text with `{{model split candidates K}}` replaced by the MRR of the records that say so.
+def filled(template: str, records: list[Record], curves: list[LearningCurve]) -> str:
+    """A text with `{{model split candidates K}}` replaced by the MRR of these records.
 
-    `{{choice model metric}}` is what the model's courses have on test at the step that is chosen so.
+    `{{selection model metric}}` is what the model's learning curves have on test at the step that is selected so.
     """
 
     def figure(match: re.Match[str]) -> str:
-        if (first := match[1].split()[0]) in CHOICES:
+        if (first := match[1].split()[0]) in SELECTIONS:
             _, model, metric = match[1].split()
-            return spread([CHOICES[first](course)[metric] for course in courses if course.model == model])
+            return spread([SELECTIONS[first](curve)[metric] for curve in curves if curve.model == model])
         model, split, candidates, shots, *metric = match[1].split()
-        found = chosen(records, model=model, split=split, candidates=candidates, shots=int(shots), references="first")
-        if not found:
-            raise SystemExit(f"no record is there for {{{{{match[1]}}}}}")
-        return spread(values(found, *metric))
+        seeds = select(records, model=model, split=split, candidates=candidates, shots=int(shots), references="first")
+        if not seeds:
+            raise SystemExit(f"there is no record for {{{{{match[1]}}}}}")
+        return spread(values(seeds, *metric))
 
     return re.sub(r"\{\{(.+?)\}\}", figure, template)
 
 
 def documents() -> dict[Path, str]:
-    """What each generated document should hold."""
+    """The content of each generated document."""
     nell, plain = (read_records(ROOT / "results" / name) for name in ("nell-one", "fb15k-237"))
-    courses = read_courses(ROOT / "results" / "nell-one")
-    trained = [r for r in nell if r.model in tables.FAMILIES["embeddings"] and "measured" in r.config]
+    curves = RecordStore(ROOT / "results" / "nell-one").curves
+    trained = [r for r in nell if r.model in families()["embedding"].models and "measured" in r.config]
     runs = {(r.model, r.shots, r.seed): r.config["measured"]["seconds"] for r in trained}
     minutes = sum(runs.values()) / 60
     text = f"""# Results
@@ -101,7 +103,7 @@ def documents() -> dict[Path, str]:
 Generated by `make docs` from the records under `results/`; do not edit. How everything is measured:
 [protocol.md](protocol.md); what it means: [findings.md](findings.md). Figures are means ± standard deviation
 over training seeds; learning-free scorers have none. The best figure of each kind of candidates is bold. Each record
-holds the command that makes it again.
+holds the command that repeats it.
 
 ## NELL-One, K = 3
 
@@ -109,7 +111,7 @@ Settings were chosen on dev and on a fold of the train relations; test was evalu
 embedding models were trained {len(runs)} times in all, {minutes:.0f} minutes on a GPU that up to 14 runs shared. *As
 published* rows are the paper's own figures, beside the protocol nearest to theirs.
 
-The few-shot models look at vectors that were pretrained once, on the background (100-dimensional ComplEx) or, for
+The few-shot models read vectors that were pretrained once, on the background (100-dimensional ComplEx) or, for
 `fsrl-tuned`, on background and train relations (TransE); their seeds are those of meta-training. FSRL, its ablations
 and GMatching have the paper's settings and at most 6,000 steps, `fsrl-released` those of the authors' program and at
 most 40,000; each run keeps the step with the best dev MRR under `full`, and stops after ten evaluations, 500 steps
@@ -136,7 +138,7 @@ Random draws of the references; TRAIL with its first seed.
 
 The same five runs of each model, trained to their end and evaluated every 500 steps, at the step each choice keeps.
 
-{by_choice(courses, read_plan("selection").published["nell-one"]).markdown()}
+{by_selection(curves, read_plan("selection").published["nell-one"]).markdown()}
 ## Other graphs: tasks carved from FB15k-237 and CoDEx-S
 
 `fewlink data carve` with its defaults; every model with the recipe that was chosen on NELL-One, nothing tuned again.
@@ -160,7 +162,7 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         ROOT / "docs" / "results.md": text,
         ROOT / "docs" / "speed.md": page.page(speed),
         **{ROOT / "docs" / "pictures" / name: picture for name, picture in page.pictures(speed).items()},
-        ROOT / "docs" / "findings.md": filled(template.read_text("utf-8"), nell, courses),
+        ROOT / "docs" / "findings.md": filled(template.read_text("utf-8"), nell, curves),
         readme: f"{before}{README_MARKS[0]}\n{middle}{README_MARKS[1]}{after}",
     }
 

@@ -15,7 +15,7 @@ import typer
 from tests.conftest import RECORD_KEYS, Answer, Fewlink, write_layout
 
 from fewlink import cli
-from fewlink.evaluation.records import read_records
+from fewlink.evaluation.records import Record, RecordStore, read_records
 
 
 def refused(answer: Answer) -> str:
@@ -72,7 +72,7 @@ def test_evaluating_umls_stores_a_record_and_prints_it(fewlink: Fewlink, tmp_pat
     assert (record["candidates"], record["references"], record["seed"]) == ("full", "first", 0)
     assert record["queries"] == sum(r["queries"] for r in record["relations"].values())
     assert record["command"] == "fewlink evaluate umls --scorer popularity --split test --shots 5 --json"
-    assert [r.model_dump() for r in read_records(tmp_path / "results")] == [record]
+    assert [r.model_dump() for r in read_records(tmp_path / "fewlink-results")] == [record]
 
 
 def test_evaluating_shows_a_table_with_every_relation(fewlink: Fewlink) -> None:
@@ -80,7 +80,8 @@ def test_evaluating_shows_a_table_with_every_relation(fewlink: Fewlink) -> None:
     assert answer.code == 0
     assert "MRR" in answer.out
     assert "popularity" in answer.out
-    for relation in json.loads(next(Path("here").iterdir()).read_text())["relations"]:
+    assert answer.out.endswith("stored in here/umls/popularity.jsonl\n")
+    for relation in read_records(Path("here"))[0].relations:
         assert relation in answer.out
 
 
@@ -89,14 +90,36 @@ def test_draws_store_a_record_each(fewlink: Fewlink) -> None:
     records = json.loads(answer.out)
     assert [r["references"] for r in records] == ["draw-1", "draw-2", "draw-3"]
     assert {r["seed"] for r in records} == {7}
-    assert len(list(Path("results").iterdir())) == 3
+    assert len(read_records(Path("fewlink-results"))) == 3
     assert len({r["metrics"]["micro"]["mrr"] for r in records}) > 1
 
 
-def test_repeating_a_command_replaces_its_record(fewlink: Fewlink) -> None:
+def test_repeating_a_command_stores_its_record_once(fewlink: Fewlink) -> None:
     first, second = (json.loads(fewlink("evaluate", "umls", "--json").out) for _ in range(2))
-    assert len(list(Path("results").iterdir())) == 1
+    assert len(read_records(Path("fewlink-results"))) == 1
     assert first["metrics"] == second["metrics"]
+
+
+def test_other_figures_are_shown_and_replace_a_record_on_demand(fewlink: Fewlink) -> None:
+    words = ("evaluate", "umls", "--scorer", "popularity", "--results", "kept")
+    fewlink(*words)
+    (record,) = read_records(Path("kept"))
+    RecordStore(Path("kept")).add(record.model_copy(update={"queries": 1}), replace=True)
+    answer = fewlink(*words)
+    assert answer.code == 2 and "popularity" in answer.out
+    assert "other figures: replace it with --replace" in answer.err
+    assert read_records(Path("kept"))[0].queries == 1
+    assert fewlink(*words, "--replace").code == 0
+    assert read_records(Path("kept"))[0].queries == record.queries
+
+
+def test_records_of_a_clone_are_read_but_not_written_by_default(fewlink: Fewlink, tmp_path: Path) -> None:
+    fewlink("evaluate", "umls", "--scorer", "random", "--results", "results")
+    assert "random" in fewlink("results").out
+    fewlink("evaluate", "umls", "--scorer", "popularity")
+    assert [r.model for r in read_records(tmp_path / "results")] == ["random"]
+    shown = fewlink("results").out
+    assert "popularity" in shown and "random" not in shown
 
 
 @pytest.mark.parametrize(
@@ -234,14 +257,14 @@ def test_results_are_shown_filtered_and_summed_up(fewlink: Fewlink) -> None:
     assert "2 draws" in table
     assert "±" in table
     assert fewlink("results", "--each", "--model", "popularity", "--split", "dev").out.count("popularity") == 2
-    assert "no record in results matches" in refused(fewlink("results", "--benchmark", "other"))
+    assert "no record in fewlink-results matches" in refused(fewlink("results", "--benchmark", "other"))
 
 
 def test_results_of_different_settings_are_not_averaged(fewlink: Fewlink, tmp_path: Path) -> None:
     fewlink("evaluate", "umls", "--scorer", "popularity")
-    (record,) = read_records(tmp_path / "results")
+    store = RecordStore(tmp_path / "fewlink-results")
     for layers in (1, 2):
-        record.model_copy(update={"model": "deep", "config": {"layers": layers}}).save(tmp_path / "results")
+        store.add(Record(**{**store.records[0].model_dump(), "model": "deep", "config": {"layers": layers}}))
     assert fewlink("results").out.count("deep") == 2
 
 

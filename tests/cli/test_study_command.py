@@ -1,4 +1,4 @@
-"""`fewlink study`: what it lists, shows, writes and refuses."""
+"""`fewlink study`: its list, its output and its errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_study_runs_is_shown_and_written(fewlink: Fewlink) -> None:
     assert done.code == 0, done.err
     assert "[1/2] rules" in done.err and "left" in done.err
     assert "expected:" in done.out and "macro MRR" in done.out
-    assert fewlink(*words, "--todo").out.strip() == "nothing: all of it is finished"
+    assert fewlink(*words, "--todo").out.strip() == "nothing: everything is finished"
     again = fewlink(*words, "--show", "--json")
     assert [table["title"] for table in json.loads(again.out)["tables"]] == ["test", "dev"]
     assert "| rules |" in Path("page/overall.md").read_text()
@@ -56,7 +56,7 @@ def test_pictures_are_files_of_their_own(fewlink: Fewlink) -> None:
         (("datasets", "nowhere"), "nowhere"),
     ],
 )
-def test_what_cannot_be_done_is_refused(words: tuple[str, ...], message: str, fewlink: Fewlink) -> None:
+def test_a_mistake_is_refused_with_a_reason(words: tuple[str, ...], message: str, fewlink: Fewlink) -> None:
     refused = fewlink("study", *words)
     assert (refused.code, refused.out) == (2, "")
     assert message in refused.err and "Traceback" not in refused.err

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from tests.conftest import Fewlink
 
+from fewlink.evaluation.records import read_records
+
 QUICK = ("--set", "epochs=2", "--set", "negatives=64", "--dim", "16")
 
 
@@ -65,10 +67,10 @@ def test_a_baseline_is_trained_and_ranked_for_each_seed_and_number_of_references
     done = fewlink("evaluate", "umls", "--scorer", "distmult", *grid, "--set", "epochs=1", "--set", "dim=8", "--json")
     assert done.code == 0, done.err
     records = json.loads(done.out)
-    assert len(records) == len(list((tmp_path / "results").glob("*.json"))) == 8
+    assert len(records) == len(read_records(tmp_path / "fewlink-results")) == 8
     assert {r["model"] for r in records} == {"distmult"}
     assert records[0]["config"]["settings"]["dim"] == 8
-    table = fewlink("results", "results", "--split", "test").out
+    table = fewlink("results", "--split", "test").out
     assert table.count("distmult") == 2 and "±" in table
 
 

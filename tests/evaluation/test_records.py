@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,12 @@ from tests.conftest import RECORD_KEYS, benchmark_of, graph_of, task_of
 from fewlink.base.errors import InputError
 from fewlink.baselines.learning_free import learning_free
 from fewlink.evaluation import METRICS, Protocol, evaluate
-from fewlink.evaluation.records import Record, command_line, make_record, read_records
+from fewlink.evaluation.records import DifferentFigures, Record, RecordStore, command_line, make_record, read_records
 
 
 def record(config: dict[str, Any] | None = None, seed: int = 0, **protocol: Any) -> Record:
-    benchmark = benchmark_of(graph_of("a r b", "b r c"), test=[task_of([(0, 1), (1, 2), (2, 0)], range=[0, 1, 2])])
+    task = task_of([(0, 1), (1, 2), (2, 0)], range=[0, 1, 2])
+    benchmark = benchmark_of(graph_of("a r b", "b r c"), dev=[task], test=[task])
     evaluation = evaluate(
         benchmark, learning_free("popularity", benchmark.graph), Protocol(shots=1, seed=seed, **protocol)
     )
@@ -26,32 +30,48 @@ def record(config: dict[str, Any] | None = None, seed: int = 0, **protocol: Any)
 
 
 def test_a_record_holds_everything_needed_to_repeat_it() -> None:
-    made = record({"layers": 2}).model_dump()
-    assert list(made) == RECORD_KEYS
-    assert (made["shots"], made["candidates"], made["references"], made["queries"]) == (1, "full", "first", 2)
-    assert set(made["metrics"]) == {"micro", "macro"}
-    assert set(made["metrics"]["micro"]) == set(METRICS) == {"mrr", "hits@1", "hits@5", "hits@10", "mr", "amri"}
-    assert set(made["relations"]["task"]) == {"queries", "candidates", *METRICS}
-    assert made["relations"]["task"]["candidates"] == 3
-    assert len(made["data_sha256"]) == 64
-    assert made["hardware"]
-    assert made["seconds"] >= 0
+    fields = record({"layers": 2}).model_dump()
+    assert list(fields) == RECORD_KEYS
+    assert (fields["shots"], fields["candidates"], fields["references"], fields["queries"]) == (1, "full", "first", 2)
+    assert set(fields["metrics"]) == {"micro", "macro"}
+    assert set(fields["metrics"]["micro"]) == set(METRICS) == {"mrr", "hits@1", "hits@5", "hits@10", "mr", "amri"}
+    assert set(fields["relations"]["task"]) == {"queries", "candidates", *METRICS}
+    assert fields["relations"]["task"]["candidates"] == 3
+    assert len(fields["data_sha256"]) == 64
+    assert fields["hardware"]
+    assert fields["seconds"] >= 0
+
+
+def stored(folder: Path, *records: Record) -> Path:
+    """A store of these records, all of one model; the file they are in."""
+    return [RecordStore(folder).add(one) for one in records][-1]
 
 
 def test_a_record_is_read_back_as_it_was(tmp_path: Path) -> None:
-    made = record({"deep": {"list": [1, 2.5, None, "é"]}})
-    path = made.save(tmp_path / "results")
-    assert read_records(tmp_path / "results") == [made]
-    assert list(json.loads(path.read_text())) == RECORD_KEYS
+    one = record({"deep": {"list": [1, 2.5, None, "é\u2028"]}})
+    path = stored(tmp_path / "results", one)
+    assert path == tmp_path / "results" / "small" / "popularity.jsonl"
+    assert read_records(tmp_path / "results") == [one]
+    assert list(json.loads(path.read_bytes())) == RECORD_KEYS
 
 
-def test_the_same_measurement_has_the_same_file_name() -> None:
+def test_a_file_has_one_sorted_line_for_each_record(tmp_path: Path) -> None:
+    records = [record(seed=2), record(split="dev"), record({"layers": 3}), record({"layers": 2}), record(seed=1)]
+    one, other = (stored(tmp_path / name, *order) for name, order in (("a", records), ("b", records[::-1])))
+    assert one.read_bytes() == other.read_bytes()
+    lines = [json.loads(line) for line in one.read_text().splitlines()]
+    assert [(r["split"], r["seed"], r["config"].get("layers")) for r in lines] == [
+        ("dev", 0, None), ("test", 0, 2), ("test", 0, 3), ("test", 1, None), ("test", 2, None),
+    ]  # fmt: skip
+
+
+def test_the_same_measurement_has_the_same_key() -> None:
     again = record().model_copy(update={"seconds": 9.0, "hardware": "another machine", "command": "another"})
-    assert record().file_name == again.file_name
+    assert record().key == again.key
 
 
-def test_different_measurements_have_different_file_names() -> None:
-    made = [
+def test_different_measurements_have_different_keys() -> None:
+    records = [
         record(),
         record({"layers": 2}),
         record({"layers": 3}),
@@ -65,20 +85,110 @@ def test_different_measurements_have_different_file_names() -> None:
         record().model_copy(update={"shots": 5}),
         record().model_copy(update={"data_sha256": "0" * 64}),
     ]
-    assert len({r.file_name for r in made}) == len(made)
+    assert len({r.key for r in records}) == len(records)
 
 
-def test_a_repeated_measurement_replaces_the_first(tmp_path: Path) -> None:
-    record().save(tmp_path)
-    record().model_copy(update={"seconds": 9.0}).save(tmp_path)
-    assert [r.seconds for r in read_records(tmp_path)] == [9.0]
+def test_a_repeated_measurement_is_stored_once(tmp_path: Path) -> None:
+    path = stored(tmp_path, record(), record(seed=1))
+    before = path.read_bytes()
+    assert stored(tmp_path, record().model_copy(update={"seconds": 9.0})) == path
+    assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["a/b", "../up", "ü b"])
-def test_any_name_of_a_benchmark_makes_a_file_in_the_folder(tmp_path: Path, name: str) -> None:
-    path = record().model_copy(update={"benchmark": name}).save(tmp_path / "results")
-    assert path.parent == tmp_path / "results"
-    assert [r.benchmark for r in read_records(tmp_path / "results")] == [name]
+def test_other_figures_are_refused_unless_they_replace(tmp_path: Path) -> None:
+    path = stored(tmp_path, record(), record(seed=1))
+    before, other = path.read_bytes(), record().model_copy(update={"queries": 7})
+    with pytest.raises(DifferentFigures, match=r"popularity.jsonl has this measurement .* replace it with --replace"):
+        RecordStore(tmp_path).add(other)
+    assert path.read_bytes() == before
+    RecordStore(tmp_path).add(other, replace=True)
+    assert [(r.seed, r.queries) for r in read_records(tmp_path)] == [(0, 7), (1, 2)]
+
+
+def single_files(folder: Path, results: dict[str, Any]) -> RecordStore:
+    """A folder as version 0.1 wrote it: a JSON file for each result."""
+    folder.mkdir(exist_ok=True)
+    for name, content in results.items():
+        (folder / name).write_text(json.dumps(content))
+    return RecordStore(folder)
+
+
+def test_a_folder_of_version_0_1_is_read(tmp_path: Path) -> None:
+    figures = {"mrr": 0.25}
+    facts = {"benchmark": "small", "model": "fsrl", "seed": 0, "shots": 3, "version": "0.1", "data_sha256": "0"}
+    curve = {**facts, "candidates": "full", "settings": {}, "command": "c", "hardware": "h"}
+    pairs = {"relation": "r", "silhouette": 0.5, "silhouette_of_map": 0.5, "points": [[0, 1, "positive"]]}
+    one = record()
+    results = {
+        "small_3shot.json": one.model_dump(exclude={"examples"}),
+        "small_3shot.course.json": {**curve, "stations": [{"step": 5, "dev": figures, "test": figures}]},
+        "small_r.map.json": {**facts, **pairs, "command": "c"},
+    }
+    store = single_files(tmp_path / "old", results)
+    assert store.records == [one]
+    assert [p.test for curve in store.curves for p in curve.points] == [figures]
+    assert [m.points for m in store.maps] == [[(0, 1, "positive")]]
+
+
+def test_a_record_of_version_0_1_is_a_duplicate_and_can_be_replaced(tmp_path: Path) -> None:
+    single_files(tmp_path, {"old.json": record().model_dump()})
+    assert stored(tmp_path, record()) == tmp_path / "old.json"
+    other = record().model_copy(update={"queries": 7})
+    with pytest.raises(DifferentFigures, match=r"old\.json"):
+        stored(tmp_path, other)
+    RecordStore(tmp_path).add(other, replace=True)
+    assert [r.queries for r in read_records(tmp_path)] == [7]
+    assert not (tmp_path / "old.json").exists()
+
+
+ADD = """
+import sys
+from pathlib import Path
+from fewlink.evaluation.records import Record, RecordStore
+record = Record.model_validate_json(sys.stdin.read())
+for seed in range(int(sys.argv[2]), int(sys.argv[2]) + 10):
+    RecordStore(Path(sys.argv[1])).add(record.model_copy(update={"seed": seed}))
+"""
+
+
+def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ADD, str(tmp_path)]
+    processes = [subprocess.Popen([*command, str(first)], stdin=subprocess.PIPE, text=True) for first in (0, 10)]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(record().model_dump_json())
+        process.stdin.close()
+    while any(process.poll() is None for process in processes):
+        read_records(tmp_path)  # never half a line
+    assert [process.returncode for process in processes] == [0, 0]
+    assert [r.seed for r in read_records(tmp_path)] == list(range(20))
+
+
+def test_a_write_that_fails_leaves_the_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = stored(tmp_path, record()).read_bytes()
+
+    def stop(source: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", stop)
+    with pytest.raises(KeyboardInterrupt):
+        stored(tmp_path, record(seed=1))
+    monkeypatch.undo()
+    assert stored(tmp_path, record()).read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["a/b", "../up", "..", "ü b", "fsrl.maps", "long" * 100])
+def test_any_name_of_a_benchmark_or_model_makes_a_file_in_the_folder(tmp_path: Path, name: str) -> None:
+    one = record().model_copy(update={"benchmark": name, "model": name})
+    path = stored(tmp_path / "results", one)
+    assert path.resolve().parent.parent == tmp_path.resolve() / "results"
+    assert read_records(tmp_path / "results") == [one]
+
+
+def test_the_folder_of_a_benchmark_is_a_store_too(tmp_path: Path) -> None:
+    path = stored(tmp_path, record())
+    assert stored(tmp_path / "small", record(), record(seed=1)) == path
+    assert [r.seed for r in read_records(tmp_path)] == [0, 1]
 
 
 def test_an_unknown_field_is_refused() -> None:
@@ -89,28 +199,39 @@ def test_an_unknown_field_is_refused() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("{", r"bad.json:1: is not JSON"),
-        ("[]", r"bad.json: is not a result record"),
-        ("{}", r"bad.json: is not a result record \(benchmark: Field required\)"),
-        ('{"unknown": 1}', r"bad.json: is not a result record"),
+        ("{", r"is not JSON"),
+        ("[]", r"is not a result record"),
+        ("{}", r"is not a result record \(benchmark: Field required\)"),
+        ('{"unknown": 1}', r"is not a result record"),
     ],
 )
-def test_a_file_that_is_no_record_is_named(tmp_path: Path, content: str, problem: str) -> None:
-    record().save(tmp_path)
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "bad.json").write_text(content)
+def test_a_file_that_is_not_a_record_is_named(tmp_path: Path, content: str, problem: str) -> None:
+    stored(tmp_path, record())
+    bad = tmp_path / "deep" / "bad.json"
+    bad.parent.mkdir()
+    bad.write_text(content)
+    with pytest.raises(InputError, match=r"bad.json(:1)?: " + problem):
+        read_records(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda line: line[: len(line) // 2], "is not JSON .*: mend or remove the line"),
+        (lambda line: b"\xff" + line, "is not JSON"),
+        (lambda line: line.replace(b'"shots": 1', b'"shots": "one"'), r"is not a result record \(shots: "),
+        (lambda line: line.replace(b'"seed": 1', b'"seed": 0'), "has the measurement of line 1 again"),
+        (lambda line: line.replace(b'"seed"', b'"sede"'), r"is not a result record \(seed: Field required\)"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, change: Callable[[bytes], bytes], problem: str) -> None:
+    path = stored(tmp_path, record(), record(seed=1))
+    first, second = path.read_bytes().splitlines()
+    path.write_bytes(first + b"\n\n" + change(second))
+    with pytest.raises(InputError, match=r"popularity.jsonl:3: " + problem):
+        read_records(tmp_path)
     with pytest.raises(InputError, match=problem):
-        read_records(tmp_path)
-
-
-def test_a_field_that_is_unknown_or_wrong_is_named(tmp_path: Path) -> None:
-    path = record().save(tmp_path)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "typo": 1}))
-    with pytest.raises(InputError, match=r"is not a result record \(typo: Extra inputs are not permitted\)"):
-        read_records(tmp_path)
-    path.write_text(json.dumps({**record().model_dump(), "shots": "three"}))
-    with pytest.raises(InputError, match=r"\(shots: "):
-        read_records(tmp_path)
+        stored(tmp_path, record(seed=2))
 
 
 @pytest.mark.parametrize("program", ["/usr/bin/fewlink", "/somewhere/fewlink/__main__.py"])

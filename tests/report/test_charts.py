@@ -29,15 +29,15 @@ def lines(series: dict[str, list[Point]], **more: bool) -> str:
     return charts.lines(series, title="MRR", x_label="K", y_label="mean", **more)
 
 
-def test_points_of_a_line_stand_where_they_belong() -> None:
+def test_points_of_a_line_are_placed_by_their_values() -> None:
     # x: 1 … 5 on 54 … 390; y: 0 … .5 on 236 … 46
     path = next(e for e in parsed(lines(SERIES, keyed=False)).iter("path") if e.get("class") == "line")
     assert path.get("d") == "M54.0 198.0L222.0 122.0L390.0 46.0"
 
 
-def test_what_grows_as_a_power_is_a_straight_line_on_logarithmic_axes() -> None:
+def test_a_power_is_a_straight_line_on_logarithmic_axes() -> None:
     series = {"a": [Point(x, x**0.5, 0.0) for x in (1, 10, 100, 10_000)]}
-    drawn = charts.log_lines(series, title="time", x_label="triples", y_label="seconds")
+    drawn = charts.lines(series, title="time", x_label="triples", y_label="seconds", logarithmic=True)
     path = next(e for e in parsed(drawn).iter("path") if e.get("class") == "line" and "L" in e.get("d", ""))
     # x: 1 … 10⁴ on 54 … 390; y: 1 … 100 on 258 … 68, below a legend of 22
     assert path.get("d") == "M54.0 258.0L138.0 210.5L222.0 163.0L390.0 68.0"
@@ -47,13 +47,13 @@ def test_what_grows_as_a_power_is_a_straight_line_on_logarithmic_axes() -> None:
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(1, 1000, 4), (0.02, 3, 4), (5, 5, 2), (1, 1, 2)])
 def test_powers_of_ten_enclose_the_values(low: float, high: float, expected: int) -> None:
-    found = axes.powers_of_ten(low, high)
-    assert found[0] <= low and high <= found[-1] and len(found) == expected
+    powers = axes.powers_of_ten(low, high)
+    assert powers[0] <= low and high <= powers[-1] and len(powers) == expected
 
 
-def test_logarithmic_axes_have_no_zero() -> None:
+def test_zero_on_a_logarithmic_axis_is_refused() -> None:
     with pytest.raises(FewlinkError, match=r"the chart 'time' cannot show 0\.0 of a"):
-        charts.log_lines({"a": [Point(1, 0.0, 0)]}, title="time", x_label="", y_label="")
+        charts.lines({"a": [Point(1, 0.0, 0)]}, title="time", x_label="", y_label="", logarithmic=True)
 
 
 def test_a_line_of_many_points_has_few_marks_and_one_at_its_end() -> None:
@@ -70,7 +70,7 @@ def test_a_band_is_a_deviation_above_and_below() -> None:
     assert band.get("d") == "M54.0 84.0L390.0 46.0L390.0 122.0L54.0 160.0z"
 
 
-def test_lines_are_told_apart_without_colour() -> None:
+def test_lines_differ_without_colour() -> None:
     series = {str(n): [Point(1, n, 0), Point(2, n, 0)] for n in range(12)}
     drawn = parsed(lines(series, keyed=False))
     looks = set()
@@ -80,7 +80,7 @@ def test_lines_are_told_apart_without_colour() -> None:
     assert len(looks) == 12
 
 
-def test_a_name_keeps_its_look_in_every_chart() -> None:
+def test_a_style_gives_a_name_the_same_colour_in_every_chart() -> None:
     drawn = parsed(charts.lines(SERIES, title="", x_label="", y_label="", styles={"a": 4}))
     assert {g.get("class") for g in drawn.iter("g")} == {"series-5"}
     assert "series-5" in charts.swatch(4) and 'aria-hidden="true"' in charts.swatch(4, "bar")
@@ -126,14 +126,14 @@ DRAWN: list[Callable[[str], str]] = [
 
 
 @pytest.mark.parametrize("draw", DRAWN)
-def test_names_are_text_and_nothing_else(draw: Callable[[str], str]) -> None:
+def test_names_are_escaped(draw: Callable[[str], str]) -> None:
     drawn = draw(HOSTILE)
     assert "<script" not in drawn
     assert not list(parsed(drawn).iter("script"))
 
 
 @pytest.mark.parametrize("draw", DRAWN)
-def test_a_chart_can_be_read_scaled_and_coloured_by_its_page(draw: Callable[[str], str]) -> None:
+def test_a_chart_is_accessible_scalable_and_coloured_by_its_page(draw: Callable[[str], str]) -> None:
     drawn = draw("name")
     root = parsed(drawn)
     assert root.get("role") == "img" and root.get("viewBox", "").startswith("0 0 420 ")
@@ -163,7 +163,7 @@ def test_a_chart_of_nothing_says_so(drawn: str) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_not_finite_is_refused_by_name(value: float) -> None:
+def test_values_that_are_not_finite_are_refused_by_name(value: float) -> None:
     with pytest.raises(FewlinkError, match=r"the chart 'MRR' cannot show .* of complex"):
         lines({"complex": [Point(1, value, 0)]})
     with pytest.raises(FewlinkError, match="of r"):
@@ -188,6 +188,6 @@ def test_ticks_are_round_numbers_around_the_values(low: float, high: float, expe
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_ticks_enclose_the_values_and_are_few(low: float, size: float) -> None:
-    found = axes.ticks(low, low + size)
-    assert found[0] <= low + 1e-6 * size and found[-1] >= low + size - 1e-6 * size
-    assert 2 <= len(found) <= 8
+    ticks = axes.ticks(low, low + size)
+    assert ticks[0] <= low + 1e-6 * size and ticks[-1] >= low + size - 1e-6 * size
+    assert 2 <= len(ticks) <= 8

@@ -8,29 +8,23 @@ from typing import Any
 
 import pytest
 import typer
-from pydantic import Field
 from typer.testing import CliRunner
 
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.cli.report import report
-from fewlink.evaluation.records import Record
+from fewlink.evaluation.records import CurvePoint, LearningCurve, Record, RecordStore
 from fewlink.report.page import page, write_report
-from fewlink.report.sections import Found, Section, lead_of, sections_of, what_to_ask
-from fewlink.studies.learning_curves import Course, Station
+from fewlink.report.sections import Section, StoredResults, best_model, main_protocol, sections_of
 
 HOSTILE = '<script>alert("1")</script>'
 VOID = {"meta", "link", "input", "img", "br", "hr"}
-
-
-class WithExamples(Record):
-    examples: list[dict[str, Any]] = Field(default_factory=list)
 
 
 def row(mrr: float) -> dict[str, int | float]:
     return {"mrr": mrr, "hits@1": mrr / 2, "hits@5": mrr, "hits@10": mrr, "mr": 1.0, "amri": 0.0}
 
 
-def record(model: str = "rules", mrr: float = 0.3, **more: Any) -> WithExamples:
+def record(model: str = "rules", mrr: float = 0.3, **more: Any) -> Record:
     fields: dict[str, Any] = {
         "benchmark": "small", "model": model, "split": "test", "shots": 3, "candidates": "full",
         "references": "first", "seed": 0, "queries": 12, "metrics": {"micro": row(mrr), "macro": row(mrr)},
@@ -38,19 +32,20 @@ def record(model: str = "rules", mrr: float = 0.3, **more: Any) -> WithExamples:
         "command": f"fewlink evaluate small --scorer {model}", "version": "0", "data_sha256": "0" * 64,
         "hardware": "abacus", "seconds": 1.0,
     }  # fmt: skip
-    return WithExamples(**{**fields, **more})
+    return Record(**{**fields, **more})
 
 
-def many() -> list[WithExamples]:
-    made = [record("rules", 0.3), record("rules", 0.2, shots=1), record("fsrl-as1", 0.2), record("rules", split="dev")]
-    made += [record("fsrl", value, seed=seed) for seed, value in enumerate((0.35, 0.45))]
-    made += [record("rules", 0.1, references="draw-1"), record("rules", 0.4, candidates="paper")]
-    return [*made, record("complex", 0.5, benchmark="plain", shots=0, references="none", candidates="all")]
+def many() -> list[Record]:
+    records = [record("rules", 0.3), record("rules", 0.2, shots=1), record("rules", split="dev")]
+    records += [record("fsrl-as1", 0.2)]
+    records += [record("fsrl", value, seed=seed) for seed, value in enumerate((0.35, 0.45))]
+    records += [record("rules", 0.1, references="draw-1"), record("rules", 0.4, candidates="paper")]
+    return [*records, record("complex", 0.5, benchmark="plain", shots=0, references="none", candidates="all")]
 
 
-def store(folder: Path, records: list[WithExamples]) -> Path:
+def store(folder: Path, records: list[Record]) -> Path:
     for one in records:
-        Record(**one.model_dump()).save(folder)
+        RecordStore(folder).add(one)
     return folder
 
 
@@ -62,15 +57,15 @@ def pair_map(**more: Any) -> dict[str, Any]:
             "points": points, **facts, **more}  # fmt: skip
 
 
-def station(step: int, dev: float, test: float) -> Station:
+def point(step: int, dev: float, test: float) -> CurvePoint:
     figures = dict.fromkeys(("hits@1", "hits@5", "hits@10"), 0.5)
-    return Station(step=step, dev={"mrr": dev, **figures}, test={"mrr": test, **figures})
+    return CurvePoint(step=step, dev={"mrr": dev, **figures}, test={"mrr": test, **figures})
 
 
-def course(**more: Any) -> Course:
+def curve(**more: Any) -> LearningCurve:
     facts = {"command": "fewlink study selection", "version": "0", "data_sha256": "0" * 64, "hardware": "a machine"}
-    return Course.model_construct(benchmark="small", model="fsrl", seed=0, shots=3, candidates="paper", settings={},
-                                  **facts, **more)  # fmt: skip
+    return LearningCurve.model_construct(benchmark="small", model="fsrl", seed=0, shots=3, candidates="paper",
+                                         settings={}, **facts, **more)  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -104,29 +99,29 @@ class Page(HTMLParser):
         return [text for where, text in self.said if where == tag]
 
 
-def made(tmp_path: Path, records: list[WithExamples]) -> str:
+def written(tmp_path: Path, records: list[Record]) -> str:
     write_report(store(tmp_path / "results", records), tmp_path / "report.html")
     return (tmp_path / "report.html").read_text("utf-8")
 
 
-def test_the_page_has_a_section_for_everything_the_records_hold(tmp_path: Path) -> None:
+def test_the_page_has_a_section_for_each_kind_of_result(tmp_path: Path) -> None:
     store(tmp_path / "results", many())
     (tmp_path / "results" / "a.map.json").write_text(json.dumps(pair_map()))
-    course(stations=[station(500, 0.2, 0.1), station(1000, 0.1, 0.4)]).save(tmp_path / "results")
-    found = Page(made(tmp_path, []))
-    assert found.of("h2") == ["small", "plain", "About the figures"]
+    RecordStore(tmp_path / "results").add(curve(points=[point(500, 0.2, 0.1), point(1000, 0.1, 0.4)]))
+    parsed = Page(written(tmp_path, []))
+    assert parsed.of("h2") == ["small", "plain", "About the figures"]
     sections = ["Overall", "By relation", "By number of references", "Other references", "Ablations", "Pair maps"]
-    assert found.of("h3")[:8] == [*sections, "Selection on test", "Ordinary link prediction"]
-    assert "fewlink study selection" in found.of("code")
-    ids = [attributes["id"] for _, attributes in found.tags if attributes.get("id")]
+    assert parsed.of("h3")[:8] == [*sections, "Selection on test", "Ordinary link prediction"]
+    assert "fewlink study selection" in parsed.of("code")
+    ids = [attributes["id"] for _, attributes in parsed.tags if attributes.get("id")]
     assert len(ids) == len(set(ids))
-    targets = [a["href"] for tag, a in found.tags if tag == "a" and a.get("href")]
+    targets = [a["href"] for tag, a in parsed.tags if tag == "a" and a.get("href")]
     assert {t[1:] for t in targets if t} <= set(ids)
-    assert sum(tag == "svg" and a.get("role") == "img" for tag, a in found.tags) == 1 + 2 + 4 + 1 + 1
+    assert sum(tag == "svg" and a.get("role") == "img" for tag, a in parsed.tags) == 1 + 2 + 4 + 1 + 1
 
 
 def test_the_opening_names_the_best_model_and_its_margin(tmp_path: Path) -> None:
-    text = re.sub(r"<[^>]+>|\s+", " ", made(tmp_path, many())).replace("&nbsp;", " ")
+    text = re.sub(r"<[^>]+>|\s+", " ", written(tmp_path, many())).replace("&nbsp;", " ")
     text = re.sub(r" +", " ", text)
     assert "On small (test, K = 3, full) the best model is fsrl , with an MRR of .400 ± .071 over 2 seeds." in text
     assert "It leads the best model of another family, rules (.300), by .100." in text
@@ -134,30 +129,30 @@ def test_the_opening_names_the_best_model_and_its_margin(tmp_path: Path) -> None
 
 def test_a_margin_within_the_deviation_is_called_level() -> None:
     records = [record("rules", 0.39), *(record("fsrl", v, seed=s) for s, v in enumerate((0.35, 0.45)))]
-    asked = what_to_ask(records)
-    assert asked
-    lead = lead_of(records, asked)
-    assert lead and (lead.model, lead.rival, lead.margin, lead.level) == ("fsrl", "rules", ".010", True)
-    alone = lead_of([record("trail", 0.5), record("trail-no-trails", 0.4)], asked)
+    protocol = main_protocol(records)
+    assert protocol
+    best = best_model(records, protocol)
+    assert best and (best.model, best.rival, best.margin, best.level) == ("fsrl", "rules", ".010", True)
+    alone = best_model([record("trail", 0.5), record("trail-no-paths", 0.4)], protocol)
     assert alone and (alone.model, alone.rival) == ("trail", "")
 
 
-def test_what_is_asked_is_three_references_and_full_where_they_are() -> None:
-    assert str(what_to_ask([record(shots=1), record(shots=1, seed=1), record()])) == "test, K = 3, full"
-    assert str(what_to_ask([record(shots=5, candidates="open")])) == "test, K = 5, open"
-    assert what_to_ask([record(shots=0)]) is None
+def test_the_main_protocol_is_three_references_and_full_if_there_are_such_records() -> None:
+    assert str(main_protocol([record(shots=1), record(shots=1, seed=1), record()])) == "test, K = 3, full"
+    assert str(main_protocol([record(shots=5, candidates="open")])) == "test, K = 5, open"
+    assert main_protocol([record(shots=0)]) is None
 
 
-def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
-    text = made(tmp_path, many())
+def test_the_page_is_self_contained(tmp_path: Path) -> None:
+    text = written(tmp_path, many())
     assert not re.search(r"https?://|url\(|@import", text)
-    found = Page(text)
-    assert not [tag for tag, a in found.tags if tag in ("link", "img", "iframe") or a.get("src")]
-    assert [tag for tag, _ in found.tags].count("script") == 1
+    parsed = Page(text)
+    assert not [tag for tag, a in parsed.tags if tag in ("link", "img", "iframe") or a.get("src")]
+    assert [tag for tag, _ in parsed.tags].count("script") == 1
 
 
 def test_every_variable_of_the_style_has_a_light_and_a_dark_value(tmp_path: Path) -> None:
-    text = made(tmp_path, many())
+    text = written(tmp_path, many())
     light, dark = (part.split("}")[0] for part in text.split(":root{")[1:3])
     assert "prefers-color-scheme:dark" in text and "@media print" in text
     used = set(re.findall(r"var\((--[\w-]+)\)", text)) - {"--series", "--serif", "--sans", "--mono"}
@@ -176,8 +171,8 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_colours_of_text_stand_out_from_what_is_behind_them(tmp_path: Path) -> None:
-    for part in made(tmp_path, many()).split(":root{")[1:3]:
+def test_text_has_enough_contrast(tmp_path: Path) -> None:
+    for part in written(tmp_path, many()).split(":root{")[1:3]:
         colours = dict(re.findall(r"(--[\w-]+):(#[0-9a-f]{3,6})", part.split("}")[0]))
         for name in ("--ink", "--soft", "--accent", "--good", "--bad"):
             assert min(contrast(colours[name], colours[b]) for b in ("--paper", "--raised")) >= 4.5, name
@@ -186,23 +181,23 @@ def test_colours_of_text_stand_out_from_what_is_behind_them(tmp_path: Path) -> N
 
 
 def test_tables_have_captions_and_scopes(tmp_path: Path) -> None:
-    found = Page(made(tmp_path, many()))
-    tags = [tag for tag, _ in found.tags]
+    parsed = Page(written(tmp_path, many()))
+    tags = [tag for tag, _ in parsed.tags]
     assert tags.count("table") == tags.count("caption") > 5
-    assert all(a.get("scope") in ("row", "col") for tag, a in found.tags if tag == "th")
-    assert found.of("strong")
+    assert all(a.get("scope") in ("row", "col") for tag, a in parsed.tags if tag == "th")
+    assert parsed.of("strong")
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
+def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     relations = {HOSTILE: record().relations["likes"], "visits": record().relations["likes"]}
     hostile = {"benchmark": HOSTILE, "model": HOSTILE, "command": HOSTILE, "hardware": HOSTILE, "relations": relations}
     example = dict.fromkeys(("relation", "head", "tail"), HOSTILE) | {"rank": 1, "best": [HOSTILE]}
     records = [record(**hostile, shots=k, examples=[example]) for k in (1, 3)]
-    text = page(Found(records), {})
+    text = page(StoredResults(records), {})
     assert text.count("<script") == 1
     assert [tag for tag, _ in Page(text).tags].count("script") == 1
     assert HOSTILE in Page(text).of("h2") and HOSTILE in Page(text).of("mark")
-    assert HOSTILE in Page(made(tmp_path, records)).of("code")
+    assert HOSTILE in Page(written(tmp_path, records)).of("code")
 
 
 def test_examples_come_from_the_best_models_one_of_each_relation_first() -> None:
@@ -211,19 +206,19 @@ def test_examples_come_from_the_best_models_one_of_each_relation_first() -> None
 
     examples = [*(example("likes", 1) for _ in range(5)), example("visits", 1), example("likes", 1.5)]
     records = [record(examples=examples), record("fsrl", 0.5, examples=[example("likes", 7)]), record("random", 0.1)]
-    asked = what_to_ask(records)
-    assert asked
-    section = next(s for s in sections_of(Found(records), asked, {}) if s.title == "Examples")
+    protocol = main_protocol(records)
+    assert protocol
+    section = next(s for s in sections_of(StoredResults(records), protocol, {}) if s.title == "Examples")
     shown = [(e["model"], e["relation"], e["right"]) for e in section.examples]
     assert shown == [
         ("fsrl", "likes", False), ("rules", "likes", True), ("rules", "visits", True), ("rules", "likes", True),
         ("rules", "likes", True), ("rules", "likes", False),
     ]  # fmt: skip
-    assert "✗ rank 1.5" in Page(page(Found(records), {})).of("p")
+    assert "✗ rank 1.5" in Page(page(StoredResults(records), {})).of("p")
 
 
-def test_the_chart_by_references_shows_models_that_were_measured_at_most_numbers_first(tmp_path: Path) -> None:
-    """FSRL and GMatching are the paper's comparison, and the worst of all here."""
+def test_the_chart_by_references_prefers_models_measured_with_the_most_numbers(tmp_path: Path) -> None:
+    """FSRL and GMatching are the paper's comparison, and have the lowest figures here."""
     others = [
         "popularity",
         "reference-tails",
@@ -237,50 +232,50 @@ def test_the_chart_by_references_shows_models_that_were_measured_at_most_numbers
     ]
     records = [record(model, 0.5, shots=shots) for model in others for shots in (1, 3)]
     records += [record(model, 0.1, shots=shots) for model in ("fsrl", "gmatching-maxp") for shots in (1, 2, 3, 5)]
-    text = made(tmp_path, records)
+    text = written(tmp_path, records)
     charts = text.split("By number of references")[-1].split("<table")[0]
     assert "fsrl, 5: .100" in charts and "gmatching-maxp, 5: .100" in charts
     assert sum(f"{model}, 3: .500" in charts for model in others) == 6
 
 
-def test_configurations_and_data_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_other_settings_or_data_under_the_same_name_get_a_number(tmp_path: Path) -> None:
     records = [record(config={"dim": 1}), record(config={"dim": 2}), record(data_sha256="1" * 64)]
-    found = Page(made(tmp_path, records))
-    assert found.of("h2") == ["small", "small (2)", "About the figures"]
-    assert "rules (2)" in found.of("th")
+    parsed = Page(written(tmp_path, records))
+    assert parsed.of("h2") == ["small", "small (2)", "About the figures"]
+    assert "rules (2)" in parsed.of("th")
 
 
 def test_commands_are_shown_once(tmp_path: Path) -> None:
-    found = Page(made(tmp_path, many()))
-    commands = [text for text in found.of("code") if text.startswith("fewlink")]
+    parsed = Page(written(tmp_path, many()))
+    commands = [text for text in parsed.of("code") if text.startswith("fewlink")]
     assert sorted(commands) == sorted({r.command for r in many()})
-    assert found.of("summary")[-1] == "All 4 commands"
+    assert parsed.of("summary")[-1] == "All 4 commands"
 
 
 def test_published_figures_stand_beside_the_paper_protocol(tmp_path: Path) -> None:
     figures = {"rules": {"test": {"mrr": 0.123, "hits@1": 0.1, "hits@5": 0.2, "hits@10": 0.3}}}
-    found = Page(page(Found(many()), {"small": figures}))
-    assert "rules, as published" in found.of("em") and ".123" in found.of("em")
+    parsed = Page(page(StoredResults(many()), {"small": figures}))
+    assert "rules, as published" in parsed.of("em") and ".123" in parsed.of("em")
 
 
 def test_the_same_records_give_the_same_page() -> None:
-    assert page(Found(many()), {}) == page(Found(many()), {})
+    assert page(StoredResults(many()), {}) == page(StoredResults(many()), {})
 
 
 def test_records_of_dev_alone_make_a_page() -> None:
-    found = Page(page(Found([record(split="dev")]), {}))
-    assert any("no few-shot evaluation on test" in text for text in found.of("p"))
-    assert "dev, K = 3, full" in found.of("caption")
+    parsed = Page(page(StoredResults([record(split="dev")]), {}))
+    assert any("no few-shot evaluation on test" in text for text in parsed.of("p"))
+    assert "dev, K = 3, full" in parsed.of("caption")
 
 
 def test_an_empty_section_is_left_out() -> None:
-    asked = what_to_ask([record()])
-    assert asked
-    sections: list[Section] = sections_of(Found([record()]), asked, {})
+    protocol = main_protocol([record()])
+    assert protocol
+    sections: list[Section] = sections_of(StoredResults([record()]), protocol, {})
     assert [s.title for s in sections] == ["Overall", "By relation"]
 
 
-def test_a_report_that_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_report_that_fails_keeps_the_existing_page(tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     out.write_text("before")
     store(tmp_path / "results", many())
@@ -296,10 +291,10 @@ def test_a_report_that_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> N
     [
         ("a.map.json", {"points": []}, r"a.map.json: is not a map of pairs"),
         ("a.map.json", pair_map(points=[[float("nan"), 0, "positive"]]), r"is not a map of pairs \(points.0.0: "),
-        ("a.course.json", {"stations": []}, r"a.course.json: is not a course"),
-        ("a.course.json", course(stations=[]).model_dump(), r"is not a course \(stations: "),
+        ("a.course.json", {"stations": []}, r"a.course.json: is not a learning curve"),
+        ("a.curves.jsonl", curve(points=[]).model_dump(), r"a.curves.jsonl:1: is not a learning curve \(points: "),
         ("a.json", record(metrics={}).model_dump(), "has no finite mrr of micro"),
-        ("a.json", record(mrr=float("nan")).model_dump(), "has no finite mrr of micro"),
+        ("a.jsonl", record(mrr=float("nan")).model_dump(), "a.jsonl:1: has no finite mrr of micro"),
     ],
 )
 def test_a_file_that_cannot_be_shown_is_named(tmp_path: Path, name: str, content: Any, problem: str) -> None:
@@ -318,7 +313,7 @@ def test_the_command_writes_the_page_and_says_where(tmp_path: Path) -> None:
     assert out.read_text("utf-8").startswith("<!doctype html>")
 
 
-def test_places_that_do_not_work_are_named(tmp_path: Path) -> None:
+def test_the_error_names_a_folder_or_page_that_cannot_be_used(tmp_path: Path) -> None:
     folder = store(tmp_path / "results", [record()])
     (tmp_path / "empty").mkdir()
     for source, out, problem in [

@@ -47,20 +47,20 @@ def test_spread(values: list[float], expected: str) -> None:
     assert tables.spread(values) == expected
 
 
-def test_models_stand_in_the_order_of_their_families() -> None:
-    names = ["zeta", "trail-no-trails", "fsrl", "alpha", "rules", "trail", "complex", "gmatching-max", "random"]
-    known = ["random", "rules", "complex", "gmatching-max", "fsrl", "trail", "trail-no-trails"]
+def test_models_are_ordered_by_family() -> None:
+    names = ["zeta", "trail-no-paths", "fsrl", "alpha", "rules", "trail", "complex", "gmatching-max", "random"]
+    known = ["random", "rules", "complex", "gmatching-max", "fsrl", "trail", "trail-no-paths"]
     assert tables.in_order(names) == [*known, "alpha", "zeta"]
     assert [tables.group_of(m) for m in ("fsrl-as1", "zeta")] == ["fsrl", "zeta"]
 
 
 def test_markdown_of_a_table() -> None:
-    made = Table("title", ["a", "b"], [["1", "x|y"], ["2", "two\nlines"]], note="A note.")
-    assert made.markdown() == "| a | b |\n|---|---|\n| 1 | x\\|y |\n| 2 | two lines |\n\nA note.\n"
+    table = Table("title", ["a", "b"], [["1", "x|y"], ["2", "two\nlines"]], note="A note.")
+    assert table.markdown() == "| a | b |\n|---|---|\n| 1 | x\\|y |\n| 2 | two lines |\n\nA note.\n"
     assert Table("", ["a"], [["1"]]).markdown() == "| a |\n|---|\n| 1 |\n"
 
 
-def test_overall_has_every_model_under_every_protocol() -> None:
+def test_overall_has_a_row_for_each_model_and_protocol() -> None:
     records = [
         *seeds("complex", 0.1, 0.3),
         record("complex", 0.3, candidates="paper"),
@@ -83,65 +83,65 @@ def test_overall_has_every_model_under_every_protocol() -> None:
     assert [list(row) for row in dev.rows] == [["rules", "1", ".100", ".300", ".200", ".100", ".050"]]
 
 
-def test_the_best_is_marked_within_its_group_and_ties_share_it() -> None:
+def test_the_best_of_a_group_and_its_ties_are_marked() -> None:
     rows = [["a", "x", ".10"], ["b", "x", ".20 ± .10"], ["c", "x", ".20"], ["d", "y", ".05"], ["e", "x", "*.90*"]]
     marked = tables.emphasise([*rows, ["f", "x", ""]], [2], group=1)
     assert [row[2] for row in marked] == [".10", "**.20 ± .10**", "**.20**", ".05", "*.90*", ""]
     assert rows[1][2] == ".20 ± .10"
 
 
-def test_in_short_has_a_column_a_protocol() -> None:
+def test_in_short_has_a_column_for_each_protocol() -> None:
     records = [record("rules", 0.2, candidates=p) for p in ("open", "paper")] + [record("random", 0.1)]
-    made = tables.in_short(records, head="small")
-    assert list(made.columns) == ["small", "`paper`", "`full`", "`open`"]
-    assert [list(row) for row in made.rows] == [["random", "", ".100", ""], ["rules", ".200", "", ".200"]]
+    table = tables.in_short(records, head="small")
+    assert list(table.columns) == ["small", "`paper`", "`full`", "`open`"]
+    assert [list(row) for row in table.rows] == [["random", "", ".100", ""], ["rules", ".200", "", ".200"]]
 
 
-def test_by_relation_has_a_row_a_relation_and_model() -> None:
-    made = tables.by_relation(
+def test_by_relation_has_a_row_for_each_relation_and_model() -> None:
+    table = tables.by_relation(
         [*seeds("complex", 0.1, 0.3), record("rules", 0.1), record("random", 0.1)], ["rules", "complex"]
     )
-    assert [list(row)[:5] for row in made.rows] == [
+    assert [list(row)[:5] for row in table.rows] == [
         ["r", "10", "5,000", "rules", ".100"],
         ["r", "10", "5,000", "complex", "**.200 ± .141**"],
     ]
 
 
-def test_an_ablation_says_what_a_part_is_worth() -> None:
+def test_an_ablation_shows_the_change_of_mrr() -> None:
     records = [
         *seeds("fsrl", 0.3, 0.3),
         record("fsrl-as1", 0.25),
         record("fsrl-as3", 0.3001),
         record("fsrl-tuned", 0.9),
     ]
-    made = tables.ablation(records, "fsrl")
-    assert [(row[0], row[2], row[-1]) for row in made.rows] == [
+    table = tables.ablation(records, "fsrl")
+    assert [(row[0], row[2], row[-1]) for row in table.rows] == [
         ("fsrl", "2", ""), ("fsrl-as1", "1", "−.050"), ("fsrl-as3", "1", ".000"),
     ]  # fmt: skip
-    assert made.rows[1][1] == "mean of neighbours (AS1)"
-    trail = tables.ablation([record("trail", 0.3), record("trail-no-trails", 0.31)], "trail")
-    assert [(row[0], row[-1]) for row in trail.rows] == [("trail", ""), ("trail-no-trails", "+.010")]
+    assert table.rows[1][1] == "mean of neighbours (AS1)"
+    trail = tables.ablation([record("trail", 0.3), record("trail-no-paths", 0.31)], "trail")
+    assert [(row[0], row[-1]) for row in trail.rows] == [("trail", ""), ("trail-no-paths", "+.010")]
     assert all(row[1] for row in trail.rows)
 
 
-def test_by_shots_leaves_out_who_has_one_number_only() -> None:
-    made = tables.by_shots([record("rules", k / 10, shots=k) for k in (5, 1)] + [record("fsrl", 0.9, shots=1)])
-    assert (list(made.columns), [list(row) for row in made.rows]) == (
+def test_by_shots_omits_models_with_one_number_of_references() -> None:
+    table = tables.by_shots([record("rules", k / 10, shots=k) for k in (5, 1)] + [record("fsrl", 0.9, shots=1)])
+    assert (list(table.columns), [list(row) for row in table.rows]) == (
         ["model", "K = 1", "K = 5"],
         [["rules", ".100", ".500"]],
     )
 
 
-def test_by_draws_is_over_the_draws_alone() -> None:
+def test_by_draws_only_counts_draws() -> None:
     records = [record("rules", 0.9), *(record("rules", v, references=f"draw-{n}") for n, v in enumerate((0.1, 0.3), 1))]
-    made = tables.by_draws(records)
-    assert [list(row) for row in made.rows] == [
+    table = tables.by_draws(records)
+    assert [list(row) for row in table.rows] == [
         ["rules", "2", ".200 ± .141", ".600 ± .424", ".400 ± .283", ".200 ± .141"]
     ]
 
 
 def test_no_records_give_no_rows() -> None:
     assert tables.overall([], {}) == []
-    for made in (tables.in_short([]), tables.by_relation([], []), tables.ablation([], "trail"), tables.by_shots([])):
-        assert not made.rows
+    for table in (tables.in_short([]), tables.by_relation([], []), tables.ablation([], "trail"), tables.by_shots([])):
+        assert not table.rows
     assert tables.links([record("complex", 0.5)]).rows[0][2] == "1,234"

@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
-from fewlink.studies.catalogue import STUDIES, study
-from fewlink.studies.plan import plan_names, read_plan
+from fewlink.studies import STUDIES, read_plan
+from fewlink.studies.plan import plan_texts
 from fewlink.training import family_of
 
 
-def test_every_study_has_a_recipe_with_what_is_expected() -> None:
-    assert set(plan_names()) == set(STUDIES)
-    for name in plan_names():
+def test_every_study_has_a_plan_with_what_is_expected() -> None:
+    assert set(plan_texts()) == set(STUDIES)
+    for name in plan_texts():
         plan = read_plan(name)
         assert plan.title and plan.about and plan.expect
-        assert study(name).show
-        for model in plan.made_tiny().models:
+        assert STUDIES[name].show
+        for model in plan.as_tiny().models:
             assert model in plan.models
         for model in plan.settings:
             assert model in plan.models
@@ -34,7 +34,7 @@ def test_published_figures_are_those_of_the_paper() -> None:
 
 def test_a_tiny_study_has_settings_of_its_own() -> None:
     plan = read_plan("overall")
-    tiny = plan.made_tiny()
+    tiny = plan.as_tiny()
     assert tiny.benchmark == "umls"
     assert getattr(plan.settings_of("fsrl"), "steps", 0) == 6000
     assert getattr(tiny.settings_of("fsrl"), "steps", 0) < 100
@@ -51,9 +51,9 @@ def test_a_part_of_a_study() -> None:
         read_plan("shots").with_only([], [], 0)
 
 
-def test_the_kind_of_a_model_says_how_it_is_made() -> None:
-    kinds = [family_of(m).name for m in ("rules", "complex", "gmatching-max", "trail-no-trails")]
-    assert kinds == ["learning-free", "embedding", "few-shot", "trail"]
+def test_the_family_of_a_model() -> None:
+    families = [family_of(m).name for m in ("rules", "complex", "gmatching-max", "trail-no-paths")]
+    assert families == ["learning-free", "embedding", "fewshot", "trail"]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,7 @@ def test_the_kind_of_a_model_says_how_it_is_made() -> None:
             "title = 'x'\nabout = ''\nexpect = ''\nmodels = ['fsrl']\n[settings]\nfsrl = ['step=1']",
             "did you mean 'steps'",
         ),
+        ("title = 'x'\nabout = ''\nexpect = ''\n[tiny.settings]\nfewshots = []", "did you mean 'fewshot'"),
     ],
 )
 def test_a_bad_plan_says_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:

@@ -1,22 +1,20 @@
-"""Studies on built-in data: what is finished is not run again, what is stopped goes on, each one shows something."""
+"""Studies on built-in data: each shows something, finished parts are not run again, stopped ones continue."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import json
 from pathlib import Path
 
 import pytest
 
 from fewlink.data import open_benchmark
-from fewlink.evaluation.records import COURSE_SUFFIX, MAP_SUFFIX, Record, read_records
-from fewlink.studies import runner
-from fewlink.studies.catalogue import STUDIES, study
-from fewlink.studies.jobs import RecordStore, jobs, of_plan, same_settings
-from fewlink.studies.pair_maps import read_maps, true_and_false
-from fewlink.studies.plan import Plan, read_plan
-from fewlink.studies.runner import Bench, run_jobs
-from fewlink.studies.study import finished
+from fewlink.evaluation.records import Record, RecordStore, StoredResult, read_records, same_settings
+from fewlink.report import tables
+from fewlink.studies import STUDIES, Plan, Study, StudyOutput, Workspace, read_plan
+from fewlink.studies.pair_maps import true_and_false
+from fewlink.studies.runner import Clock, pending_jobs, run_jobs
+from fewlink.studies.study import finished_records
 from fewlink.training import RunConfig
 
 pytestmark = pytest.mark.slow
@@ -25,107 +23,120 @@ BENCHMARK = open_benchmark("umls")
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     place = tmp_path_factory.mktemp("study")
-    return Bench(BENCHMARK, place / "results", place / "work")
+    return Workspace(BENCHMARK, place / "results", place / "work")
 
 
 def cheap(**changes: object) -> Plan:
     """Two models that cost nothing."""
-    told = {"title": "t", "about": "a", "expect": "e", "seeds": 2, "benchmark": "umls", "models": ["rules", "transe"]}
-    return Plan.model_validate({**told, "settings": {"transe": ["epochs=1"]}, **changes})
+    fields = {"title": "t", "about": "a", "expect": "e", "seeds": 2, "benchmark": "umls", "models": ["rules", "transe"]}
+    return Plan.model_validate({**fields, "settings": {"transe": ["epochs=1"]}, **changes})
 
 
 @pytest.mark.parametrize("name", list(STUDIES))
-def test_each_study_runs_and_shows_something(name: str, bench: Bench) -> None:
-    plan, found = read_plan(name).made_tiny(), study(name)
-    found.run(plan, bench)
-    assert found.todo(plan, bench) == []
-    shown = found.show(plan, bench)
+def test_each_study_runs_and_shows_something(name: str, workspace: Workspace) -> None:
+    plan, study = read_plan(name).as_tiny(), STUDIES[name]
+    study.run(plan, workspace)
+    assert study.pending(plan, workspace) == []
+    shown = study.show(plan, workspace)
     assert shown.tables and all(table.rows for table in shown.tables)
     assert all(picture.startswith("<svg") for picture in shown.pictures.values())
     assert bool(shown.pictures) == (name in ("relations", "shots", "embedding", "selection"))
 
 
-def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
-    plan, told = cheap(), []
-    bench = Bench(BENCHMARK, tmp_path / "results", tmp_path / "work", tell=told.append)
-    todo = jobs(plan, BENCHMARK, RecordStore(bench.results))
+def test_finished_jobs_are_not_run_again(tmp_path: Path) -> None:
+    plan, messages = cheap(), []
+    workspace = Workspace(BENCHMARK, tmp_path / "results", tmp_path / "work", tell=messages.append)
+    todo = pending_jobs(plan, workspace)
     assert [str(job) for job in todo] == ["rules, K = 3", "transe, K = 3, seeds 0, 1"]
-    run_jobs(todo, bench)
-    assert [line.split(":")[0] for line in told if ": done" in line] == [
+    run_jobs(todo, workspace)
+    assert [line.split(":")[0] for line in messages if ": done" in line] == [
         "[1/2] rules, K = 3",
         "[2/2] transe, K = 3, seeds 0, 1",
     ]
-    assert "left" in told[1] and "left" not in told[3]
-    assert jobs(plan, BENCHMARK, RecordStore(bench.results)) == []
-    assert len(read_records(bench.results)) == 4 * (1 + 2)
-    (lost, *_) = bench.results.glob("*transe_test*full*seed1*")
-    lost.unlink()
-    (job,) = jobs(plan, BENCHMARK, RecordStore(bench.results))
+    assert "left" in messages[1] and "left" not in messages[3]
+    assert pending_jobs(plan, workspace) == []
+    assert len(read_records(workspace.results)) == 4 * (1 + 2)
+    file = workspace.results / "umls" / "transe.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    lost = [r for r in map(json.loads, lines) if (r["split"], r["candidates"], r["seed"]) == ("test", "full", 1)]
+    file.write_text("".join(line for line in lines if json.loads(line) not in lost))
+    (job,) = pending_jobs(plan, workspace)
     assert str(job) == "transe, K = 3, seeds 1"
-    assert [(p.split, p.candidates) for p in job.asked[1]] == [("test", "full")]
+    assert [(p.split, p.candidates) for p in job.protocols[1]] == [("test", "full")]
 
 
 def test_other_settings_are_another_measurement(tmp_path: Path) -> None:
-    bench = Bench(BENCHMARK, tmp_path / "results", tmp_path / "work")
+    workspace = Workspace(BENCHMARK, tmp_path / "results", tmp_path / "work")
     plan = cheap(models=["transe"], seeds=1)
-    run_jobs(jobs(plan, BENCHMARK, RecordStore(bench.results)), bench)
+    run_jobs(pending_jobs(plan, workspace), workspace)
     other = cheap(models=["transe"], seeds=1, settings={"transe": ["epochs=2"]})
-    assert len(jobs(other, BENCHMARK, RecordStore(bench.results))) == 1
-    assert finished(other, bench) == []
-    assert len(finished(plan, bench)) == 4
+    assert len(pending_jobs(other, workspace)) == 1
+    assert finished_records(other, workspace) == []
+    assert len(finished_records(plan, workspace)) == 4
 
 
-def test_settings_are_compared_without_what_is_a_runs_own() -> None:
-    wanted = cheap().settings_of("transe")
-    assert wanted is not None
-    found = {**wanted.as_dict(), "seed": 7, "device": "cuda", "shots": 9, "no longer there": 1}
-    assert same_settings(found, wanted)
-    assert not same_settings({**found, "epochs": 9}, wanted)
-    assert not same_settings(None, wanted)
+def test_a_new_study_is_a_function_and_a_plan(tmp_path: Path) -> None:
+    def show(plan: Plan, workspace: Workspace) -> StudyOutput:
+        return StudyOutput([tables.in_short(finished_records(plan, workspace))])
+
+    study, plan = Study(show), cheap(models=["rules"])
+    workspace = Workspace(BENCHMARK, tmp_path / "results", tmp_path / "work")
+    assert study.pending(plan, workspace) == ["rules, K = 3"]
+    study.run(plan, workspace)
+    assert study.pending(plan, workspace) == []
+    assert [row[0] for table in study.show(plan, workspace).tables for row in table.rows] == ["rules"]
+
+
+def test_settings_are_compared_without_seed_device_and_shots() -> None:
+    settings = cheap().settings_of("transe")
+    assert settings is not None
+    stored = {**settings.as_dict(), "seed": 7, "device": "cuda", "shots": 9, "no longer there": 1}
+    assert same_settings(stored, settings)
+    assert not same_settings({**stored, "epochs": 9}, settings)
+    assert not same_settings(None, settings)
     assert same_settings(None, None) and same_settings({}, None)
     assert not same_settings({"epochs": 1}, None)
 
 
-def test_a_study_has_no_more_references_than_its_relations_have_pairs() -> None:
+def test_numbers_of_references_that_leave_no_query_are_skipped() -> None:
     fewest = min(len(t.pairs) for split in ("dev", "test") for t in BENCHMARK.split(split))
-    (job,) = jobs(cheap(models=["rules"], shots=[1, fewest - 1, fewest]), BENCHMARK, RecordStore(Path("nowhere")))
+    plan = cheap(models=["rules"], shots=[1, fewest - 1, fewest])
+    (job,) = pending_jobs(plan, Workspace(BENCHMARK, Path("nowhere"), Path("nowhere")))
     assert job.shots == [1, fewest - 1]
 
 
-def test_records_of_another_benchmark_are_not_shown(tmp_path: Path) -> None:
-    bench = Bench(BENCHMARK, tmp_path, tmp_path / "work")
+def test_records_of_other_data_are_not_shown_and_the_job_is_pending(tmp_path: Path) -> None:
+    workspace = Workspace(BENCHMARK, tmp_path, tmp_path / "work")
     plan = cheap(models=["rules"])
-    run_jobs(jobs(plan, BENCHMARK, RecordStore(tmp_path)), bench)
-    records = read_records(tmp_path)
-    assert of_plan(records, plan, BENCHMARK) == records
-    others = [r.model_copy(update={"data_sha256": "0" * 64}) for r in records]
-    assert of_plan(others, plan, BENCHMARK) == []
+    run_jobs(pending_jobs(plan, workspace), workspace)
+    assert finished_records(plan, workspace) == read_records(tmp_path) != []
+    _with_other_data(tmp_path)
+    assert finished_records(plan, workspace) == []
+    assert len(pending_jobs(plan, workspace)) == 1
 
 
-def test_what_was_measured_on_other_data_is_to_be_run_again(tmp_path: Path) -> None:
-    plan = cheap(models=["rules"])
-    run_jobs(jobs(plan, BENCHMARK, RecordStore(tmp_path)), Bench(BENCHMARK, tmp_path, tmp_path / "work"))
-    assert jobs(plan, BENCHMARK, RecordStore(tmp_path)) == []
-    for path in tmp_path.glob("*.json"):
+def _with_other_data(folder: Path) -> None:
+    for path in folder.rglob("*.jsonl"):
         path.write_text(path.read_text().replace(BENCHMARK.fingerprint, "0" * 64))
-    assert len(jobs(plan, BENCHMARK, RecordStore(tmp_path))) == 1
 
 
-def test_each_number_of_references_has_a_run_of_its_own_but_for_trail(bench: Bench) -> None:
-    plan = read_plan("shots").made_tiny()
-    study("shots").run(plan, bench)
+def test_each_number_of_references_has_its_own_run_except_for_trail(workspace: Workspace) -> None:
+    plan = read_plan("shots").as_tiny()
+    STUDIES["shots"].run(plan, workspace)
     shots = {
-        model: [RunConfig.read(run).settings.shots for run in sorted(bench.work.glob(f"{model}-?shot-????????/seed-0"))]
+        model: [
+            RunConfig.read(run).settings.shots for run in sorted(workspace.work.glob(f"{model}-?shot-????????/seed-0"))
+        ]
         for model in plan.models
     }
     assert shots == {"gmatching-maxp": [1, 2, 3], "fsrl": [1, 2, 3], "trail": [3]}
-    for record in (r for r in read_records(bench.results) if r.model in shots):
+    for record in (r for r in read_records(workspace.results) if r.model in shots):
         assert record.config["settings"]["shots"] == (3 if record.model == "trail" else record.shots)
 
 
-def test_maps_have_no_false_pair_that_is_true() -> None:
+def test_false_pairs_of_a_map_are_not_known_to_be_true() -> None:
     for task in BENCHMARK.split("test"):
         positive, negative = true_and_false(task, 3, 0)
         known = {tuple(pair) for pair in task.known.tolist()}
@@ -134,47 +145,47 @@ def test_maps_have_no_false_pair_that_is_true() -> None:
         assert not {tuple(pair) for pair in task.pairs[:3].tolist()} & {tuple(pair) for pair in positive.tolist()}
 
 
-def test_records_of_the_first_seed_hold_examples(bench: Bench) -> None:
-    study("overall").run(read_plan("overall").made_tiny(), bench)
-    told = [r for r in read_records(bench.results) if r.examples]
-    assert {(r.split, r.candidates, r.seed) for r in told} == {("test", "full", 0)}
-    assert {e["relation"] for e in told[0].examples} <= {t.name for t in BENCHMARK.split("test")}
-    right = [e for r in told for e in r.examples if e["rank"] < 2]
+def test_records_of_the_first_seed_hold_examples(workspace: Workspace) -> None:
+    STUDIES["overall"].run(read_plan("overall").as_tiny(), workspace)
+    records = [r for r in read_records(workspace.results) if r.examples]
+    assert {(r.split, r.candidates, r.seed) for r in records} == {("test", "full", 0)}
+    assert {e["relation"] for e in records[0].examples} <= {t.name for t in BENCHMARK.split("test")}
+    right = [e for r in records for e in r.examples if e["rank"] < 2]
     assert right and all(e["tail"] in e["best"] for e in right)
 
 
-def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_study_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = cheap()
-    bench = Bench(BENCHMARK, tmp_path / "results", tmp_path / "work")
-    save: Callable[[Record, Path], Path] = Record.save
+    workspace = Workspace(BENCHMARK, tmp_path / "results", tmp_path / "work")
+    add = RecordStore.add
 
-    def stop(self: Record, folder: Path) -> Path:
-        if (self.model, self.seed) == ("transe", 1):
+    def stop(self: RecordStore, result: StoredResult) -> Path:
+        assert isinstance(result, Record)
+        if (result.model, result.seed) == ("transe", 1):
             raise KeyboardInterrupt
-        return save(self, folder)
+        return add(self, result)
 
-    monkeypatch.setattr(Record, "save", stop)
+    monkeypatch.setattr(RecordStore, "add", stop)
     with pytest.raises(KeyboardInterrupt):
-        run_jobs(jobs(plan, BENCHMARK, RecordStore(bench.results)), bench)
+        run_jobs(pending_jobs(plan, workspace), workspace)
     monkeypatch.undo()
-    left = jobs(plan, BENCHMARK, RecordStore(bench.results))
+    left = pending_jobs(plan, workspace)
     assert [str(job) for job in left] == ["transe, K = 3, seeds 1"]
 
 
-def test_maps_of_a_relation_hold_the_same_pairs_for_each_model(bench: Bench) -> None:
-    study("embedding").run(read_plan("embedding").made_tiny(), bench)
-    maps = read_maps(bench.results)
+def test_maps_of_a_relation_have_the_same_pairs_for_each_model(workspace: Workspace) -> None:
+    STUDIES["embedding"].run(read_plan("embedding").as_tiny(), workspace)
+    maps = workspace.store.maps
     assert len({m.model for m in maps}) == len(maps) == 3
     assert len({tuple(kind for *_, kind in m.points) for m in maps}) == 1
     assert all(-1 <= m.silhouette <= 1 for m in maps)
-    beside = (MAP_SUFFIX, COURSE_SUFFIX)
-    assert len(read_records(bench.results)) == len([p for p in bench.results.iterdir() if not p.name.endswith(beside)])
+    assert all((workspace.results / "umls" / f"{m.model}.maps.jsonl").is_file() for m in maps)
 
 
-def test_the_time_left_is_that_of_the_kinds_seen() -> None:
+def test_the_time_left_is_estimated_by_family() -> None:
     plan = cheap()
-    rules, transe = jobs(plan, BENCHMARK, RecordStore(Path("nowhere")))
-    clock = runner.Clock()
+    rules, transe = pending_jobs(plan, Workspace(BENCHMARK, Path("nowhere"), Path("nowhere")))
+    clock = Clock()
     clock.took(transe, 20.0)  # two seeds
     assert clock.left([transe]) == 20.0
     assert clock.left([rules]) == 10.0
@@ -182,9 +193,10 @@ def test_the_time_left_is_that_of_the_kinds_seen() -> None:
     assert clock.left([rules, transe]) == 22.0
 
 
-def test_runs_of_other_settings_have_other_folders(tmp_path: Path) -> None:
-    bench = Bench(BENCHMARK, tmp_path, tmp_path)
+def test_other_settings_have_another_run_folder(tmp_path: Path) -> None:
+    workspace = Workspace(BENCHMARK, tmp_path, tmp_path)
     settings = cheap().settings_of("transe")
     assert settings is not None
-    assert bench.place("x", settings) == bench.place("x", dataclasses.replace(settings, seed=3, device="cuda"))
-    assert bench.place("x", settings) != bench.place("x", settings.adjusted(["epochs=5"]))
+    same, other = dataclasses.replace(settings, seed=3, device="cuda"), settings.adjusted(["epochs=5"])
+    assert workspace.run_folder("x", settings) == workspace.run_folder("x", same)
+    assert workspace.run_folder("x", settings) != workspace.run_folder("x", other)

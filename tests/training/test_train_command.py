@@ -15,6 +15,7 @@ from fewlink.cli.evaluate import evaluate
 from fewlink.cli.train import train
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings, EmbeddingSettings
+from fewlink.evaluation.records import read_records
 from fewlink.training import pretrain
 from fewlink.training.family import trained_family
 
@@ -147,7 +148,7 @@ def test_runs_are_evaluated_with_their_own_seeds_where_their_benchmark_is(
     done = ranked("../runs", "--results", "kept", "--json")
     assert done.exit_code == 0, done.output
     assert [record["seed"] for record in json.loads(done.stdout)] == [1, 2]
-    assert len(list(Path("kept").iterdir())) == 2
+    assert len(read_records(Path("kept"))) == 2
     assert json.loads(done.stdout)[0]["config"]["measured"]["best_step"] in (2, 4)
     for words in (("--seed", 3), ("--scorer", "rules"), ("--processes", 2)):
         assert "is not for a run" in error_of(ranked("../runs", *words))

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fewlink.cli.results import FOLDER
+
 if TYPE_CHECKING:
     from fewlink.data import Benchmark
+    from fewlink.evaluation.records import Record
     from fewlink.scorers import Scorer
 
 
@@ -48,7 +51,8 @@ def evaluate(
     processes: int = typer.Option(
         1, help="Processes to share the ranking of a learning-free scorer; figures stay the same."
     ),
-    results: Path = typer.Option(Path("results"), help="Folder for the result records."),
+    results: Path = typer.Option(FOLDER, help="Folder to store the records in."),
+    replace: bool = typer.Option(False, "--replace", help="Replace records of the same measurement."),
     json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
 ) -> None:
     """Rank the true tails of a split and store the figures. Options that are given several times make a grid.
@@ -63,12 +67,11 @@ def evaluate(
     from fewlink.base.errors import FewlinkError
     from fewlink.base.resolver import choose
     from fewlink.cli import show
-    from fewlink.cli.results import result_row, result_table
     from fewlink.cli.training import refuse_given, working_device
     from fewlink.data import PROTOCOLS, SPLITS, open_benchmark
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
-    from fewlink.evaluation.records import make_record
+    from fewlink.evaluation.records import DifferentFigures, RecordStore, make_record
     from fewlink.training import is_run, runs_in
     from fewlink.training.run import benchmark_of
 
@@ -91,7 +94,8 @@ def evaluate(
     benchmark = benchmark_of(runs[0], bench) if runs else open_benchmark(what)
     makers = [_run_maker(path, device) for path in runs] or [_maker(name, recipe, change, device) for name in scorer]
     drawn = range(1, draws + 1) if draws else [0]
-    records = []
+    records, files, store = [], [], RecordStore(results)
+    conflicts: list[DifferentFigures] = []
     with distributed.processes(working_device(device)):
         for make, k, s, draw in itertools.product(makers, shots or [0], seed, drawn):
             made = make(benchmark, k, draw, s)
@@ -107,13 +111,25 @@ def evaluate(
                     config=made.config,
                 )
                 if distributed.rank() == 0:
-                    record.save(results)
+                    try:
+                        files.append(store.add(record, replace=replace))
+                    except DifferentFigures as error:  # raised below, when all figures are shown
+                        conflicts.append(error)
                 records.append(record)
         if distributed.rank():
             return
     if json:
         show.as_json(records[0].model_dump() if len(records) == 1 else [r.model_dump() for r in records])
-        return
+    else:
+        _show(records, files)
+    if conflicts:
+        raise conflicts[0]
+
+
+def _show(records: list[Record], files: list[Path]) -> None:
+    from fewlink.cli import show
+    from fewlink.cli.results import result_row, result_table
+
     result_table([result_row([r]) for r in records])
     if len(records) == 1:
         rows = [
@@ -121,6 +137,8 @@ def evaluate(
             for name, row in records[0].relations.items()
         ]
         show.table(["relation", "queries", "candidates", "MRR", "Hits@1", "Hits@10"], rows)
+    for file in dict.fromkeys(files):
+        print(f"stored in {file}")
 
 
 @dataclass(frozen=True)

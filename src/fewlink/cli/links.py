@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from fewlink.cli.results import FOLDER
+
 
 def links(
     train: Path = typer.Argument(..., help="Training triples."),
@@ -17,7 +19,8 @@ def links(
     change: list[str] = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of the recipe."),
     seed: int = typer.Option(0, help="Seed."),
     device: str = typer.Option("auto", help="auto, cpu or cuda."),
-    results: Path = typer.Option(Path("results"), help="Folder for the result records."),
+    results: Path = typer.Option(FOLDER, help="Folder to store the record in."),
+    replace: bool = typer.Option(False, "--replace", help="Replace a record of the same measurement."),
     json: bool = typer.Option(False, "--json", help="Print the record as JSON."),
 ) -> None:
     """Train an embedding model on a graph with its own splits and rank both ends of each triple, filtered.
@@ -31,7 +34,7 @@ def links(
     from fewlink.cli.training import chosen_settings, epoch_lines
     from fewlink.embeddings import train as fit
     from fewlink.evaluation.links import rank_links, read_splits
-    from fewlink.evaluation.records import make_record
+    from fewlink.evaluation.records import RecordStore, make_record
 
     settings = chosen_settings(model, recipe, change, seed, device)
     graph, splits = read_splits(train, valid, test or valid)
@@ -47,8 +50,10 @@ def links(
         config={"recipe": recipe or model, "settings": settings.as_dict(), "measured": embeddings.facts},
     )
     record = record.model_copy(update={"shots": 0, "references": "none"})
-    record.save(results)
     if json:
         show.as_json(record.model_dump())
     else:
         result_table([result_row([record])])
+    path = RecordStore(results).add(record, replace=replace)
+    if not json:
+        print(f"stored in {path}")

@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     from fewlink.evaluation.records import Record
 
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
+FOLDER = Path("fewlink-results")  # where records are stored by default
+FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
 SHOWN = {"MRR": "mrr", "Hits@10": "hits@10", "Hits@5": "hits@5", "Hits@1": "hits@1", "AMRI": "amri"}  # MR: --json
 
 
 def results(
-    folder: Path = typer.Argument(Path("results"), help="Folder with result records."),
+    folder: Path = typer.Argument(None, help=FOLDER_HELP),
     benchmark: str = typer.Option(None, help="Only this benchmark."),
     model: str = typer.Option(None, help="Only this model or scorer."),
     split: str = typer.Option(None, help="Only this split."),
     shots: int = typer.Option(None, "--shots", "-k", help="Only this number of references."),
     candidates: str = typer.Option(None, help="Only this candidates protocol."),
     references: str = typer.Option(None, help="Only these references: first, draw-1, …"),
-    each: bool = typer.Option(False, help="A row a record instead of mean ± deviation over seeds and draws."),
+    each: bool = typer.Option(False, help="One row per record, instead of mean ± deviation over seeds and draws."),
     json: bool = typer.Option(False, "--json", help="Print the matching records as JSON."),
 ) -> None:
     """Show stored results: mean ± deviation over seeds and draws, filtered.
@@ -33,10 +35,11 @@ def results(
     from fewlink.cli import show
     from fewlink.evaluation.records import read_records
 
+    folder = results_folder(folder)
     if not folder.is_dir():
         raise FewlinkError(f"{folder} does not exist: fewlink evaluate makes records, or name another folder")
-    wanted = dict(zip(KEYS, (benchmark, model, split, shots, candidates, references), strict=True))
-    records = [r for r in read_records(folder) if all(v is None or getattr(r, k) == v for k, v in wanted.items())]
+    filters = dict(zip(KEYS, (benchmark, model, split, shots, candidates, references), strict=True))
+    records = [r for r in read_records(folder) if all(v is None or getattr(r, k) == v for k, v in filters.items())]
     if json:
         show.as_json([r.model_dump() for r in records])
         return
@@ -44,20 +47,26 @@ def results(
         raise FewlinkError(f"no record in {folder} matches")
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for number, record in enumerate(records):
-        kind = record.references.split("-")[0]
-        what = tuple(getattr(record, k) for k in KEYS[:-1])
-        groups.setdefault((*what, kind, record.data_sha256, record.choices(), number if each else 0), []).append(record)
+        first_or_draw = record.references.split("-")[0]
+        cell = (*(getattr(record, k) for k in KEYS[:-1]), first_or_draw, record.data_sha256, record.choices())
+        groups.setdefault((*cell, number if each else 0), []).append(record)
     result_table([result_row(group) for group in groups.values()])
 
 
+def results_folder(folder: Path | None) -> Path:
+    """The folder that is given, or the default as `FOLDER_HELP` says."""
+    repository = Path("results")
+    return folder or (repository if repository.is_dir() and not FOLDER.is_dir() else FOLDER)
+
+
 def result_row(records: list[Record]) -> list[Any]:
-    """One row for records that differ in seed or draw only."""
+    """One row for records that only differ in seed or draw."""
     first = records[0]
-    what: list[Any] = [getattr(first, key) for key in KEYS]
+    cell: list[Any] = [getattr(first, key) for key in KEYS]
     if len({r.references for r in records}) > 1:
-        what[-1] = f"{len(records)} draws"
+        cell[-1] = f"{len(records)} draws"
     figures = [_spread([r.metrics["micro"][metric] for r in records]) for metric in SHOWN.values()]
-    return [*what, first.queries, *figures, _spread([r.metrics["macro"]["mrr"] for r in records])]
+    return [*cell, first.queries, *figures, _spread([r.metrics["macro"]["mrr"] for r in records])]
 
 
 def _spread(values: list[float]) -> float | str:
@@ -72,12 +81,11 @@ def _spread(values: list[float]) -> float | str:
 
 
 def result_table(rows: list[list[Any]]) -> None:
-    """Print rows of `result_row`; what is the same in all of them stands above the table instead of in a column."""
+    """Print rows of `result_row`; values that all rows share are in the title instead of a column."""
     from fewlink.cli import show
 
     columns = ["benchmark", "model", "split", "K", "candidates", "references", "queries", *SHOWN, "macro MRR"]
-    said = len(KEYS) + 1
-    same = [i for i in range(said) if columns[i] != "model" and len({row[i] for row in rows}) == 1]
+    same = [i for i in range(len(KEYS) + 1) if columns[i] != "model" and len({row[i] for row in rows}) == 1]
     title = ", ".join(f"{columns[i]} {show.cell(rows[0][i])}" for i in same)
     shown = [i for i in range(len(columns)) if i not in same]
     show.table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows], title=title)

@@ -1,36 +1,65 @@
-"""Results as files, one JSON record each: what was measured, on what, how, and with which command."""
+"""Results as JSON lines: what was measured, on what, how, and with which command."""
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import json
 import os
 import platform
+import re
 import shlex
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from fewlink import __version__
-from fewlink.base.errors import InputError
-from fewlink.base.storage import read_json, write_json
-from fewlink.evaluation.evaluator import Evaluation
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.recipes import OWN
+from fewlink.base.settings import Settings
+from fewlink.base.storage import read_json, write_bytes
+from fewlink.data.benchmark import Benchmark
+from fewlink.evaluation.evaluator import Evaluation, Protocol
 
-NAME_CHARACTERS = 60  # of each part of a file name
-MAP_SUFFIX, COURSE_SUFFIX = ".map.json", ".course.json"  # maps and courses (`studies`), which lie beside records
+NAME_CHARACTERS = 60  # of a benchmark or model, in a path
 Figures = dict[str, int | float]
-M = TypeVar("M", bound=BaseModel)
 
 
-class Record(BaseModel):
-    """One evaluation of one model, complete enough to be repeated and compared."""
+class StoredResult(BaseModel):
+    """The base of everything a `RecordStore` keeps.
+
+    `what` names the kind in messages; `suffix` ends its JSON-lines files, `single_suffix` those of version 0.1, which
+    hold one result each. `figures` are the fields that a repeated measurement has to reproduce.
+    """
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    what: ClassVar[str]
+    suffix: ClassVar[str]
+    single_suffix: ClassVar[str]
+    figures: ClassVar[set[str]]
 
     benchmark: str
     model: str
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for the same measurement; lines of a file are sorted by it."""
+        raise NotImplementedError
+
+    def same_figures(self, other: StoredResult) -> bool:
+        return self.model_dump(include=self.figures) == other.model_dump(include=self.figures)
+
+
+class Record(StoredResult):
+    """One evaluation of one model, complete enough to be repeated and compared."""
+
+    what = "a result record"
+    suffix, single_suffix = ".jsonl", ".json"
+    figures = {"queries", "metrics", "relations"}
+
     split: str
     shots: int
     candidates: str
@@ -48,26 +77,220 @@ class Record(BaseModel):
     seconds: float
 
     @property
-    def file_name(self) -> str:
-        """The same for the same measurement, so that repeating one replaces it."""
-        what = [self.benchmark, self.model, self.split, f"{self.shots}shot", self.candidates, self.references]
-        digest = hashlib.sha256(json.dumps([self.choices(), self.data_sha256]).encode()).hexdigest()[:8]
-        return (
-            "_".join([*(str(w)[:NAME_CHARACTERS] for w in what), f"seed{self.seed}", digest]).replace(os.sep, "-")
-            + ".json"
-        )
+    def key(self) -> tuple[Any, ...]:
+        protocol = (self.split, self.shots, self.candidates, self.references, self.seed)
+        return (self.benchmark, self.model, *protocol, self.data_sha256, self.choices())
 
     def choices(self) -> str:
         """The configuration without what was measured and what differs from seed to seed or machine to machine."""
         config = {key: value for key, value in self.config.items() if key != "measured"}
         if isinstance(settings := config.get("settings"), dict):
-            config["settings"] = {key: value for key, value in settings.items() if key not in ("seed", "device")}
+            config["settings"] = _without_own(settings)
         return json.dumps(config, sort_keys=True)
 
-    def save(self, folder: Path) -> Path:
-        path = Path(folder) / self.file_name
-        write_json(path, self.model_dump())
+
+def command_line() -> str:
+    """The command as a user would type it."""
+    program = Path(sys.argv[0]).name
+    command = shlex.join(["fewlink" if program == "__main__.py" else program, *sys.argv[1:]])
+    return command.encode("utf-8", "replace").decode()
+
+
+def hardware() -> str:
+    """The processor or the GPU, in words."""
+    import torch
+
+    if torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return f"{_processor()}, {os.cpu_count()} cores"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+class CurvePoint(BaseModel):
+    """Micro averages on dev and test after some steps."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    step: int
+    dev: dict[str, float]
+    test: dict[str, float]
+
+
+class LearningCurve(StoredResult):
+    """The figures of a run at each of its evaluations."""
+
+    what = "a learning curve"
+    suffix, single_suffix = ".curves.jsonl", ".course.json"
+    figures = {"points"}
+
+    seed: int
+    shots: int
+    candidates: str
+    settings: dict[str, Any]
+    points: list[CurvePoint] = Field(min_length=1, validation_alias=AliasChoices("points", "stations"))  # 0.1: stations
+    command: str = Field(default_factory=command_line)
+    version: str = __version__
+    data_sha256: str
+    hardware: str = Field(default_factory=hardware)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        protocol = (self.shots, self.candidates, self.seed)
+        settings = json.dumps(_without_own(self.settings), sort_keys=True)
+        return (self.benchmark, self.model, *protocol, self.data_sha256, settings)
+
+    def with_point(self, point: CurvePoint) -> LearningCurve:
+        """The curve with a point, and without later ones of a run that resumed from an earlier step."""
+        before = [each for each in self.points if each.step < point.step]
+        return self.model_copy(update={"points": [*before, point]})
+
+    def best(self, split: str) -> CurvePoint:
+        """The first point with the best MRR on a split."""
+        return max(self.points, key=lambda point: getattr(point, split)["mrr"])
+
+
+class PairMap(StoredResult):
+    """True and false pairs of a relation on a plane, and how well they separate.
+
+    `silhouette` is that of the model's own vectors, `silhouette_of_map` that of the plane: from −1 to 1, 0 where the
+    two kinds overlap. `points` are (x, y, "positive" or "negative").
+    """
+
+    model_config = ConfigDict(allow_inf_nan=False)
+    what = "a map of pairs"
+    suffix, single_suffix = ".maps.jsonl", ".map.json"
+    figures = {"silhouette", "silhouette_of_map", "points"}
+
+    relation: str
+    seed: int
+    shots: int
+    silhouette: float
+    silhouette_of_map: float
+    points: list[tuple[float, float, str]]
+    command: str
+    version: str
+    data_sha256: str
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (self.benchmark, self.model, self.relation, self.shots, self.seed, self.data_sha256)
+
+
+KINDS = (LearningCurve, PairMap, Record)  # a file is of the first kind that has its suffix
+R = TypeVar("R", bound=StoredResult)
+
+
+class RecordStore:
+    """The results in a folder, one a line, in `BENCHMARK/MODEL.jsonl`, `.curves.jsonl` and `.maps.jsonl`.
+
+    All `.jsonl` and `.json` files below the folder are read: the folder of one benchmark is a store too, and so is a
+    folder of version 0.1, which has a file for each result.
+
+    Adding a result takes a lock beside the file, and replaces the file by a copy with the new line in its sorted
+    place. So a reader never sees half a line, a process that is killed leaves the file whole, and processes that add
+    at the same time wait for one another. Appending in place would cost less, but a full disk can leave half a line,
+    and the order of lines would be that of the runs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+
+    @functools.cached_property
+    def records(self) -> list[Record]:
+        return self.read(Record)
+
+    @property
+    def curves(self) -> list[LearningCurve]:
+        return self.read(LearningCurve)
+
+    @property
+    def maps(self) -> list[PairMap]:
+        return self.read(PairMap)
+
+    def read(self, kind: type[R]) -> list[R]:
+        """All results of a kind, by file name and line."""
+        return [result for _, _, result in self.located(kind)]
+
+    def located(self, kind: type[R], files: Iterable[Path] | None = None) -> Iterator[tuple[Path, int | None, R]]:
+        """Each result of a kind with its file and line; raises an error that names both if one is damaged."""
+        for path in self._files(kind) if files is None else files:
+            if path.suffix == ".json":
+                yield path, None, read_result(kind, path)
+            else:
+                yield from ((path, line, result) for line, result in _read_lines(kind, path).items())
+
+    def holds(self, benchmark: Benchmark, model: str, settings: Settings | None, protocol: Protocol) -> bool:
+        """Whether this measurement has a record."""
+        return any(
+            (r.model, r.split, r.shots, r.candidates, r.references, r.seed)
+            == (model, protocol.split, protocol.shots, protocol.candidates, protocol.references, protocol.seed)
+            and r.data_sha256 == benchmark.fingerprint
+            and same_settings(r.config.get("settings"), settings)
+            for r in self.records
+        )
+
+    def path_of(self, result: StoredResult) -> Path:
+        """The file that a result is added to; a store that is named after the benchmark needs no folder for it."""
+        folder, name = (re.sub(r"[^\w+-]", "-", name)[:NAME_CHARACTERS] for name in (result.benchmark, result.model))
+        parent = self.folder if self.folder.name == folder else self.folder / folder
+        return parent / f"{name}{result.suffix}"
+
+    def add(self, result: StoredResult, *, replace: bool = False) -> Path:
+        """Store a result, and return its file; one that is stored with the same figures stays as it is.
+
+        Raises `DifferentFigures` if the measurement is stored with other figures, unless `replace`.
+        """
+        path, kind = self.path_of(result), type(result)
+        self.__dict__.pop("records", None)
+        with _locked(path):
+            old = [file for file in self._files(kind) if file == path or file.suffix == ".json"]
+            stored = {each.key: (file, each) for file, _, each in self.located(kind, old)}
+            where, before = stored.get(result.key, (path, None))
+            if before is not None and before.same_figures(result):
+                return where
+            if before is not None and not replace:
+                raise DifferentFigures(
+                    f"{where} has this measurement of {result.model} with other figures: replace it with --replace"
+                    " (replace=True in Python), or store the new one in another folder"
+                )
+            results = {key: each for key, (file, each) in stored.items() if file == path} | {result.key: result}
+            lines = [json.dumps(results[key].model_dump(), ensure_ascii=False) + "\n" for key in sorted(results)]
+            write_bytes(path, "".join(lines).encode())
+            if where != path:
+                where.unlink()
         return path
+
+    def _files(self, kind: type[StoredResult]) -> list[Path]:
+        return sorted(path for path in self.folder.rglob("*.json*") if _kind_of(path) is kind)
+
+
+class DifferentFigures(FewlinkError):
+    """A measurement that is stored with other figures."""
+
+
+def read_records(folder: Path) -> list[Record]:
+    """All records below a folder."""
+    return RecordStore(folder).records
+
+
+def read_result(kind: type[R], path: Path) -> R:
+    """A JSON file that holds one result."""
+    return _validated(kind, read_json(path), path)
+
+
+def same_settings(stored: dict[str, Any] | None, settings: Settings | None) -> bool:
+    """Whether a record's settings are these, apart from K, seed, device and settings that only one of them has."""
+    if settings is None or stored is None:
+        return not stored and settings is None
+    current = settings.as_dict()
+    return all(stored[name] == current[name] for name in stored.keys() & current.keys() - {*OWN, "shots"})
 
 
 def make_record(
@@ -94,41 +317,54 @@ def make_record(
     )
 
 
-def read_records(folder: Path) -> list[Record]:
-    """All records under a folder, by file name; a file that is not one is an error that names it."""
-    paths = sorted(p for p in Path(folder).rglob("*.json") if not p.name.endswith((MAP_SUFFIX, COURSE_SUFFIX)))
-    return [read_as(Record, path, "a result record") for path in paths]
+def _without_own(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in OWN}
 
 
-def read_as(kind: type[M], path: Path, what: str) -> M:
-    """A JSON file as a model of this kind; one that is not is an error that names it and the first wrong field."""
+def _kind_of(path: Path) -> type[StoredResult] | None:
+    return next((kind for kind in KINDS if path.name.endswith((kind.suffix, kind.single_suffix))), None)
+
+
+def _read_lines(kind: type[R], path: Path) -> dict[int, R]:
+    """The results of a JSON-lines file by line."""
     try:
-        return kind.model_validate(read_json(path))
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror})") from None
+    results: dict[int, R] = {}
+    lines: dict[tuple[Any, ...], int] = {}
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            problem = f"is not JSON ({getattr(error, 'msg', error)}): mend or remove the line"
+            raise InputError(path, problem, number) from None
+        result = results[number] = _validated(kind, value, path, number)
+        if (first := lines.setdefault(result.key, number)) != number:
+            raise InputError(path, f"has the measurement of line {first} again: remove one of the lines", number)
+    return results
+
+
+def _validated(kind: type[R], value: Any, path: Path, line: int | None = None) -> R:
+    try:
+        return kind.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise InputError(path, f"is not {what} ({field}: {first['msg']})") from None
+        raise InputError(path, f"is not {kind.what} ({field}: {first['msg']})", line) from None
 
 
-def command_line() -> str:
-    """The command as a user would type it."""
-    program = Path(sys.argv[0]).name
-    command = shlex.join(["fewlink" if program == "__main__.py" else program, *sys.argv[1:]])
-    return command.encode("utf-8", "replace").decode()
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other processes from changing a file; the lock is released when the process ends, however it ends."""
+    from filelock import FileLock
 
-
-def hardware() -> str:
-    """The processor or the GPU, in words."""
-    import torch
-
-    if torch.cuda.is_available():
-        return str(torch.cuda.get_device_name())
-    return f"{_processor()}, {os.cpu_count()} cores"
-
-
-def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path.parent / ".lock").acquire()
+    except OSError as error:
+        raise FewlinkError(f"{path} cannot be written ({error.strerror or error})") from None
+    with lock:
+        yield

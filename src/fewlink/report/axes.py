@@ -1,4 +1,4 @@
-"""Axes of charts: the numbers that lines are drawn at, how they are written, and where a value stands."""
+"""Axes of charts: ticks, their labels, and scales from values to places."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Scale = Callable[[float], float]
 
 
 class Axis(NamedTuple):
-    """A kind of axis: it shows values above a number, has ticks from low to high, a scale and labels for them."""
+    """A kind of axis: the bound that values must exceed, its ticks from low to high, its scale and its tick labels."""
 
     above: float
     ticks: Callable[[float, float], list[float]]
@@ -37,30 +37,30 @@ def powers_of_ten(low: float, high: float) -> list[float]:
 
 
 def scale(low: float, high: float, start: float, end: float) -> Scale:
-    """The straight line from [low, high] to [start, end]; to the middle where low and high are the same."""
+    """The linear map from [low, high] to [start, end]; to the middle if low and high are equal."""
     if high == low:
         return lambda value: (start + end) / 2
     return lambda value: start + (value - low) / (high - low) * (end - start)
 
 
 def log_scale(low: float, high: float, start: float, end: float) -> Scale:
-    """The same for the logarithms."""
-    straight = scale(math.log10(low), math.log10(high), start, end)
-    return lambda value: straight(math.log10(value))
+    """The same for logarithms."""
+    linear = scale(math.log10(low), math.log10(high), start, end)
+    return lambda value: linear(math.log10(value))
 
 
 def power_label(value: float, ticks: Sequence[float]) -> str:
-    """A power of ten as people write it."""
+    """A power of ten: .01 to 1000 in digits, others as 10⁴."""
     power = round(math.log10(value))
     return f"{value:g}" if -2 <= power <= 3 else "10" + str(power).translate(SUPERSCRIPTS)
 
 
 def tick_label(value: float, ticks: Sequence[float]) -> str:
-    """As many decimals as tell the ticks apart, without a leading zero."""
+    """A tick with as many decimals as all ticks need, without a leading zero."""
     decimals = max(len(f"{tick:.6g}".partition(".")[2]) for tick in ticks)
     text = f"{value:,.{decimals}f}" if value else "0"
     return text.replace("0.", ".", 1) if abs(value) < 1 else text
 
 
-STRAIGHT = Axis(-math.inf, ticks, scale, tick_label)
-POWERS = Axis(0.0, powers_of_ten, log_scale, power_label)
+LINEAR = Axis(-math.inf, ticks, scale, tick_label)
+LOGARITHMIC = Axis(0.0, powers_of_ten, log_scale, power_label)

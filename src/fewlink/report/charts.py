@@ -1,21 +1,21 @@
-"""Small charts as SVG texts, coloured by the page they stand in."""
+"""Small SVG charts that take their colours from the page."""
 
 from __future__ import annotations
 
 import hashlib
 import html
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fewlink.base.errors import FewlinkError
-from fewlink.report.axes import POWERS, STRAIGHT, Axis, Scale
+from fewlink.report.axes import LINEAR, LOGARITHMIC, Scale
 
-WIDTH = 420  # of every chart, in units that are pixels where there is room
+WIDTH = 420  # of every chart; a unit is a pixel if the page is wide enough
 COLOURS = 8  # --series-1 … --series-8
 MOST_MARKS = 20  # on a line
 DASHES = ("", "6 3", "2 3", "9 3 2 3", "12 4")
-MARKERS = (  # paths around the origin, of about the same weight to the eye
+MARKERS = (  # paths around the origin, of about the same visual weight
     "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
     "M-3.6-3.6h7.2v7.2h-7.2z",
     "M0-4.8L4.6 3.4h-9.2z",
@@ -38,7 +38,7 @@ STYLE = (
     ".chart .dot{fill:var(--series);opacity:.75}.chart .whisker{stroke:var(--ink);stroke-width:1;fill:none}"
     + "".join(f".chart .series-{n}{{--series:var(--series-{n})}}" for n in range(1, COLOURS + 1))
 )
-LIGHT = {  # colours that a page gives, as CSS variables
+LIGHT = {  # the colours of a page, as CSS variables
     **{"paper": "#fbfaf7", "ink": "#1d1f23", "soft": "#5b606b", "rule": "#dedbd3"},
     **{"series-1": "#1f5fa8", "series-2": "#b8540c", "series-3": "#0b7558", "series-4": "#86399f"},
     **{"series-5": "#b21e3f", "series-6": "#69690a", "series-7": "#0d7189", "series-8": "#5b5e68"},
@@ -60,12 +60,12 @@ class Point(NamedTuple):
 
 
 def figure(mean: float, deviation: float = 0.0) -> str:
-    """`.312 ± .014`, or the plain figure where there is no deviation."""
+    """`.312 ± .014`, or the mean alone if there is no deviation."""
     return f"{short(mean)} ± {short(deviation)}" if deviation else short(mean)
 
 
 def short(value: float) -> str:
-    """Three decimals without the zero before them."""
+    """Three decimals without a leading zero."""
     text = f"{value:.3f}"
     return text[1:] if text.startswith("0.") else text.replace("-0.", "-.", 1)
 
@@ -78,31 +78,14 @@ def lines(
     y_label: str,
     styles: Styles | None = None,
     keyed: bool = True,
+    logarithmic: bool = False,
 ) -> str:
     """Lines with markers, a band of ± deviation around each, and a legend unless `keyed` is false.
 
     `styles` gives names the number of their colour, marker and dashes, so that a name looks the same in every chart.
+    On logarithmic axes, for values above zero, a power of x is a straight line.
     """
-    return _lines(series, title, x_label, y_label, styles, keyed, STRAIGHT, _say)
-
-
-def log_lines(
-    series: Mapping[str, Sequence[Point]], *, title: str, x_label: str, y_label: str, styles: Styles | None = None
-) -> str:
-    """The same with logarithmic axes, for values above zero: what grows as a power of x is a straight line."""
-    return _lines(series, title, x_label, y_label, styles, True, POWERS, _say_large)
-
-
-def _lines(
-    series: Mapping[str, Sequence[Point]],
-    title: str,
-    x_label: str,
-    y_label: str,
-    styles: Styles | None,
-    keyed: bool,
-    axis: Axis,
-    told: Callable[[Point], str],
-) -> str:
+    axis, describe = (LOGARITHMIC, _say_large) if logarithmic else (LINEAR, _say)
     drawn = {name: sorted(points) for name, points in series.items() if points}
     _refuse_unshowable(title, ((name, value) for name, points in drawn.items() for p in points for value in p))
     _refuse_unshowable(title, ((n, v) for n, points in drawn.items() for p in points for v in p[:2]), axis.above)
@@ -114,7 +97,7 @@ def _lines(
     low = min((p.mean - p.deviation for p in every if p.mean - p.deviation > axis.above), default=least)
     xs = sorted({p.x for p in every})
     columns = axis.ticks(xs[0], xs[-1])
-    if axis is STRAIGHT:
+    if not logarithmic:
         low = 0.0 if least >= 0 and low <= high / 2 else low
         columns = xs if len(xs) <= 6 else columns
     rows = axis.ticks(low, high)
@@ -140,15 +123,15 @@ def _lines(
         drawings = [
             f'<path class="band" d="M{outline}z"/>',
             f'<path class="line" stroke-dasharray="{_dash(style)}" d="M{path}"/>',
-            *(_mark(style, across(p.x), down(p.mean), f"{name}, {told(p)}") for p in _some(points)),
+            *(_mark(style, across(p.x), down(p.mean), f"{name}, {describe(p)}") for p in _some(points)),
         ]
         parts.append(_coloured(style, *drawings))
-    said = (f"{name}: {', '.join(map(told, _some(points)))}" for name, points in drawn.items())
-    return _svg(title, f"{y_label} by {x_label}. {'; '.join(said)}.", bottom + 42, parts)
+    texts = (f"{name}: {', '.join(map(describe, _some(points)))}" for name, points in drawn.items())
+    return _svg(title, f"{y_label} by {x_label}. {'; '.join(texts)}.", bottom + 42, parts)
 
 
 def _some(points: Sequence[Point]) -> Sequence[Point]:
-    """The points that have a marker: all, or of many the last and as many before it as leave room."""
+    """The points that have a marker: at most `MOST_MARKS`, evenly spaced up to the last."""
     return points[:: -math.ceil(len(points) / MOST_MARKS)][::-1]
 
 
@@ -163,8 +146,8 @@ def bars(
 ) -> str:
     """Groups of horizontal bars, row -> name -> (mean, deviation), with whiskers and figures, and a legend.
 
-    `limit` is where the axis ends at least, so that charts side by side have the same scale; a chart of one name or
-    with `keyed` false has no legend.
+    The axis reaches at least to `limit`, so that charts side by side can share a scale. A chart of one name, or with
+    `keyed` false, has no legend.
     """
     drawn = {row: dict(cells) for row, cells in rows.items() if cells}
     _refuse_unshowable(title, ((row, v) for row, cells in drawn.items() for pair in cells.values() for v in pair))
@@ -178,9 +161,9 @@ def bars(
     low, high = min(0.0, *(m - d for m, d in pairs)), max(limit or 0.0, *(m + d for m, d in pairs)) or 1.0
     if min(m for m, _ in pairs) >= 0:
         low = 0.0
-    lines_at = [value for value in STRAIGHT.ticks(low, high) if low <= value <= high]
+    lines_at = [value for value in LINEAR.ticks(low, high) if low <= value <= high]
     left, right = (min(max(map(_width, drawn)) + 8, WIDTH * 0.42) if beside else 2.0), WIDTH - 78.0
-    across = STRAIGHT.scale(low, high, left, right)
+    across = LINEAR.scale(low, high, left, right)
     parts, y = [], 42.0 + taken
     for row, cells in drawn.items():
         if beside:
@@ -194,16 +177,16 @@ def bars(
             y += 15
         y += 5 if beside else 9
     behind = [f'<path class="grid" d="M{across(v):.1f} {36 + taken}V{y:.1f}"/>' for v in lines_at]
-    below = [_text(across(v), y + 15, STRAIGHT.label(v, lines_at), "soft middle") for v in lines_at]
+    below = [_text(across(v), y + 15, LINEAR.label(v, lines_at), "soft middle") for v in lines_at]
     heading = [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), key, *behind]
     axis = f'<path class="axis" d="M{across(0):.1f} {36 + taken}V{y:.1f}"/>'
     label = _text(WIDTH, y + 15, value_label, "soft end")
-    told = (f"{row}: " + ", ".join(f"{n} {figure(*c[n])}" for n in c) for row, c in drawn.items())
-    return _svg(title, f"{value_label}. {'; '.join(told)}.", y + 22, [*heading, *parts, axis, *below, label])
+    texts = (f"{row}: " + ", ".join(f"{n} {figure(*c[n])}" for n in c) for row, c in drawn.items())
+    return _svg(title, f"{value_label}. {'; '.join(texts)}.", y + 22, [*heading, *parts, axis, *below, label])
 
 
 def scatter(points: Sequence[tuple[float, float, str]], *, title: str) -> str:
-    """A map of points, each with the name of its class; the axes have no unit and are not drawn."""
+    """A map of points (x, y, name of the class); its axes have no unit and are not drawn."""
     _refuse_unshowable(title, ((name, value) for x, y, name in points for value in (x, y)))
     if not points:
         return _nothing(title)
@@ -220,12 +203,12 @@ def scatter(points: Sequence[tuple[float, float, str]], *, title: str) -> str:
         for x, y, name in points
     ]
     frame = f'<rect class="frame" x="1" y="{top:g}" width="{size:g}" height="{size:g}" rx="4"/>'
-    told = "A map of " + ", ".join(f"{count:,} {name}" for name, count in counts.items()) + "."
-    return _svg(title, told, top + size + 2, [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), key, frame, *dots])
+    text = "A map of " + ", ".join(f"{count:,} {name}" for name, count in counts.items()) + "."
+    return _svg(title, text, top + size + 2, [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), key, frame, *dots])
 
 
 def swatch(style: int, kind: str = "line") -> str:
-    """How a style looks as a `line`, `bar` or `dot`, for a legend that several charts share."""
+    """A sample of a style as a `line`, `bar` or `dot`, for the legend of several charts."""
     drawn = _coloured(style, _sample(style, kind, 1, 7))
     return f'<svg class="swatch chart" viewBox="0 0 24 14" aria-hidden="true">{drawn}</svg>'
 
@@ -236,7 +219,7 @@ def variables(theme: Mapping[str, str]) -> str:
 
 
 def standalone(chart: str) -> str:
-    """A chart as a file of its own, in light and dark."""
+    """A chart as a complete SVG file with a light and a dark theme."""
     themes = (
         f"svg{{{variables(LIGHT)}background:var(--paper)}}@media(prefers-color-scheme:dark){{svg{{{variables(DARK)}}}}}"
     )
@@ -262,13 +245,13 @@ def _bar(across: Scale, y: float, name: str, mean: float, deviation: float, styl
 
 
 def _mark(style: int, x: float, y: float, name: str = "") -> str:
-    told = f"<title>{_escape(name)}</title>" if name else ""
+    tooltip = f"<title>{_escape(name)}</title>" if name else ""
     place = f'transform="translate({x:.1f} {y:.1f})"'
-    return f'<path class="mark" d="{MARKERS[_marker(style)]}" {place}>{told}</path>'
+    return f'<path class="mark" d="{MARKERS[_marker(style)]}" {place}>{tooltip}</path>'
 
 
 def _legend(names: Iterable[str], styles: Styles, kind: str, labels: Sequence[str] | None = None) -> tuple[str, int]:
-    """Samples and names side by side under the title, in as many rows as it takes; and the height of them."""
+    """Samples and names below the title, in rows, and their height."""
     names = list(names)
     parts, x, y = [], 0.0, 32
     for name, label in zip(names, labels or names, strict=True):
@@ -320,7 +303,7 @@ def _say_large(point: Point) -> str:
 
 
 def _width(text: str) -> float:
-    """About how wide a text is, in the widest of the usual fonts."""
+    """About the width of a text in the widest of the usual fonts."""
     return sum(4.2 if c in "fijlrt.,:;'|-()[] " else 11 if c in "mwMW@" else 7.4 for c in text)
 
 
@@ -339,27 +322,23 @@ def _text(x: float, y: float, text: str, kind: str = "") -> str:
 
 
 def _escape(text: str) -> str:
-    """Text for XML, which knows no control characters."""
+    """Text for XML, which has no control characters."""
     return html.escape("".join(c if c.isprintable() else " " for c in text))
 
 
-def _svg(title: str, told: str, height: float, parts: Iterable[str]) -> str:
+def _svg(title: str, description: str, height: float, parts: Iterable[str]) -> str:
     body = "".join(parts)
-    own = hashlib.sha256(f"{title}{told}{body}".encode()).hexdigest()[:10]
+    digest = hashlib.sha256(f"{title}{description}{body}".encode()).hexdigest()[:10]
     return (
-        f'<svg class="chart" role="img" viewBox="0 0 {WIDTH} {height:.0f}" aria-labelledby="t{own}"'
-        f' aria-describedby="d{own}"><title id="t{own}">{_escape(title)}</title>'
-        f'<desc id="d{own}">{_escape(told)}</desc>{body}</svg>'
+        f'<svg class="chart" role="img" viewBox="0 0 {WIDTH} {height:.0f}" aria-labelledby="t{digest}"'
+        f' aria-describedby="d{digest}"><title id="t{digest}">{_escape(title)}</title>'
+        f'<desc id="d{digest}">{_escape(description)}</desc>{body}</svg>'
     )
 
 
 def _nothing(title: str) -> str:
-    return _svg(
-        title,
-        "Nothing to show.",
-        48,
-        [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), _text(0, 36, "nothing to show", "soft")],
-    )
+    texts = [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), _text(0, 36, "nothing to show", "soft")]
+    return _svg(title, "Nothing to show.", 48, texts)
 
 
 def _refuse_unshowable(title: str, values: Iterable[tuple[str, float]], above: float = -math.inf) -> None:

@@ -1,4 +1,4 @@
-"""All results of a folder as one HTML page that needs nothing else."""
+"""All results of a folder as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -16,20 +16,17 @@ from markupsafe import Markup, escape
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.storage import write_bytes
-from fewlink.evaluation.records import Record, read_records
+from fewlink.evaluation.records import LearningCurve, PairMap, Record, RecordStore
 from fewlink.report import charts, tables
-from fewlink.report.sections import Found, Section, lead_of, sections_of, what_to_ask
-from fewlink.report.tables import COLUMNS, Published, Table, chosen
-from fewlink.studies.learning_curves import Course, read_courses
-from fewlink.studies.pair_maps import PairMap, read_maps
-from fewlink.studies.plan import read_plan
+from fewlink.report.sections import Section, StoredResults, best_model, main_protocol, sections_of
+from fewlink.report.tables import COLUMNS, Published, Table
 
 MARKED = re.compile(r"(\*\*|\*|`)(.*)\1", re.DOTALL)
 FIGURE = re.compile(r"[*`]*[+−-]?[\d,]*\.?\d+( ± [\d.]+)?[*`]*")
 
 
-def write_report(folder: Path, out: Path) -> None:
-    """Write the page of all records under a folder, with the paper's figures of the same benchmarks."""
+def write_report(folder: Path, out: Path, published: Mapping[str, Published] | None = None) -> None:
+    """Write the page of all results in a folder; `published` are a paper's figures by benchmark."""
     folder, out = Path(folder), Path(out)
     if not folder.is_dir():
         raise FewlinkError(f"{folder} does not exist: fewlink evaluate makes records, or name another folder")
@@ -37,57 +34,46 @@ def write_report(folder: Path, out: Path) -> None:
         raise FewlinkError(f"{out} is a folder: name a file, such as {out / 'report.html'}")
     if not out.parent.is_dir():
         raise FewlinkError(f"{out.parent} does not exist: make the folder, or name another place for {out.name}")
-    found = read_folder(folder)
-    if not found.records:
+    results = read_folder(folder)
+    if not results.records:
         raise FewlinkError(f"no record in {folder}: fewlink evaluate makes them")
-    write_bytes(out, page(found, published()).encode())
+    write_bytes(out, page(results, published or {}).encode())
 
 
-def published() -> dict[str, Published]:
-    """The paper's figures by benchmark, from the recipes of the studies."""
-    found: dict[str, dict[str, Mapping[str, Mapping[str, float]]]] = {}
-    for name in ("ablation", "overall"):
-        for benchmark, models in read_plan(name).published.items():
-            found.setdefault(benchmark, {}).update(models)
-    return dict(found)
+def read_folder(folder: Path) -> StoredResults:
+    """The results in a folder; raises an error that names the file and line of one that cannot be shown."""
+    store = RecordStore(folder)
+    records = []
+    for path, line, record in store.located(Record):
+        parts = {**{name: record.metrics.get(name, {}) for name in ("micro", "macro")}, **record.relations}
+        for part, row in parts.items():
+            for metric in COLUMNS.values():
+                if not math.isfinite(row.get(metric, math.nan)):
+                    raise InputError(path, f"has no finite {metric} of {part}: evaluate again", line)
+        records.append(record)
+    return StoredResults(_with_unique_names(records), store.maps, store.curves)
 
 
-def read_folder(folder: Path) -> Found:
-    """What lies under a folder, by file name; a file that is nothing of it is an error that names it."""
-    records = read_records(folder)
-    for record in records:
-        _refuse_incomplete(folder / record.file_name, record)
-    return Found(_told_apart(records), read_maps(folder), read_courses(folder))
-
-
-def _refuse_incomplete(path: Path, record: Record) -> None:
-    parts = {**{name: record.metrics.get(name, {}) for name in ("micro", "macro")}, **record.relations}
-    for part, row in parts.items():
-        for metric in COLUMNS.values():
-            if not math.isfinite(row.get(metric, math.nan)):
-                raise InputError(path, f"has no finite {metric} of {part}: evaluate again")
-
-
-def _told_apart(records: Sequence[Record]) -> list[Record]:
-    """The records, with a number after the name of a benchmark or model that stands for several."""
+def _with_unique_names(records: Sequence[Record]) -> list[Record]:
+    """The records, with a number after the name of a benchmark with other data or a model with other settings."""
     data: dict[str, list[str]] = {}
-    ways: dict[tuple[str, str], list[str]] = {}
-    taken: dict[tuple[Any, ...], set[str]] = {}
-    clash = set()
+    settings: dict[tuple[str, str], list[str]] = {}
+    measured: dict[tuple[Any, ...], set[str]] = {}
+    ambiguous = set()
     for r in records:
         _listed(data, r.benchmark, r.data_sha256)
-        _listed(ways, (r.benchmark, r.model), r.choices())
-        what = (r.benchmark, r.data_sha256, r.model, r.split, r.shots, r.candidates, r.references, r.seed)
-        taken.setdefault(what, set()).add(r.choices())
-        if len(taken[what]) > 1:
-            clash.add((r.benchmark, r.model))
-    named = []
+        _listed(settings, (r.benchmark, r.model), r.choices())
+        cell = (r.benchmark, r.data_sha256, r.model, r.split, r.shots, r.candidates, r.references, r.seed)
+        measured.setdefault(cell, set()).add(r.choices())
+        if len(measured[cell]) > 1:
+            ambiguous.add((r.benchmark, r.model))
+    renamed = []
     for r in records:
-        own = (r.benchmark, r.model)
+        names = (r.benchmark, r.model)
         benchmark = _numbered(r.benchmark, data[r.benchmark].index(r.data_sha256))
-        model = _numbered(r.model, ways[own].index(r.choices()) if own in clash else 0)
-        named.append(r.model_copy(update={"benchmark": benchmark, "model": model}))
-    return named
+        model = _numbered(r.model, settings[names].index(r.choices()) if names in ambiguous else 0)
+        renamed.append(r.model_copy(update={"benchmark": benchmark, "model": model}))
+    return renamed
 
 
 def _listed(lists: dict[Any, list[str]], key: Any, value: str) -> None:
@@ -99,29 +85,26 @@ def _numbered(name: str, number: int) -> str:
     return f"{name} ({number + 1})" if number else name
 
 
-def page(found: Found, published: Mapping[str, Published]) -> str:
+def page(results: StoredResults, published: Mapping[str, Published]) -> str:
     """The page as text; the same for the same results."""
-    records = found.records
-    names = [name for name, _ in Counter(r.benchmark for r in records).most_common()]
+    records = results.records
     parts = []
-    for number, name in enumerate(names, 1):
-        mine = chosen(records, benchmark=name)
-        asked = what_to_ask(mine)
-        lead = lead_of(mine, asked) if asked else None
-        if asked:
-            sections = sections_of(found.of(name), asked, published.get(name, {}))
+    for number, (name, count) in enumerate(Counter(r.benchmark for r in records).most_common(), 1):
+        of_benchmark = results.of(name)
+        protocol = main_protocol(of_benchmark.records)
+        if protocol:
+            sections = sections_of(of_benchmark, protocol, published.get(name, {}))
         else:
-            told = "Both directions of every triple, all entities as candidates, other known answers left out."
-            sections = [Section("Ordinary link prediction", told, tables=[tables.links(mine)])]
-        count = len({r.model for r in mine})
+            intro = "Both directions of every triple, all entities as candidates, other known answers left out."
+            sections = [Section("Ordinary link prediction", intro, tables=[tables.links(of_benchmark.records)])]
         parts.append(
             {
                 "id": f"b{number}",
                 "name": name,
-                "asked": asked,
-                "lead": lead,
-                "records": len(mine),
-                "models": count,
+                "protocol": protocol,
+                "best": best_model(of_benchmark.records, protocol) if protocol else None,
+                "records": count,
+                "models": len({r.model for r in of_benchmark.records}),
                 "sections": sections,
             }
         )
@@ -137,33 +120,33 @@ def page(found: Found, published: Mapping[str, Published]) -> str:
         chart_style=Markup(charts.STYLE),
         light=Markup(charts.variables(charts.LIGHT)),
         dark=Markup(charts.variables(charts.DARK)),
-        commands=_commands([*records, *found.maps, *found.courses]),
+        commands=_commands([*records, *results.maps, *results.curves]),
         sources=_sources(records),
     )
 
 
-def _commands(made: Sequence[Record | PairMap | Course]) -> list[tuple[str, list[str]]]:
+def _commands(results: Sequence[Record | PairMap | LearningCurve]) -> list[tuple[str, list[str]]]:
     """Every command once, under the models it measured."""
-    behind: dict[str, list[str]] = {}
-    for one in made:
-        if one.command:
-            _listed(behind, one.command, one.model)
+    models_of: dict[str, list[str]] = {}
+    for result in results:
+        if result.command:
+            _listed(models_of, result.command, result.model)
     grouped: dict[str, list[str]] = {}
-    for command, models in sorted(behind.items()):
+    for command, models in sorted(models_of.items()):
         grouped.setdefault(", ".join(tables.in_order(models)), []).append(command)
     return sorted(grouped.items(), key=lambda item: tables.in_order(grouped).index(item[0]))
 
 
 def _sources(records: Sequence[Record]) -> Table:
-    """On which data, with which version and on which hardware the records were made."""
-    found = Counter((r.benchmark, r.data_sha256, r.version, r.hardware) for r in records)
-    rows = [[b, f"`{sha}`", version, hardware, f"{n:,}"] for (b, sha, version, hardware), n in sorted(found.items())]
+    """The data, version and hardware of the records."""
+    counts = Counter((r.benchmark, r.data_sha256, r.version, r.hardware) for r in records)
+    rows = [[b, f"`{sha}`", version, hardware, f"{n:,}"] for (b, sha, version, hardware), n in sorted(counts.items())]
     return Table("Where the records come from", ["benchmark", "data sha256", "fewlink", "hardware", "records"], rows)
 
 
 def _inline(cell: str) -> Markup:
-    """A cell with its marks as elements, the deviation set apart."""
-    kind, text = (found[1], found[2]) if (found := MARKED.fullmatch(cell)) else ("", cell)
+    """A cell as HTML: its marks as elements, the deviation in a span."""
+    kind, text = (marked[1], marked[2]) if (marked := MARKED.fullmatch(cell)) else ("", cell)
     mean, sign, deviation = text.partition(" ± ")
     content = escape(mean) + (Markup('&nbsp;<span class="deviation">± {}</span>').format(deviation) if sign else "")
     tag = {"**": "strong", "*": "em", "`": "code"}.get(kind)
@@ -171,7 +154,7 @@ def _inline(cell: str) -> Markup:
 
 
 def _numeric(table: Table) -> list[bool]:
-    """Which columns hold figures and nothing else."""
+    """Which columns hold only figures."""
     columns = [[row[i] for row in table.rows if row[i]] for i in range(len(table.columns))]
     return [bool(cells) and all(FIGURE.fullmatch(cell) for cell in cells) for cells in columns]
 

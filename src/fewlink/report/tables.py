@@ -1,17 +1,15 @@
-"""Tables from result records: what each model reached, by protocol, relation, references and part."""
+"""Results as tables and as series for charts: by protocol, relation, number of references, part and step."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fewlink.report.charts import figure, short
+from fewlink.evaluation.records import LearningCurve, Record
+from fewlink.report.charts import Point, figure, short
 from fewlink.training.family import BaselineFamily, families
-
-if TYPE_CHECKING:
-    from fewlink.evaluation.records import Record
 
 PROTOCOLS = ("paper", "full", "open")
 COLUMNS = {"MRR": "mrr", "Hits@10": "hits@10", "Hits@5": "hits@5", "Hits@1": "hits@1"}
@@ -28,7 +26,7 @@ class Table:
     note: str = ""
 
     def markdown(self) -> str:
-        """The table and its note; the title is left to the document, which knows the level of its heading."""
+        """The table and its note, without the title: the document knows the level of the heading."""
         lines = [_line(self.columns), f"|{'|'.join(['---'] * len(self.columns))}|", *map(_line, self.rows)]
         return "\n".join(lines) + "\n" + (f"\n{self.note}\n" if self.note else "")
 
@@ -38,18 +36,18 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """`.312 ± .014`, the plain figure where there is one value or no spread, nothing where there is none."""
+    """`.312 ± .014`; the mean alone if the values are equal or there is one, an empty text if there is none."""
     return figure(*moments(values)) if values else ""
 
 
 def moments(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation, which is 0 of a single value."""
+    """Mean and standard deviation (0 for a single value)."""
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def chosen(records: Iterable[Record], **wanted: Any) -> list[Record]:
+def select(records: Iterable[Record], **fields: Any) -> list[Record]:
     """The records whose fields have these values."""
-    return [r for r in records if all(getattr(r, key) == value for key, value in wanted.items())]
+    return [r for r in records if all(getattr(r, name) == value for name, value in fields.items())]
 
 
 def in_order(models: Iterable[str]) -> list[str]:
@@ -61,8 +59,8 @@ def in_order(models: Iterable[str]) -> list[str]:
 
 def group_of(model: str) -> str:
     """The models that share a colour: a baseline family, or those with the same first word in their name."""
-    found = next((family for family in families().values() if model in family.models), None)
-    return found.name if isinstance(found, BaselineFamily) else model.partition("-")[0]
+    family = next((family for family in families().values() if model in family.models), None)
+    return family.name if isinstance(family, BaselineFamily) else model.partition("-")[0]
 
 
 def ablations() -> dict[str, list[str]]:
@@ -76,8 +74,8 @@ def models_of(records: Iterable[Record]) -> list[str]:
 
 def protocols_of(records: Iterable[Record]) -> list[str]:
     """The candidates protocols of these records: paper, full, open, then others by name."""
-    found = {r.candidates for r in records}
-    return [*(p for p in PROTOCOLS if p in found), *sorted(found - set(PROTOCOLS))]
+    names = {r.candidates for r in records}
+    return [*(p for p in PROTOCOLS if p in names), *sorted(names - set(PROTOCOLS))]
 
 
 def values(records: Iterable[Record], metric: str = "mrr", average: str = "micro") -> list[float]:
@@ -85,29 +83,33 @@ def values(records: Iterable[Record], metric: str = "mrr", average: str = "micro
 
 
 def figures(records: Sequence[Record]) -> list[str]:
-    """A cell a column of `COLUMNS`: the micro average, mean ± deviation over the records."""
+    """A cell for each column of `COLUMNS`: the micro average, mean ± deviation over the records."""
     return [spread(values(records, metric)) for metric in COLUMNS.values()]
 
 
-def overall(records: Sequence[Record], published: Published | None = None, *, shots: int = 3) -> list[Table]:
-    """A table each for test and dev: every model under every protocol, with published figures beside `paper`.
+def published_row(model: str, figures: Mapping[str, float], *cells: str) -> list[str]:
+    """A row with the paper's figures of a model, in italics."""
+    return [f"*{model}, as published*", *cells, *(f"*{figure(figures[metric])}*" for metric in COLUMNS.values())]
 
-    Where the records have one protocol, the table is named after it and has no column for it.
+
+def overall(records: Sequence[Record], published: Published | None = None, *, shots: int = 3) -> list[Table]:
+    """A table for test and one for dev: every model under every protocol, with published figures beside `paper`.
+
+    If the records have one protocol, the title names it and there is no column for it.
     """
-    asked = chosen(records, shots=shots, references="first")
+    matching = select(records, shots=shots, references="first")
     tables = []
     for split in ("test", "dev"):
-        mine = chosen(asked, split=split)
-        protocols = protocols_of(mine)
+        in_split = select(matching, split=split)
+        protocols = protocols_of(in_split)
         rows = []
-        for model in models_of(mine):
+        for model in models_of(in_split):
             for protocol in protocols:
-                if found := chosen(mine, model=model, candidates=protocol):
-                    macro = spread(values(found, average="macro"))
-                    rows.append([model, protocol, str(len(found)), *figures(found), macro])
+                if seeds := select(in_split, model=model, candidates=protocol):
+                    macro = spread(values(seeds, average="macro"))
+                    rows.append([model, protocol, str(len(seeds)), *figures(seeds), macro])
             if "paper" in protocols and (row := (published or {}).get(model, {}).get(split)):
-                told = [f"*{figure(row[metric])}*" for metric in COLUMNS.values()]
-                rows.append([f"*{model}, as published*", "*paper*", "", *told, ""])
+                rows.append([*published_row(model, row, "*paper*", ""), ""])
         columns = ["model", "candidates", "seeds", *COLUMNS, "macro MRR"]
         rows = emphasise(rows, range(3, len(columns)), group=1)
         if not rows:
@@ -119,12 +121,12 @@ def overall(records: Sequence[Record], published: Published | None = None, *, sh
 
 
 def in_short(records: Sequence[Record], *, shots: int = 3, head: str = "model") -> Table:
-    """A row a model: its MRR on test under each protocol."""
-    asked = chosen(records, split="test", shots=shots, references="first")
-    protocols = protocols_of(asked)
+    """A row for each model: its MRR on test under each protocol."""
+    matching = select(records, split="test", shots=shots, references="first")
+    protocols = protocols_of(matching)
     rows = [
-        [model, *(spread(values(chosen(asked, model=model, candidates=p))) for p in protocols)]
-        for model in models_of(asked)
+        [model, *(spread(values(select(matching, model=model, candidates=p))) for p in protocols)]
+        for model in models_of(matching)
     ]
     columns = [head, *(f"`{p}`" for p in protocols)]
     return Table(f"test, K = {shots}, MRR", columns, emphasise(rows, range(1, len(columns))))
@@ -138,16 +140,16 @@ def by_relation(
     shots: int = 3,
     candidates: str = "full",
 ) -> Table:
-    """A row a relation and model, with the number of queries and candidates; relations as the records order them."""
-    asked = chosen(records, split=split, shots=shots, candidates=candidates, references="first")
-    asked = [r for r in asked if r.model in models]
+    """A row for each relation and model, with the number of queries and candidates; relations in the records' order."""
+    matching = select(records, split=split, shots=shots, candidates=candidates, references="first")
+    matching = [r for r in matching if r.model in models]
     rows = []
-    for relation in dict.fromkeys(name for r in asked for name in r.relations):
+    for relation in dict.fromkeys(name for r in matching for name in r.relations):
         for model in in_order(models):
-            found = [r.relations[relation] for r in chosen(asked, model=model) if relation in r.relations]
-            if found:
-                counts = [f"{found[0][key]:,.0f}" for key in ("queries", "candidates")]
-                rows.append([relation, *counts, model, *(spread([f[m] for f in found]) for m in COLUMNS.values())])
+            seeds = [r.relations[relation] for r in select(matching, model=model) if relation in r.relations]
+            if seeds:
+                counts = [f"{seeds[0][key]:,.0f}" for key in ("queries", "candidates")]
+                rows.append([relation, *counts, model, *(spread([s[m] for s in seeds]) for m in COLUMNS.values())])
     columns = ["relation", "queries", "candidates", "model", *COLUMNS]
     title = f"{split} by relation, K = {shots}, {candidates}"
     return Table(title, columns, emphasise(rows, range(4, len(columns)), group=0))
@@ -156,15 +158,15 @@ def by_relation(
 def ablation(
     records: Sequence[Record], whole: str, *, split: str = "test", shots: int = 3, candidates: str = "full"
 ) -> Table:
-    """A model and what is left of it without each of its parts: `whole` is `fsrl` or `trail`."""
-    asked = chosen(records, split=split, shots=shots, candidates=candidates, references="first")
-    kept = {model: found for model in ablations()[whole] if (found := chosen(asked, model=model))}
+    """A model beside its ablations, and how the MRR changes; `whole` is a name of `ablations`."""
+    matching = select(records, split=split, shots=shots, candidates=candidates, references="first")
+    measured = {model: seeds for model in ablations()[whole] if (seeds := select(matching, model=model))}
     rows = []
-    for model, found in kept.items():
+    for model, seeds in measured.items():
         change = ""
-        if model != whole and whole in kept:
-            change = _signed(statistics.fmean(values(found)) - statistics.fmean(values(kept[whole])))
-        rows.append([model, about(model), str(len(found)), *figures(found), change])
+        if model != whole and whole in measured:
+            change = _signed(statistics.fmean(values(seeds)) - statistics.fmean(values(measured[whole])))
+        rows.append([model, about(model), str(len(seeds)), *figures(seeds), change])
     columns = ["model", "what it is", "seeds", *COLUMNS, "change of MRR"]
     rows = emphasise(rows, range(3, 3 + len(COLUMNS)))
     return Table(f"{whole} without its parts, {split}, K = {shots}, {candidates}", columns, rows)
@@ -176,31 +178,30 @@ def _signed(value: float) -> str:
 
 
 def about(model: str) -> str:
-    """What a model is, in a line; nothing for one that is not installed."""
+    """What a model is, in a line; an empty text for one that is not installed."""
     return next((family.models[model] for family in families().values() if model in family.models), "")
 
 
 def by_shots(records: Sequence[Record], metric: str = "mrr", *, split: str = "test", candidates: str = "full") -> Table:
-    """A row a model that was evaluated with several numbers of references."""
-    asked = [r for r in chosen(records, split=split, candidates=candidates, references="first") if r.shots]
-    numbers = sorted({r.shots for r in asked})
+    """A row for each model that was evaluated with several numbers of references."""
+    matching = [r for r in select(records, split=split, candidates=candidates, references="first") if r.shots]
+    numbers = sorted({r.shots for r in matching})
     rows = [
-        [model, *(spread(values(chosen(asked, model=model, shots=k), metric)) for k in numbers)]
-        for model in models_of(asked)
+        [model, *(spread(values(select(matching, model=model, shots=k), metric)) for k in numbers)]
+        for model in models_of(matching)
     ]
     rows = [row for row in rows if sum(map(bool, row[1:])) > 1]
     columns = ["model", *(f"K = {k}" for k in numbers)]
-    named = next((name for name, key in COLUMNS.items() if key == metric), metric)
-    return Table(f"{split}, {named} under {candidates}", columns, emphasise(rows, range(1, len(columns))))
+    label = next((name for name, key in COLUMNS.items() if key == metric), metric)
+    return Table(f"{split}, {label} under {candidates}", columns, emphasise(rows, range(1, len(columns))))
 
 
 def by_draws(records: Sequence[Record], *, split: str = "test", shots: int = 3, candidates: str = "full") -> Table:
-    """A row a model that was evaluated with randomly drawn references: mean ± deviation over the draws."""
-    asked = chosen(records, split=split, shots=shots, candidates=candidates)
-    drawn = [r for r in asked if r.references.startswith("draw")]
-    rows = [
-        [model, str(len(found)), *figures(found)] for model in models_of(drawn) if (found := chosen(drawn, model=model))
-    ]
+    """A row for each model that was evaluated with randomly drawn references: mean ± deviation over the draws."""
+    matching = select(records, split=split, shots=shots, candidates=candidates)
+    drawn = [r for r in matching if r.references.startswith("draw")]
+    by_model = {model: select(drawn, model=model) for model in models_of(drawn)}
+    rows = [[model, str(len(draws)), *figures(draws)] for model, draws in by_model.items()]
     columns = ["model", "draws", *COLUMNS]
     return Table(
         f"{split}, K = {shots}, {candidates}: other references", columns, emphasise(rows, range(2, len(columns)))
@@ -213,10 +214,38 @@ def links(records: Sequence[Record]) -> Table:
     return Table("ordinary link prediction", ["model", "split", "queries", *COLUMNS, "hardware"], rows)
 
 
-def emphasise(rows: Sequence[Sequence[str]], columns: Iterable[int], group: int | None = None) -> list[list[str]]:
-    """Mark the best figure of each column bold, within the rows that share the cell of column `group`.
+def best_of_each(curve: LearningCurve) -> Mapping[str, float]:
+    """The best test figure of each metric, each at its own step."""
+    return {metric: max(point.test[metric] for point in curve.points) for metric in COLUMNS.values()}
 
-    Figures that read the same are equally good; published ones (`*.318*`) take no part, nor does a row alone.
+
+SELECTIONS: dict[str, Callable[[LearningCurve], Mapping[str, float]]] = {  # test figures by how the step is chosen
+    "chosen-on-dev": lambda curve: curve.best("dev").test,
+    "chosen-on-test": lambda curve: curve.best("test").test,
+    "best-of-each": best_of_each,
+}
+SELECTION_LABELS = {"chosen-on-dev": "dev", "chosen-on-test": "test", "best-of-each": "test, each metric by itself"}
+
+
+def by_selection(curves: Sequence[LearningCurve], published: Published | None = None) -> Table:
+    """A row for each model and way to choose its step: test figures, mean ± deviation over seeds."""
+    rows = []
+    for model in in_order(curve.model for curve in curves):
+        seeds = [curve for curve in curves if curve.model == model]
+        for selection, figures_of in SELECTIONS.items():
+            rows_of_seeds = [figures_of(curve) for curve in seeds]
+            cells = [spread([row[metric] for row in rows_of_seeds]) for metric in COLUMNS.values()]
+            rows.append([model, SELECTION_LABELS[selection], str(len(seeds)), *cells])
+        if row := (published or {}).get(model, {}).get("test"):
+            rows.append(published_row(model, row, "", ""))
+    protocols = ", ".join(dict.fromkeys(f"K = {curve.shots}, {curve.candidates}" for curve in curves))
+    return Table(f"test, {protocols}, by what the step was chosen on", ["model", "chosen on", "seeds", *COLUMNS], rows)
+
+
+def emphasise(rows: Sequence[Sequence[str]], columns: Iterable[int], group: int | None = None) -> list[list[str]]:
+    """Mark the best figure of each column bold, among the rows that share the cell of column `group`.
+
+    Ties are all marked. Published figures (`*.318*`) and single rows are left as they are.
     """
     marked = [list(row) for row in rows]
     groups: dict[str, list[list[str]]] = {}
@@ -234,3 +263,36 @@ def emphasise(rows: Sequence[Sequence[str]], columns: Iterable[int], group: int 
 
 def _mean(cell: str) -> float:
     return float(cell.partition(" ")[0])
+
+
+def relation_bars(records: Sequence[Record], models: Iterable[str]) -> dict[str, dict[str, tuple[float, float]]]:
+    """MRR for a chart of bars: mean and deviation over the records of each model, by relation."""
+    rows: dict[str, dict[str, tuple[float, float]]] = {}
+    for model in models:
+        seeds = select(records, model=model)
+        for name in dict.fromkeys(name for r in seeds for name in r.relations):
+            rows.setdefault(name, {})[model] = moments([r.relations[name]["mrr"] for r in seeds if name in r.relations])
+    return rows
+
+
+def shots_lines(records: Sequence[Record], models: Iterable[str], metric: str) -> dict[str, list[Point]]:
+    """A metric for a chart of lines: by number of references, for each model that was evaluated with any."""
+    lines = {}
+    for model in models:
+        seeds = select(records, model=model)
+        numbers = sorted({r.shots for r in seeds if r.shots})
+        lines[model] = [Point(k, *moments(values(select(seeds, shots=k), metric))) for k in numbers]
+    return {model: points for model, points in lines.items() if points}
+
+
+def step_lines(curves: Sequence[LearningCurve]) -> dict[str, list[Point]]:
+    """MRR on dev and test for a chart of lines, at the steps that all curves have."""
+    if not curves:
+        return {}
+    steps = sorted(set.intersection(*({point.step for point in curve.points} for curve in curves)))
+    lines: dict[str, list[Point]] = {"dev": [], "test": []} if steps else {}
+    for split, points in lines.items():
+        for step in steps:
+            mrrs = [getattr(p, split)["mrr"] for curve in curves for p in curve.points if p.step == step]
+            points.append(Point(step, *moments(mrrs)))
+    return lines

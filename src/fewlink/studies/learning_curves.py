@@ -1,99 +1,99 @@
-"""Courses of training: dev and test figures at every evaluation of a run, to see what choosing on either is worth."""
+"""The study `selection`: what it is worth to choose the step of a run on test instead of dev."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from fewlink import __version__
-from fewlink.base.recipes import OWN
+from fewlink.base.errors import FewlinkError
 from fewlink.base.storage import write_json
-from fewlink.evaluation.records import COURSE_SUFFIX, command_line, hardware, read_as
-from fewlink.report.charts import figure
-from fewlink.report.tables import COLUMNS, Published, Table, in_order, spread
+from fewlink.evaluation.evaluator import Protocol, evaluate
+from fewlink.evaluation.records import CurvePoint, LearningCurve, read_result, same_settings
+from fewlink.report import charts
+from fewlink.report.tables import COLUMNS, by_selection, step_lines
+from fewlink.scorers import Scorer
+from fewlink.studies.plan import Plan
+from fewlink.studies.runner import Workspace, run_models
+from fewlink.studies.study import Study, StudyOutput
+from fewlink.training.family import ModelSettings
+from fewlink.training.run import RunConfig
+from fewlink.training.trainer import Watch
 
-Figures = Mapping[str, float]
-
-
-class Station(BaseModel):
-    """Micro figures after some steps."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    step: int
-    dev: dict[str, float]
-    test: dict[str, float]
+CURVE = "course.json"  # in a run: its learning curve so far
 
 
-class Course(BaseModel):
-    """A run from its first evaluation to its last."""
-
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
-
-    benchmark: str
-    model: str
-    seed: int
-    shots: int
-    candidates: str
-    settings: dict[str, Any]
-    stations: list[Station] = Field(min_length=1)
-    command: str = Field(default_factory=command_line)
-    version: str = __version__
-    data_sha256: str
-    hardware: str = Field(default_factory=hardware)
-
-    def save(self, folder: Path) -> None:
-        """Write it; the same measurement replaces one, other settings or data do not."""
-        what = [self.benchmark, self.model, f"{self.shots}shot", self.candidates, f"seed{self.seed}"]
-        own = {name: value for name, value in self.settings.items() if name not in OWN}
-        digest = hashlib.sha256(json.dumps([own, self.data_sha256]).encode()).hexdigest()[:8]
-        name = "_".join([*what, digest]).replace("/", "-")
-        write_json(Path(folder) / f"{name}{COURSE_SUFFIX}", self.model_dump())
-
-    def passed(self, station: Station) -> Course:
-        """The course up to a station, in place of what a run passed that has gone back to an earlier step."""
-        before = [each for each in self.stations if each.step < station.step]
-        return self.model_copy(update={"stations": [*before, station]})
-
-    def best(self, split: str) -> Station:
-        """Where a run ends that keeps the first of its best steps by MRR on a split."""
-        return max(self.stations, key=lambda station: getattr(station, split)["mrr"])
+def show_selection(plan: Plan, workspace: Workspace) -> StudyOutput:
+    curves, candidates = _finished(plan, workspace), plan.candidates[0]
+    pictures = {}
+    for model in plan.models:
+        if lines := step_lines([curve for curve in curves if curve.model == model]):
+            title = f"{workspace.benchmark.name}, {model}, {candidates} candidates"
+            pictures[f"{model}-mrr"] = charts.lines(lines, title=title, x_label="steps", y_label="MRR")
+    return StudyOutput([by_selection(curves, plan.published.get(workspace.benchmark.name))], pictures)
 
 
-def best_of_each(course: Course) -> Figures:
-    """The best test figure of each metric, wherever in the course it is."""
-    return {metric: max(station.test[metric] for station in course.stations) for metric in COLUMNS.values()}
+def pending_curves(plan: Plan, workspace: Workspace) -> list[str]:
+    return [f"{model}, seeds {', '.join(map(str, seeds))}" for model, seeds in _missing(plan, workspace).items()]
 
 
-CHOICES: dict[str, Callable[[Course], Figures]] = {
-    "chosen-on-dev": lambda course: course.best("dev").test,
-    "chosen-on-test": lambda course: course.best("test").test,
-    "best-of-each": best_of_each,
-}
-SAID = {"chosen-on-dev": "dev", "chosen-on-test": "test", "best-of-each": "test, each metric by itself"}
+def run_curves(plan: Plan, workspace: Workspace) -> None:
+    """Train each model to its end, and evaluate it on dev and test at every evaluation of its run."""
+    watch = _watch(plan, workspace)
+    for model, seeds in _missing(plan, workspace).items():
+        settings = plan.settings_of(model)
+        if not isinstance(settings, ModelSettings):
+            raise FewlinkError(f"{model} has no steps to choose among: choose few-shot models")
+        workspace.tell(f"{model}, seeds {', '.join(map(str, seeds))}")
+        for trained in run_models(settings, plan.shots[0], seeds, workspace, watch=watch).values():
+            assert trained.run is not None
+            workspace.store.add(read_result(LearningCurve, trained.run / CURVE))
 
 
-def by_choice(courses: Sequence[Course], published: Published | None = None) -> Table:
-    """A row a model and a way to choose its step: test figures, mean ± deviation over seeds."""
-    rows = []
-    for model in in_order(course.model for course in courses):
-        mine = [course for course in courses if course.model == model]
-        for choice, figures in CHOICES.items():
-            found = [figures(course) for course in mine]
-            rows.append(
-                [model, SAID[choice], str(len(mine)), *(spread([f[m] for f in found]) for m in COLUMNS.values())]
+SELECTION = Study(show_selection, pending_curves, run_curves)
+
+
+def _watch(plan: Plan, workspace: Workspace) -> Watch:
+    """A function that evaluates a run on dev and test, and adds the point to its learning curve."""
+    benchmark, shots, candidates = workspace.benchmark, plan.shots[0], plan.candidates[0]
+
+    def watch(run: Path, step: int, scorer: Scorer) -> None:
+        figures = {}
+        for split in ("dev", "test"):
+            micro = evaluate(benchmark, scorer, Protocol(split, shots, candidates)).metrics()["micro"]
+            figures[split] = {metric: round(micro[metric], 4) for metric in COLUMNS.values()}
+        point = CurvePoint(step=step, **figures)
+        if (run / CURVE).exists():
+            curve = read_result(LearningCurve, run / CURVE).with_point(point)
+        else:
+            settings = RunConfig.read(run).settings
+            curve = LearningCurve(
+                benchmark=benchmark.name,
+                data_sha256=benchmark.fingerprint,
+                model=settings.model,
+                seed=settings.seed,
+                shots=shots,
+                candidates=candidates,
+                settings=settings.as_dict(),
+                points=[point],
             )
-        if row := (published or {}).get(model, {}).get("test"):
-            rows.append([f"*{model}, as published*", "", "", *(f"*{figure(row[m])}*" for m in COLUMNS.values())])
-    kinds = ", ".join(dict.fromkeys(f"K = {course.shots}, {course.candidates}" for course in courses))
-    return Table(f"test, {kinds}, by what the step was chosen on", ["model", "chosen on", "seeds", *COLUMNS], rows)
+        write_json(run / CURVE, curve.model_dump())
+
+    return watch
 
 
-def read_courses(folder: Path) -> list[Course]:
-    """All courses under a folder, by file name."""
-    return [read_as(Course, path, "a course") for path in sorted(Path(folder).rglob(f"*{COURSE_SUFFIX}"))]
+def _missing(plan: Plan, workspace: Workspace) -> dict[str, list[int]]:
+    """The seeds of each model that have no learning curve."""
+    finished = {(curve.model, curve.seed) for curve in _finished(plan, workspace)}
+    missing = {model: [s for s in range(plan.seeds) if (model, s) not in finished] for model in plan.models}
+    return {model: seeds for model, seeds in missing.items() if seeds}
+
+
+def _finished(plan: Plan, workspace: Workspace) -> list[LearningCurve]:
+    return [
+        curve
+        for curve in workspace.store.curves
+        if curve.data_sha256 == workspace.benchmark.fingerprint
+        and curve.model in plan.models
+        and (curve.shots, curve.candidates) == (plan.shots[0], plan.candidates[0])
+        and curve.seed < plan.seeds
+        and same_settings(curve.settings, plan.settings_of(curve.model))
+    ]

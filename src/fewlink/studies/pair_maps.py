@@ -1,27 +1,31 @@
-"""Maps of pairs: the vectors a model has of true and false pairs of a relation, in two dimensions."""
+"""The study `embedding`: true and false pairs of a relation as each model represents them, with silhouettes."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError, MissingExtra
 from fewlink.base.seeds import derive, generator
-from fewlink.base.storage import write_json
 from fewlink.data.benchmark import Task
-from fewlink.evaluation.records import MAP_SUFFIX, command_line, read_as
+from fewlink.evaluation.records import PairMap, command_line
+from fewlink.report import charts
+from fewlink.report.tables import Table
+from fewlink.studies.plan import Plan
+from fewlink.studies.runner import Workspace, run_models
+from fewlink.studies.study import Study, StudyOutput
+from fewlink.training.family import ModelSettings
 
 MOST = 200  # pairs of either kind
 PERPLEXITY = 30.0
+SEED = 0
 
 
 @runtime_checkable
 class PairScorer(Protocol):
-    """A scorer that tells the vectors it compares."""
+    """A scorer with a vector for each pair."""
 
     name: str
 
@@ -30,41 +34,61 @@ class PairScorer(Protocol):
         ...
 
 
-class PairMap(BaseModel):
-    """True and false pairs of a relation on a plane, and how far they are apart.
-
-    `silhouette` is that of the model's own vectors, `silhouette_of_map` that of the plane: −1 to 1, 0 where the two
-    kinds lie in each other. `points` are (x, y, "positive" or "negative").
-    """
-
-    model_config = ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False)
-
-    benchmark: str
-    model: str
-    relation: str
-    seed: int
-    shots: int
-    silhouette: float
-    silhouette_of_map: float
-    points: list[tuple[float, float, str]]
-    command: str
-    version: str
-    data_sha256: str
-
-    def save(self, folder: Path) -> Path:
-        name = f"{self.benchmark}_{self.model}_{self.relation}_seed{self.seed}".replace("/", "-").replace(":", "-")
-        path = Path(folder) / f"{name}{MAP_SUFFIX}"
-        write_json(path, self.model_dump())
-        return path
+def show_embedding(plan: Plan, workspace: Workspace) -> StudyOutput:
+    maps = sorted(_finished(plan, workspace), key=lambda m: (m.relation, plan.models.index(m.model)))
+    rows = [
+        [m.relation, m.model, str(len(m.points)), charts.figure(m.silhouette), charts.figure(m.silhouette_of_map)]
+        for m in maps
+    ]
+    columns = ["relation", "model", "pairs", "silhouette", "silhouette of the map"]
+    note = "silhouette: −1 to 1, of true against false pairs in the model's own space; 0 where they overlap"
+    pictures = {f"{m.relation}-{m.model}": charts.scatter(m.points, title=f"{m.relation}, {m.model}") for m in maps}
+    return StudyOutput([Table("true and false pairs", columns, rows, note)], pictures)
 
 
-def read_maps(folder: Path) -> list[PairMap]:
-    """All maps under a folder, by file name."""
-    return [read_as(PairMap, path, "a map of pairs") for path in sorted(Path(folder).rglob(f"*{MAP_SUFFIX}"))]
+def pending_maps(plan: Plan, workspace: Workspace) -> list[str]:
+    return [f"{model}, {relation}" for model, missing in _missing(plan, workspace).items() for relation in missing]
+
+
+def run_maps(plan: Plan, workspace: Workspace) -> None:
+    """Train the models whose maps are missing, and make these."""
+    benchmark, shots = workspace.benchmark, plan.shots[0]
+    for model, relations in _missing(plan, workspace).items():
+        settings = plan.settings_of(model)
+        if not isinstance(settings, ModelSettings):
+            raise FewlinkError(f"{model} has no vectors of pairs: choose few-shot models")
+        workspace.tell(f"{model}, {', '.join(relations)}")
+        scorer = run_models(settings, shots, [SEED], workspace)[SEED].scorer
+        if not isinstance(scorer, PairScorer):
+            raise FewlinkError(f"{model} has no vectors of pairs: choose few-shot models")
+        for task in map(benchmark.task, relations):
+            facts = {"benchmark": benchmark.name, "data_sha256": benchmark.fingerprint}
+            workspace.store.add(make_map(scorer, task, **facts, shots=shots, seed=SEED))
+
+
+EMBEDDING = Study(show_embedding, pending_maps, run_maps)
+
+
+def _missing(plan: Plan, workspace: Workspace) -> dict[str, list[str]]:
+    """The relations that have no map, by model."""
+    finished = {(m.model, m.relation) for m in _finished(plan, workspace)}
+    missing = {model: [r for r in plan.relations if (model, r) not in finished] for model in plan.models}
+    return {model: relations for model, relations in missing.items() if relations}
+
+
+def _finished(plan: Plan, workspace: Workspace) -> list[PairMap]:
+    return [
+        m
+        for m in workspace.store.maps
+        if m.data_sha256 == workspace.benchmark.fingerprint
+        and m.model in plan.models
+        and m.relation in plan.relations
+        and m.shots == plan.shots[0]
+    ]
 
 
 def true_and_false(task: Task, shots: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Query pairs (n, 2) of a relation, and as many pairs of the same heads with candidates not known to be true."""
+    """Query pairs (n, 2) of a relation, and a pair of each head with a candidate that is not known to be true."""
     _, queries = task.split(shots)
     random = generator(seed, "map", task.name)
     positive = queries[np.sort(random.permutation(len(queries))[:MOST])]

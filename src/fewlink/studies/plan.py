@@ -1,25 +1,24 @@
-"""A study's recipe: what is run, with which settings, what the paper reports and what is expected here."""
+"""A study's plan: what is run, with which settings, what the paper reports and what is expected here."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.resolver import choose
 from fewlink.base.settings import Settings
-from fewlink.training import family_of
+from fewlink.training import families, family_of
 
 Figures = dict[str, float]
 
 
 class Tiny(BaseModel):
-    """The same study in seconds: fewer models and seeds on built-in data, settings for each kind of model."""
+    """A version that runs in seconds: fewer models and seeds on built-in data, settings by family."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -28,14 +27,14 @@ class Tiny(BaseModel):
     shots: list[int] = Field(default_factory=list)
     seeds: int = Field(default=1, ge=1)
     relations: list[str] = Field(default_factory=list)
-    settings: dict[str, list[str]] = Field(default_factory=dict)  # by family
+    settings: dict[str, list[str]] = Field(default_factory=dict)
 
 
 class Plan(BaseModel):
     """What a study runs: every model with every number of references and every seed, on these splits and candidates.
 
-    `settings` are changes from a model's own recipe; `relations` are those that are looked at one by one. `published`
-    are the paper's figures by benchmark, model, split (or number of a relation) and metric; `published_data` counts.
+    `settings` are changes to a model's own recipe; `relations` are those of pair maps. `published` are the paper's
+    figures by benchmark, model, split (or number of a relation) and metric, `published_data` its counts by benchmark.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -56,14 +55,14 @@ class Plan(BaseModel):
     tiny: Tiny = Tiny()
 
     def settings_of(self, model: str) -> Settings | None:
-        """The settings that a model is trained with; None where there is nothing to train."""
+        """The settings that a model is trained with; None if it has none."""
         family = family_of(model)
         if family.settings is None:
             return None
         settings: Settings = family.recipe(model).settings.adjusted(self.settings.get(model, []))
         return settings
 
-    def made_tiny(self) -> Plan:
+    def as_tiny(self) -> Plan:
         """The same study in seconds, on built-in data."""
         models = self.tiny.models or self.models
         return self.model_copy(
@@ -78,24 +77,19 @@ class Plan(BaseModel):
         )
 
     def with_only(self, models: Sequence[str], shots: Sequence[int], seeds: int | None) -> Plan:
-        """The part of the study that has these models, numbers of references and seeds; all where none are named."""
+        """The plan with only these models, numbers of references and seeds; an empty or None choice keeps all."""
         for model in models:
             choose("model of this study", model, dict.fromkeys(self.models))
-        for value, least in ((min(shots, default=1), "shots"), (1 if seeds is None else seeds, "seeds")):
+        seeds = self.seeds if seeds is None else seeds
+        for name, value in (("shots", min(shots, default=1)), ("seeds", seeds)):
             if value < 1:
-                raise FewlinkError(f"{least} must be at least 1, got {value}")
-        kept = [m for m in self.models if m in models] or self.models
-        return self.model_copy(
-            update={"models": kept, "shots": list(shots) or self.shots, "seeds": self.seeds if seeds is None else seeds}
-        )
-
-
-def plan_names() -> list[str]:
-    return [entry.name.removesuffix(".toml") for entry in _entries()]
+                raise FewlinkError(f"{name} must be at least 1, got {value}")
+        models = [m for m in self.models if m in models] or self.models
+        return self.model_copy(update={"models": models, "shots": list(shots) or self.shots, "seeds": seeds})
 
 
 def read_plan(which: str) -> Plan:
-    """The plan of a study, by name or from a TOML file of the same form."""
+    """The plan of a study, by name or from a TOML file."""
     path = Path(which)
     if path.suffix == ".toml":
         try:
@@ -103,15 +97,15 @@ def read_plan(which: str) -> Plan:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(path, f"cannot be read ({error})") from None
     else:
-        text = choose("study", which, {e.name.removesuffix(".toml"): e for e in _entries()}).read_text("utf-8")
+        text = choose("study", which, plan_texts())
         path = Path(f"{which}.toml")
     try:
         plan = Plan.model_validate(tomllib.loads(text))
-        for model in [*plan.models, *plan.tiny.models]:
-            family_of(model)
-        for whole in (plan, plan.made_tiny()):
-            for model in whole.models:
-                whole.settings_of(model)
+        for family in plan.tiny.settings:
+            choose("family", family, families())
+        for version in (plan, plan.as_tiny()):
+            for model in version.models:
+                version.settings_of(model)
     except tomllib.TOMLDecodeError as error:
         raise InputError(path, f"is not TOML ({error})") from None
     except ValidationError as error:
@@ -122,6 +116,16 @@ def read_plan(which: str) -> Plan:
     return plan
 
 
-def _entries() -> Iterator[Any]:
-    entries = (files("fewlink") / "studies" / "recipes").iterdir()
-    return iter(sorted((e for e in entries if e.name.endswith(".toml")), key=lambda e: e.name))
+def plan_texts() -> dict[str, str]:
+    """The TOML text of every plan in the package, by name."""
+    entries = sorted((files("fewlink") / "studies" / "recipes").iterdir(), key=lambda entry: entry.name)
+    return {e.name.removesuffix(".toml"): e.read_text("utf-8") for e in entries if e.name.endswith(".toml")}
+
+
+def published_figures() -> dict[str, dict[str, dict[str, Figures]]]:
+    """The paper's figures by benchmark, model, split and metric."""
+    figures: dict[str, dict[str, dict[str, Figures]]] = {}
+    for name in ("ablation", "overall"):
+        for benchmark, models in read_plan(name).published.items():
+            figures.setdefault(benchmark, {}).update(models)
+    return figures

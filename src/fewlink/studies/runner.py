@@ -1,9 +1,10 @@
-"""Run what a study still wants: train, evaluate, store a record for each cell; what was stopped continues."""
+"""Run what a plan still needs: train, evaluate and store a record for each cell; what was stopped continues."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import time
 from collections import defaultdict
@@ -12,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fewlink.base.progress import duration
+from fewlink.base.recipes import OWN
 from fewlink.base.settings import Settings
 from fewlink.data.benchmark import Benchmark
-from fewlink.evaluation.evaluator import evaluate
+from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.examples import examples
-from fewlink.evaluation.records import make_record
+from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.scorers.cached import CachedScorer
-from fewlink.studies.jobs import Job
+from fewlink.studies.plan import Plan
 from fewlink.training.family import BaselineFamily, ModelSettings, Prepared, Reporter, family_of, trained_family
 from fewlink.training.run import RunConfig, open_run
 from fewlink.training.trainer import Watch, train_runs
@@ -29,10 +31,10 @@ def _silent(title: str) -> Reporter:
 
 
 @dataclass(frozen=True)
-class Bench:
-    """Where a study works: the benchmark, a folder for records, one for runs and vectors, a device, who is told.
+class Workspace:
+    """Where a study runs: the benchmark, a folder for results, one for runs and vectors, and a device.
 
-    `tell` gets a line about each job; `on_epoch` and `on_step` make, from a title, what is called while training.
+    `tell` gets a line about each job; `on_epoch` and `on_step` make a reporter of training events from a title.
     """
 
     benchmark: Benchmark
@@ -43,100 +45,148 @@ class Bench:
     on_epoch: Callable[[str], Reporter] = _silent
     on_step: Callable[[str], Reporter] = _silent
 
-    def place(self, what: str, settings: Settings) -> Path:
-        """A folder of its own for each choice of settings."""
-        own = {name: value for name, value in settings.as_dict().items() if name not in ("seed", "device")}
-        digest = hashlib.sha256(json.dumps([own, self.benchmark.fingerprint]).encode()).hexdigest()[:8]
-        return self.work / f"{what}-{digest}"
+    @property
+    def store(self) -> RecordStore:
+        """The results, as they are now."""
+        return RecordStore(self.results)
+
+    def run_folder(self, name: str, settings: Settings) -> Path:
+        """A folder for the runs with these settings, whatever their seed and device."""
+        choices = {name: value for name, value in settings.as_dict().items() if name not in OWN}
+        digest = hashlib.sha256(json.dumps([choices, self.benchmark.fingerprint]).encode()).hexdigest()[:8]
+        return self.work / f"{name}-{digest}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model to train with some seeds, and the protocols to evaluate each of them under."""
+
+    model: str
+    settings: Settings | None
+    protocols: dict[int, tuple[Protocol, ...]]  # by seed
+
+    @property
+    def shots(self) -> list[int]:
+        return sorted({protocol.shots for protocols in self.protocols.values() for protocol in protocols})
+
+    def __str__(self) -> str:
+        seeds = f", seeds {', '.join(map(str, self.protocols))}" if family_of(self.model).seeded else ""
+        return f"{self.model}, K = {', '.join(map(str, self.shots))}{seeds}"
+
+
+def pending_jobs(plan: Plan, workspace: Workspace) -> list[Job]:
+    """Everything in a plan that has no record, in the order to run it."""
+    benchmark, store = workspace.benchmark, workspace.store
+    pairs = min((len(task.pairs) for split in plan.splits for task in benchmark.split(split)), default=0)
+    possible = [k for k in plan.shots if k < pairs]
+    jobs = []
+    for model in plan.models:
+        family, settings = family_of(model), plan.settings_of(model)
+        for shots in [possible] if family.any_shots else [[k] for k in possible]:
+            missing = {}
+            for seed in range(plan.seeds if family.seeded else 1):
+                protocols = _protocols(plan, shots, seed)
+                missing[seed] = tuple(p for p in protocols if not store.holds(benchmark, model, settings, p))
+            if any(missing.values()):
+                jobs.append(Job(model, settings, {seed: some for seed, some in missing.items() if some}))
+    return jobs
+
+
+def _protocols(plan: Plan, shots: Sequence[int], seed: int) -> list[Protocol]:
+    """Large sets of candidates first: their scores include those of the smaller sets."""
+    candidates = sorted(plan.candidates, key=("full", "paper", "open").index)
+    return [Protocol(split, k, c, 0, seed) for split, k, c in itertools.product(plan.splits, shots, candidates)]
 
 
 @dataclass
 class Clock:
-    """How long what is left may take, from what its kind took so far."""
+    """Estimates the time that is left from what jobs of the same family took."""
 
     begun: float = field(default_factory=time.monotonic)
     taken: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def took(self, job: Job, seconds: float) -> None:
-        self.taken[family_of(job.model).name].append(seconds / len(job.asked))
+        self.taken[family_of(job.model).name].append(seconds / len(job.protocols))
 
     def left(self, jobs: list[Job]) -> float:
-        every = [s for kind in self.taken.values() for s in kind]
+        every = [s for seconds in self.taken.values() for s in seconds]
         means = {family: sum(s) / len(s) for family, s in self.taken.items()}
-        return sum(means.get(family_of(job.model).name, sum(every) / len(every)) * len(job.asked) for job in jobs)
+        return sum(means.get(family_of(job.model).name, sum(every) / len(every)) * len(job.protocols) for job in jobs)
 
 
-def run_jobs(jobs: list[Job], bench: Bench) -> None:
-    """Do all jobs, one after the other; each record is stored as soon as it is there."""
+def run_jobs(jobs: list[Job], workspace: Workspace) -> None:
+    """Run jobs one after the other; each record is stored as soon as it is made."""
     clock = Clock()
     for number, job in enumerate(jobs, 1):
-        bench.tell(f"[{number}/{len(jobs)}] {job}")
+        workspace.tell(f"[{number}/{len(jobs)}] {job}")
         before = time.monotonic()
-        for seed, made in _scorers(job, bench):
-            _measure(job, seed, made, bench)
+        for seed, prepared in _scorers(job, workspace):
+            _measure(job, seed, prepared, workspace)
         clock.took(job, time.monotonic() - before)
         rest = jobs[number:]
         left = f", about {duration(clock.left(rest))} left" if rest else ""
-        bench.tell(f"[{number}/{len(jobs)}] {job}: done in {duration(time.monotonic() - before)}{left}")
+        workspace.tell(f"[{number}/{len(jobs)}] {job}: done in {duration(time.monotonic() - before)}{left}")
 
 
-def _measure(job: Job, seed: int, made: Prepared, bench: Bench) -> None:
-    benchmark, scorer = bench.benchmark, CachedScorer(made.scorer)
-    for protocol in job.asked[seed]:
+def _measure(job: Job, seed: int, prepared: Prepared, workspace: Workspace) -> None:
+    benchmark, scorer = workspace.benchmark, CachedScorer(prepared.scorer)
+    for protocol in job.protocols[seed]:
         evaluation = evaluate(benchmark, scorer, protocol)
         record = make_record(
             evaluation,
             benchmark=benchmark.name,
             data_sha256=benchmark.fingerprint,
             model=job.model,
-            config=made.config,
+            config=prepared.config,
         )
         if (protocol.split, protocol.candidates, seed) == ("test", "full", 0):
             record = record.model_copy(update={"examples": examples(benchmark, scorer, evaluation)})
-        record.save(bench.results)
+        workspace.store.add(record)
 
 
-def _scorers(job: Job, bench: Bench) -> Iterator[tuple[int, Prepared]]:
-    """Each seed's scorer, trained where it has to be."""
+def _scorers(job: Job, workspace: Workspace) -> Iterator[tuple[int, Prepared]]:
+    """Each seed's scorer, trained if necessary."""
     family = family_of(job.model)
     if isinstance(family, BaselineFamily):
-        yield from _baselines(job, family, bench)
+        yield from _baselines(job, family, workspace)
     else:
         assert isinstance(job.settings, ModelSettings)
-        yield from run_models(job.settings, job.shots[0], list(job.asked), bench).items()
+        yield from run_models(job.settings, job.shots[0], list(job.protocols), workspace).items()
 
 
-def _baselines(job: Job, family: BaselineFamily, bench: Bench) -> Iterator[tuple[int, Prepared]]:
+def _baselines(job: Job, family: BaselineFamily, workspace: Workspace) -> Iterator[tuple[int, Prepared]]:
     settings, more = job.settings, {}
     if settings is not None:
-        settings, more = dataclasses.replace(settings, device=bench.device), {"recipe": job.model}  # type: ignore[call-arg]
-    for seed in job.asked:
-        reporter = bench.on_epoch(f"{job.model}, K = {job.shots[0]}, seed {seed}")
-        made = family.prepare(job.model, bench.benchmark, settings, shots=job.shots[0], seed=seed, on_epoch=reporter)
-        yield seed, Prepared(made.scorer, {**more, **made.config})
+        settings, more = dataclasses.replace(settings, device=workspace.device), {"recipe": job.model}  # type: ignore[call-arg]
+    for seed in job.protocols:
+        reporter = workspace.on_epoch(f"{job.model}, K = {job.shots[0]}, seed {seed}")
+        prepared = family.prepare(
+            job.model, workspace.benchmark, settings, shots=job.shots[0], seed=seed, on_epoch=reporter
+        )
+        yield seed, Prepared(prepared.scorer, {**more, **prepared.config})
 
 
 def run_models(
-    settings: ModelSettings, shots: int, seeds: Sequence[int], bench: Bench, *, watch: Watch | None = None
+    settings: ModelSettings, shots: int, seeds: Sequence[int], workspace: Workspace, *, watch: Watch | None = None
 ) -> dict[int, Prepared]:
-    """The best model of each seed's run, by seed; trained, or continued, where it is not finished.
+    """The best model of each seed's run, by seed; runs that are not finished are started or continued.
 
-    Each number of references has its own runs, unless the family's models take any. So do runs that are watched.
+    Each number of references has its own runs, unless the family's models take any. Watched runs are separate too.
     """
     model, family = settings.model, trained_family(settings.model)
     shots = settings.shots if family.any_shots else shots
-    settings = dataclasses.replace(settings, shots=shots, device=bench.device)
-    wanted = family.recipe(model).vectors
-    folder = bench.work / family.vectors_name(settings, wanted, bench.benchmark)
-    family.pretrain(bench.benchmark, settings, wanted, folder, bench.on_epoch)
-    vectors = family.open_vectors(folder, bench.benchmark.graph.fingerprint)
-    place = bench.place(f"{model}-{shots}shot{'-watched' if watch else ''}", settings)
-    runs = {seed: place / f"seed-{seed}" for seed in seeds}
-    results = train_runs(bench.benchmark, vectors, settings, runs, on_event=bench.on_step(model), watch=watch)
-    made = {}
+    settings = dataclasses.replace(settings, shots=shots, device=workspace.device)
+    recipe = family.recipe(model).vectors
+    folder = workspace.work / family.vectors_name(settings, recipe, workspace.benchmark)
+    family.pretrain(workspace.benchmark, settings, recipe, folder, workspace.on_epoch)
+    vectors = family.open_vectors(folder, workspace.benchmark.graph.fingerprint)
+    parent = workspace.run_folder(f"{model}-{shots}shot{'-watched' if watch else ''}", settings)
+    runs = {seed: parent / f"seed-{seed}" for seed in seeds}
+    results = train_runs(workspace.benchmark, vectors, settings, runs, on_event=workspace.on_step(model), watch=watch)
+    prepared = {}
     for seed, result in zip(runs, results, strict=True):
         config = RunConfig.read(runs[seed])
         measured = {"best_step": result.best_step, "seconds": round(result.seconds, 1)}
         facts = {"settings": config.settings.as_dict(), "embeddings": config.embeddings, "measured": measured}
-        made[seed] = Prepared(open_run(runs[seed], bench.benchmark, device=bench.device), facts, runs[seed])
-    return made
+        prepared[seed] = Prepared(open_run(runs[seed], workspace.benchmark, device=workspace.device), facts, runs[seed])
+    return prepared

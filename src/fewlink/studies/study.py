@@ -1,52 +1,59 @@
-"""What every study is: something to run, and a way to show it."""
+"""What a study is: something to run, and a way to show the results."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from fewlink.evaluation.records import Record
+from fewlink.evaluation.records import Record, same_settings
 from fewlink.report.tables import Table
-from fewlink.studies.jobs import RecordStore, jobs, of_plan
 from fewlink.studies.plan import Plan
-from fewlink.studies.runner import Bench, run_jobs
+from fewlink.studies.runner import Workspace, pending_jobs, run_jobs
 
 
 @dataclass(frozen=True)
-class Shown:
+class StudyOutput:
     """Tables, and pictures (SVG) by name."""
 
     tables: list[Table]
     pictures: dict[str, str] = field(default_factory=dict)
 
 
-class Study(Protocol):
-    """A module of this room."""
-
-    def todo(self, plan: Plan, bench: Bench) -> list[str]:
-        """What there is still to run, in words."""
-        ...
-
-    def run(self, plan: Plan, bench: Bench) -> None:
-        """Run what is not finished."""
-        ...
-
-    def show(self, plan: Plan, bench: Bench) -> Shown:
-        """What the stored results come to."""
-        ...
+def pending_cells(plan: Plan, workspace: Workspace) -> list[str]:
+    """The jobs of a plan that are not finished, as text."""
+    return [str(job) for job in pending_jobs(plan, workspace)]
 
 
-def cells_to_do(plan: Plan, bench: Bench) -> list[str]:
-    """For studies of models: what no record is there of."""
-    return [str(job) for job in jobs(plan, bench.benchmark, RecordStore(bench.results))]
+def run_cells(plan: Plan, workspace: Workspace) -> None:
+    """Train and evaluate everything in a plan that has no record."""
+    run_jobs(pending_jobs(plan, workspace), workspace)
 
 
-def run_cells(plan: Plan, bench: Bench) -> None:
-    """For studies of models: train and evaluate what no record is there of."""
-    run_jobs(jobs(plan, bench.benchmark, RecordStore(bench.results)), bench)
+@dataclass(frozen=True)
+class Study:
+    """How to show a study, what of it is pending and how that is run.
+
+    A study that evaluates the models of its plan only needs `show`, which reads `finished_records`.
+    """
+
+    show: Callable[[Plan, Workspace], StudyOutput]
+    pending: Callable[[Plan, Workspace], list[str]] = pending_cells
+    run: Callable[[Plan, Workspace], None] = run_cells
 
 
-def finished(plan: Plan, bench: Bench) -> list[Record]:
-    """The records a study is shown from, in the plan's order of models."""
-    found = of_plan(RecordStore(bench.results).records, plan, bench.benchmark)
-    return sorted(found, key=lambda r: (plan.models.index(r.model), r.split, r.candidates, r.shots, r.seed))
+def finished_records(plan: Plan, workspace: Workspace) -> list[Record]:
+    """The records that a study shows, in the plan's order of models."""
+    settings = {model: plan.settings_of(model) for model in plan.models}
+    records = [
+        r
+        for r in workspace.store.records
+        if r.model in settings
+        and r.data_sha256 == workspace.benchmark.fingerprint
+        and r.references == "first"
+        and r.split in plan.splits
+        and r.shots in plan.shots
+        and r.candidates in plan.candidates
+        and r.seed < plan.seeds
+        and same_settings(r.config.get("settings"), settings[r.model])
+    ]
+    return sorted(records, key=lambda r: (plan.models.index(r.model), r.split, r.candidates, r.shots, r.seed))
