@@ -1,4 +1,4 @@
-"""The page for curators: one document with its style and script inside, and the policy that lets only these run."""
+"""The page for curators: one document with inline style and script, and the policy that allows only these."""
 
 from __future__ import annotations
 
