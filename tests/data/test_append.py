@@ -229,7 +229,7 @@ def test_what_cannot_be_appended_to_is_refused(kept: Path, tmp_path: Path) -> No
     with pytest.raises(FewlinkError, match="neither a run nor a compiled benchmark"):
         append(tmp_path, [new])
     saved = Linker.load(kept).save_pretrained(tmp_path / "saved")
-    with pytest.raises(FewlinkError, match="is a saved model, which does not change"):
+    with pytest.raises(FewlinkError, match="is a saved model and cannot be changed"):
         append(saved, [new])
     bad = tmp_path / "bad.tsv"
     bad.write_text("a\tb\n")
