@@ -21,7 +21,6 @@ from fewlink.prediction.pretrained import CARD, RELIABILITY, check_not_saved
 from fewlink.prediction.query import id_texts
 from fewlink.report.charts import Point, lines, standalone
 from fewlink.training import RunConfig
-from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
 
 PROTOCOLS = ("full", "open")
@@ -69,7 +68,7 @@ def measure_and_write(
         *("## Metrics\n", _metrics(linker, evaluations)),
         *("## Probabilities\n", _calibration(calibration)),
         *("## Limits\n", _limits(config, graph)),
-        *("## Versions and settings\n", _versions(config, load_best(run)[1])),
+        *("## Versions and settings\n", _versions(config, linker.step)),
     ]
     write_bytes(run / CARD, "\n".join(parts).encode())
     return run / CARD, evaluations

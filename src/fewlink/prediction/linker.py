@@ -26,8 +26,8 @@ class Linker:
     """Ranks tails for heads, given a handful of references of a relation. Entities are ids or readable names.
 
     `names` finds and completes entities; `shots` is the number of references taken if only a relation is named;
-    `calibration` turns scores into probabilities if the run has one. Predictions use the graph of `benchmark`;
-    `measured` is the benchmark that the run was trained and measured on, which may be another one.
+    `calibration` turns scores into probabilities if the run has one; `step` is that of its weights. Predictions use the
+    graph of `benchmark`; `measured` is the benchmark that the run was trained and measured on, which may be another one.
 
     `predict`, `predict_pairs` and `explain` take names, which `resolve` and `fewlink.prediction.query` turn into ids;
     `rank` and `table` work with ids only.
@@ -41,12 +41,13 @@ class Linker:
         shots: int = 3,
         calibration: Calibration | None = None,
         run: Path | None = None,
+        step: int = 0,
         measured: Benchmark | None = None,
         device: str = "cpu",
     ) -> None:
         self.benchmark, self.scorer, self.shots = benchmark, scorer, shots
         self.measured = measured or benchmark
-        self.calibration, self.run, self.device = calibration, run, device
+        self.calibration, self.run, self.step, self.device = calibration, run, step, device
         self.graph, self.names = benchmark.graph, Names(benchmark.graph)
         _ = self.graph.slots  # candidates are looked up in them: computed now, not during the first query
 
@@ -74,12 +75,14 @@ class Linker:
         benchmark = pretrained.benchmark_of(folder, bench)
         deployed = None if as_measured else Deployed.open(folder)
         scorer = deployed.scorer(folder, device=device) if deployed else open_run(folder, benchmark, device=device)
+        step = load_best(folder)[1]
         return cls(
             deployed.benchmark if deployed else benchmark,
             scorer,
             shots=RunConfig.read(folder).settings.shots,
-            calibration=_calibration(folder, benchmark),
+            calibration=_calibration(folder, benchmark, step),
             run=folder,
+            step=step,
             measured=benchmark,
             device=device,
         )
@@ -90,7 +93,13 @@ class Linker:
             return self
         scorer = open_run(self.run, self.measured, device=self.device)
         return Linker(
-            self.measured, scorer, shots=self.shots, calibration=self.calibration, run=self.run, device=self.device
+            self.measured,
+            scorer,
+            shots=self.shots,
+            calibration=self.calibration,
+            run=self.run,
+            step=self.step,
+            device=self.device,
         )
 
     @classmethod
@@ -274,21 +283,18 @@ def calibrate(
     """Calibrate a run on dev and write `calibration.json` into its folder; an opened linker uses it from then on."""
     given = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device, as_measured=True)
     linker = given.as_measured()
-    step = 0
     if linker.run is not None:
         pretrained.check_not_saved(linker.run)
-        step = load_best(linker.run)[1]
     shots, top = linker.shots if shots is None else query.check_count(shots, "shots"), query.check_count(top, "top")
-    calibration = calibrate_on_dev(linker.benchmark, linker.scorer, shots, top, step)
+    calibration = calibrate_on_dev(linker.benchmark, linker.scorer, shots, top, linker.step)
     given.calibration = linker.calibration = calibration
     if linker.run is not None:
         calibration.save(linker.run)
     return calibration
 
 
-def _calibration(run: Path, benchmark: Benchmark) -> Calibration | None:
+def _calibration(run: Path, benchmark: Benchmark, step: int) -> Calibration | None:
     """The calibration of a run on its benchmark, or on one that this benchmark was extended from."""
-    step = load_best(run)[1]
     fingerprints = (benchmark.fingerprint, *benchmark.grown_from)
     found = (read_calibration(run, fingerprint, step) for fingerprint in fingerprints)
     return next((calibration for calibration in found if calibration is not None), None)
