@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import functools
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.conftest import QUICK_FIT, benchmark_of, graph_of, named, quickly, task_of, town_lines, written
+from tests.conftest import benchmark_of, graph_of, named, quickly, task_of, town_lines, written
 
-from fewlink.base.errors import FewlinkError
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.append import grow
 from fewlink.data.masked_views import known_graph
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
-from fewlink.evaluation import Protocol, evaluate
-from fewlink.fewshot.settings import FewShotSettings
 from fewlink.graph import Graph, TypeTable, Vocabulary, neighbour_table
-from fewlink.pipeline.append import append
-from fewlink.pipeline.fit import fit
-from fewlink.prediction import Linker
-from fewlink.trail.scorer import TrailScorer
-from fewlink.training import open_run
 from fewlink.training.fold_in import fold_in
-from fewlink.training.run import Deployed
-from fewlink.training.trainer import train_run as train_run
 
 NEW = [
     ("dan", "lives", "oslo"),  # a new entity
@@ -151,89 +138,3 @@ def test_new_relations_stand_before_those_of_tasks_and_join_their_pairs() -> Non
     wanted = torch.stack([*table.relations[:3], offset, table.relations[3]])
     assert torch.equal(grown.relations[:5], wanted)
     assert torch.equal(grown.relations[8], -offset) and torch.equal(grown.relations[9], table.relations[7])
-
-
-def test_a_run_of_a_benchmark_that_grew_still_opens(tmp_path: Path) -> None:
-    place, random = tmp_path / "bench", torch.Generator().manual_seed(0)
-    open_benchmark("umls").save(place)
-    benchmark = open_benchmark(place)
-    sizes = (len(benchmark.graph.entities), 8), (2 * len(benchmark.graph.relations), 8)
-    vectors = Embeddings(*(torch.randn(size, generator=random) for size in sizes), "transe")
-    settings = FewShotSettings(batch=8, steps=2, evaluate_every=2, neighbours=4)
-    train_run(benchmark, vectors, settings, tmp_path / "run")
-    new = [("moss", "isa", "plant"), ("moss", "eaten_by", "human")]
-    done = append(place, [written(new, tmp_path / "new.tsv")])
-    assert done.growth.entities == 1
-    again = open_benchmark(place)
-    assert again.fingerprint == done.benchmark.fingerprint != benchmark.fingerprint
-    assert evaluate(again, open_run(tmp_path / "run", again), Protocol("dev")).queries
-    linker = Linker.load(tmp_path / "run")
-    assert linker.predict([("virus", "cell"), ("fungus", "plant")], ["moss"], k=3)
-    other = benchmark_of(small().graph)
-    with pytest.raises(FewlinkError, match="use the one it was trained on"):
-        open_run(tmp_path / "run", other)
-    append(place, [written([("fern", "isa", "moss")], tmp_path / "more.tsv")])  # and once more
-    assert Linker.load(tmp_path / "run").predict([("virus", "cell")], ["fern"], k=3)
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("fit")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        return fit(written(town_lines(), place / "towns.tsv"), place / "run", change=QUICK_FIT).run
-
-
-def test_a_fit_answers_about_new_heads_at_once(kept: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(kept, run)
-    measured = open_benchmark(run / "benchmark").fingerprint
-    new = [("newcomer", "lives in", "t3"), ("newcomer", "knows", "p1"), ("newcomer", "writes", "p2")]
-    append(run, [written([*new, *town_lines()[:5]], tmp_path / "new.tsv")])
-    before, after = Linker.load(kept), Linker.load(run)
-    assert isinstance(before.scorer, TrailScorer) and isinstance(after.scorer, TrailScorer)
-    assert set(named(after.scorer.known.graph)) == {*town_lines(), *new}
-    old = len(before.graph.entities)
-    for name in ("bilinear", "translation"):
-        assert torch.equal(getattr(before.scorer.known, name), getattr(after.scorer.known, name)[:old])
-    told = after.predict([("p1", "t1"), ("p3", "t3")], ["newcomer"], k=3, explain=True)
-    assert len(told) == 3 and all(row.probability for row in told)
-    assert open_benchmark(run / "benchmark").fingerprint == measured  # figures are of what they were measured on
-    append(run, [written([("second", "knows", "newcomer")], tmp_path / "more.tsv")])
-    assert Linker.load(run).predict([("p1", "t1")], ["second"], k=1)
-
-
-def test_nothing_new_changes_nothing_and_a_crash_leaves_the_old(
-    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(kept, run)
-    files = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    done = append(run, [written(town_lines(), tmp_path / "same.tsv")])
-    assert not done.growth and done.growth.duplicates == len(town_lines())
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(Embeddings, "save", fail)
-    with pytest.raises(FewlinkError, match="cannot be written"):
-        append(run, [written([("a", "b", "c")], tmp_path / "new.tsv")])
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == files
-    assert Deployed.open(run)
-
-
-def test_what_cannot_be_appended_to_is_refused(kept: Path, tmp_path: Path) -> None:
-    new = written([("a", "b", "c")], tmp_path / "new.tsv")
-    with pytest.raises(FewlinkError, match="neither a run nor a benchmark folder"):
-        append(tmp_path / "nowhere", [new])
-    with pytest.raises(FewlinkError, match="neither a run nor a compiled benchmark"):
-        append(tmp_path, [new])
-    saved = Linker.load(kept).save_pretrained(tmp_path / "saved")
-    with pytest.raises(FewlinkError, match="is a saved model and cannot be changed"):
-        append(saved, [new])
-    bad = tmp_path / "bad.tsv"
-    bad.write_text("a\tb\n")
-    with pytest.raises(FewlinkError, match=r"bad\.tsv:1"):
-        append(kept, [bad])
-    with pytest.raises(FewlinkError, match=r"no triples in .* \(1 bad lines"):
-        append(kept, [bad], on_error="skip")
