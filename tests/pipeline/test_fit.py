@@ -25,16 +25,7 @@ from fewlink.evaluation import Protocol, evaluate
 from fewlink.graph import compile_graph
 from fewlink.pipeline import time_plan
 from fewlink.pipeline.fit import fit
-from fewlink.pipeline.time_plan import (
-    SAFETY,
-    SHARES,
-    Timings,
-    Workload,
-    choose_settings,
-    expected_seconds,
-    scaled_down,
-    shorten_training,
-)
+from fewlink.pipeline.time_plan import SAFETY, SHARES, TimePlan, Timings, Workload, scaled_down
 from fewlink.prediction import Linker, write_card
 from fewlink.trail.learner import TrailLearner
 from fewlink.trail.scorer import TrailScorer
@@ -43,8 +34,10 @@ from fewlink.training import is_run
 from fewlink.training.run import Deployed
 from fewlink.training.trainer import check
 
-TIMINGS = Timings(complex_epoch=2.0, transe_epoch=3.0, lesson=0.5, step=0.1, query=0.01)
-WORK = Workload(hidden=10, dev=100, test=200, whole=1.5)
+PLAN = TimePlan(
+    Timings(complex_epoch=2.0, transe_epoch=3.0, lesson=0.5, step=0.1, query=0.01),
+    Workload(hidden=10, dev=100, test=200, whole=1.5),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -55,24 +48,24 @@ def without_fsync() -> Iterator[None]:
 
 def test_expected_seconds_of_each_stage() -> None:
     settings = TrailSettings(complex_epochs=10, transe_epochs=5, views=3, lessons=6, steps=100, evaluate_every=50)
-    assert expected_seconds(settings, TIMINGS, WORK) == {
+    assert PLAN.expected(settings) == {
         "vectors": pytest.approx(4 * (10 * 2 + 5 * 3)),
         "training": pytest.approx(60 * 0.5 + 100 * 0.1 + 2 * 100 * 0.01),
         "whole graph": pytest.approx(1.5 * 35),
         "measuring": pytest.approx((3 * 100 + 2 * 200) * 0.01),
     }
     few = dataclasses.replace(settings, steps=1, relations=2)  # two episodes of a step, and those that set the scale
-    assert expected_seconds(few, TIMINGS, WORK)["training"] == pytest.approx(60 * 0.5 + 0.1 + 1.0)
+    assert PLAN.expected(few)["training"] == pytest.approx(60 * 0.5 + 0.1 + 1.0)
 
 
 @pytest.mark.parametrize("minutes", [3, 5, 8, 12, 100])
 def test_the_largest_settings_that_fit_the_time_are_chosen(minutes: float) -> None:
     full = TrailSettings(complex_epochs=48, transe_epochs=36)
-    scaled, share = choose_settings(full, TIMINGS, WORK, 60 * minutes)
-    assert sum(expected_seconds(scaled, TIMINGS, WORK).values()) <= SAFETY * 60 * minutes
+    scaled, share = PLAN.choose(full, 60 * minutes)
+    assert sum(PLAN.expected(scaled).values()) <= SAFETY * 60 * minutes
     if share < 1:
         larger = scaled_down(full, SHARES[SHARES.index(share) - 1])
-        assert sum(expected_seconds(larger, TIMINGS, WORK).values()) > SAFETY * 60 * minutes
+        assert sum(PLAN.expected(larger).values()) > SAFETY * 60 * minutes
     else:
         assert scaled.steps == full.steps and scaled.complex_epochs == 48
 
@@ -80,9 +73,9 @@ def test_the_largest_settings_that_fit_the_time_are_chosen(minutes: float) -> No
 def test_too_little_time_raises_with_the_least_time() -> None:
     full = TrailSettings(complex_epochs=48, transe_epochs=36)
     with pytest.raises(FewlinkError, match=r"0.5 minutes are left .* give --minutes (\d+)") as error:
-        choose_settings(full, TIMINGS, WORK, 30)
+        PLAN.choose(full, 30)
     least = int(str(error.value).split("--minutes ")[1].split(",")[0])
-    choose_settings(full, TIMINGS, WORK, 60 * least)
+    PLAN.choose(full, 60 * least)
     assert "\n" not in str(error.value)
 
 
@@ -93,10 +86,10 @@ def test_settings_of_the_user_stay() -> None:
 
 def test_training_is_shortened_if_vectors_took_long() -> None:
     settings = TrailSettings(complex_epochs=10, transe_epochs=5)
-    same = shorten_training(settings, TIMINGS, WORK, 1e6, pace=3.0)
-    late = shorten_training(settings, TIMINGS, WORK, 150, pace=1.0)
+    same = PLAN.shorten_training(settings, 1e6, pace=3.0)
+    late = PLAN.shorten_training(settings, 150, pace=1.0)
     assert same == settings and late.steps < settings.steps and late.complex_epochs == 10
-    assert shorten_training(settings, TIMINGS, WORK, 0, pace=9.0).steps == 100  # never fewer
+    assert PLAN.shorten_training(settings, 0, pace=9.0).steps == 100  # never fewer
 
 
 def test_a_small_graph_is_carved_with_wider_bounds_and_a_remark() -> None:
@@ -201,7 +194,7 @@ def test_an_interrupted_fit_continues(stage: str, tmp_path: Path, monkeypatch: p
             patch.setattr("fewlink.pipeline.fit._deploy", stop)
         else:
             patch.setattr("fewlink.pipeline.fit.measure_and_write", stop)
-        patch.setattr(time_plan, "measure", lambda *_: (TIMINGS, WORK))
+        patch.setattr(time_plan, "measure", lambda *_: PLAN)
         with pytest.raises(KeyboardInterrupt):
             fit(graph_file(), run, change=QUICK_FIT, minutes=100)
     monkeypatch.setattr(time_plan, "measure", stop)  # settings are chosen once

@@ -13,7 +13,7 @@ from tests.conftest import graph_of
 from fewlink.base.errors import FewlinkError, UnknownName
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.prediction import Names
-from fewlink.prediction.names import NameIndex, fold
+from fewlink.prediction.names import NameIndex, entity_of, fold
 
 
 def named(entities: Sequence[str], labels: Sequence[str] | None = None, types: TypeTable | None = None) -> Names:
@@ -83,7 +83,7 @@ UNUSUAL = [
 def test_unusual_names_are_found_exactly(name: str) -> None:
     names = named([*UNUSUAL, "plain"])
     assert names.find(name) == UNUSUAL.index(name)
-    assert names.match(UNUSUAL.index(name)).id == name
+    assert entity_of(names.graph, UNUSUAL.index(name)).id == name
 
 
 def test_case_and_composition_are_ignored_in_all_scripts() -> None:

@@ -10,7 +10,6 @@ RUN/serving/     the whole graph, its vectors   RUN/README.md  the card; the res
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +22,11 @@ from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.recipes import recipe
 from fewlink.base.storage import sha256_file, write_json
 from fewlink.data import SPLITS, Benchmark, open_benchmark
-from fewlink.data.carving import carve_any
 from fewlink.embeddings import Embeddings
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.pipeline import time_plan
 from fewlink.pipeline.stages import FIT, Stages, read_fit
+from fewlink.pipeline.train import carve_for_run
 from fewlink.prediction.card import measure_and_write
 from fewlink.prediction.linker import Linker
 from fewlink.prediction.pretrained import CARD
@@ -35,7 +34,7 @@ from fewlink.trail.settings import TrailSettings
 from fewlink.trail.vectors import MODELS, TrailVectors, pretrain_views, train_table, vector_settings
 from fewlink.training.checkpoints import begun, only_one
 from fewlink.training.run import BEGINNING, BENCHMARK, EMBEDDINGS, Deployed, make_folder
-from fewlink.training.trainer import check, train_run
+from fewlink.training.trainer import train_run
 
 FORMAT = "fewlink-fit/1"
 WORK = ".fit"  # vectors of the whole graph during training
@@ -138,25 +137,19 @@ def _plan(stages: Stages, whole: Graph, settings: TrailSettings, fixed: Sequence
     """Carve the graph, measure the speed of this machine, and choose settings that fit the time; nothing is trained."""
     run, record, minutes = stages.run, stages.record, stages.record["asked"]["minutes"]
     with stages.timed("planning"):
-        benchmark, remarks = carve_any(
-            whole,
-            run.resolve().name,
-            seed=settings.seed,
-            check=lambda carved: check(carved, settings),
-            source=os.path.abspath(run / BENCHMARK),
-        )
+        benchmark, remarks = carve_for_run(whole, run, settings)
         full = _full_settings(whole, settings, fixed)
         record["threads"] = time_plan.fastest_thread_count(benchmark, full)
         torch.set_num_threads(record["threads"])
-        timings, work = time_plan.measure(benchmark, whole, full)
+        plan = time_plan.measure(benchmark, whole, full)
     spent = record["seconds"]["planning"]
-    chosen, share = time_plan.choose_settings(full, timings, work, 60 * minutes - spent, fixed, spent)
-    expected = time_plan.expected_seconds(chosen, timings, work)
+    chosen, share = plan.choose(full, 60 * minutes - spent, fixed, spent)
+    expected = plan.expected(chosen)
     record["notes"] += [*remarks, time_plan.describe(chosen, expected, share, minutes)]
     for note in record["notes"]:
         stages.tell(f"note: {note}")
     benchmark.save(run / BENCHMARK)
-    record.update(speed=vars(timings), work=vars(work), expected=expected, settings=chosen.as_dict())
+    record.update(speed=vars(plan.timings), work=vars(plan.work), expected=expected, settings=chosen.as_dict())
     write_json(run / FIT, record)
     return benchmark
 

@@ -11,8 +11,7 @@ from typing import Any
 from fewlink.base.errors import InputError
 from fewlink.base.progress import duration
 from fewlink.base.storage import read_json, write_json
-from fewlink.pipeline import time_plan
-from fewlink.pipeline.time_plan import STAGES, Timings, Workload
+from fewlink.pipeline.time_plan import STAGES, TimePlan, Timings, Workload
 from fewlink.trail.settings import TrailSettings
 
 FIT = "fit.json"
@@ -112,11 +111,10 @@ class Stages:
 
     def catch_up(self, fixed: Sequence[str]) -> None:
         """Before training: reduce the steps if the vectors took so long that the time limit would be exceeded."""
-        settings, timings = self.settings(), Timings(**self.record["speed"])
-        work = Workload(**self.record["work"])
+        settings, plan = self.settings(), TimePlan(Timings(**self.record["speed"]), Workload(**self.record["work"]))
         seconds = 60 * self.record["asked"]["minutes"] - sum(self.record["seconds"].values())
-        shortened = time_plan.shorten_training(settings, timings, work, seconds, self.pace, fixed)
-        expected = time_plan.expected_seconds(shortened, timings, work)
+        shortened = plan.shorten_training(settings, seconds, self.pace, fixed)
+        expected = plan.expected(shortened)
         over = self.pace * (sum(expected.values()) - expected["vectors"]) - seconds
         if shortened != settings:
             self._note(

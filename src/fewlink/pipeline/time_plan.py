@@ -58,19 +58,60 @@ class Workload:
     whole: float = 1.0
 
 
-def expected_seconds(settings: TrailSettings, timings: Timings, work: Workload) -> dict[str, float]:
-    """The seconds of each stage."""
-    table = settings.complex_epochs * timings.complex_epoch + settings.transe_epochs * timings.transe_epoch
-    episodes = min(work.hidden * settings.lessons, settings.steps * settings.relations + MEASURED_BY)
-    evaluations = -(-settings.steps // settings.evaluate_every)
-    return {
-        "vectors": (settings.views + 1) * table,
-        "training": (
-            episodes * timings.lesson + settings.steps * timings.step + evaluations * work.dev * timings.query
-        ),
-        "whole graph": work.whole * table,
-        "measuring": (3 * work.dev + 2 * work.test) * timings.query,  # two protocols each, and calibration on dev
-    }
+@dataclass(frozen=True)
+class TimePlan:
+    """Estimates the seconds of a fit, and reduces settings to fit a time limit."""
+
+    timings: Timings
+    work: Workload
+
+    def expected(self, settings: TrailSettings) -> dict[str, float]:
+        """The seconds of each stage."""
+        timings, work = self.timings, self.work
+        table = settings.complex_epochs * timings.complex_epoch + settings.transe_epochs * timings.transe_epoch
+        episodes = min(work.hidden * settings.lessons, settings.steps * settings.relations + MEASURED_BY)
+        evaluations = -(-settings.steps // settings.evaluate_every)
+        training = episodes * timings.lesson + settings.steps * timings.step + evaluations * work.dev * timings.query
+        return {
+            "vectors": (settings.views + 1) * table,
+            "training": training,
+            "whole graph": work.whole * table,
+            "measuring": (3 * work.dev + 2 * work.test) * timings.query,  # two protocols each, and calibration on dev
+        }
+
+    def choose(
+        self, settings: TrailSettings, seconds: float, fixed: Collection[str] = (), spent: float = 0.0
+    ) -> tuple[TrailSettings, float]:
+        """The largest share of the settings that fits these seconds; raises with the least time needed if none does.
+
+        `spent` are the seconds that planning took and would take again.
+        """
+        for share in SHARES:
+            scaled = scaled_down(settings, share, fixed)
+            total = sum(self.expected(scaled).values())
+            if total <= SAFETY * seconds:
+                return scaled, share
+        least, constraint = total / SAFETY, f" with {', '.join(sorted(fixed))} as set" if fixed else ""
+        minutes = math.ceil((least + spent) / 60 + 0.5)
+        raise FewlinkError(
+            f"{seconds / 60:.1f} minutes are left for training and evaluation, and the least useful fit takes about "
+            f"{least / 60:.1f}{constraint}: give --minutes {minutes}, or a faster --device"
+        )
+
+    def shorten_training(
+        self, settings: TrailSettings, seconds: float, pace: float, fixed: Collection[str] = ()
+    ) -> TrailSettings:
+        """Settings with as many episodes and steps as fit these seconds if everything takes `pace` times as expected.
+
+        Epochs and views stay: the vectors are trained already.
+        """
+        fixed = {*fixed, "complex_epochs", "transe_epochs", "views"}
+        for share in SHARES:
+            scaled = scaled_down(settings, share, fixed) if share < 1 else settings
+            expected = self.expected(scaled)
+            if pace * (sum(expected.values()) - expected["vectors"]) <= seconds:
+                break
+        return scaled
 
 
 def scaled_down(settings: TrailSettings, share: float, fixed: Collection[str] = ()) -> TrailSettings:
@@ -87,52 +128,7 @@ def scaled_down(settings: TrailSettings, share: float, fixed: Collection[str] = 
     return replace(settings, **{name: value for name, value in scaled.items() if name not in fixed})
 
 
-def choose_settings(
-    settings: TrailSettings,
-    timings: Timings,
-    work: Workload,
-    seconds: float,
-    fixed: Collection[str] = (),
-    spent: float = 0.0,
-) -> tuple[TrailSettings, float]:
-    """The largest share of the settings that fits these seconds; raises with the least time needed if none does.
-
-    `spent` are the seconds that planning took and would take again.
-    """
-    for share in SHARES:
-        scaled = scaled_down(settings, share, fixed)
-        if sum(expected_seconds(scaled, timings, work).values()) <= SAFETY * seconds:
-            return scaled, share
-    least = sum(expected_seconds(scaled, timings, work).values()) / SAFETY
-    constraint = f" with {', '.join(sorted(fixed))} as set" if fixed else ""
-    raise FewlinkError(
-        f"{seconds / 60:.1f} minutes are left for training and evaluation, and the least useful fit takes about "
-        f"{least / 60:.1f}{constraint}: give --minutes {math.ceil((least + spent) / 60 + 0.5)}, or a faster --device"
-    )
-
-
-def shorten_training(
-    settings: TrailSettings,
-    timings: Timings,
-    work: Workload,
-    seconds: float,
-    pace: float,
-    fixed: Collection[str] = (),
-) -> TrailSettings:
-    """Settings with as many episodes and steps as fit these seconds if everything takes `pace` times as expected.
-
-    Epochs and views stay: the vectors are trained already.
-    """
-    fixed = {*fixed, "complex_epochs", "transe_epochs", "views"}
-    for share in SHARES:
-        scaled = scaled_down(settings, share, fixed) if share < 1 else settings
-        expected = expected_seconds(scaled, timings, work)
-        if pace * (sum(expected.values()) - expected["vectors"]) <= seconds:
-            break
-    return scaled
-
-
-def measure(benchmark: Benchmark, whole: Graph, settings: TrailSettings) -> tuple[Timings, Workload]:
+def measure(benchmark: Benchmark, whole: Graph, settings: TrailSettings) -> TimePlan:
     """Time a few batches, episodes, steps and queries."""
     known = known_graph(benchmark)
     sizes = known.triples(), len(known.entities), len(known.relations)
@@ -140,7 +136,8 @@ def measure(benchmark: Benchmark, whole: Graph, settings: TrailSettings) -> tupl
     epochs = _epoch_seconds(bilinear), _epoch_seconds(translation)
     episode, step, query, hidden = _training(benchmark, (bilinear.result(), translation.result()), settings)
     dev, test = (sum(max(0, len(t.pairs) - settings.shots) for t in benchmark.split(s)) for s in ("dev", "test"))
-    return Timings(*epochs, episode, step, query), Workload(hidden, dev, test, whole.triple_count / known.triple_count)
+    work = Workload(hidden, dev, test, whole.triple_count / known.triple_count)
+    return TimePlan(Timings(*epochs, episode, step, query), work)
 
 
 def fastest_thread_count(benchmark: Benchmark, settings: TrailSettings) -> int:

@@ -13,7 +13,7 @@ from fewlink.base.recipes import Vectors
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.carving import carve_any
 from fewlink.data.catalogue import is_benchmark
-from fewlink.graph import compile_graph
+from fewlink.graph import Graph, compile_graph
 from fewlink.training.family import ModelSettings, PretrainedVectors, Reporter, trained_family, training_recipe
 from fewlink.training.run import BENCHMARK, check_folder
 from fewlink.training.trainer import RunResult, check, train_runs
@@ -60,14 +60,25 @@ def pretrained_beside(
     out: Path,
     benchmark: Benchmark,
     settings: ModelSettings,
-    wanted: Vectors,
+    pretraining: Vectors,
     on_epoch: Callable[[str], Reporter] | None = None,
 ) -> Path:
     """The folder OUT-vectors with the vectors of a model, pretrained by the first process unless they exist."""
     folder = out.resolve().with_name(f"{out.resolve().name}-vectors")
     family = trained_family(settings.model)
-    distributed.from_first(lambda: family.pretrain(benchmark, settings, wanted, folder, on_epoch))
+    distributed.from_first(lambda: family.pretrain(benchmark, settings, pretraining, folder, on_epoch))
     return folder
+
+
+def carve_for_run(graph: Graph, run: Path, settings: ModelSettings) -> tuple[Benchmark, list[str]]:
+    """A benchmark that a model can be trained on, to be saved in the folder of its run, and remarks about it."""
+    return carve_any(
+        graph,
+        run.resolve().name,
+        seed=settings.seed,
+        check=lambda benchmark: check(benchmark, settings),
+        source=os.path.abspath(run / BENCHMARK),
+    )
 
 
 def _benchmark(given: Benchmark | str | Path, settings: ModelSettings, out: Path) -> Benchmark:
@@ -76,12 +87,6 @@ def _benchmark(given: Benchmark | str | Path, settings: ModelSettings, out: Path
         return given
     if not Path(given).is_file() or is_benchmark(Path(given)):
         return open_benchmark(given)
-    carved, _ = carve_any(
-        compile_graph([Path(given)]),
-        out.resolve().name,
-        seed=settings.seed,
-        check=lambda benchmark: check(benchmark, settings),
-        source=os.path.abspath(out / BENCHMARK),
-    )
+    carved, _ = carve_for_run(compile_graph([Path(given)]), out, settings)
     carved.save(out / BENCHMARK)
     return carved

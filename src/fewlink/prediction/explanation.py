@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from fewlink.graph import Graph
+from fewlink.prediction.names import Entity, entity_of
 from fewlink.scorers import ExplainingScorer, Question, Reasons, Scorer
 
 MENTIONED = 3  # paths and neighbours in sentences
 LEAST = 0.005  # contributions to the score below this are not mentioned
-
-
-@dataclass(frozen=True)
-class Entity:
-    """An entity by its id and its readable name."""
-
-    id: str
-    name: str
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,7 @@ class Neighbour:
     tail shares with the references' tails, and rarer edges have larger weights.
     """
 
-    of: str
+    of: Literal["head", "tail"]
     relation: str
     inverse: bool
     entity: Entity
@@ -196,16 +189,12 @@ def instance(graph: Graph, head: int, relations: Sequence[int], tail: int) -> li
     return walked[::-1]
 
 
-def entity_of(graph: Graph, entity: int) -> Entity:
-    return Entity(graph.entities[entity], graph.name(entity))
-
-
 def step_of(graph: Graph, relation: int) -> Step:
     inverse, forward = divmod(relation, len(graph.relations))
     return Step(graph.relation_name(forward), bool(inverse))
 
 
-def neighbour_of(graph: Graph, which: str, relation: int, entity: int, weight: float) -> Neighbour:
+def neighbour_of(graph: Graph, which: Any, relation: int, entity: int, weight: float) -> Neighbour:
     step = step_of(graph, relation)
     return Neighbour(which, step.relation, step.inverse, entity_of(graph, entity), weight)
 

@@ -27,7 +27,7 @@ class Linker:
 
     `names` finds and completes entities; `shots` is the number of references taken if only a relation is named;
     `calibration` turns scores into probabilities if the run has one; `step` is that of its weights. Predictions use the
-    graph of `benchmark`; `measured` is the benchmark that the run was trained and measured on, which may be another one.
+    graph of `benchmark`; `measured` is the benchmark the run was trained and measured on, which may be another one.
 
     `predict`, `predict_pairs` and `explain` take names, which `resolve` and `fewlink.prediction.query` turn into ids;
     `rank` and `table` work with ids only.
@@ -69,7 +69,7 @@ class Linker:
         """The best model of a run folder, or of a folder of `save_pretrained`, with its calibration if it has one.
 
         `bench` is the run's benchmark or its place, if it has moved. If `fewlink fit` or `fewlink data append` gave the
-        run a larger graph, predictions use that one; `as_measured`, they use the graph its figures were measured on.
+        run a larger graph, predictions use that one; `as_measured`, they use the graph its metrics were measured on.
         """
         folder = pretrained.fetch(run)
         benchmark = pretrained.benchmark_of(folder, bench)

@@ -8,7 +8,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,12 +27,16 @@ _CONCEPT = re.compile(r"^concept:(?:[^\n]*:)?", re.MULTILINE)
 _EDGES = re.compile(r"^[^\S\n]+|[^\S\n]+$", re.MULTILINE)
 
 
-class Match(NamedTuple):
-    """An entity by its number, its id and its readable name."""
+@dataclass(frozen=True)
+class Entity:
+    """An entity by its id and its readable name."""
 
-    entity: int
     id: str
     name: str
+
+
+def entity_of(graph: Graph, number: int) -> Entity:
+    return Entity(graph.entities[number], graph.name(number))
 
 
 class Names:
@@ -49,9 +53,6 @@ class Names:
     @functools.cached_property
     def _ids(self) -> NameIndex:
         return NameIndex(lines_of(self.graph.entities, len(self.graph.entities)), words=False)
-
-    def match(self, entity: int) -> Match:
-        return Match(int(entity), self.graph.entities[entity], self.graph.name(entity))
 
     def find(self, name: str, what: str = "entity") -> int:
         """The entity with this id; else with this readable name; else with either, ignoring case.
@@ -82,10 +83,10 @@ class Names:
 
     def quoted(self, entity: int) -> str:
         """An entity as messages show it: its name in quotes and, if different, its id."""
-        match = self.match(entity)
-        return f"'{match.name}'" if match.id == match.name else f"'{match.name}' ({match.id})"
+        named = entity_of(self.graph, entity)
+        return f"'{named.name}'" if named.id == named.name else f"'{named.name}' ({named.id})"
 
-    def complete(self, text: str, limit: int = 10) -> list[Match]:
+    def complete(self, text: str, limit: int = 10) -> list[Entity]:
         """At most `limit` entities that complete the text.
 
         In order: name equals the text, name starts with it, a word starts with it, id starts with it, name contains it;
@@ -105,7 +106,7 @@ class Names:
             self._add(matches, self._ids.owners(self._ids.starting(folded.strip())), limit)
         if typed and len(matches) < limit:
             matches.update(dict.fromkeys(self._names.containing(typed, 2 * limit)))
-        return [self.match(entity) for entity in list(matches)[:limit]]
+        return [entity_of(self.graph, entity) for entity in list(matches)[:limit]]
 
     def _add(self, matches: dict[int, None], group: np.ndarray, limit: int) -> None:
         """Add the entities of a group with most edges until there are `limit`."""

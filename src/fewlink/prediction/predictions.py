@@ -142,48 +142,36 @@ class Prediction:
         return {**values, "rank": plain_rank(self.rank), "reasons": self.reasons.to_dict() if self.reasons else None}
 
 
+@dataclass(frozen=True, repr=False)
 class Predictions(Sequence[Prediction]):
     """Ranked tails: an immutable sequence of `Prediction`. `notes` are remarks on the query, one line each."""
 
-    __slots__ = ("_rows", "notes")
+    rows: Sequence[Prediction]
+    notes: Sequence[str] = ()
 
-    def __init__(self, rows: Sequence[Prediction], notes: Sequence[str] = ()) -> None:
-        object.__setattr__(self, "_rows", tuple(rows))
-        object.__setattr__(self, "notes", tuple(notes))
-
-    _rows: tuple[Prediction, ...]
-    notes: tuple[str, ...]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError("predictions are immutable: copy them into a list first")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", tuple(self.rows))
+        object.__setattr__(self, "notes", tuple(self.notes))
 
     def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Prediction]:
-        return iter(self._rows)
+        return len(self.rows)
 
     @overload
     def __getitem__(self, place: int) -> Prediction: ...
     @overload
     def __getitem__(self, place: slice) -> Predictions: ...
     def __getitem__(self, place: int | slice) -> Prediction | Predictions:
-        return Predictions(self._rows[place], self.notes) if isinstance(place, slice) else self._rows[place]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Predictions) and (self._rows, self.notes) == (other._rows, other.notes)
-
-    __hash__ = None  # type: ignore[assignment]
+        return Predictions(self.rows[place], self.notes) if isinstance(place, slice) else self.rows[place]
 
     def for_head(self, head: str) -> Predictions:
         """The rows of one head, by its id or its readable name."""
-        rows = [row for row in self._rows if row.head == head] or [row for row in self._rows if row.head_name == head]
+        rows = [row for row in self.rows if row.head == head] or [row for row in self.rows if row.head_name == head]
         if not rows:
             raise FewlinkError(f"no prediction for the head '{head}': it is not a query head, or has no candidate left")
         return Predictions(rows, self.notes)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        return [row.to_dict() for row in self._rows]
+        return [row.to_dict() for row in self.rows]
 
     def to_json(self, indent: int | None = 1) -> str:
         """A list of objects, one for each row."""
@@ -194,8 +182,8 @@ class Predictions(Sequence[Prediction]):
 
         Reasons, if there are any, are written as sentences in one column.
         """
-        columns = [c for c in COLUMNS if c != "reasons" or any(row.reasons for row in self._rows)]
-        lines = [columns, *([_cell(row, column) for column in columns] for row in self._rows)]
+        columns = [c for c in COLUMNS if c != "reasons" or any(row.reasons for row in self.rows)]
+        lines = [columns, *([_cell(row, column) for column in columns] for row in self.rows)]
         return "".join("\t".join(line) + "\n" for line in lines)
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -204,11 +192,11 @@ class Predictions(Sequence[Prediction]):
             import pandas
         except ImportError:
             raise MissingExtra("a data frame of predictions", "pandas") from None
-        rows = [{**row.to_dict(), "rank": row.rank} for row in self._rows]
+        rows = [{**row.to_dict(), "rank": row.rank} for row in self.rows]
         return pandas.DataFrame(rows, columns=list(COLUMNS))
 
     def __repr__(self) -> str:
-        if not self._rows:
+        if not self.rows:
             return "no predictions" + "".join(f"\n{note}" for note in self.notes)
         columns, rows = self._shown()
         cells = [columns, *rows]
@@ -225,10 +213,10 @@ class Predictions(Sequence[Prediction]):
 
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """Column titles and cells of the first rows."""
-        calibrated = any(row.probability is not None for row in self._rows)
+        calibrated = any(row.probability is not None for row in self.rows)
         columns = ["head", "rank", "tail", "score", *(["probability"] if calibrated else []), "known"]
         rows = []
-        for row in self._rows[:SHOWN]:
+        for row in self.rows[:SHOWN]:
             probability = "" if row.probability is None else f"{row.probability:.3f}"
             cells = [row.head_name, str(plain_rank(row.rank)), row.tail_name, f"{row.score:.4g}"]
             cells += [*([probability] if calibrated else []), "yes" if row.known else ""]
@@ -236,7 +224,7 @@ class Predictions(Sequence[Prediction]):
         return columns, rows
 
     def _more(self) -> list[str]:
-        hidden = len(self._rows) - SHOWN
+        hidden = len(self.rows) - SHOWN
         return [*([f"… and {hidden:,} more"] if hidden > 0 else []), *self.notes]
 
 

@@ -9,9 +9,8 @@ import numpy as np
 
 import fewlink
 from fewlink.base.errors import FewlinkError
-from fewlink.data import Benchmark
 from fewlink.prediction import Linker
-from fewlink.prediction.names import fold
+from fewlink.prediction.names import entity_of, fold
 from fewlink.web.schema import MOST_REFERENCES, Settings
 
 LISTED = 2_000  # relations that are listed at most
@@ -74,15 +73,11 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
     tasks = [task for task in tasks if len(task.pairs) > linker.shots]
     if not tasks:
         raise FewlinkError(f"{linker.measured.name} has no relation with more than {linker.shots} pairs")
-    task = tasks[number % len(tasks)]
+    task, graph = tasks[number % len(tasks)], linker.measured.graph
     references, rest = task.pairs[: linker.shots], task.pairs[linker.shots :]
     heads = list(dict.fromkeys(rest[:, 0].tolist()))[:HEADS]
     return {
         "relation": task.name,
-        "references": [[_entity(linker.measured, e) for e in pair] for pair in references.tolist()],
-        "heads": [_entity(linker.measured, head) for head in heads],
+        "references": [[vars(entity_of(graph, entity)) for entity in pair] for pair in references.tolist()],
+        "heads": [vars(entity_of(graph, head)) for head in heads],
     }
-
-
-def _entity(benchmark: Benchmark, entity: int) -> dict[str, str]:
-    return {"id": benchmark.graph.entities[entity], "name": benchmark.graph.name(entity)}

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Query, Request
 from starlette.responses import Response
 
 import fewlink
-from fewlink.prediction import Linker
+from fewlink.prediction import Entity, Linker
 from fewlink.web import about as facts
 from fewlink.web import errors
 from fewlink.web.batching import Batcher, unless_disconnected
@@ -21,7 +21,6 @@ from fewlink.web.page import page
 from fewlink.web.schema import (
     NAME_LENGTH,
     About,
-    Entity,
     ErrorAnswer,
     Example,
     ExplainAnswer,
@@ -102,7 +101,7 @@ def make_app(linker: Linker, settings: Settings | None = None) -> FastAPI:
     @app.get("/entities", response_model=list[Entity])
     def entities(q: Typed = "", limit: Most = 10) -> Response:
         """Entities that complete the typed text, best first."""
-        return as_json([{"id": match.id, "name": match.name} for match in linker.names.complete(q, limit)])
+        return as_json([vars(entity) for entity in linker.names.complete(q, limit)])
 
     @app.get("/types", response_model=list[TypeOffer])
     def types(q: Typed = "", limit: Most = 20) -> Response:

@@ -13,14 +13,15 @@ from fewlink.web.errors import ApiError
 
 Q = TypeVar("Q")
 A = TypeVar("A")
-Work = Callable[[Sequence[Q], Callable[[int], bool]], Iterable[tuple[int, A]]]
+Work = Callable[[Sequence[Q], Callable[[int], bool]], Iterable[tuple[int, A | Exception]]]
 
 
 class Batcher(Generic[Q, A]):
     """Collects questions for `gather` seconds, at most `together`, and answers them with one call of `work`.
 
-    `work(questions, wanted)` yields places and answers as they are ready; it runs in its own thread, one call at a
-    time. `wanted(place)` says whether a client still waits for that answer. Raises if `waiting` questions are queued.
+    `work(questions, is_waiting)` yields places with answers or errors as they are ready; it runs in its own thread, one
+    call at a time. `is_waiting(place)` says whether a client still waits for that answer. A question is rejected if
+    `waiting` others are queued.
     """
 
     def __init__(self, work: Work[Q, A], *, waiting: int, gather: float, together: int) -> None:
@@ -86,17 +87,16 @@ class Batcher(Generic[Q, A]):
                 loop.call_soon_threadsafe(_settle, pending.pop(place), answer)
         except Exception as error:
             for future in pending.values():
-                loop.call_soon_threadsafe(_fail, future, error)
+                loop.call_soon_threadsafe(_settle, future, error)
 
 
-def _settle(future: asyncio.Future[A], answer: A) -> None:
-    if not future.done():  # it may have been cancelled
+def _settle(future: asyncio.Future[A], answer: A | Exception) -> None:
+    if future.done():  # it was cancelled
+        return
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
         future.set_result(answer)
-
-
-def _fail(future: asyncio.Future[A], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
 
 
 async def unless_disconnected(answer: asyncio.Task[A], disconnected: asyncio.Task[None]) -> A | None:

@@ -42,47 +42,33 @@ def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = No
     return Response(json.dumps(content, allow_nan=False), status, headers, media_type="application/json")
 
 
-def as_api_error(error: FewlinkError) -> ApiError:
-    """404 for an unknown name, 500 for a model that fails, 422 for any other error that a user can correct."""
+def install(app: FastAPI) -> None:
+    """Make an app send all errors in one form."""
+
+    async def send(_: Request, error: Exception) -> Response:
+        return as_api_error(error).response()
+
+    for kind in (ApiError, FewlinkError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, send)
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """404 for an unknown name, 500 for a failure of the model or the server, 422 for what a user can correct."""
+    if isinstance(error, ApiError):
+        return error
     if isinstance(error, ScoreError):
         return ApiError(500, "score", str(error))
     if isinstance(error, UnknownName):
         return ApiError(404, "unknown-name", str(error))
-    return ApiError(422, "refused", str(error))
-
-
-def install(app: FastAPI) -> None:
-    """Make an app send all errors in one form."""
-
-    async def api_error(_: Request, error: Exception) -> Response:
-        assert isinstance(error, ApiError)
-        return error.response()
-
-    async def fewlink(_: Request, error: Exception) -> Response:
-        assert isinstance(error, FewlinkError)
-        return as_api_error(error).response()
-
-    async def invalid(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return of_validation(error.errors()).response()
-
-    async def other(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
+    if isinstance(error, FewlinkError):
+        return ApiError(422, "refused", str(error))
+    if isinstance(error, RequestValidationError):
+        return of_validation(error.errors())
+    if isinstance(error, HTTPException):
         code = CODES.get(error.status_code, "error")
         headers = dict(error.headers) if error.headers else None
-        return ApiError(error.status_code, code, str(error.detail), headers=headers).response()
-
-    async def failed(_: Request, error: Exception) -> Response:
-        return ApiError(500, "internal", "the server failed on this request; see its log").response()
-
-    for kind, handler in (
-        (ApiError, api_error),
-        (FewlinkError, fewlink),
-        (RequestValidationError, invalid),
-        (HTTPException, other),
-        (Exception, failed),
-    ):
-        app.add_exception_handler(kind, handler)
+        return ApiError(error.status_code, code, str(error.detail), headers=headers)
+    return ApiError(500, "internal", "the server failed on this request; see its log")
 
 
 def of_validation(errors: Sequence[Any]) -> ApiError:

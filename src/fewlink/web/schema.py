@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from fewlink.prediction.explanation import Neighbour, Path, Reference
+from fewlink.prediction.names import Entity
+
 MOST_REFERENCES = 200
 MOST_HEADS = 10_000
 MOST_CANDIDATES = 20_000
@@ -75,36 +78,6 @@ class ExplainRequest(QueryRequest):
     tail: Name
 
 
-class Entity(BaseModel):
-    id: str
-    name: str
-
-
-class Step(BaseModel):
-    relation: str
-    inverse: bool
-
-
-class PathTaken(BaseModel):
-    steps: list[Step]
-    weight: float
-    entities: list[Entity]
-
-
-class ReferenceWeight(BaseModel):
-    head: Entity
-    tail: Entity
-    weight: float | None
-
-
-class NeighbourWeight(BaseModel):
-    of: Literal["head", "tail"]
-    relation: str
-    inverse: bool
-    entity: Entity
-    weight: float
-
-
 class ExplainAnswer(BaseModel):
     """What contributed to the score of one pair."""
 
@@ -112,9 +85,9 @@ class ExplainAnswer(BaseModel):
     tail: Entity
     score: float
     shares: dict[str, float]
-    paths: list[PathTaken]
-    references: list[ReferenceWeight]
-    neighbours: list[NeighbourWeight]
+    paths: list[Path]
+    references: list[Reference]
+    neighbours: list[Neighbour]
     shared: bool
     sentences: list[str]
 

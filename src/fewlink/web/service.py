@@ -11,6 +11,7 @@ import numpy as np
 
 from fewlink.base.errors import UnknownName
 from fewlink.prediction import Explanation, Linker
+from fewlink.prediction.names import entity_of
 from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References, distinct_heads, find_candidates, no_candidate_note
 from fewlink.web.batching import Batcher
@@ -57,7 +58,7 @@ class ExplanationPart:
 
 
 Part = RankingPart | ExplanationPart
-Answer = RankedPairs | Explanation | Exception
+Answer = RankedPairs | Explanation
 Member = tuple[int, Part]  # a part and its place in the batch
 
 
@@ -88,8 +89,7 @@ class Resolver:
         try:
             return self.names.find(name, what)
         except UnknownName as error:
-            matches = [self.names.match(entity) for entity in self.names.nearest(name)]
-            suggestions = [{"id": match.id, "name": match.name} for match in matches]
+            suggestions = [vars(entity_of(self.linker.graph, entity)) for entity in self.names.nearest(name)]
             raise ApiError(404, "unknown-name", str(error), field, suggestions) from None
 
     def _check_limits(self, request: PredictRequest) -> None:
@@ -154,16 +154,16 @@ class Answers:
         self.calls = 0  # of the linker, to measure what batching saves
 
     def batch(
-        self, parts: Sequence[Part], wanted: Callable[[int], bool] = lambda place: True
-    ) -> Iterator[tuple[int, Answer]]:
-        """The place of each part with its answer or an error; `wanted(place)`: whether a client still waits for it."""
+        self, parts: Sequence[Part], is_waiting: Callable[[int], bool] = lambda place: True
+    ) -> Iterator[tuple[int, Answer | Exception]]:
+        """The place of each part with its answer or an error; `is_waiting(place)`: whether a client waits for it."""
         groups: dict[Hashable, list[Member]] = {}
         for place, part in enumerate(parts):
             groups.setdefault(part.key, []).append((place, part))
         for group in groups.values():
             for members in self._calls(group):
-                waiting = [member for member in members if wanted(member[0])]
-                answers: Sequence[Answer]
+                waiting = [member for member in members if is_waiting(member[0])]
+                answers: Sequence[Answer | Exception]
                 try:
                     answers = self._call([part for _, part in waiting]) if waiting else []
                 except Exception as error:  # every client of the call receives it; the thread continues
@@ -235,17 +235,11 @@ class Service:
         return (await self._explain(await asyncio.to_thread(self.resolver.explanation, request))).to_dict()
 
     async def _rank(self, part: RankingPart) -> RankedPairs:
-        answer = await self._answer(part)
+        answer = await self.batcher.ask(part)
         assert isinstance(answer, RankedPairs)
         return answer
 
     async def _explain(self, part: ExplanationPart) -> Explanation:
-        answer = await self._answer(part)
-        assert isinstance(answer, Explanation)
-        return answer
-
-    async def _answer(self, part: Part) -> RankedPairs | Explanation:
         answer = await self.batcher.ask(part)
-        if isinstance(answer, Exception):
-            raise answer
+        assert isinstance(answer, Explanation)
         return answer
