@@ -37,7 +37,7 @@ def window(browser: Browser, address: str) -> Iterator[Browser]:
     browser.open(f"{address}/")
     browser.until(lambda: "123 entities" in browser.text("#about"))
     yield browser
-    assert [line for line in browser.complaints() if "404" not in line and "401" not in line] == []
+    assert [line for line in browser.console_errors() if "404" not in line and "401" not in line] == []
 
 
 def pick(window: Browser, typed: str, name: str) -> None:

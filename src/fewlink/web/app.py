@@ -1,11 +1,15 @@
-"""The HTTP interface of a linker: a FastAPI app that opens no paths and stores nothing of a request."""
+"""The HTTP interface of a linker and its page for curators; it opens no paths and stores nothing of a request."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import functools
+import hashlib
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from importlib import resources
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import FastAPI, Query, Request
 from starlette.responses import Response
@@ -17,7 +21,6 @@ from fewlink.web import errors
 from fewlink.web.batching import Batcher, unless_disconnected
 from fewlink.web.errors import as_json
 from fewlink.web.middleware import SecurityMiddleware
-from fewlink.web.page import page
 from fewlink.web.schema import (
     NAME_LENGTH,
     About,
@@ -33,6 +36,7 @@ from fewlink.web.schema import (
 )
 from fewlink.web.service import MANY, Answer, Answers, Part, Service
 
+SCRIPTS = ("elements", "server", "saved", "fields", "reasons", "results", "accepted", "main")
 Typed = Annotated[str, Query(max_length=NAME_LENGTH, description="The text typed so far.")]
 Most = Annotated[int, Query(ge=1, le=100)]
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -130,3 +134,36 @@ async def _disconnected(request: Request) -> None:
     """Returns when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+class Page(NamedTuple):
+    """One document with inline style and script, and the policy that allows only these."""
+
+    html: bytes
+    policy: str
+
+
+@functools.cache
+def page() -> Page:
+    """The page for curators, and its Content-Security-Policy."""
+    files = resources.files("fewlink.web") / "static"
+    style = (files / "page.css").read_text("utf-8")
+    parts = [(files / f"{name}.js").read_text("utf-8") for name in SCRIPTS]
+    script = '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
+    html = (files / "page.html").read_text("utf-8").replace("<!-- style -->", f"<style>{style}</style>")
+    html = html.replace("<!-- script -->", f"<script>{script}</script>")
+    policy = [
+        "default-src 'none'",
+        f"script-src '{_hash(script)}'",
+        f"style-src '{_hash(style)}'",
+        "connect-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+    return Page(html.encode(), "; ".join(policy))
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
