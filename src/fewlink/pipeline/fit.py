@@ -84,7 +84,7 @@ def fit(
         **{name: sha256_file(Path(path)) if path else "" for name, path in (("types", types), ("names", names))},
         **{"minutes": minutes, "seed": seed, "set": sorted(change)},
     }
-    with _working(run):
+    with _locked(run):
         record = read_fit(run, FORMAT) or {
             "format": FORMAT,
             "asked": arguments,
@@ -199,7 +199,7 @@ def _threads(record: dict[str, Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _working(run: Path) -> Iterator[None]:
+def _locked(run: Path) -> Iterator[None]:
     """Lock the folder for this process; if it ends before settings were chosen, remove the folder."""
     make_folder(run / WORK)
     try:

@@ -94,7 +94,7 @@ class TimePlan:
         least, constraint = total / SAFETY, f" with {', '.join(sorted(fixed))} as set" if fixed else ""
         minutes = math.ceil((least + spent) / 60 + 0.5)
         raise FewlinkError(
-            f"{seconds / 60:.1f} minutes are left for training and evaluation, and the least useful fit takes about "
+            f"{seconds / 60:.1f} minutes are left for training and evaluation, and the shortest useful fit takes about "
             f"{least / 60:.1f}{constraint}: give --minutes {minutes}, or a faster --device"
         )
 

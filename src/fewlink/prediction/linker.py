@@ -140,7 +140,7 @@ class Linker:
         pairs = self.rank(resolved, head_ids, k, self._candidates(candidates, resolved), exclude_known)
         for head in np.setdiff1d(head_ids, pairs.heads):
             notes.append(query.no_candidate_note(self.names, int(head)))
-        return self.table(pairs, notes, explain=resolved if explain else None)
+        return self.table(pairs, notes, resolved if explain else None)
 
     def predict_pairs(
         self,
@@ -164,7 +164,7 @@ class Linker:
         else:
             head_ids = query.find_heads(self.names, type_or_heads, notes)
         pairs = self.rank(resolved, head_ids, k, self._candidates(candidates, resolved), exclude_known, overall=True)
-        return self.table(pairs, notes, explain=resolved if explain else None)
+        return self.table(pairs, notes, resolved if explain else None)
 
     def explain(
         self,
@@ -228,8 +228,8 @@ class Linker:
         key = pairs.scores if calibration is None else calibration.probabilities(pairs.log_softmax, pairs.ranks)
         return pairs.take(np.lexsort((pairs.tails, pairs.heads, -pairs.scores, -key))[:k])
 
-    def table(self, pairs: RankedPairs, notes: Sequence[str] = (), *, explain: References | None = None) -> Predictions:
-        """Ranked pairs with names and probabilities; with `explain`, also the reasons given these references."""
+    def table(self, pairs: RankedPairs, notes: Sequence[str] = (), references: References | None = None) -> Predictions:
+        """Ranked pairs with names and probabilities; if `references` are given, also with reasons."""
         graph, calibration = self.graph, self.calibration
         probabilities = (
             calibration.probabilities(pairs.log_softmax, pairs.ranks).tolist() if calibration else [None] * len(pairs)
@@ -249,7 +249,7 @@ class Linker:
                 score=float(pairs.scores[i]),
                 probability=probabilities[i],
                 known=bool(pairs.known[i]),
-                reasons=self.explain_ids(explain, head, tail) if explain else None,
+                reasons=self.explain_ids(references, head, tail) if references else None,
             )
             for i, (head, tail) in enumerate(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True))
         ]
