@@ -85,12 +85,8 @@ def fit(
         **{"minutes": minutes, "seed": seed, "set": sorted(change)},
     }
     with _locked(run):
-        record = read_fit(run, FORMAT) or {
-            "format": FORMAT,
-            "asked": arguments,
-            "notes": report.remarks(),
-            "seconds": {},
-        }
+        new: dict[str, Any] = {"format": FORMAT, "asked": arguments, "notes": report.remarks(), "seconds": {}}
+        record = read_fit(run, FORMAT) or new
         _check_same_arguments(run, record["asked"], arguments)
         with _threads(record):
             fixed = [assignment.partition("=")[0] for assignment in change]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from fewlink.scorers import ExplainingScorer, Question, Reasons, Scorer
 
 MENTIONED = 3  # paths and neighbours in sentences
 LEAST = 0.005  # contributions to the score below this are not mentioned
+End = Literal["head", "tail"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Neighbour:
     tail shares with the references' tails, and rarer edges have larger weights.
     """
 
-    of: Literal["head", "tail"]
+    of: End
     relation: str
     inverse: bool
     entity: Entity
@@ -194,9 +195,9 @@ def step_of(graph: Graph, relation: int) -> Step:
     return Step(graph.relation_name(forward), bool(inverse))
 
 
-def neighbour_of(graph: Graph, which: Any, relation: int, entity: int, weight: float) -> Neighbour:
+def neighbour_of(graph: Graph, which: str, relation: int, entity: int, weight: float) -> Neighbour:
     step = step_of(graph, relation)
-    return Neighbour(which, step.relation, step.inverse, entity_of(graph, entity), weight)
+    return Neighbour(cast(End, which), step.relation, step.inverse, entity_of(graph, entity), weight)
 
 
 def references_with(graph: Graph, references: np.ndarray, weights: Sequence[float]) -> tuple[Reference, ...]:
