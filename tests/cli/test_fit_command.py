@@ -66,5 +66,5 @@ def test_what_cannot_be_fitted_is_told_in_one_line(tmp_path: Path) -> None:
     assert "no tasks can be carved" in refused("fit", written(town_lines()[:9], tmp_path / "few.tsv"), *out)
     assert "use --seed" in refused("fit", graph, *out, "--set", "seed=1")
     assert "unknown setting" in refused("fit", graph, *out, "--set", "nonsense=1")
-    assert "the least that is useful takes about" in refused("fit", graph, *out, "--minutes", "0.001")
+    assert "the shortest useful fit takes about" in refused("fit", graph, *out, "--minutes", "0.001")
     assert not (tmp_path / "run").exists()

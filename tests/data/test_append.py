@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import functools
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.conftest import QUICK_FIT, benchmark_of, graph_of, named, quickly, task_of, town_lines, written
+from tests.conftest import benchmark_of, graph_of, named, quickly, task_of, town_lines, written
 
-from fewlink.base.errors import FewlinkError
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.append import append_triples
 from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
-from fewlink.evaluation import Protocol, evaluate
-from fewlink.fewshot.settings import FewShotSettings
 from fewlink.graph import Graph, TypeTable, Vocabulary, neighbour_table
-from fewlink.pipeline.append import append
-from fewlink.pipeline.fit import fit
-from fewlink.prediction import Linker
-from fewlink.trail.scorer import TrailScorer
-from fewlink.training import open_run
 from fewlink.training.fold_in import fold_in
-from fewlink.training.run import Deployed
-from fewlink.training.trainer import train_run
 
 NEW = [
     ("dan", "lives", "oslo"),  # a new entity
@@ -124,7 +111,7 @@ def test_vectors_of_new_entities_predict_their_neighbours(model: str) -> None:
     early = triples[~np.isin(triples[:, [0, 2]], late).any(1)]
     settings = EmbeddingSettings(model=model, dim=32, epochs=12, learning_rate=0.2, negatives=64, batch_size=256)
     table = train(early, count - len(late), len(graph.relations), settings)
-    extended = fold_in(table, graph, count - len(late), len(graph.relations), 0)
+    grown = fold_in(table, graph, count - len(late), len(graph.relations), 0)
     assert torch.equal(extended.entities[: len(table.entities)], table.entities)
     assert torch.equal(extended.relations, table.relations)
     queries = torch.from_numpy(triples[np.isin(triples[:, 0], late) & (triples[:, 2] < late[0])].astype(np.int64))
@@ -146,94 +133,8 @@ def test_new_relations_precede_those_of_tasks_and_fit_their_pairs() -> None:
     table = Embeddings(torch.randn(5, 4, generator=random), torch.randn(8, 4, generator=random), "transe")  # one task
     triples = np.concatenate([old.triples(), [[0, 3, 4], [2, 3, 4]]]).astype(np.int32)
     graph = Graph.of(old.entities, Vocabulary.of([*old.relations, "new", "task"]), triples)
-    extended = fold_in(table, graph, 5, 3, 1)
+    grown = fold_in(table, graph, 5, 3, 1)
     offset = (table.entities[[4, 4]] - table.entities[[0, 2]]).mean(0)
-    expected = torch.stack([*table.relations[:3], offset, table.relations[3]])
-    assert torch.equal(extended.relations[:5], expected)
-    assert torch.equal(extended.relations[8], -offset) and torch.equal(extended.relations[9], table.relations[7])
-
-
-def test_a_run_opens_after_triples_were_appended_to_its_benchmark(tmp_path: Path) -> None:
-    place, random = tmp_path / "bench", torch.Generator().manual_seed(0)
-    open_benchmark("umls").save(place)
-    benchmark = open_benchmark(place)
-    sizes = (len(benchmark.graph.entities), 8), (2 * len(benchmark.graph.relations), 8)
-    vectors = Embeddings(*(torch.randn(size, generator=random) for size in sizes), "transe")
-    settings = FewShotSettings(batch=8, steps=2, evaluate_every=2, neighbours=4)
-    train_run(benchmark, vectors, settings, tmp_path / "run")
-    new = [("moss", "isa", "plant"), ("moss", "eaten_by", "human")]
-    done = append(place, [written(new, tmp_path / "new.tsv")])
-    assert done.growth.entities == 1
-    again = open_benchmark(place)
-    assert again.fingerprint == done.benchmark.fingerprint != benchmark.fingerprint
-    assert evaluate(again, open_run(tmp_path / "run", again), Protocol("dev")).queries
-    linker = Linker.load(tmp_path / "run")
-    assert linker.predict([("virus", "cell"), ("fungus", "plant")], ["moss"], k=3)
-    other = benchmark_of(small().graph)
-    with pytest.raises(FewlinkError, match="use the one it was trained on"):
-        open_run(tmp_path / "run", other)
-    append(place, [written([("fern", "isa", "moss")], tmp_path / "more.tsv")])  # a second time
-    assert Linker.load(tmp_path / "run").predict([("virus", "cell")], ["fern"], k=3)
-
-
-@pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("fit")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        return fit(written(town_lines(), place / "towns.tsv"), place / "run", change=QUICK_FIT).run
-
-
-def test_a_fitted_run_predicts_for_new_heads_at_once(fitted: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(fitted, run)
-    measured = open_benchmark(run / "benchmark").fingerprint
-    new = [("newcomer", "lives in", "t3"), ("newcomer", "knows", "p1"), ("newcomer", "writes", "p2")]
-    append(run, [written([*new, *town_lines()[:5]], tmp_path / "new.tsv")])
-    before, after = Linker.load(fitted), Linker.load(run)
-    assert isinstance(before.scorer, TrailScorer) and isinstance(after.scorer, TrailScorer)
-    assert set(named(after.scorer.known.graph)) == {*town_lines(), *new}
-    old = len(before.graph.entities)
-    for name in ("bilinear", "translation"):
-        assert torch.equal(getattr(before.scorer.known, name), getattr(after.scorer.known, name)[:old])
-    predictions = after.predict([("p1", "t1"), ("p3", "t3")], ["newcomer"], k=3, explain=True)
-    assert len(predictions) == 3 and all(row.probability for row in predictions)
-    assert open_benchmark(run / "benchmark").fingerprint == measured  # the benchmark of its figures does not change
-    append(run, [written([("second", "knows", "newcomer")], tmp_path / "more.tsv")])
-    assert Linker.load(run).predict([("p1", "t1")], ["second"], k=1)
-
-
-def test_known_triples_change_nothing_and_a_crash_leaves_the_old_files(
-    fitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(fitted, run)
-    files = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    done = append(run, [written(town_lines(), tmp_path / "same.tsv")])
-    assert not done.growth and done.growth.duplicates == len(town_lines())
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(Embeddings, "save", fail)
-    with pytest.raises(FewlinkError, match="cannot be written"):
-        append(run, [written([("a", "b", "c")], tmp_path / "new.tsv")])
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == files
-    assert Deployed.open(run)
-
-
-def test_appending_to_anything_else_is_an_error(fitted: Path, tmp_path: Path) -> None:
-    new = written([("a", "b", "c")], tmp_path / "new.tsv")
-    with pytest.raises(FewlinkError, match="neither a run nor a benchmark folder"):
-        append(tmp_path / "nowhere", [new])
-    with pytest.raises(FewlinkError, match="neither a run nor a compiled benchmark"):
-        append(tmp_path, [new])
-    saved = Linker.load(fitted).save_pretrained(tmp_path / "saved")
-    with pytest.raises(FewlinkError, match="is a saved model, which does not change"):
-        append(saved, [new])
-    bad = tmp_path / "bad.tsv"
-    bad.write_text("a\tb\n")
-    with pytest.raises(FewlinkError, match=r"bad\.tsv:1"):
-        append(fitted, [bad])
-    with pytest.raises(FewlinkError, match=r"no triples in .* \(1 bad lines"):
-        append(fitted, [bad], on_error="skip")
+    wanted = torch.stack([*table.relations[:3], offset, table.relations[3]])
+    assert torch.equal(grown.relations[:5], wanted)
+    assert torch.equal(grown.relations[8], -offset) and torch.equal(grown.relations[9], table.relations[7])

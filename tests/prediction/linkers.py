@@ -1,4 +1,4 @@
-"""Tiny trained runs that the tests of prediction share: made once, and never changed by a test."""
+"""Tiny trained runs shared by the tests of prediction: trained once, and never changed by a test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fewlink.trail.settings import TrailSettings
 from fewlink.trail.vectors import TrailVectors
 from fewlink.training.trainer import train_run
 
-KEPT = tempfile.TemporaryDirectory()
+FOLDER = tempfile.TemporaryDirectory()
 REFERENCES = [("virus", "cell"), ("fungus", "plant")]
 
 
@@ -29,7 +29,7 @@ def umls() -> Benchmark:
 
 @functools.cache
 def trail_run() -> Path:
-    """TRAIL after a few steps on random vectors: enough for everything but quality."""
+    """TRAIL after a few steps on random vectors: sufficient for everything but quality."""
     random, graph = torch.Generator().manual_seed(0), known_graph(umls())
 
     def table(model: str) -> Embeddings:
@@ -39,7 +39,7 @@ def trail_run() -> Path:
 
     pairs = [(table("complex"), table("transe")) for _ in range(3)]
     small = {"steps": 4, "evaluate_every": 4, "lessons": 1, "queries": 4, "candidates": 20, "hard": 5}
-    run = Path(KEPT.name) / "trail"
+    run = Path(FOLDER.name) / "trail"
     with quickly():
         train_run(umls(), TrailVectors(pairs[0], tuple(pairs[1:])), TrailSettings(views=2, relations=2, **small), run)
     return run
@@ -47,11 +47,11 @@ def trail_run() -> Path:
 
 @functools.cache
 def fsrl_run(model: str = "fsrl") -> Path:
-    """FSRL or one of its kin after a few steps on random vectors."""
+    """FSRL or one of its variants after a few steps on random vectors."""
     random, graph = torch.Generator().manual_seed(0), umls().graph
     sizes = (len(graph.entities), 8), (2 * len(graph.relations), 8)
     vectors = Embeddings(*(torch.randn(size, generator=random) for size in sizes), "transe")
-    run = Path(KEPT.name) / model
+    run = Path(FOLDER.name) / model
     with quickly():
         train_run(umls(), vectors, FewShotSettings(model, batch=8, steps=2, evaluate_every=2, neighbours=4), run)
     return run

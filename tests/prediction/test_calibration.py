@@ -1,4 +1,4 @@
-"""Probabilities: a fit that always ends, an honest error, and a file that belongs to its weights."""
+"""Calibration: the fit converges, the error is held-out, and the file belongs to its weights."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from fewlink.prediction.calibration import (
 
 
 def drawn(count: int, weights: tuple[float, float, float], seed: int = 0, relations: int = 5) -> Sample:
-    """Rows that are right with the probability that these weights give them."""
+    """Rows that are right with the probability that these weights give."""
     random = np.random.default_rng(seed)
-    chances, ranks = -random.exponential(2, count), random.integers(1, 11, count).astype(float)
-    logits = weights[0] + weights[1] * chances + weights[2] * np.log(ranks)
+    log_softmax, ranks = -random.exponential(2, count), random.integers(1, 11, count).astype(float)
+    logits = weights[0] + weights[1] * log_softmax + weights[2] * np.log(ranks)
     right = random.random(count) < 1 / (1 + np.exp(-logits))
-    return Sample(chances, ranks, right, random.integers(0, relations, count))
+    return Sample(log_softmax, ranks, right, random.integers(0, relations, count))
 
 
-def test_the_weights_that_made_the_rows_are_found_again() -> None:
+def test_the_weights_of_the_sample_are_recovered() -> None:
     sample = drawn(50_000, (1.0, 0.8, -0.5))
     np.testing.assert_allclose(fit(sample), [1.0, 0.8, -0.5], atol=0.06)
     assert expected_error(cross_fitted(sample), sample.right) < 0.02
 
 
-def test_the_fit_is_where_the_loss_is_flat() -> None:
+def test_the_gradient_of_the_fit_is_zero() -> None:
     sample = drawn(300, (0.0, 0.5, -0.7), seed=3)
     weights = fit(sample)
-    features = np.stack([np.ones(300), sample.chances, np.log(sample.ranks)], 1)
-    slope = features.T @ (1 / (1 + np.exp(-features @ weights)) - sample.right) + RIDGE * weights
-    np.testing.assert_allclose(slope, 0, atol=1e-6)
+    features = np.stack([np.ones(300), sample.log_softmax, np.log(sample.ranks)], 1)
+    gradient = features.T @ (1 / (1 + np.exp(-features @ weights)) - sample.right) + RIDGE * weights
+    np.testing.assert_allclose(gradient, 0, atol=1e-6)
 
 
 @pytest.mark.parametrize("right", [np.zeros(20, bool), np.ones(20, bool), np.arange(20) < 3, np.arange(20) >= 3])
-def test_rows_that_are_told_apart_perfectly_do_not_let_it_diverge(right: np.ndarray) -> None:
+def test_the_fit_does_not_diverge_on_separable_rows(right: np.ndarray) -> None:
     sample = Sample(-np.arange(20.0), 1.0 + np.arange(20), right, np.arange(20) % 2)
     weights = fit(sample)
     assert np.isfinite(weights).all() and np.abs(weights).max() < 20
@@ -61,23 +61,24 @@ def test_rows_that_are_told_apart_perfectly_do_not_let_it_diverge(right: np.ndar
 
 
 @given(st.integers(0, 10_000), st.tuples(*[st.floats(-2, 2)] * 3))
-def test_a_better_place_is_never_less_probable(seed: int, weights: tuple[float, float, float]) -> None:
+def test_a_better_rank_is_never_less_probable(seed: int, weights: tuple[float, float, float]) -> None:
     first, second, third = fit(drawn(40, weights, seed)).tolist()
     assert second >= 0 and third <= 0
-    made = Calibration((first, second, third), 40, 0.5, 0.0, 0.0, (), "relation", 5, 3, 10, 1, "")
-    chances = made.probabilities(np.array([-0.1, -1.0, -30.0]), np.array([1.0, 2.5, 9.0]))
-    assert chances.tolist() == sorted(chances, reverse=True) and (chances >= 0).all() and (chances <= 1).all()
+    calibration = Calibration((first, second, third), 40, 0.5, 0.0, 0.0, (), "relation", 5, 3, 10, 1, "")
+    probabilities = calibration.probabilities(np.array([-0.1, -1.0, -30.0]), np.array([1.0, 2.5, 9.0]))
+    assert probabilities.tolist() == sorted(probabilities, reverse=True)
+    assert (probabilities >= 0).all() and (probabilities <= 1).all()
 
 
-def test_the_error_by_hand() -> None:
+def test_the_expected_error_by_hand() -> None:
     predicted, right = np.array([0.05, 0.05, 0.95, 1.0]), np.array([False, True, True, True])
     low, high = reliability_bins(predicted, right)
     assert (low.low, low.high, low.count, low.observed) == (0.0, 0.1, 2, 0.5) and high.count == 2
     assert expected_error(predicted, right) == pytest.approx((2 * 0.45 + 2 * 0.025) / 4)
 
 
-def test_the_error_is_of_relations_that_were_left_out() -> None:
-    # one relation where all is right, one where all is wrong: each is predicted by the other
+def test_the_error_is_that_of_held_out_relations() -> None:
+    # one relation with only right rows, one with only wrong rows: each is predicted by the other
     sample = Sample(np.zeros(200), np.ones(200), np.arange(200) < 100, (np.arange(200) < 100).astype(int))
     crossed = cross_fitted(sample)
     assert (crossed[:100] < 0.1).all() and (crossed[100:] > 0.9).all()
@@ -90,7 +91,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_run_is_calibrated_on_dev_and_keeps_it(run: Path) -> None:
+def test_a_run_keeps_its_calibration_on_dev(run: Path) -> None:
     before = Linker.load(run)
     assert before.predict(REFERENCES, ["alga"], 1)[0].probability is None
     with quickly():
@@ -102,33 +103,33 @@ def test_a_run_is_calibrated_on_dev_and_keeps_it(run: Path) -> None:
     notes = linker.predict(REFERENCES, ["alga"], 1).notes
     assert made.rough == (made.error > 0.15) == any("probabilities are rough" in note for note in notes)
     rows = linker.predict(REFERENCES, ["alga"], 5)
-    chances = [row.probability for row in rows]
-    assert all(chance is not None and 0 <= chance <= 1 for chance in chances)
-    assert chances == sorted(chances, key=lambda chance: -(chance or 0))
-    pairs = linker.who_fits(REFERENCES, ["alga", "virus", "human"], 6)
+    probabilities = [row.probability for row in rows]
+    assert all(probability is not None and 0 <= probability <= 1 for probability in probabilities)
+    assert probabilities == sorted(probabilities, key=lambda probability: -(probability or 0))
+    pairs = linker.predict_pairs(REFERENCES, ["alga", "virus", "human"], 6)
     assert [r.probability for r in pairs] == sorted((r.probability or 0 for r in pairs), reverse=True)
 
 
-def test_only_dev_is_looked_at_and_references_are_not_counted() -> None:
+def test_only_dev_is_used_and_references_are_not_counted() -> None:
     whole, linker = umls(), Linker.load(fsrl_run())
     dev = whole.split("dev")[:1]
     linker.benchmark = benchmark_of(whole.graph, dev=dev)
-    sample, relations = collect(linker, 3, 10)
+    sample, relations = collect(linker.benchmark, linker.scorer, 3, 10)
     heads = {int(head) for head, _ in dev[0].pairs[3:]}
     assert relations == 1 and set(sample.groups.tolist()) == heads and len(sample.right) <= 10 * len(heads)
-    made = calibrate(replace_run(linker))
+    made = calibrate(without_run(linker))
     assert made.crossed == "head" and made.step == 0
     linker.benchmark = benchmark_of(whole.graph, test=dev)
     with pytest.raises(FewlinkError, match="no dev relation of more than 3 pairs"):
-        collect(linker, 3, 10)
+        collect(linker.benchmark, linker.scorer, 3, 10)
 
 
-def replace_run(linker: Linker) -> Linker:
-    """The same without a folder, so that nothing is written."""
+def without_run(linker: Linker) -> Linker:
+    """The same linker without a folder, so that nothing is written."""
     return Linker(linker.benchmark, linker.scorer)
 
 
-def test_a_calibration_of_other_weights_is_not_used_and_a_damaged_one_is_refused(run: Path) -> None:
+def test_a_calibration_of_other_weights_is_ignored_and_a_damaged_one_raises(run: Path) -> None:
     with quickly():
         made = calibrate(run)
         replace(made, step=made.step + 1).save(run)

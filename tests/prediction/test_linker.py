@@ -1,4 +1,4 @@
-"""Asking a trained model: who is ranked, what is known, how ranks compare with evaluation, and what is refused."""
+"""Queries to a trained model: candidates, known pairs, ranks as in evaluation, notes and errors."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from fewlink.base.errors import FewlinkError, UnknownName
 from fewlink.data import candidates_of
 from fewlink.evaluation import Protocol, rank_task
 from fewlink.graph import Graph, TypeTable
-from fewlink.prediction import Linker, ranking
+from fewlink.prediction import Linker, predictions, query
 from fewlink.scorers import Question
 
 every_model = pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail", "fsrl"])
-Made = Callable[[], Linker]
+LinkerMaker = Callable[[], Linker]
 
 
 class Fixed:
-    """The score of a tail is its number, whatever the head; ties where told so."""
+    """The score of a tail is its number divided by `step`, rounded down: larger steps give ties."""
 
     name = "fixed"
 
     def __init__(self, step: int = 1) -> None:
-        self.step, self.asked = step, 0
+        self.step, self.calls = step, 0
 
     def __call__(self, question: Question) -> torch.Tensor:
-        self.asked += 1
+        self.calls += 1
         scores = torch.from_numpy(question.candidates.astype(np.float32) // self.step)
         return scores.expand(len(question.heads), -1)
 
@@ -48,34 +48,36 @@ def small(types: TypeTable | None = None, step: int = 1) -> Linker:
 
 
 def typed() -> TypeTable:
-    """ann, oslo, bob, rome, cy: persons and cities; nobody is a ghost."""
+    """ann, oslo, bob, rome, cy: persons and cities; the type ghost has no members."""
     return TypeTable.of([b"person", b"city", b"ghost"], np.arange(5), np.array([0, 1, 0, 1, 0]), 5)
 
 
-def tails(linker: Linker, *words: Any, **more: Any) -> list[str]:
-    return [row.tail for row in linker.predict(*words, **more)]
+def tails(linker: Linker, *args: Any, **kwargs: Any) -> list[str]:
+    return [row.tail for row in linker.predict(*args, **kwargs)]
 
 
 @every_model
 @pytest.mark.parametrize("shots", [1, 3, 20])
 @pytest.mark.parametrize("candidates", ["full", "open"])
-def test_ranks_of_a_test_relation_are_exactly_the_evaluators(linker: Made, shots: int, candidates: str) -> None:
-    asked, names = linker(), umls().graph.entities
+def test_ranks_of_a_test_relation_equal_the_evaluators(linker: LinkerMaker, shots: int, candidates: str) -> None:
+    model, names = linker(), umls().graph.entities
     task = umls().split("test")[5]
-    measured = rank_task(umls().graph, asked.scorer, task, Protocol("test", shots, candidates))
+    measured = rank_task(umls().graph, model.scorer, task, Protocol("test", shots, candidates))
     heads = [names[int(h)] for h in np.unique(measured.queries[:, 0])]
-    found = asked.predict(
+    predictions = model.predict(
         None, heads, 1000, relation=task.name, shots=shots, candidates=candidates, exclude_known=False
     )
-    ranks = {(row.head, row.tail): row.rank for row in found}
+    ranks = {(row.head, row.tail): row.rank for row in predictions}
     for (head, tail), rank in zip(measured.queries.tolist(), measured.ranks, strict=True):
         assert ranks.get((names[head], names[tail]), rank) == rank  # `open` leaves some tails out
-    assert all(row.known for row in found if (row.head, row.tail) in {(names[h], names[t]) for h, t in task.known})
+    assert all(
+        row.known for row in predictions if (row.head, row.tail) in {(names[h], names[t]) for h, t in task.known}
+    )
     if candidates == "full":
-        assert len(found) == len(heads) * len(task.range)
+        assert len(predictions) == len(heads) * len(task.range)
 
 
-def test_ties_share_the_mean_of_their_places() -> None:
+def test_ties_share_the_mean_of_their_ranks() -> None:
     found = small(step=3).predict([("ann", "rome")], ["bob"], candidates="all")
     assert [(row.tail, row.rank) for row in found] == [
         *(("rome", 1.5), ("cy", 1.5)),
@@ -86,11 +88,11 @@ def test_ties_share_the_mean_of_their_places() -> None:
 
 
 @every_model
-def test_candidates_are_those_of_the_open_protocol(linker: Made) -> None:
-    asked, graph = linker(), umls().graph
+def test_default_candidates_are_those_of_the_open_protocol(linker: LinkerMaker) -> None:
+    model, graph = linker(), umls().graph
     references = graph.entities.ids([name for pair in REFERENCES for name in pair]).reshape(-1, 2)
     pool = candidates_of("open", umls().split("test")[0], references, graph)
-    found = asked.predict(REFERENCES, ["alga"], 1000)
+    found = model.predict(REFERENCES, ["alga"], 1000)
     assert {row.tail for row in found} == {graph.entities[int(i)] for i in pool.ids}
     assert [row.score for row in found] == sorted((row.score for row in found), reverse=True)
     assert not any(row.known for row in found) and found[0].probability is None and found[0].reasons is None
@@ -100,18 +102,20 @@ def test_candidates_are_those_of_the_open_protocol(linker: Made) -> None:
 @pytest.mark.parametrize(
     "references", [REFERENCES[:1], [("virus", "virus")], [("alga", "cell"), ("virus", "alga")]], ids=str
 )
-def test_one_reference_and_one_to_itself_will_do(linker: Made, references: Sequence[tuple[str, str]]) -> None:
+def test_a_single_reference_and_a_self_loop_are_allowed(
+    linker: LinkerMaker, references: Sequence[tuple[str, str]]
+) -> None:
     found = linker().predict(references, ["alga"], 3)
     assert len(found) == 3 and all(np.isfinite(row.score) for row in found)
     assert ("alga", "cell") not in {(row.head, row.tail) for row in found} or ("alga", "cell") not in references
 
 
-def test_known_pairs_are_left_out_or_shown() -> None:
+def test_known_pairs_are_excluded_or_shown() -> None:
     linker = small()
     assert tails(linker, [("bob", "rome")], ["bob"], candidates="all") == ["cy", "bob", "oslo", "ann"]
     shown = linker.predict([("bob", "rome")], ["bob"], candidates="all", exclude_known=False)
     assert [(row.tail, row.rank, row.known) for row in shown[:2]] == [("cy", 1, False), ("rome", 2, True)]
-    # a task, a relation of the graph, and a relation nobody knows
+    # a task relation, a relation of the graph, and an unknown relation
     assert tails(linker, [("bob", "rome")], ["ann"], candidates="all", relation="visited") == ["cy", "bob", "ann"]
     assert tails(linker, [("bob", "rome")], ["ann"], candidates="all", relation="knows") == [
         "cy",
@@ -133,7 +137,7 @@ def test_a_relation_gives_its_first_pairs_as_references() -> None:
         linker.predict(heads=["cy"], relation="visited", shots=0)
 
 
-def test_candidates_by_type_list_and_test() -> None:
+def test_candidates_by_type_list_and_predicate() -> None:
     linker, references = small(typed()), [("ann", "rome")]
     assert tails(linker, references, ["bob"], candidates="city") == ["rome", "oslo"]
     assert tails(linker, references, ["bob"], candidates="PERSON") == ["cy", "bob", "ann"]
@@ -143,7 +147,7 @@ def test_candidates_by_type_list_and_test() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("changes", "message"),
     [
         ({"references": []}, "no references"),
         ({"references": None}, "no references.*name a relation"),
@@ -160,26 +164,26 @@ def test_candidates_by_type_list_and_test() -> None:
         ({"candidates": "ghost"}, "type 'ghost' has no members"),
         ({"candidates": "cty"}, "unknown type 'cty'; did you mean 'city'"),
         ({"candidates": []}, "no candidates: name some"),
-        ({"candidates": lambda name: False}, "no candidates: the test lets no entity through"),
+        ({"candidates": lambda name: False}, "no candidates: the predicate accepts no entity"),
         ({"candidates": ["osl"]}, "unknown candidate 'osl'"),
         ({"candidates": "full"}, "range of a relation"),
     ],
 )
-def test_what_cannot_be_asked_is_said_in_one_line(words: dict[str, Any], message: str) -> None:
-    asked = {"references": [("ann", "oslo")], "heads": ["bob"], **words}
+def test_an_invalid_query_raises_a_one_line_error(changes: dict[str, Any], message: str) -> None:
+    arguments = {"references": [("ann", "oslo")], "heads": ["bob"], **changes}
     with pytest.raises(FewlinkError, match=message) as error:
-        small(typed()).predict(**asked)
+        small(typed()).predict(**arguments)
     assert "\n" not in str(error.value)
 
 
-def test_a_graph_without_types_says_so() -> None:
-    with pytest.raises(FewlinkError, match="the graph has no types, so none is called 'city'"):
+def test_a_type_in_a_graph_without_types_raises() -> None:
+    with pytest.raises(FewlinkError, match="the graph has no types, so 'city' is not one"):
         small().predict([("ann", "oslo")], ["bob"], candidates="city")
     with pytest.raises(FewlinkError, match="has no types"):
-        small().who_fits([("ann", "oslo")], "person")
+        small().predict_pairs([("ann", "oslo")], "person")
 
 
-def test_what_is_given_twice_counts_once_and_is_noted() -> None:
+def test_duplicates_count_once_and_are_noted() -> None:
     linker = small()
     found = linker.predict([("ann", "oslo"), ("Ann", "OSLO")], ["bob", "cy", "bob"], 1)
     assert [row.head for row in found] == ["bob", "cy"]
@@ -193,45 +197,56 @@ def test_a_head_without_candidates_left_is_noted() -> None:
     assert found.notes == ("'bob' has no candidate left: all of them are known answers",)
 
 
-def test_who_fits_ranks_pairs_of_all_heads_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predict_pairs_ranks_pairs_of_all_heads_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     linker = small(typed())
-    monkeypatch.setattr(ranking, "SCORED_AT_ONCE", 4)
-    found = linker.who_fits([("ann", "rome")], "person", 3, candidates="city")
+    monkeypatch.setattr(predictions, "SCORED_AT_ONCE", 4)
+    found = linker.predict_pairs([("ann", "rome")], "person", 3, candidates="city")
     assert [(row.head, row.tail) for row in found] == [("bob", "rome"), ("cy", "rome"), ("ann", "oslo")]
-    assert isinstance(linker.scorer, Fixed) and linker.scorer.asked == 2  # two heads at a time
-    assert len(linker.who_fits([("ann", "rome")], ["bob", "cy"], 100, candidates="city")) == 4
+    assert isinstance(linker.scorer, Fixed) and linker.scorer.calls == 2  # two heads at a time
+    assert len(linker.predict_pairs([("ann", "rome")], ["bob", "cy"], 100, candidates="city")) == 4
     with pytest.raises(FewlinkError, match="'ghost' has no members"):
-        linker.who_fits([("ann", "rome")], "ghost")
+        linker.predict_pairs([("ann", "rome")], "ghost")
 
 
 @every_model
-def test_who_fits_has_the_best_pairs_of_predict(linker: Made) -> None:
-    asked, heads = linker(), ["alga", "bacterium", "virus", "human"]
-    every = sorted(asked.predict(REFERENCES, heads, 1000), key=lambda row: -row.score)
-    best = asked.who_fits(REFERENCES, heads, 7)
+def test_predict_pairs_gives_the_best_pairs_of_predict(linker: LinkerMaker) -> None:
+    model, heads = linker(), ["alga", "bacterium", "virus", "human"]
+    every = sorted(model.predict(REFERENCES, heads, 1000), key=lambda row: -row.score)
+    best = model.predict_pairs(REFERENCES, heads, 7)
     assert [row.score for row in best] == pytest.approx([row.score for row in every[:7]])
 
 
 @every_model
-def test_a_heads_answer_does_not_depend_on_other_heads(linker: Made) -> None:
+def test_predictions_of_a_head_do_not_depend_on_other_heads(linker: LinkerMaker) -> None:
     alone = linker().predict(REFERENCES, ["alga"], 5)
     together = linker().predict(REFERENCES, ["bacterium", "alga"], 5)
     assert [row.tail for row in alone] == [row.tail for row in together.for_head("alga")]
 
 
-def test_what_is_kept_between_questions_changes_no_answer() -> None:
-    asked = trail()
-    first = asked.predict(REFERENCES, ["alga"], 5)
-    asked.predict(REFERENCES, ["virus"], 5, candidates=["cell", "human"])
-    asked.predict(REFERENCES[:1], ["virus"], 5)
-    asked.explain(REFERENCES, "alga", "human")
-    assert asked.predict(REFERENCES, ["alga"], 5) == first == Linker.load(trail_run()).predict(REFERENCES, ["alga"], 5)
+def test_caches_do_not_change_predictions() -> None:
+    model = trail()
+    first = model.predict(REFERENCES, ["alga"], 5)
+    model.predict(REFERENCES, ["virus"], 5, candidates=["cell", "human"])
+    model.predict(REFERENCES[:1], ["virus"], 5)
+    model.explain(REFERENCES, "alga", "human")
+    assert model.predict(REFERENCES, ["alga"], 5) == first == Linker.load(trail_run()).predict(REFERENCES, ["alga"], 5)
 
 
-def test_a_relation_that_was_learnt_on_is_noted() -> None:
+def test_each_name_of_a_query_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    linker, resolved = small(), []
+    find = linker.names.find
+    monkeypatch.setattr(linker.names, "find", lambda name, what="entity": resolved.append(name) or find(name, what))
+    relations = []
+    find_relation = query.find_relation
+    monkeypatch.setattr(query, "find_relation", lambda *args: relations.append(args[1]) or find_relation(*args))
+    linker.predict([("ann", "rome")], ["bob", "cy"], relation="visited", candidates=["oslo", "rome"], explain=True)
+    assert sorted(resolved) == ["ann", "bob", "cy", "oslo", "rome", "rome"] and relations == ["visited"]
+
+
+def test_a_trained_relation_is_noted() -> None:
     name = umls().split("train")[0].name
     found = fsrl().predict(heads=["alga"], relation=name, k=1)
-    assert any("learnt on" in note for note in found.notes)
+    assert any("was trained on" in note for note in found.notes)
 
 
 def test_opening_a_run() -> None:
@@ -242,7 +257,7 @@ def test_opening_a_run() -> None:
         fewlink.load(trail_run(), bench="nothing")
 
 
-def test_a_folder_of_runs_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_folder_of_runs_raises_and_names_one(tmp_path: Path) -> None:
     (tmp_path / "seed-0").symlink_to(trail_run())
     with pytest.raises(FewlinkError, match=r"holds 1 runs: choose one, such as .*seed-0"):
         fewlink.load(tmp_path)

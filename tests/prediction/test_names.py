@@ -1,4 +1,4 @@
-"""Entities by id, by readable name and by half of it: who is found, who is offered, and what an error says."""
+"""Entities by id, readable name and prefix: lookup, completion, and suggestions in errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.conftest import graph_of
 from fewlink.base.errors import FewlinkError, UnknownName
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.prediction import Names
-from fewlink.prediction.name_index import Folded, fold
+from fewlink.prediction.names import NameIndex, entity_of, fold
 
 
 def named(entities: Sequence[str], labels: Sequence[str] | None = None, types: TypeTable | None = None) -> Names:
@@ -23,7 +23,7 @@ def named(entities: Sequence[str], labels: Sequence[str] | None = None, types: T
     return Names(Graph.of(Vocabulary.of(entities), Vocabulary.of(["next"]), triples, types=types, labels=readable))
 
 
-def test_an_id_goes_before_a_name_and_a_name_before_its_case() -> None:
+def test_ids_go_before_names_and_exact_case_before_other_case() -> None:
     names = named(["Q1", "Q2", "Oslo", "Q4"], ["Oslo", "Rome", "a boat", "rome"])
     assert names.find("Q1") == 0
     assert names.find("Oslo") == 2  # the id of one, the name of another
@@ -31,7 +31,7 @@ def test_an_id_goes_before_a_name_and_a_name_before_its_case() -> None:
     assert names.find("A BOAT") == 2 and names.find("q2") == 1
 
 
-def test_underscores_and_concepts_are_read_as_people_write_them() -> None:
+def test_underscores_and_concept_prefixes_are_ignored() -> None:
     names = named(["concept:city:new_york", "concept:city:oslo", "mental_process"])
     assert names.find("new york") == 0 and names.find("New_York") == 0 and names.find("Mental process") == 2
     assert names.find("CONCEPT:CITY:OSLO") == 1
@@ -43,7 +43,7 @@ def test_underscores_and_concepts_are_read_as_people_write_them() -> None:
     ]
 
 
-def test_a_name_of_several_is_an_error_that_lists_their_ids() -> None:
+def test_an_ambiguous_name_raises_and_lists_ids() -> None:
     names = named([f"Q{i}" for i in range(9)], ["Paris"] * 8 + ["Rome"])
     with pytest.raises(UnknownName, match=r"'Paris' is the name of 8 entities.*Q0, Q1, Q2, Q3, Q4, …"):
         names.find("Paris")
@@ -52,7 +52,7 @@ def test_a_name_of_several_is_an_error_that_lists_their_ids() -> None:
     assert names.find("Q7") == 7
 
 
-def test_an_unknown_name_is_an_error_that_names_the_nearest() -> None:
+def test_an_unknown_name_raises_and_suggests_the_nearest() -> None:
     names = named(["Q1", "Q2", "Q3"], ["New York City", "Oslo", "Rome"])
     with pytest.raises(UnknownName, match=r"unknown head 'New Yrok City'; did you mean 'New York City' \(Q1\)\?"):
         names.find("New Yrok City", "head")
@@ -62,7 +62,7 @@ def test_an_unknown_name_is_an_error_that_names_the_nearest() -> None:
         names.find(7)  # type: ignore[arg-type]
 
 
-ODD = [
+UNUSUAL = [
     "a\tb",
     "a\nb",
     " spaced ",
@@ -79,28 +79,28 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_odd_names_are_found_as_they_are(name: str) -> None:
-    names = named([*ODD, "plain"])
-    assert names.find(name) == ODD.index(name)
-    assert names.match(ODD.index(name)).id == name
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_names_are_found_exactly(name: str) -> None:
+    names = named([*UNUSUAL, "plain"])
+    assert names.find(name) == UNUSUAL.index(name)
+    assert entity_of(names.graph, UNUSUAL.index(name)).id == name
 
 
-def test_case_and_composition_of_other_scripts_do_not_matter() -> None:
+def test_case_and_composition_are_ignored_in_all_scripts() -> None:
     names = named(["Straße", "Étude", "ﬁsh", "ΟΔΟΣ", "plain"])
     for typed, expected in (("STRASSE", 0), ("e\u0301TUDE", 1), ("FISH", 2), ("οδος", 3)):
         assert names.find(typed) == expected
 
 
 @pytest.mark.parametrize("text", ["", " ", "\t", "\n", "\ud800", "\x00", "a" * 10_000])
-def test_what_is_nobodys_name_is_refused_in_one_line(text: str) -> None:
+def test_unknown_text_raises_and_completes_to_nothing(text: str) -> None:
     names = named(["oslo", "rome"])
     with pytest.raises(UnknownName):
         names.find(text)
     assert names.complete(text) == []
 
 
-def test_completion_begins_with_the_name_then_words_then_ids_then_anything() -> None:
+def test_completion_order_is_name_prefix_word_id_and_substring() -> None:
     ids = ["york", "new_york", "yorkshire", "Q-york", "yorktown", "duke_of_york", "xyork"]
     names = named(ids)
     found = [match.id for match in names.complete("York")]
@@ -111,12 +111,12 @@ def test_completion_begins_with_the_name_then_words_then_ids_then_anything() -> 
         names.complete("york", 0)
 
 
-def test_completion_offers_those_with_most_edges_first() -> None:
+def test_completion_prefers_entities_with_most_edges() -> None:
     graph = graph_of("anna r x", "annika r x", "annika r y", "annika r z", "anton r x", "anton r y")
     assert [match.id for match in Names(graph).complete("an", 3)] == ["annika", "anton", "anna"]
 
 
-def test_completion_by_id_where_names_differ() -> None:
+def test_completion_by_id_if_names_differ() -> None:
     names = named(["Q42", "Q421", "P1"], ["Douglas Adams", "a book", "Q-tip"])
     assert [m.id for m in names.complete("q42")] == ["Q42", "Q421"]
     assert [m.name for m in names.complete("adam")] == ["Douglas Adams"]
@@ -124,24 +124,24 @@ def test_completion_by_id_where_names_differ() -> None:
 
 
 @given(st.lists(st.text(max_size=8), min_size=1), st.text(alphabet="abAB_ :é", min_size=1, max_size=4))
-def test_the_index_agrees_with_a_plain_search(texts: list[str], typed: str) -> None:
+def test_the_index_agrees_with_a_linear_search(texts: list[str], typed: str) -> None:
     lines = [fold(text.replace("\n", " ")) for text in texts]
-    index, typed = Folded("".join(f"{line}\n" for line in lines), words=False), fold(typed)
+    index, typed = NameIndex("".join(f"{line}\n" for line in lines), words=False), fold(typed)
     expected = [i for i, line in enumerate(lines) if line.startswith(typed)]
-    assert sorted(index.owners(index.beginning(typed)).tolist()) == expected
+    assert sorted(index.owners(index.starting(typed)).tolist()) == expected
     assert index.equal(typed).tolist() == [i for i, line in enumerate(lines) if line == typed]
-    assert index.holding(typed, 1000) == [i for i, line in enumerate(lines) if typed in line]
+    assert index.containing(typed, 1000) == [i for i, line in enumerate(lines) if typed in line]
     assert [index[i] for i in range(len(lines))] == lines
 
 
-def test_long_names_that_agree_for_long_are_told_apart() -> None:
+def test_names_with_long_common_prefixes_are_distinguished() -> None:
     ids = [f"university_of_california_{i:04}" for i in range(300)]
     names = named(ids)
     assert [m.id for m in names.complete("university of california 0123")] == [ids[123]]
     assert names.find("University of California 0299") == 299
 
 
-def test_of_many_entities_few_names_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_reads_few_names_of_many_entities(monkeypatch: pytest.MonkeyPatch) -> None:
     count, read = 70_000, []
     ids = [f"thing_{i * 7919 % count}_of_{i % 97}" for i in range(count)]
     names, name = named(ids), Graph.name
@@ -154,7 +154,7 @@ def test_of_many_entities_few_names_are_read(monkeypatch: pytest.MonkeyPatch) ->
         names.find("thnig 55 of 3")
 
 
-def test_types() -> None:
+def test_members_of_types() -> None:
     table = TypeTable.of([b"city", b"Person", b"ghost"], np.array([0, 1, 2]), np.array([0, 0, 1]), 3)
     names = named(["oslo", "rome", "ann"], types=table)
     assert names.members("city").tolist() == [0, 1] and names.members("person").tolist() == [2]

@@ -1,4 +1,4 @@
-"""Predictions as a table: rows, dicts, JSON, TSV, pandas, and how they look."""
+"""Predictions as a table: rows, dicts, JSON, TSV, pandas and repr."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = [
 ]
 
 
-def test_it_is_a_sequence_that_does_not_change() -> None:
+def test_it_is_an_immutable_sequence() -> None:
     table = Predictions(ROWS, ["a note"])
     assert len(table) == 3 and list(table) == ROWS and table[0] is ROWS[0] and list(table[1:]) == ROWS[1:]
     assert table == Predictions(ROWS, ["a note"]) and table != Predictions(ROWS)
@@ -35,7 +35,7 @@ def test_the_rows_of_a_head() -> None:
         table.for_head("Paris")
 
 
-def test_dicts_and_json_hold_everything() -> None:
+def test_dicts_and_json_have_all_fields() -> None:
     first, second, _ = json.loads(Predictions(ROWS).to_json())
     assert first == {
         **{"head": "Q1", "head_name": "Oslo", "rank": 1, "tail": "Q2", "tail_name": "a\tb", "score": 3.25},
@@ -44,7 +44,7 @@ def test_dicts_and_json_hold_everything() -> None:
     assert second["rank"] == 2.5 and second["probability"] is None and second["known"] is True
 
 
-def test_a_tab_in_a_name_does_not_make_a_column() -> None:
+def test_a_tab_in_a_name_is_escaped() -> None:
     lines = Predictions(ROWS).to_tsv().splitlines()
     assert lines[0].split("\t") == ["head", "head_name", "rank", "tail", "tail_name", "score", "probability", "known"]
     assert lines[1].split("\t") == ["Q1", "Oslo", "1", "Q2", "a\\tb", "3.25", "0.5", "no"]
@@ -68,7 +68,7 @@ def test_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
         Predictions(ROWS).to_pandas()
 
 
-def test_how_it_looks() -> None:
+def test_repr_and_html() -> None:
     text = repr(Predictions(ROWS, ["a note"]))
     assert text.splitlines()[0].split() == ["head", "rank", "tail", "score", "probability", "known"]
     assert "a\\tb" in text and "2.5" in text and text.endswith("a note")

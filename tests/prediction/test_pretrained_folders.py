@@ -1,30 +1,33 @@
-"""Model cards, and folders that need nothing else."""
+"""Model cards and self-contained model folders, local and from the hub."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tests.conftest import quickly
 from tests.prediction.linkers import REFERENCES, fsrl_run, trail_run, umls
 
 import fewlink
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, MissingExtra
 from fewlink.prediction import Linker, write_card
+from fewlink.prediction.pretrained import fetch
 
 
-@pytest.mark.parametrize("made", [trail_run, fsrl_run], ids=["trail", "fsrl"])
-def test_a_saved_folder_answers_the_same_elsewhere(made: object, tmp_path: Path) -> None:
-    linker = Linker.load(made())  # type: ignore[operator]
+@pytest.mark.parametrize("trained", [trail_run, fsrl_run], ids=["trail", "fsrl"])
+def test_a_moved_folder_makes_the_same_predictions(trained: object, tmp_path: Path) -> None:
+    linker = Linker.load(trained())  # type: ignore[operator]
     with quickly():
         folder = linker.save_pretrained(tmp_path / "saved")
         shutil.copytree(folder, tmp_path / "far" / "away")
         shutil.rmtree(folder)
     moved = fewlink.load(tmp_path / "far" / "away")
-    asked = {"references": REFERENCES, "heads": ["alga", "virus"], "k": 5, "exclude_known": False}
-    assert moved.predict(**asked) == linker.predict(**asked)
+    arguments = {"references": REFERENCES, "heads": ["alga", "virus"], "k": 5, "exclude_known": False}
+    assert moved.predict(**arguments) == linker.predict(**arguments)
     assert moved.benchmark.fingerprint == umls().fingerprint
     again = Linker.from_pretrained(tmp_path / "far" / "away")
     assert again.explain(REFERENCES, "alga", "cell") == linker.explain(REFERENCES, "alga", "cell")
@@ -37,13 +40,13 @@ def test_a_saved_folder_answers_the_same_elsewhere(made: object, tmp_path: Path)
     assert config["benchmark"]["source"] == ""
 
 
-def test_a_saved_folder_can_be_saved_again_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
+def test_a_saved_folder_can_be_saved_again_and_a_damaged_one_raises(tmp_path: Path) -> None:
     with quickly():
         Linker.load(fsrl_run()).save_pretrained(tmp_path / "one")
         Linker.load(tmp_path / "one").save_pretrained(tmp_path / "two")
-        Linker.load(tmp_path / "one").save_pretrained(tmp_path / "two")  # replaces its like
+        Linker.load(tmp_path / "one").save_pretrained(tmp_path / "two")  # replaces the former
     for change in (write_card, fewlink.calibrate):
-        with pytest.raises(FewlinkError, match="is a saved model, which does not change"):
+        with pytest.raises(FewlinkError, match="is a saved model and cannot be changed"):
             change(tmp_path / "two")
     weights = tmp_path / "two" / "best" / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
@@ -51,7 +54,7 @@ def test_a_saved_folder_can_be_saved_again_and_a_damaged_one_is_refused(tmp_path
         fewlink.load(tmp_path / "two")
 
 
-def test_what_cannot_be_saved(tmp_path: Path) -> None:
+def test_invalid_targets_of_saving_raise(tmp_path: Path) -> None:
     linker = Linker.load(fsrl_run())
     with pytest.raises(FewlinkError, match="is the run itself"):
         linker.save_pretrained(fsrl_run())
@@ -64,7 +67,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         Linker(umls(), linker.scorer).save_pretrained(tmp_path / "x")
 
 
-def test_a_card_says_what_people_need_and_travels_with_the_model(tmp_path: Path) -> None:
+def test_a_card_has_all_parts_and_is_saved_with_the_model(tmp_path: Path) -> None:
     shutil.copytree(fsrl_run(), tmp_path / "run")
     with quickly():
         path = write_card(tmp_path / "run")
@@ -77,14 +80,18 @@ def test_a_card_says_what_people_need_and_travels_with_the_model(tmp_path: Path)
     assert umls().split("test")[0].name not in text and str(tmp_path) not in text
     assert (tmp_path / "saved" / "README.md").read_text() == text
     picture = (tmp_path / "run" / "reliability.svg").read_text()
-    assert "](reliability.svg)" in text and "Reliability, calibration error" in picture and "as promised" in picture
+    assert (
+        "](reliability.svg)" in text
+        and "Reliability, calibration error" in picture
+        and "perfectly calibrated" in picture
+    )
     assert (tmp_path / "saved" / "reliability.svg").read_text() == picture
     assert fewlink.load(tmp_path / "saved").calibration == fewlink.load(tmp_path / "run").calibration is not None
     with quickly():
         assert "| test | full |" in write_card(Linker.load(tmp_path / "run"), test=True).read_text()
 
 
-def test_the_lines_of_a_card_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: object) -> None:
+def test_the_code_of_a_card_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: object) -> None:
     shutil.copytree(fsrl_run(), tmp_path / "run")
     with quickly():
         text = write_card(tmp_path / "run").read_text()
@@ -93,3 +100,44 @@ def test_the_lines_of_a_card_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(code.splitlines()) == 3
     exec(compile(code, "card", "exec"), {})  # noqa: S102
     assert "probability" in capsys.readouterr().out  # type: ignore[attr-defined]
+
+
+def hub(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> None:
+    """A hub that returns this folder or raises this error."""
+
+    def snapshot_download(name: str) -> str:
+        if isinstance(answer, Exception):
+            raise answer
+        return str(answer / name.replace("/", "--"))
+
+    module = ModuleType("huggingface_hub")
+    module.snapshot_download = snapshot_download  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+
+
+def test_a_path_is_not_fetched() -> None:
+    assert fetch("runs/mine") == Path("runs/mine")
+
+
+def test_a_model_of_the_hub_is_fetch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hub(monkeypatch, tmp_path)
+    assert fetch("hub:someone/nell-trail") == tmp_path / "someone--nell-trail"
+    assert fetch(Path("hub:someone/nell-trail")) == tmp_path / "someone--nell-trail"
+
+
+@pytest.mark.parametrize("name", ["hub:", "hub:one", "hub:a/b/c", "hub:../b c"])
+def test_an_invalid_hub_name_raises(name: str) -> None:
+    with pytest.raises(FewlinkError, match="not of the form hub:owner/name"):
+        fetch(name)
+
+
+def test_a_failed_download_raises_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub(monkeypatch, OSError("no\nnetwork"))
+    with pytest.raises(FewlinkError, match=r"someone/x cannot be fetched from the hub \(OSError: no network\)"):
+        fetch("hub:someone/x")
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingExtra, match=r"fewlink\[hub\]"):
+        fetch("hub:someone/x")

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven through chromedriver's HTTP protocol with the standard library alone."""
+"""A headless Chromium, driven through chromedriver's HTTP protocol with the standard library."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Browser:
             port = next(m[1] for line in self.driver.stdout if (m := re.search(r"successfully on port (\d+)", line)))
             self.at = f"http://127.0.0.1:{port}/session"
             options = {"binary": CHROMIUM, "args": [*ARGUMENTS, f"--user-data-dir={self.profile.name}/profile"]}
-            wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-            made = self.send("", {"capabilities": {"alwaysMatch": wanted}})
-            self.at = f"{self.at}/{made['sessionId']}"
+            capabilities = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+            session = self.send("", {"capabilities": {"alwaysMatch": capabilities}})
+            self.at = f"{self.at}/{session['sessionId']}"
             self.devtools("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(self.downloads))
         except BaseException:
             self.__exit__()
@@ -75,12 +75,12 @@ class Browser:
     def open(self, address: str) -> None:
         self.send("/url", {"url": address})
 
-    def run(self, script: str, *given: Any) -> Any:
-        """What a function body returns."""
-        return self.send("/execute/sync", {"script": script, "args": list(given)})
+    def run(self, script: str, *arguments: Any) -> Any:
+        """The result of a function body in the page."""
+        return self.send("/execute/sync", {"script": script, "args": list(arguments)})
 
     def press(self, *keys: str) -> None:
-        """Keys to whatever has the focus, one after another; `Control+Enter` together."""
+        """Press keys one after another in the focused element; `Control+Enter` at once."""
         acts = []
         for key in keys:
             held = [KEYS.get(part, part) for part in key.split("+")] if len(key) > 1 else [key]
@@ -95,8 +95,8 @@ class Browser:
         self.run("document.querySelector(arguments[0]).focus()", selector)
 
     def click(self, selector: str) -> None:
-        found = self.send("/element", {"using": "css selector", "value": selector})
-        self.send(f"/element/{found[ELEMENT]}/click")
+        element = self.send("/element", {"using": "css selector", "value": selector})
+        self.send(f"/element/{element[ELEMENT]}/click")
 
     def text(self, selector: str) -> str:
         return str(self.run("return (document.querySelector(arguments[0]) || {}).textContent || ''", selector))
@@ -104,16 +104,16 @@ class Browser:
     def texts(self, selector: str) -> list[str]:
         return list(self.run("return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector))
 
-    def until(self, what: Callable[[], Any], seconds: float = 15) -> Any:
-        """What it gives as soon as it gives something."""
+    def until(self, condition: Callable[[], Any], seconds: float = 15) -> Any:
+        """The first true result of a function, which is called repeatedly."""
         end = time.monotonic() + seconds
-        while not (found := what()):
+        while not (result := condition()):
             assert time.monotonic() < end, f"nothing after {seconds} s; the page says: {self.text('#problem')}"
             time.sleep(0.03)
-        return found
+        return result
 
-    def complaints(self) -> list[str]:
-        """Errors in the console: of scripts, and of what the policy kept from running."""
+    def console_errors(self) -> list[str]:
+        """Errors in the console: of scripts, and of violations of the policy."""
         return [line["message"] for line in self.send("/se/log", {"type": "browser"}) if line["level"] == "SEVERE"]
 
     def look(self, path: Path, width: int, height: int, features: Sequence[tuple[str, str]] = ()) -> None:

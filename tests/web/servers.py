@@ -1,4 +1,4 @@
-"""Linkers to serve, clients that ask an app in this process, and a server on a free port."""
+"""Linkers to serve, test clients of an app in this process, and a server on a free port."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAIRS = [["virus", "cell"], ["fungus", "plant"]]
 
 
 class Known:
-    """The score of a tail is its number plus a little of the head's; counts calls, and waits where told to."""
+    """The score of a tail is its number plus a hundredth of the head's; records calls, and waits for `gate` if set."""
 
     name = "known"
 
@@ -57,7 +57,7 @@ def small() -> Linker:
 
 @contextmanager
 def asking(linker: Linker, **settings: Any) -> Iterator[TestClient]:
-    """A client of an app that serves this linker; an error of the server's own is an answer, too."""
+    """A client of an app that serves this linker; exceptions of the app become answers."""
     app = make_app(linker, Settings(**settings))
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
@@ -65,7 +65,7 @@ def asking(linker: Linker, **settings: Any) -> Iterator[TestClient]:
 
 @contextmanager
 def on_a_port(app: Any) -> Iterator[tuple[str, uvicorn.Server]]:
-    """The address of a server that runs in a thread, and the server."""
+    """The address of a server that runs in a thread, and the server itself."""
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, **OPTIONS))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

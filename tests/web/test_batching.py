@@ -1,4 +1,4 @@
-"""Requests that come together: one call, the same answers as alone, a bounded queue, and clients that leave."""
+"""Concurrent requests: shared calls, the same answers as alone, a bounded queue, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -16,18 +16,41 @@ import pytest
 from tests.web.servers import PAIRS, Known, asking, on_a_port, small, trail
 
 from fewlink.prediction import Linker
+from fewlink.prediction.predictions import RankedPairs
+from fewlink.prediction.query import References
 from fewlink.web import Settings
-from fewlink.web.answering import Answers
 from fewlink.web.app import make_app
-from fewlink.web.asking import Given, Ranking
 from fewlink.web.batching import Batcher
-from fewlink.web.errors import Refusal
+from fewlink.web.errors import ApiError
+from fewlink.web.service import Answer, Answers, Part, RankingPart
 
-GIVEN = Given((("ann", "rome"),), None)
+ANN, OSLO, BOB, ROME, CY = range(5)
+REFERENCES = References(((ANN, ROME),))
 
 
-def asked(*heads: str, k: int = 2, given: Given = GIVEN, pairs: bool = False) -> Ranking:
-    return Ranking(given, heads, k, None, True, pairs)
+def ranking(
+    *heads: int,
+    k: int = 2,
+    references: References = REFERENCES,
+    candidates: str | tuple[int, ...] | None = None,
+    overall: bool = False,
+) -> RankingPart:
+    return RankingPart(references, heads, k, candidates, True, overall)
+
+
+def answers_of(linker: Linker, parts: Sequence[Part]) -> dict[int, Answer]:
+    return dict(Answers(linker, Settings()).batch(parts))
+
+
+def rows(answer: Answer) -> list[tuple[int, int, float, float]]:
+    """Head, tail, score and rank of each row."""
+    assert isinstance(answer, RankedPairs)
+    columns = answer.heads, answer.tails, answer.scores, answer.ranks
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def pairs(answer: Answer) -> list[tuple[int, int]]:
+    return [(head, tail) for head, tail, *_ in rows(answer)]
 
 
 def scorer_of(linker: Linker) -> Known:
@@ -35,63 +58,59 @@ def scorer_of(linker: Linker) -> Known:
     return linker.scorer
 
 
-def test_those_with_the_same_question_share_a_call() -> None:
+def test_parts_with_the_same_references_share_a_call() -> None:
     linker = small()
-    other = Given((("bob", "oslo"),), None)
-    parts = [asked("ann"), asked("bob", "ann", k=1), asked("cy", given=other), asked("cy", k=3)]
-    answers = dict(Answers(linker, Settings()).turn(parts))
-    assert scorer_of(linker).calls == [[0, 2, 4], [4]]
+    other = References(((BOB, OSLO),))
+    parts = [ranking(ANN), ranking(BOB, ANN, k=1), ranking(CY, references=other), ranking(CY, k=3)]
+    answers = answers_of(linker, parts)
+    assert scorer_of(linker).calls == [[ANN, BOB, CY], [CY]]
     for place, part in enumerate(parts):
-        alone = dict(Answers(linker, Settings()).turn([part]))[0]
-        assert answers[place] == alone, part
-    rows, _ = answers[1]  # type: ignore[misc]
-    assert [(row.head, row.tail) for row in rows] == [("bob", "rome"), ("ann", "oslo")]  # ann, rome is known
+        assert rows(answers[place]) == rows(answers_of(linker, [part])[0]), part
+    assert pairs(answers[1]) == [(BOB, ROME), (ANN, OSLO)]  # ann, rome is known
 
 
-def test_who_asks_about_other_candidates_gets_those() -> None:
-    parts = [Ranking(GIVEN, ("bob",), 2, (name,), True, False) for name in ("rome", "oslo")]
-    answers = dict(Answers(small(), Settings()).turn(parts))
-    assert [[row.tail for row in answers[place][0]] for place in (0, 1)] == [["rome"], ["oslo"]]  # type: ignore[index]
+def test_parts_with_other_candidates_do_not_share_a_call() -> None:
+    answers = answers_of(small(), [ranking(BOB, candidates=(tail,)) for tail in (ROME, OSLO)])
+    assert [pairs(answers[place]) for place in (0, 1)] == [[(BOB, ROME)], [(BOB, OSLO)]]
 
 
-def test_a_note_is_told_to_whom_it_concerns() -> None:
-    one = Ranking(GIVEN, ("ann",), 2, ("rome",), True, False)
-    two = Ranking(GIVEN, ("bob",), 2, ("rome",), True, False)
-    answers = dict(Answers(small(), Settings()).turn([one, two]))
-    assert [len(answers[place][1]) for place in (0, 1)] == [1, 0]  # type: ignore[index]
+def test_a_head_without_candidates_has_no_row() -> None:
+    answers = answers_of(small(), [ranking(ANN, candidates=(ROME,)), ranking(BOB, candidates=(ROME,))])
+    assert [len(rows(answers[place])) for place in (0, 1)] == [0, 1]
 
 
 def test_a_call_has_no_more_rows_than_a_request_may_have() -> None:
     linker = small()
     answers = Answers(linker, Settings(rows=4))
-    list(answers.turn([asked("ann"), asked("bob"), asked("cy"), asked("oslo", k=4), asked("rome", k=1)]))
-    assert scorer_of(linker).calls == [[0, 2], [4], [1], [3]]
+    list(answers.batch([ranking(ANN), ranking(BOB), ranking(CY), ranking(OSLO, k=4), ranking(ROME, k=1)]))
+    assert scorer_of(linker).calls == [[ANN, BOB], [CY], [OSLO], [ROME]]
 
 
-def test_pairs_share_a_call_only_where_all_heads_are_the_same() -> None:
+def test_best_pairs_share_a_call_only_if_all_heads_are_the_same() -> None:
     linker = small()
-    parts = [asked("ann", "bob", pairs=True), asked("ann", "bob", k=1, pairs=True), asked("ann", pairs=True)]
-    answers = dict(Answers(linker, Settings()).turn(parts))
-    assert scorer_of(linker).calls == [[0, 2], [0]]
-    assert answers[1][0][0] == answers[0][0][0] and len(answers[1][0]) == 1  # type: ignore[index]
+    parts = [ranking(ANN, BOB, overall=True), ranking(ANN, BOB, k=1, overall=True), ranking(ANN, overall=True)]
+    answers = answers_of(linker, parts)
+    assert scorer_of(linker).calls == [[ANN, BOB], [ANN]]
+    assert rows(answers[1]) == rows(answers[0])[:1]
 
 
-def test_an_error_is_told_to_those_who_share_it_only() -> None:
-    wrong = asked("ann", given=Given(None, "no such relation"))
-    answers = dict(Answers(small(), Settings()).turn([wrong, asked("bob")]))
-    assert "unknown relation" in str(answers[0]) and not isinstance(answers[1], Exception)
+def test_an_error_is_sent_to_the_requests_that_share_it_only() -> None:
+    answers = answers_of(small(), [ranking(ANN, candidates="full"), ranking(BOB)])
+    assert "range of a relation" in str(answers[0]) and not isinstance(answers[1], Exception)
 
 
 def test_answers_over_http_equal_those_without_batching() -> None:
     heads = list(trail().graph.entities)[:40]
-    asks = [
+    queries = [
         {"references": PAIRS[: 1 + place % 2], "heads": [head, heads[-1 - place]], "k": 1 + place % 7}
         for place, head in enumerate(heads[:20])
     ]
 
     def all_of(client: Any) -> list[Any]:
         with ThreadPoolExecutor(20) as pool:
-            return [a.json()["predictions"] for a in pool.map(lambda ask: client.post("/predict", json=ask), asks)]
+            return [
+                a.json()["predictions"] for a in pool.map(lambda query: client.post("/predict", json=query), queries)
+            ]
 
     with asking(trail(), gather=0.1) as client:
         together, calls = all_of(client), client.app.state.answers.calls  # type: ignore[attr-defined]
@@ -104,7 +123,7 @@ def test_answers_over_http_equal_those_without_batching() -> None:
             assert row["score"] == pytest.approx(other["score"], rel=1e-5, abs=1e-5)
 
 
-def test_scoring_has_a_thread_of_its_own_and_the_loop_stays_free() -> None:
+def test_scoring_runs_in_its_own_thread_and_the_event_loop_stays_free() -> None:
     linker = small()
     scorer_of(linker).gate = gate = threading.Event()
     with asking(linker) as client, ThreadPoolExecutor(2) as pool:
@@ -117,15 +136,15 @@ def test_scoring_has_a_thread_of_its_own_and_the_loop_stays_free() -> None:
     assert scorer_of(linker).thread == {"fewlink-scoring_0"}
 
 
-def test_a_full_queue_says_when_to_come_again() -> None:
+def test_a_full_queue_says_when_to_retry() -> None:
     linker = small()
     scorer_of(linker).gate = gate = threading.Event()
-    ask = {"references": [["ann", "rome"]], "heads": ["bob"]}
+    query = {"references": [["ann", "rome"]], "heads": ["bob"]}
     with asking(linker, waiting=2, together=1) as client, ThreadPoolExecutor(8) as pool:
-        first = pool.submit(client.post, "/predict", json=ask)
+        first = pool.submit(client.post, "/predict", json=query)
         while not scorer_of(linker).calls:
             time.sleep(0.01)
-        others = [pool.submit(client.post, "/predict", json=ask) for _ in range(5)]
+        others = [pool.submit(client.post, "/predict", json=query) for _ in range(5)]
         while sum(other.done() for other in others) < 3:
             time.sleep(0.01)
         gate.set()
@@ -139,7 +158,7 @@ def batched(work: Callable[[Sequence[int], Callable[[int], bool]], Iterable[tupl
     return Batcher(work, waiting=10, gather=0.01, together=4)
 
 
-def test_turns_of_a_batcher() -> None:
+def test_batches_of_a_batcher() -> None:
     seen: list[list[int]] = []
 
     def work(questions: Sequence[int], wanted: Callable[[int], bool]) -> Iterable[tuple[int, int]]:
@@ -154,14 +173,14 @@ def test_turns_of_a_batcher() -> None:
     assert seen == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_who_leaves_is_dropped_and_what_was_asked_is_answered_before_closing() -> None:
+def test_cancelled_questions_are_dropped_and_queued_ones_answered_before_closing() -> None:
     seen: list[int] = []
 
     def work(questions: Sequence[int], wanted: Callable[[int], bool]) -> Iterable[tuple[int, int]]:
         seen.extend(questions)
         return enumerate(questions)
 
-    async def some_leave() -> tuple[int, list[int]]:
+    async def cancel_one() -> tuple[int, list[int]]:
         batcher = batched(work)
         async with batcher:
             tasks = [asyncio.create_task(batcher.ask(number)) for number in range(3)]
@@ -169,14 +188,14 @@ def test_who_leaves_is_dropped_and_what_was_asked_is_answered_before_closing() -
             tasks[1].cancel()
             closing = asyncio.create_task(batcher.ask(7))
             await asyncio.sleep(0)
-        with pytest.raises(Refusal, match="stopping"):
+        with pytest.raises(ApiError, match="stopping"):
             await batcher.ask(8)
         return await closing, [await tasks[0], await tasks[2]]
 
-    assert asyncio.run(some_leave()) == (7, [0, 2]) and seen == [0, 2, 7]
+    assert asyncio.run(cancel_one()) == (7, [0, 2]) and seen == [0, 2, 7]
 
 
-def test_an_error_in_a_turn_is_told_and_the_next_turn_comes() -> None:
+def test_an_error_in_a_batch_is_raised_and_the_next_batch_runs() -> None:
     def work(questions: Sequence[int], wanted: Callable[[int], bool]) -> Iterable[tuple[int, int]]:
         yield 0, questions[0]
         if len(questions) > 1:
@@ -191,7 +210,7 @@ def test_an_error_in_a_turn_is_told_and_the_next_turn_comes() -> None:
     assert first == 1 and isinstance(second, ValueError) and third == 3
 
 
-def test_a_client_that_hangs_up_is_not_scored_and_requests_under_way_are_finished() -> None:
+def test_a_disconnected_client_is_not_scored_and_pending_requests_are_finished() -> None:
     linker = small()
     scorer_of(linker).gate = gate = threading.Event()
     body = json.dumps({"references": [["ann", "rome"]], "heads": ["bob"]}).encode()

@@ -1,4 +1,4 @@
-"""What is refused, and how: every error is one object with a code and a line, and no input is the server's fault."""
+"""Errors: each is one object with a code and a line, and no input causes a server error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.web.servers import PAIRS, Known, asking, small, trail
 
-ASK: dict[str, Any] = {"references": [["ann", "rome"]], "heads": ["bob"]}
+QUERY: dict[str, Any] = {"references": [["ann", "rome"]], "heads": ["bob"]}
 
 
 def error_of(answer: Any, status: int) -> Any:
@@ -45,9 +45,9 @@ def error_of(answer: Any, status: int) -> Any:
         ({"path": "/etc/passwd"}, "path", "not permitted"),
     ],
 )
-def test_a_bad_request_names_its_field(changes: Any, field: str | None, message: str) -> None:
+def test_an_invalid_request_names_its_field(changes: Any, field: str | None, message: str) -> None:
     with asking(small(), explained=40) as client:
-        error = error_of(client.post("/predict", json={**ASK, **changes}), 422)
+        error = error_of(client.post("/predict", json={**QUERY, **changes}), 422)
     assert error.get("field") == field and message in error["message"] and "\n" not in error["message"]
 
 
@@ -62,23 +62,24 @@ def test_a_bad_request_names_its_field(changes: Any, field: str | None, message:
         ({"heads": None, "heads_of_type": "perso"}, None, []),
     ],
 )
-def test_an_unknown_name_is_not_found_and_others_are_offered(changes: Any, field: str, nearest: list[str]) -> None:
+def test_an_unknown_name_is_404_with_suggestions(changes: Any, field: str, nearest: list[str]) -> None:
     with asking(small()) as client:
-        error = error_of(client.post("/predict", json={**ASK, **changes}), 404)
+        error = error_of(client.post("/predict", json={**QUERY, **changes}), 404)
     assert error["code"] == "unknown-name" and error.get("field") == field
     assert [entity["id"] for entity in error.get("suggestions", [])] == nearest
     assert "unknown" in error["message"] and (field or "did you mean" in error["message"])
 
 
-def test_limits_are_the_servers_own() -> None:
+def test_limits_are_those_of_the_server() -> None:
     linker = small()
     with asking(linker, heads=2, k=3, rows=4) as client:
-        error = error_of(client.post("/predict", json={**ASK, "heads": ["ann", "bob", "cy"], "k": 1}), 422)
+        error = error_of(client.post("/predict", json={**QUERY, "heads": ["ann", "bob", "cy"], "k": 1}), 422)
         assert error["code"] == "limit" and "3 heads are more than the 2" in error["message"]
-        type_of = {"references": ASK["references"], "heads_of_type": "person", "k": 1}
+        type_of = {"references": QUERY["references"], "heads_of_type": "person", "k": 1}
         assert error_of(client.post("/predict", json=type_of), 422)["field"] == "heads_of_type"
         assert (
-            "6 rows" in error_of(client.post("/predict", json={**ASK, "heads": ["ann", "bob"], "k": 3}), 422)["message"]
+            "6 rows"
+            in error_of(client.post("/predict", json={**QUERY, "heads": ["ann", "bob"], "k": 3}), 422)["message"]
         )
     assert isinstance(linker.scorer, Known) and not linker.scorer.calls
 
@@ -100,13 +101,13 @@ def test_limits_are_the_servers_own() -> None:
         (b" " * (1 << 20) + b"{}", 413),
     ],
 )
-def test_bodies_that_are_no_request(body: bytes, status: int) -> None:
+def test_invalid_bodies(body: bytes, status: int) -> None:
     with asking(small()) as client:
         for path in ("/predict", "/explain"):
             error_of(client.post(path, content=body, headers={"content-type": "application/json"}), status)
 
 
-def test_a_large_body_without_a_length_is_stopped() -> None:
+def test_a_large_body_without_a_length_is_rejected() -> None:
     with asking(small(), body=1000) as client:
         pieces = (b" " * 400 for _ in range(10))
         assert error_of(client.post("/predict", content=pieces), 413)["code"] == "too-large"
@@ -115,10 +116,10 @@ def test_a_large_body_without_a_length_is_stopped() -> None:
 def test_only_json_is_read() -> None:
     with asking(small()) as client:
         plain = {"content-type": "text/plain"}
-        error_of(client.post("/predict", content=json.dumps(ASK), headers=plain), 422)
+        error_of(client.post("/predict", content=json.dumps(QUERY), headers=plain), 422)
 
 
-def test_ways_that_do_not_exist() -> None:
+def test_unknown_paths_and_methods() -> None:
     with asking(small()) as client:
         assert error_of(client.get("/nothing"), 404)["code"] == "not-found"
         assert error_of(client.get("/../../etc/passwd"), 404)["code"] == "not-found"
@@ -139,21 +140,21 @@ HOSTILE = [
 def test_hostile_names_are_only_unknown(name: str) -> None:
     with asking(trail()) as client:
         for place in ({"heads": [name]}, {"references": [[name, "cell"]]}, {"candidates": [name]}, {"relation": name}):
-            ask = {"references": PAIRS, "heads": ["alga"], **place}
-            assert error_of(client.post("/predict", json=ask), 404)["code"] == "unknown-name"
+            query = {"references": PAIRS, "heads": ["alga"], **place}
+            assert error_of(client.post("/predict", json=query), 404)["code"] == "unknown-name"
         explain = {"references": PAIRS, "head": name, "tail": "cell"}
         assert error_of(client.post("/explain", json=explain), 404)["field"] == "head"
         assert client.get("/entities", params={"q": name}).status_code == 200
         assert client.get("/types", params={"q": name}).status_code == 200
 
 
-def test_a_scorer_that_fails_is_the_servers_fault_and_the_next_request_is_answered(
+def test_a_failing_scorer_is_a_server_error_and_the_next_request_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     linker = small()
     with asking(linker) as client:
         with monkeypatch.context() as patch:
             patch.setattr(Known, "__call__", lambda self, question: 1 / 0)
-            error = error_of(client.post("/predict", json=ASK), 500)
+            error = error_of(client.post("/predict", json=QUERY), 500)
             assert error["code"] == "internal" and "division" not in error["message"]
-        assert client.post("/predict", json=ASK).status_code == 200
+        assert client.post("/predict", json=QUERY).status_code == 200

@@ -1,4 +1,4 @@
-"""The page in a browser, from the first letter typed to the file that is taken away."""
+"""The page in a browser, from the first typed letter to the downloaded file."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with Browser() as made:
-        made.resize(1280, 900, [("prefers-reduced-motion", "reduce")])
-        yield made
+    with Browser() as browser:
+        browser.resize(1280, 900, [("prefers-reduced-motion", "reduce")])
+        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -34,17 +34,17 @@ def address() -> Iterator[str]:
 
 @pytest.fixture()
 def window(browser: Browser, address: str) -> Iterator[Browser]:
-    """The page as it is for somebody who comes for the first time."""
+    """The page as a first-time visitor sees it."""
     browser.open(f"{address}/health")
     browser.run("localStorage.clear(); sessionStorage.clear()")
     browser.open(f"{address}/")
     browser.until(lambda: "123 entities" in browser.text("#about"))
     yield browser
-    assert [line for line in browser.complaints() if "404" not in line and "401" not in line] == []
+    assert [line for line in browser.console_errors() if "404" not in line and "401" not in line] == []
 
 
 def pick(window: Browser, typed: str, name: str) -> None:
-    """Type into the field that has the focus and take the first offer, by key."""
+    """Type into the focused field and pick the first suggestion by key."""
     window.type(typed)
     window.until(lambda: window.texts(".offers:not([hidden]) li")[:1] == [name])
     window.press("Down", "Enter")
@@ -54,7 +54,7 @@ def names(window: Browser) -> list[str]:
     return window.texts(".row .name b")
 
 
-def asked(window: Browser) -> Browser:
+def rank(window: Browser) -> Browser:
     """References and a head, by keys alone."""
     window.focus("#references input")
     for typed, name in (("viru", "virus"), ("Cell", "cell"), ("fung", "fungus"), ("plan", "plant")):
@@ -71,7 +71,7 @@ def value(window: Browser, selector: str) -> Any:
 
 
 def test_references_are_completed_ranked_explained_decided_and_exported(window: Browser) -> None:
-    asked(window)
+    rank(window)
     assert value(window, "#references input")[:4] == ["virus", "cell", "fungus", "plant"]
     assert window.texts("#heads li") == ["alga×"]
     expected = trail().predict([("virus", "cell"), ("fungus", "plant")], ["alga"])
@@ -108,8 +108,8 @@ def downloaded(window: Browser, ending: str) -> Path:
     return found
 
 
-def test_what_was_asked_and_decided_is_there_after_a_reload(window: Browser, address: str) -> None:
-    asked(window)
+def test_the_query_and_decisions_survive_a_reload(window: Browser, address: str) -> None:
+    rank(window)
     window.press("a")
     window.open(f"{address}/")
     window.until(lambda: window.texts(".triples li"))
@@ -131,7 +131,7 @@ def test_pasted_columns_become_rows_and_pasted_lines_heads(window: Browser) -> N
     assert window.texts(".group h3") == ["bacterium", "fungus"]
 
 
-def test_an_unknown_name_is_marked_and_mended_with_one_key(window: Browser) -> None:
+def test_an_unknown_name_is_marked_and_corrected_with_one_key(window: Browser) -> None:
     window.focus("#references input")
     window.type("virus")
     window.press("Tab")
@@ -161,8 +161,8 @@ def test_the_example_all_heads_and_known_pairs(window: Browser) -> None:
     assert len(names(window)) == 10 and all("→" in text for text in window.texts(".row .name"))
 
 
-def test_it_fits_a_phone_and_keys_are_told(window: Browser) -> None:
-    asked(window)
+def test_it_fits_a_phone_and_shows_its_keys(window: Browser) -> None:
+    rank(window)
     window.resize(390, 844)
     window.press("e")
     window.until(lambda: window.texts(".said li"))
@@ -173,14 +173,14 @@ def test_it_fits_a_phone_and_keys_are_told(window: Browser) -> None:
     window.resize(1280, 900)
 
 
-def test_a_server_with_a_token_asks_for_it(browser: Browser) -> None:
+def test_the_page_asks_for_the_token(browser: Browser) -> None:
     with on_a_port(make_app(trail(), Settings(token="s3cret"))) as (address, _):
         browser.open(f"{address}/")
-        for typed, then in (("wrong", "not right"), ("s3cret", "")):
+        for typed, then in (("wrong", "Wrong"), ("s3cret", "")):
             browser.until(lambda: browser.run("return document.querySelector('#locked').open"))
             browser.focus("#token")
             browser.type(typed)
             browser.press("Enter")
             if then:
-                browser.until(lambda: "not right" in browser.text("#locked-title"))
+                browser.until(lambda: "Wrong" in browser.text("#locked-title"))
         browser.until(lambda: "123 entities" in browser.text("#about"))

@@ -1,4 +1,4 @@
-"""The HTTP interface: what each endpoint answers, and that its answers are the linker's own."""
+"""The HTTP interface: the answers of each endpoint equal those of the linker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rows_of(answer: Any) -> Any:
 
 
 def plain(rows: Any) -> Any:
-    """As JSON carries it."""
+    """Values after a round trip through JSON."""
     return json.loads(json.dumps(rows))
 
 
@@ -29,43 +29,45 @@ def test_health_and_about() -> None:
         schema.About(**about)
         assert about["graph"] == {"name": "small", "entities": 5, "relations": 3, "triples": 5, "types": 3}
         assert about["relations"]["test"] == ["visited"] and about["calibration"] is None
-        assert about["limits"]["k"] == 100 and about["evidence"]["trails"] == "paths in the graph"
+        assert about["limits"]["k"] == 100 and about["evidence"] == {}
+    with asking(trail()) as client:
+        assert client.get("/about").json()["evidence"] == trail().scorer.evidence  # type: ignore[attr-defined]
 
 
-def test_entities_and_types_are_completed() -> None:
+def test_completion_of_entities_and_types() -> None:
     with asking(small()) as client:
         assert client.get("/entities", params={"q": "OS"}).json() == [{"id": "oslo", "name": "oslo"}]
         assert client.get("/entities").json() == []
         everyone = [{"name": "person", "members": 3}, {"name": "city", "members": 2}]
-        assert client.get("/types").json() == everyone  # a type without members is not offered
+        assert client.get("/types").json() == everyone  # types without members are left out
         assert client.get("/types", params={"q": "IT", "limit": 1}).json() == everyone[1:]
     with asking(trail()) as client:
         assert client.get("/types").json() == []
 
 
 @pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail", "fsrl"])
-def test_predictions_and_reasons_are_the_linkers(linker: Any) -> None:
+def test_predictions_and_reasons_equal_the_linkers(linker: Any) -> None:
     found, pairs = linker(), [tuple(pair) for pair in PAIRS]
-    ask = {"references": PAIRS, "heads": ["alga", "Bacterium"], "k": 3}
+    query = {"references": PAIRS, "heads": ["alga", "Bacterium"], "k": 3}
     with asking(found) as client:
-        answer = client.post("/predict", json={**ask, "explain": True})
-        told = schema.PredictAnswer(**answer.json())
+        answer = client.post("/predict", json={**query, "explain": True})
+        content = schema.PredictAnswer(**answer.json())
         assert plain(found.predict(pairs, ["alga", "bacterium"], 3, explain=True).to_dicts()) == rows_of(answer)
-        assert told.predictions[0].reasons and told.predictions[0].reasons.sentences
-        shown = rows_of(client.post("/predict", json={**ask, "heads": ["virus"], "exclude_known": False, "k": 100}))
+        assert content.predictions[0].reasons and content.predictions[0].reasons.sentences
+        shown = rows_of(client.post("/predict", json={**query, "heads": ["virus"], "exclude_known": False, "k": 100}))
         assert [row["tail"] for row in shown if row["known"]] == ["cell"]
         reasons = client.post("/explain", json={"references": PAIRS, "head": "alga", "tail": "plant"}).json()
         assert reasons == plain(found.explain(pairs, "alga", "plant").to_dict())
 
 
-def test_who_fits_is_put_together_from_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.web.asking.TURN", 7)
+def test_best_pairs_are_put_together_from_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.web.service.TURN", 7)
     found, pairs = trail(), [tuple(pair) for pair in PAIRS]
     everyone = list(found.graph.entities)
     with asking(found) as client:
         answer = client.post("/predict", json={"references": PAIRS, "heads_of_type": "all", "k": 20})
         assert [(row["head"], row["tail"]) for row in rows_of(answer)] == [
-            (row.head, row.tail) for row in found.who_fits(pairs, everyone, 20)
+            (row.head, row.tail) for row in found.predict_pairs(pairs, everyone, 20)
         ]
         listed = rows_of(client.post("/predict", json={"references": PAIRS, "heads": everyone[:20], "k": 2}))
         assert [(row["tail"], row["rank"]) for row in listed] == [
@@ -73,11 +75,11 @@ def test_who_fits_is_put_together_from_turns(monkeypatch: pytest.MonkeyPatch) ->
         ]
 
 
-def test_types_lists_and_words_say_who_competes() -> None:
-    ask = {"references": [["ann", "rome"]], "heads": ["bob"]}
+def test_candidates_by_type_list_and_keyword() -> None:
+    query = {"references": [["ann", "rome"]], "heads": ["bob"]}
 
     def tails(client: Any, **more: Any) -> list[str]:
-        return [row["tail"] for row in rows_of(client.post("/predict", json={**ask, **more}))]
+        return [row["tail"] for row in rows_of(client.post("/predict", json={**query, **more}))]
 
     with asking(small()) as client:
         assert tails(client) == tails(client, candidates="open") == ["rome", "oslo"]
@@ -91,13 +93,13 @@ def test_types_lists_and_words_say_who_competes() -> None:
         assert rows_of(without)[0]["tail"] == "oslo"
 
 
-def test_notes_reach_the_one_who_asked() -> None:
-    ask = {"references": [["ann", "rome"], ["Ann", "rome"]], "heads": ["ann", "bob", "bob"], "candidates": ["rome"]}
+def test_notes_are_part_of_the_answer() -> None:
+    query = {"references": [["ann", "rome"], ["Ann", "rome"]], "heads": ["ann", "bob", "bob"], "candidates": ["rome"]}
     with asking(small()) as client:
-        notes = client.post("/predict", json=ask).json()["notes"]
+        notes = client.post("/predict", json=query).json()["notes"]
     assert notes == [
         "the reference 'ann' → 'rome' is given twice and counts once",
-        "the head 'bob' is given twice and is asked about once",
+        "the head 'bob' is given twice and is ranked once",
         "'ann' has no candidate left: all of them are known answers",
     ]
 
@@ -117,15 +119,15 @@ def test_the_example_is_a_relation_of_the_benchmark() -> None:
 
 def test_every_endpoint_is_in_the_schema() -> None:
     with asking(small()) as client:
-        told = client.get("/openapi.json").json()
+        openapi = client.get("/openapi.json").json()
         assert client.get("/docs").status_code == client.get("/redoc").status_code == 404
-    assert set(told["paths"]) == {"/health", "/about", "/entities", "/types", "/example", "/predict", "/explain"}
-    for path, methods in told["paths"].items():
+    assert set(openapi["paths"]) == {"/health", "/about", "/entities", "/types", "/example", "/predict", "/explain"}
+    for path, methods in openapi["paths"].items():
         for method in methods.values():
             good = method["responses"]["200"]["content"]["application/json"]["schema"]
             assert good and method["description"], path
             for status in ("401", "404", "413", "422", "503"):
                 error = method["responses"][status]["content"]["application/json"]["schema"]
                 assert error == {"$ref": "#/components/schemas/ErrorAnswer"}, (path, status)
-    asked = told["components"]["schemas"]["PredictRequest"]["properties"]
-    assert asked["k"]["maximum"] == 1000 and asked["references"]["anyOf"][0]["maxItems"] == 200
+    properties = openapi["components"]["schemas"]["PredictRequest"]["properties"]
+    assert properties["k"]["maximum"] == 1000 and properties["references"]["anyOf"][0]["maxItems"] == 200

@@ -1,4 +1,4 @@
-"""Who is let in, and what browsers are told: token, host, headers."""
+"""Access control and security headers: token, host and headers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fewlink.web.middleware import host_of, own_hosts
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
-def test_a_token_is_needed_for_all_but_the_page_and_health() -> None:
+def test_a_token_is_required_except_for_the_page_and_health() -> None:
     with asking(small(), token="s3cret") as client:
         assert client.get("/").status_code == client.get("/health").status_code == 200
         for path in ("/about", "/entities", "/types", "/example", "/openapi.json", "/nothing", "/health/"):
@@ -31,7 +31,7 @@ def test_a_token_is_needed_for_all_but_the_page_and_health() -> None:
             assert client.get("/about", headers={"Authorization": right}).status_code == 200
 
 
-def test_other_names_of_the_machine_are_refused() -> None:
+def test_foreign_host_headers_are_rejected() -> None:
     with asking(small(), hosts=LOOPBACK) as client:
         for host in ("localhost", "localhost:8000", "127.0.0.1:1", "[::1]:8000", "LOCALHOST"):
             assert client.get("/health", headers={"Host": host}).status_code == 200, host
@@ -50,13 +50,13 @@ def test_names_in_host_headers(header: str, name: str) -> None:
     assert host_of(header) == name
 
 
-def test_a_server_on_the_loopback_device_knows_its_names() -> None:
+def test_names_of_a_server_on_the_loopback_device() -> None:
     assert own_hosts("127.0.0.1") == own_hosts("localhost") == own_hosts("::1") == LOOPBACK
     assert own_hosts("127.0.0.2") == LOOPBACK | {"127.0.0.2"}
     assert own_hosts("0.0.0.0") is None and own_hosts("::") is None and own_hosts("192.168.1.5") is None
 
 
-def test_headers_of_every_answer() -> None:
+def test_every_answer_has_security_headers() -> None:
     with asking(small(), token="t") as client:
         answers = [client.get(path) for path in ("/", "/health", "/about", "/nothing")]
         answers.append(client.options("/predict", headers={"Origin": "http://evil.example"}))

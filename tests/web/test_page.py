@@ -1,4 +1,4 @@
-"""The page as a document: nothing from elsewhere, only its own style and script, no text made into markup."""
+"""The page as a document: nothing from other servers, only its own style and script, and no text as markup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import resources
 
 from tests.web.servers import asking, small
 
-from fewlink.web.page import SCRIPTS, page
+from fewlink.web.app import SCRIPTS, page
 
 
 class Document(HTMLParser):
@@ -39,7 +39,7 @@ def document() -> Document:
     return Document(page().html.decode())
 
 
-def test_the_policy_lets_only_the_pages_own_style_and_script_run() -> None:
+def test_the_policy_allows_only_the_style_and_script_of_the_page() -> None:
     with asking(small(), token="t") as client:
         answer = client.get("/")
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -52,7 +52,7 @@ def test_the_policy_lets_only_the_pages_own_style_and_script_run() -> None:
     assert "unsafe" not in answer.headers["content-security-policy"]
 
 
-def test_nothing_comes_from_elsewhere() -> None:
+def test_nothing_is_loaded_from_other_servers() -> None:
     found = document()
     for tag, attributes in found.tags:
         assert "src" not in attributes and "style" not in attributes, tag
@@ -68,7 +68,7 @@ def test_no_text_becomes_markup() -> None:
         assert word not in document().inside["script"], word
 
 
-def test_every_field_has_a_name_and_every_id_is_there_once() -> None:
+def test_fields_are_labelled_and_ids_are_unique() -> None:
     found = document()
     ids = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -93,7 +93,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_contrasts_are_enough_for_text_and_edges_in_light_and_dark() -> None:
+def test_contrasts_are_sufficient_in_light_and_dark() -> None:
     light, dark = re.findall(r":root\{(.*?)\}", document().inside["style"], re.DOTALL)
     for theme in (light, dark):
         colours = dict(re.findall(r"--([\w-]+):#([0-9a-f]{3,6})", theme))

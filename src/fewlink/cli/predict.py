@@ -52,8 +52,7 @@ def predict(
     from fewlink.cli import show
     from fewlink.cli.training import working_device
     from fewlink.prediction import load
-    from fewlink.prediction.lists import parse_pair, read_names, read_pairs
-    from fewlink.prediction.query import check_count
+    from fewlink.prediction.query import check_count, parse_pair, read_names, read_pairs
 
     if json and tsv:
         raise FewlinkError("--json and --tsv are given: choose one")
@@ -68,7 +67,7 @@ def predict(
         raise FewlinkError("say which heads: --head NAME or --heads FILE, or all of --of-type TYPE")
     linker = load(run, bench=bench, device=working_device(device))
     among = _candidates(linker, candidates)
-    ask = linker.predict if of_type is None else linker.who_fits
+    ask = linker.predict if of_type is None else linker.predict_pairs
     found = ask(
         pairs or None,
         asked if of_type is None else of_type,
@@ -90,8 +89,7 @@ def predict(
 
 def _candidates(linker: Linker, choice: str) -> str | list[str]:
     """A word or a type as it is, the names in a file; a type goes before a file of the same name."""
-    from fewlink.prediction.lists import read_names
-    from fewlink.prediction.query import WORDS
+    from fewlink.prediction.query import WORDS, read_names
 
     if choice in WORDS or linker.names.has_type(choice) or not Path(choice).is_file():
         return choice

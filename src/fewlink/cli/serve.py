@@ -37,9 +37,9 @@ def serve(
         raise MissingExtra("fewlink serve", "serve") from None
     from fewlink.cli.training import working_device
     from fewlink.web import Settings
-    from fewlink.web.server import Place, serve
+    from fewlink.web.server import ServeOptions, serve
 
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise FewlinkError("the token is empty or has spaces around it or odd characters: take ASCII letters or digits")
-    place = Place(str(run), bench, working_device(device), host, port, workers)
-    serve(place, Settings(heads=most_heads, k=most_k, token=token))
+    options = ServeOptions(str(run), bench, working_device(device), host, port, workers)
+    serve(options, Settings(heads=most_heads, k=most_k, token=token))

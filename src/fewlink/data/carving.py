@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +13,11 @@ from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import Graph
 from fewlink.graph.csr import Groups
+
+BOUNDS = ((50, 500), (30, 500), (20, 500), (10, 500), (50, 5000), (20, 5000), (6, 5000))  # tried by `carve_any`
+ENOUGH_TASKS = 6  # with fewer, `carve_any` tries wider bounds
+BACKGROUND = 0.5  # least share of the triples that `carve_any` leaves in the background
+DEV, TEST = 0.15, 0.15  # shares of the tasks: small graphs have few, and a single relation is a poor measure
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,61 @@ def carve(graph: Graph, name: str, settings: CarveSettings = CarveSettings()) ->
         dropped_entities=len(graph.entities) - len(kept),
     )
     return Benchmark(name, background, _split([carved[r] for r in good], settings, rng)), report
+
+
+def carve_any(
+    graph: Graph, name: str, *, seed: int, check: Callable[[Benchmark], None], source: str = ""
+) -> tuple[Benchmark, list[str]]:
+    """A benchmark from any graph, with task sizes chosen to suit it, and remarks about it.
+
+    It takes the first bounds that give enough tasks, or else those that give most. `check` raises FewlinkError for a
+    benchmark that cannot be used.
+    """
+    best: tuple[Benchmark, CarveReport, tuple[int, int]] | None = None
+    for bounds in _bounds(graph):
+        try:
+            benchmark, report = carve(graph, name, CarveSettings(*bounds, DEV, TEST, seed))
+            benchmark = replace(benchmark, source=source)
+            check(benchmark)
+        except FewlinkError:
+            continue
+        if best is None or _task_count(benchmark) > _task_count(best[0]):
+            best = benchmark, report, bounds
+        if _task_count(best[0]) >= ENOUGH_TASKS:
+            break
+    if best is None:
+        raise FewlinkError(
+            f"{name}: no tasks can be carved out of {graph.triple_count:,} triples of {len(graph.relations):,} "
+            f"relations: at least 3 relations of {BOUNDS[-1][0]} to {BOUNDS[-1][1]:,} triples, one of 20 or more, and "
+            "as many other triples are needed; fewlink data check FILE shows what the file has"
+        )
+    benchmark, report, bounds = best
+    counts = ", ".join(f"{len(benchmark.tasks[split])} {split}" for split in ("train", "dev", "test"))
+    remarks = [f"relations of {bounds[0]} to {bounds[1]} triples are tasks: {counts}"]
+    if bounds != BOUNDS[0]:
+        remarks.append(
+            f"bounds of {BOUNDS[0][0]} to {BOUNDS[0][1]} triples would leave too few tasks or too small a background: "
+            "the metrics are less precise"
+        )
+    return benchmark, [*remarks, *report.remarks()]
+
+
+def _bounds(graph: Graph) -> list[tuple[int, int]]:
+    """Bounds to try: the upper one is lowered until tasks are at most half of the triples."""
+    sizes = np.sort(np.bincount(graph.triples()[:, 1]))
+    bounds = []
+    for smallest, largest in BOUNDS:
+        middling = sizes[(sizes >= smallest) & (sizes <= largest)]
+        fits = np.cumsum(middling) <= (1 - BACKGROUND) * graph.triple_count
+        if not fits.all():  # relations of one size stay or go together
+            largest = int(middling[fits.argmin()]) - 1
+        if largest >= smallest:
+            bounds.append((smallest, largest))
+    return bounds
+
+
+def _task_count(benchmark: Benchmark) -> int:
+    return sum(len(tasks) for tasks in benchmark.tasks.values())
 
 
 def _pairs_by_relation(graph: Graph) -> dict[int, np.ndarray]:

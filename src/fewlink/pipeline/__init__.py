@@ -1,1 +1,1 @@
-"""From a user's files to a run that answers questions: fit, append and train."""
+"""From a user's files to a run that makes predictions: fit, append and train."""

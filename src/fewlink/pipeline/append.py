@@ -1,4 +1,4 @@
-"""New triples for a benchmark, or for what a run answers with, in the place where it lies."""
+"""Append triples to a compiled benchmark, or to the graph that a run makes predictions with, in place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fewlink.training.run import Deployed, vectors_of
 
 @dataclass(frozen=True)
 class Appended:
-    """What came to a place; `benchmark` is what it holds afterwards."""
+    """What was added to a folder; `benchmark` is the benchmark it holds afterwards."""
 
     place: Path
     benchmark: Benchmark
@@ -38,29 +38,29 @@ def append(
     on_error: str = "stop",
     report: CompileReport | None = None,
 ) -> Appended:
-    """Add triples to a compiled benchmark, or to the graph that a run answers with; ids stay.
+    """Add triples to a compiled benchmark, or to the graph that a run makes predictions with; ids stay.
 
-    A benchmark keeps the fingerprints of what it grew from, so runs of it open as before. What a run was trained and
-    measured on does not change; entities that are new to it get vectors from those of their neighbours. The place holds
-    the old or the new at every moment.
+    A benchmark keeps the fingerprints of its earlier versions, so their runs still open. What a run was trained and
+    measured on does not change; its new entities get vectors from those of their neighbours. The folder is replaced
+    atomically.
     """
     place = Path(where)
-    words: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}
+    options: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}
     if is_run(place):
-        pretrained.refuse_saved(place)
+        pretrained.check_not_saved(place)
         with locked(place):
             family, deployed = RunConfig.read(place).family, Deployed.open(place)
             if deployed is None:
                 family.check_fold_in(place, load_best(place)[0])
                 deployed = Deployed(pretrained.benchmark_of(place), vectors_of(place))
-            benchmark, growth = append_triples(deployed.benchmark, files, **words)
+            benchmark, growth = append_triples(deployed.benchmark, files, **options)
             if growth:
                 before = deployed.benchmark.graph
                 sizes = len(before.entities), len(before.relations)
                 Deployed(benchmark, family.fold_in(deployed.vectors, benchmark, *sizes)).save(place)
         return Appended(place, benchmark, growth)
     place = _compiled(where)
-    benchmark, growth = append_triples(open_benchmark(place), files, **words)
+    benchmark, growth = append_triples(open_benchmark(place), files, **options)
     if growth:
         benchmark.save(place)
     return Appended(place, benchmark, growth)

@@ -1,9 +1,9 @@
-"""From a file of triples to a trained, measured and calibrated run that answers questions, within a time.
+"""From a file of triples to a trained, evaluated and calibrated run, within a time limit.
 
-The graph is carved into a benchmark; TRAIL is trained and measured on it. Then vectors are trained of the whole graph,
-with which the run answers: nothing that the user gave is kept from it, and its figures are still honest.
+The graph is carved into a benchmark, and TRAIL is trained and evaluated on it. Then vectors of the whole graph are
+trained, which the run uses for predictions: these use everything the user gave, and the metrics stay unbiased.
 
-RUN/benchmark/   the carved benchmark           RUN/fit.json   what was asked, chosen and spent
+RUN/benchmark/   the carved benchmark           RUN/fit.json   arguments, chosen settings and times
 RUN/serving/     the whole graph, its vectors   RUN/README.md  the card; the rest as in any run
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.pipeline import time_plan
-from fewlink.pipeline.auto_carve import carve_any
-from fewlink.pipeline.stages import FIT, Course, read_fit
+from fewlink.pipeline.stages import FIT, Stages, read_fit
+from fewlink.pipeline.train import carve_for_run
 from fewlink.prediction.card import measure_and_write
 from fewlink.prediction.linker import Linker
 from fewlink.prediction.pretrained import CARD
@@ -37,15 +37,15 @@ from fewlink.training.run import BEGINNING, BENCHMARK, EMBEDDINGS, Deployed, mak
 from fewlink.training.trainer import train_run
 
 FORMAT = "fewlink-fit/1"
-WORK = ".fit"  # vectors of the whole graph while they are made
-EXAMPLES_WANTED = 6_000_000  # examples that the vectors' recipes were chosen with: small graphs need more epochs
+WORK = ".fit"  # vectors of the whole graph during training
+EXAMPLES = 6_000_000  # training examples that the vectors' recipes were tuned with: small graphs need more epochs
 MOST_EPOCHS = 3  # times those of the recipe
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A run that is ready: its card, figures by split and protocol, and the seconds that were spent."""
+    """A finished run: its card, metrics by split and protocol, and the seconds it took."""
 
     run: Path
     card: Path
@@ -68,118 +68,124 @@ def fit(
     device: str = "cpu",
     tell: Tell | None = None,
 ) -> Fitted:
-    """Fit a run to a file of triples in about so many minutes; one that was stopped continues with what it chose.
+    """Fit a run to a file of triples in about `minutes`; an interrupted fit continues with the settings it chose.
 
-    `change` are settings of TRAIL as NAME=VALUE, which stay as they are whatever the time; `tell` receives lines of
-    progress.
+    `change` are settings of TRAIL as NAME=VALUE, which are not reduced to save time; `tell` receives lines of progress.
     """
     run, tell = Path(out), tell or (lambda line: None)
     if not 0 < minutes < float("inf"):
         raise FewlinkError(f"minutes is {minutes}: it must be a finite number over 0")
     settings = recipe("trail", TrailSettings).settings.adjusted([f"seed={seed}", f"device={device}", *change])
-    _refuse_other(run)
+    _check_folder(run)
     report = CompileReport()
     whole = compile_graph([Path(graph)], types=types, names=names, on_error=on_error, report=report)
-    asked = {
+    arguments = {
         "graph": whole.fingerprint,
         **{name: sha256_file(Path(path)) if path else "" for name, path in (("types", types), ("names", names))},
         **{"minutes": minutes, "seed": seed, "set": sorted(change)},
     }
-    with _working(run):
-        record = read_fit(run, FORMAT) or {"format": FORMAT, "asked": asked, "notes": report.remarks(), "seconds": {}}
-        _refuse_other_wish(run, record["asked"], asked)
+    with _locked(run):
+        new: dict[str, Any] = {"format": FORMAT, "asked": arguments, "notes": report.remarks(), "seconds": {}}
+        record = read_fit(run, FORMAT) or new
+        _check_same_arguments(run, record["asked"], arguments)
         with _threads(record):
-            return _fitted(run, whole, settings, Course(run, record, tell), [c.partition("=")[0] for c in change])
+            fixed = [assignment.partition("=")[0] for assignment in change]
+            return _run_stages(Stages(run, record, tell), whole, settings, fixed)
 
 
-def _fitted(run: Path, whole: Graph, settings: TrailSettings, course: Course, fixed: list[str]) -> Fitted:
-    """Make every stage that has not been made."""
-    if "settings" not in course.record:
-        _planned(run, whole, settings, course, fixed)
-    elif not course.finished:
-        course.tell(f"{run} continues with the settings that were chosen for it")
-    benchmark = open_benchmark(run / BENCHMARK)
-    device = {"device": settings.device}
-    with course.stage("vectors") as wanted:
-        if wanted:
-            pretrain_views(benchmark, course.settings(device), out=run / EMBEDDINGS, on_epoch=_tables(course))
-    with course.stage("training") as wanted:
-        if wanted:
+def _run_stages(stages: Stages, whole: Graph, settings: TrailSettings, fixed: Sequence[str]) -> Fitted:
+    """Run every stage that is not done yet."""
+    run, record, device = stages.run, stages.record, settings.device
+    if "settings" not in record:
+        benchmark = _plan(stages, whole, settings, fixed)
+    else:
+        if not stages.finished:
+            stages.tell(f"{run} continues with the settings that were chosen for it")
+        benchmark = open_benchmark(run / BENCHMARK)
+    vectors: TrailVectors | None = None
+    with stages.stage("vectors") as pending:
+        if pending:
+            chosen, reporters = stages.settings(device=device), _table_reporters(stages)
+            vectors = pretrain_views(benchmark, chosen, out=run / EMBEDDINGS, on_epoch=reporters)
+    with stages.stage("training") as pending:
+        if pending:
             if not begun(run):
-                course.catch_up(fixed)
-            vectors = TrailVectors.open(run / EMBEDDINGS, benchmark.graph.fingerprint)
-            train_run(benchmark, vectors, course.settings(device), run, on_event=course.evaluated)
-    with course.stage("whole graph") as wanted:
-        if wanted:
-            _serve(run, whole, course, course.settings(device))
-    with course.stage("measuring") as wanted:
-        if wanted:
-            _, measured = measure_and_write(Linker.load(run, device=settings.device), test=True)
-            course.record["figures"] = {
-                f"{each.protocol.split} {each.protocol.candidates}": each.metrics()["micro"] for each in measured
+                stages.catch_up(fixed)
+            vectors = vectors or TrailVectors.open(run / EMBEDDINGS, benchmark.graph.fingerprint)
+            chosen = stages.settings(device=device)
+            train_run(benchmark, vectors, chosen, run, on_event=stages.report_evaluation)
+    with stages.stage("whole graph") as pending:
+        if pending:
+            _deploy(stages, whole, stages.settings(device=device))
+    with stages.stage("measuring") as pending:
+        if pending:
+            linker = Linker.load(run, bench=benchmark, device=device, as_measured=True)
+            _, evaluations = measure_and_write(linker, test=True, graph=whole)
+            record["figures"] = {
+                f"{each.protocol.split} {each.protocol.candidates}": each.metrics()["micro"] for each in evaluations
             }
     shutil.rmtree(run / WORK, ignore_errors=True)
-    asked, seconds = course.record["asked"], sum(course.record["seconds"].values())
-    notes = tuple(course.record["notes"])
-    return Fitted(run, run / CARD, course.record["figures"], seconds, asked["minutes"], notes)
+    seconds, minutes = sum(record["seconds"].values()), record["asked"]["minutes"]
+    return Fitted(run, run / CARD, record["figures"], seconds, minutes, tuple(record["notes"]))
 
 
-def _planned(run: Path, whole: Graph, settings: TrailSettings, course: Course, fixed: list[str]) -> None:
-    """Carve the graph, look how fast this machine is, and choose what fits the time; nothing is trained yet."""
-    record, minutes = course.record, course.record["asked"]["minutes"]
-    with course.clocked("planning"):
-        benchmark, remarks = carve_any(whole, run.resolve().name, settings)
-        wanted = _wanted(whole, settings, fixed)
-        record["threads"] = time_plan.quickest_threads(benchmark, wanted)
+def _plan(stages: Stages, whole: Graph, settings: TrailSettings, fixed: Sequence[str]) -> Benchmark:
+    """Carve the graph, measure the speed of this machine, and choose settings that fit the time; nothing is trained."""
+    run, record, minutes = stages.run, stages.record, stages.record["asked"]["minutes"]
+    with stages.timed("planning"):
+        benchmark, remarks = carve_for_run(whole, run, settings)
+        full = _full_settings(whole, settings, fixed)
+        record["threads"] = time_plan.fastest_thread_count(benchmark, full)
         torch.set_num_threads(record["threads"])
-        speed, work = time_plan.measure(benchmark, whole, wanted)
+        plan = time_plan.measure(benchmark, whole, full)
     spent = record["seconds"]["planning"]
-    made, share = time_plan.chosen(wanted, speed, work, 60 * minutes - spent, fixed, spent)
-    expected = time_plan.expected(made, speed, work)
-    record["notes"] += [*remarks, time_plan.told(made, expected, share, minutes)]
+    chosen, share = plan.choose(full, 60 * minutes - spent, fixed, spent)
+    expected = plan.expected(chosen)
+    record["notes"] += [*remarks, time_plan.describe(chosen, expected, share, minutes)]
     for note in record["notes"]:
-        course.tell(f"note: {note}")
+        stages.tell(f"note: {note}")
     benchmark.save(run / BENCHMARK)
-    record.update(speed=vars(speed), work=vars(work), expected=expected, settings=made.as_dict())
+    record.update(speed=vars(plan.timings), work=vars(plan.work), expected=expected, settings=chosen.as_dict())
     write_json(run / FIT, record)
+    return benchmark
 
 
-def _wanted(whole: Graph, settings: TrailSettings, fixed: Sequence[str]) -> TrailSettings:
-    """Settings without regard to time.
+def _full_settings(whole: Graph, settings: TrailSettings, fixed: Sequence[str]) -> TrailSettings:
+    """The settings for a fit without a time limit.
 
-    A small graph has few batches an epoch, so it gets more epochs; and each may do with a part of its entities to be
-    told apart from: on CoDEx-S 48 epochs against 512 of 1,952 are better than 12 against all, for the same work.
+    A small graph has few batches per epoch, so it gets more epochs, with fewer negatives each: on CoDEx-S 48 epochs
+    against 512 of 1,952 entities are better than 12 against all, for the same work.
     """
-    more = {}
+    changes = {}
     for model in MODELS:
         name = f"{model}_epochs"
-        enough, own = EXAMPLES_WANTED / (2 * whole.triple_count), getattr(settings, name)
-        more[name] = round(min(max(own, enough), MOST_EPOCHS * own))
-    more["negatives"] = min(settings.negatives, max(256, len(whole.entities) // 4))
-    kept = {name: value for name, value in more.items() if name not in fixed}
-    return TrailSettings(**{**settings.as_dict(), **kept})
+        enough, epochs = EXAMPLES / (2 * whole.triple_count), getattr(settings, name)
+        changes[name] = round(min(max(epochs, enough), MOST_EPOCHS * epochs))
+    changes["negatives"] = min(settings.negatives, max(256, len(whole.entities) // 4))
+    return replace(settings, **{name: value for name, value in changes.items() if name not in fixed})
 
 
-def _serve(run: Path, whole: Graph, course: Course, settings: TrailSettings) -> None:
-    """Vectors of the whole graph, and the folder that the run answers with."""
+def _deploy(stages: Stages, whole: Graph, settings: TrailSettings) -> None:
+    """Train vectors of the whole graph and write the folder that the run makes predictions with."""
+    run = stages.run
     benchmark = Benchmark(run.resolve().name, whole, {split: [] for split in SPLITS})
     for index, model in enumerate(MODELS):
-        told = course.epochs(f"{model} vectors of the whole graph", index, len(MODELS))
-        train_table(benchmark, whole, vector_settings(settings, model), run / WORK / model, told, half=settings.half)
+        report = stages.epoch_reporter(f"{model} vectors of the whole graph", index, len(MODELS))
+        train_table(benchmark, whole, vector_settings(settings, model), run / WORK / model, report, half=settings.half)
     first, second = (Embeddings.open(run / WORK / model, whole.fingerprint) for model in MODELS)
     Deployed(benchmark, TrailVectors((first, second), ())).save(run)
 
 
-def _tables(course: Course) -> Callable[[str], Callable[[dict[str, Any]], None]]:
+def _table_reporters(stages: Stages) -> Callable[[str], Callable[[dict[str, Any]], None]]:
     """Reporters of the tables that are trained one after another."""
-    count = len(MODELS) * (course.settings({}).views + 1)
-    places: Iterator[int] = iter(range(count))
-    return lambda title: course.epochs(title, next(places), count)
+    count = len(MODELS) * (stages.settings().views + 1)
+    indices = iter(range(count))
+    return lambda title: stages.epoch_reporter(title, next(indices), count)
 
 
 @contextlib.contextmanager
 def _threads(record: dict[str, Any]) -> Iterator[None]:
-    """As many threads as were chosen for a fit, until it ends: with others a vector's last bit may differ."""
+    """Use the number of threads chosen for the fit: with another number the last bit of a vector may differ."""
     before = torch.get_num_threads()
     torch.set_num_threads(record.get("threads", before))
     try:
@@ -189,8 +195,8 @@ def _threads(record: dict[str, Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _working(run: Path) -> Iterator[None]:
-    """Keep the folder for this process; where nothing was chosen yet when it ends, nothing is left behind."""
+def _locked(run: Path) -> Iterator[None]:
+    """Lock the folder for this process; if it ends before settings were chosen, remove the folder."""
     make_folder(run / WORK)
     try:
         with locked(run / WORK, run):
@@ -201,8 +207,8 @@ def _working(run: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _refuse_other(run: Path) -> None:
-    """An error where a folder holds anything but a fit."""
+def _check_folder(run: Path) -> None:
+    """Raise if a folder holds anything but a fit."""
     if run.exists() and not run.is_dir():
         raise FewlinkError(f"{run} is a file: choose another folder")
     if run.exists() and not (run / FIT).exists():
@@ -211,9 +217,10 @@ def _refuse_other(run: Path) -> None:
             raise FewlinkError(f"{run} exists and was not made by fewlink fit: choose another folder")
 
 
-def _refuse_other_wish(run: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
-    for name, value in asked.items():
-        if found.get(name) != value:
-            told = {"graph": "another graph", "types": "other types", "names": "other names"}
-            what = told.get(name, f"{name} = {found.get(name)}, not {value}")
-            raise InputError(run, f"was fitted with {what}: give the same, or choose another folder")
+def _check_same_arguments(run: Path, before: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Raise if a fit was started with other arguments."""
+    files = {"graph": "another graph", "types": "other types", "names": "other names"}
+    for name, value in arguments.items():
+        if before.get(name) != value:
+            difference = files.get(name, f"{name} = {before.get(name)}, not {value}")
+            raise InputError(run, f"was fitted with {difference}: give the same, or choose another folder")

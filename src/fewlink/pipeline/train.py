@@ -1,8 +1,9 @@
-"""One call from a benchmark, or a file of triples, to a trained run: vectors included, any model by name."""
+"""One call from a benchmark or a file of triples to a trained run, for any model by name, vectors included."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 from fewlink.base import distributed
 from fewlink.base.recipes import Vectors
 from fewlink.data import Benchmark, open_benchmark
+from fewlink.data.carving import carve_any
 from fewlink.data.catalogue import is_benchmark
-from fewlink.graph import compile_graph
-from fewlink.pipeline.auto_carve import carve_any
+from fewlink.graph import Graph, compile_graph
 from fewlink.training.family import ModelSettings, PretrainedVectors, Reporter, trained_family, training_recipe
 from fewlink.training.run import BENCHMARK, check_folder
 from fewlink.training.trainer import RunResult, check, train_runs
@@ -32,49 +33,60 @@ def train(
     on_epoch: Callable[[str], Reporter] | None = None,
     on_event: Callable[[dict[str, Any]], None] | None = None,
 ) -> RunResult:
-    """Train a model into a run folder; one that was stopped continues when the same call is made again.
+    """Train a model into a run folder; the same call continues an interrupted run.
 
-    `benchmark`: a benchmark, the name or folder of one, or a file of triples, which is carved into one. `vectors`:
-    those to use, or their folder; by default they are pretrained into the folder OUT-vectors. `settings` are the
-    model's own recipe's, or those of `recipe`, with each NAME=VALUE of `change`. `on_epoch` makes a reporter from the
-    title of each table of vectors; `on_event` gets an event after each evaluation.
+    `benchmark`: a benchmark, its name or folder, or a file of triples, which is carved into one. `vectors`: a table of
+    vectors or its folder; by default they are pretrained into the folder OUT-vectors. `settings` default to those of
+    `recipe`, or of the model's own recipe; `change` are changes as NAME=VALUE. `on_epoch` makes a reporter from the
+    title of each table of vectors; `on_event` receives an event after each evaluation.
     """
     out = Path(out)
     chosen = training_recipe(model, recipe)
-    base = settings or chosen.settings
-    wanted = dataclasses.replace(base, seed=seed, device=distributed.use_device(device)).adjusted(change)
-    benchmark = _benchmark(benchmark, wanted, out)
-    check(benchmark, wanted)
+    settings = dataclasses.replace(settings or chosen.settings, seed=seed, device=distributed.use_device(device))
+    settings = settings.adjusted(change)
+    benchmark = _benchmark(benchmark, settings, out)
+    check(benchmark, settings)
     check_folder(out)
     if vectors is None:
-        vectors = pretrained_beside(out, benchmark, wanted, chosen.vectors, on_epoch)
+        vectors = pretrained_beside(out, benchmark, settings, chosen.vectors, on_epoch)
     if isinstance(vectors, str | Path):
         opened: PretrainedVectors = trained_family(model).open_vectors(Path(vectors), benchmark.graph.fingerprint)
     else:
         opened = vectors
-    return train_runs(benchmark, opened, wanted, {seed: out}, on_event=on_event)[0]
+    return train_runs(benchmark, opened, settings, {seed: out}, on_event=on_event)[0]
 
 
 def pretrained_beside(
     out: Path,
     benchmark: Benchmark,
     settings: ModelSettings,
-    wanted: Vectors,
+    pretraining: Vectors,
     on_epoch: Callable[[str], Reporter] | None = None,
 ) -> Path:
-    """The folder OUT-vectors with the vectors of a model, pretrained by the first process if they are not there."""
+    """The folder OUT-vectors with the vectors of a model, pretrained by the first process unless they exist."""
     folder = out.resolve().with_name(f"{out.resolve().name}-vectors")
     family = trained_family(settings.model)
-    distributed.from_first(lambda: family.pretrain(benchmark, settings, wanted, folder, on_epoch))
+    distributed.from_first(lambda: family.pretrain(benchmark, settings, pretraining, folder, on_epoch))
     return folder
 
 
+def carve_for_run(graph: Graph, run: Path, settings: ModelSettings) -> tuple[Benchmark, list[str]]:
+    """A benchmark that a model can be trained on, to be saved in the folder of its run, and remarks about it."""
+    return carve_any(
+        graph,
+        run.resolve().name,
+        seed=settings.seed,
+        check=lambda benchmark: check(benchmark, settings),
+        source=os.path.abspath(run / BENCHMARK),
+    )
+
+
 def _benchmark(given: Benchmark | str | Path, settings: ModelSettings, out: Path) -> Benchmark:
-    """The benchmark that is meant; one that is carved out of a file is kept in the run's folder."""
+    """The benchmark itself, an opened one, or one carved out of a file of triples and saved in the run's folder."""
     if isinstance(given, Benchmark):
         return given
     if not Path(given).is_file() or is_benchmark(Path(given)):
         return open_benchmark(given)
-    carved, _ = carve_any(compile_graph([Path(given)]), out.resolve().name, settings)
+    carved, _ = carve_for_run(compile_graph([Path(given)]), out, settings)
     carved.save(out / BENCHMARK)
-    return open_benchmark(out / BENCHMARK)
+    return carved

@@ -1,31 +1,25 @@
-"""Why a tail fits a head, for people: evidence, paths, references and neighbours with names, and as sentences."""
+"""Why a pair has its score: evidence, paths, references and neighbours with readable names, also as sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from fewlink.graph import Graph
+from fewlink.prediction.names import Entity, entity_of
 from fewlink.scorers import ExplainingScorer, Question, Reasons, Scorer
 
-TOLD = 3  # paths and neighbours in sentences
-LEAST = 0.005  # what adds less is not told
-
-
-@dataclass(frozen=True)
-class Entity:
-    """An entity by its id and its readable name."""
-
-    id: str
-    name: str
+MENTIONED = 3  # paths and neighbours in sentences
+LEAST = 0.005  # contributions to the score below this are not mentioned
+End = Literal["head", "tail"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One hop of a path along a relation, or against it where `inverse`."""
+    """One hop of a path along a relation, or against it if `inverse`."""
 
     relation: str
     inverse: bool
@@ -33,9 +27,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Path:
-    """A kind of path that joins references as it joins this pair, what it adds to the score, and one that is there.
+    """A sequence of relations that connects references as it connects this pair, and what it adds to the score.
 
-    `entities` are those of an actual path, head and tail included: one more than steps, or none where there is none.
+    `entities` are those of one such path, head and tail included: one more than steps, or empty if none exists.
     """
 
     steps: tuple[Step, ...]
@@ -50,7 +44,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Reference:
-    """A reference, and the attention (β) it has; None where the model weighs none."""
+    """A reference and its attention (β); None if the model has no attention over references."""
 
     head: Entity
     tail: Entity
@@ -61,11 +55,11 @@ class Reference:
 class Neighbour:
     """A neighbour of the pair's head or tail (`of`), with its weight.
 
-    For FSRL and its kin the weight is the attention (α) that the encoder gave it; for TRAIL it is an edge that the tail
-    has in common with references' tails, and the rarer it is, the more it weighs.
+    For FSRL and its variants the weight is the encoder's attention (α); for TRAIL the neighbour is an edge that the
+    tail shares with the references' tails, and rarer edges have larger weights.
     """
 
-    of: str
+    of: End
     relation: str
     inverse: bool
     entity: Entity
@@ -74,10 +68,10 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What carried the score of one pair.
+    """What contributed to the score of one pair.
 
-    `shares`: what each kind of evidence adds to the score, most first, and `evidence` names the kinds in words; both
-    are empty for models that do not say.
+    `shares`: what each kind of evidence adds to the score, largest first, and `evidence` describes the kinds; both are
+    empty for models that do not provide them.
     """
 
     head: Entity
@@ -87,35 +81,35 @@ class Explanation:
     paths: tuple[Path, ...]
     references: tuple[Reference, ...]
     neighbours: tuple[Neighbour, ...]
-    shared: bool = False  # whether neighbours are shared with the references' tails, or attended to
+    shared: bool = False  # whether neighbours are shared with the references' tails, or weighted by attention
     evidence: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, texts and numbers, for JSON; with the sentences."""
+        """Plain lists, texts and numbers for JSON, sentences included."""
         return {**asdict(self), "sentences": self.sentences()}
 
     def sentences(self) -> list[str]:
         """The reasons in plain English, the strongest first."""
-        told = [f"{self.head.name} → {self.tail.name} has a score of {self.score:.2f}."]
-        told += self._evidence()
-        helping = [path for path in self.paths if path.weight >= LEAST][:TOLD]
+        sentences = [f"{self.head.name} → {self.tail.name} has a score of {self.score:.2f}."]
+        sentences += self._evidence()
+        helping = [path for path in self.paths if path.weight >= LEAST][:MENTIONED]
         if helping:
             kind = "Paths" if len(helping) > 1 else "A path"
-            told.append(f"{kind} like those between the references: {'; '.join(map(str, helping))}.")
-        told += self._references()
+            sentences.append(f"{kind} like those between the references: {'; '.join(map(str, helping))}.")
+        sentences += self._references()
         for end in (self.tail, self.head):
-            told += self._neighbours(end, "tail" if end is self.tail else "head")
-        return told
+            sentences += self._neighbours(end, "tail" if end is self.tail else "head")
+        return sentences
 
     def _evidence(self) -> list[str]:
-        """What speaks for the pair, and what against it."""
-        ways = {
-            "For it": {kind: share for kind, share in self.shares.items() if share >= LEAST},
-            "Against it": {kind: share for kind, share in reversed(self.shares.items()) if share <= -LEAST},
+        """The evidence for the pair and the evidence against it."""
+        sides = {
+            "Evidence for it": {kind: share for kind, share in self.shares.items() if share >= LEAST},
+            "Evidence against it": {kind: share for kind, share in reversed(self.shares.items()) if share <= -LEAST},
         }
         return [
-            f"{way}: {', '.join(f'{self.evidence.get(kind, kind)} ({share:+.2f})' for kind, share in shares.items())}."
-            for way, shares in ways.items()
+            f"{side}: {', '.join(f'{self.evidence.get(kind, kind)} ({share:+.2f})' for kind, share in shares.items())}."
+            for side, shares in sides.items()
             if shares
         ]
 
@@ -130,15 +124,16 @@ class Explanation:
         return [f"Of the references, {pair} counts most ({weight:.0%} of the attention)."]
 
     def _neighbours(self, end: Entity, which: str) -> list[str]:
-        own = [n for n in self.neighbours if n.of == which and n.weight > 0][:TOLD]
-        if not own:
+        nearby = [n for n in self.neighbours if n.of == which and n.weight > 0][:MENTIONED]
+        if not nearby:
             return []
         named = ", ".join(
-            f"{hop(n.relation, n.inverse)} {n.entity.name}" + ("" if self.shared else f" ({n.weight:.0%})") for n in own
+            f"{hop(n.relation, n.inverse)} {n.entity.name}" + ("" if self.shared else f" ({n.weight:.0%})")
+            for n in nearby
         )
         if self.shared:
-            return [f"{end.name} has in common with the references' tails: {named}."]
-        return [f"What weighs most around {end.name}: {named}."]
+            return [f"{end.name} shares with the references' tails: {named}."]
+        return [f"Neighbours of {end.name} with most attention: {named}."]
 
 
 def hop(relation: str, inverse: bool) -> str:
@@ -146,8 +141,10 @@ def hop(relation: str, inverse: bool) -> str:
     return f"←{relation}—" if inverse else f"—{relation}→"
 
 
-def explain(scorer: Scorer, graph: Graph, references: np.ndarray, head: int, tail: int, most: int = 5) -> Explanation:
-    """Why a scorer gives a pair its score, given references (K, 2); some scorers say nothing but the score."""
+def explain_pair(
+    scorer: Scorer, graph: Graph, references: np.ndarray, head: int, tail: int, most: int = 5
+) -> Explanation:
+    """Why a scorer gives a pair its score, given references (K, 2); scorers without reasons give only the score."""
     if isinstance(scorer, ExplainingScorer):
         reasons, evidence = scorer.explain(references, head, tail, most), scorer.evidence
     else:
@@ -173,9 +170,9 @@ def explain(scorer: Scorer, graph: Graph, references: np.ndarray, head: int, tai
 
 
 def instance(graph: Graph, head: int, relations: Sequence[int], tail: int) -> list[int]:
-    """The entities of a path from head to tail along these relations, inverse ones included; none where none is there.
+    """The entities of a path from head to tail along these relations, inverse ones included; empty if there is none.
 
-    Of several it takes the way over entities with few edges, which says more, and not twice over the same where it can.
+    Of several paths it takes one over entities with few edges, which tell more, and avoids repeated entities.
     """
     reached = [np.array([head])]
     for relation in relations:
@@ -193,10 +190,6 @@ def instance(graph: Graph, head: int, relations: Sequence[int], tail: int) -> li
     return walked[::-1]
 
 
-def entity_of(graph: Graph, entity: int) -> Entity:
-    return Entity(graph.entities[entity], graph.name(entity))
-
-
 def step_of(graph: Graph, relation: int) -> Step:
     inverse, forward = divmod(relation, len(graph.relations))
     return Step(graph.relation_name(forward), bool(inverse))
@@ -204,11 +197,11 @@ def step_of(graph: Graph, relation: int) -> Step:
 
 def neighbour_of(graph: Graph, which: str, relation: int, entity: int, weight: float) -> Neighbour:
     step = step_of(graph, relation)
-    return Neighbour(which, step.relation, step.inverse, entity_of(graph, entity), weight)
+    return Neighbour(cast(End, which), step.relation, step.inverse, entity_of(graph, entity), weight)
 
 
 def references_with(graph: Graph, references: np.ndarray, weights: Sequence[float]) -> tuple[Reference, ...]:
-    """References with their weights, where there are any."""
+    """References with their weights, if there are any."""
     each: Sequence[float | None] = weights or [None] * len(references)
     return tuple(
         Reference(entity_of(graph, int(head)), entity_of(graph, int(tail)), weight)

@@ -1,8 +1,8 @@
-"""A trained model that people ask: references of a relation in, ranked and explained tails out."""
+"""A trained model ready for queries: references of a relation in, ranked and explained tails out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -11,14 +11,11 @@ import numpy as np
 from fewlink.base.errors import FewlinkError
 from fewlink.data import Benchmark
 from fewlink.prediction import pretrained, query
-from fewlink.prediction.calibration import Calibration, read_calibration
-from fewlink.prediction.explanation import Explanation
-from fewlink.prediction.explanation import explain as explain_pair
-from fewlink.prediction.hub import fetched
+from fewlink.prediction.calibration import TOP, Calibration, calibrate_on_dev, read_calibration
+from fewlink.prediction.explanation import Explanation, explain_pair
 from fewlink.prediction.names import Names
-from fewlink.prediction.predictions import Prediction, Predictions
-from fewlink.prediction.query import Choice, Pairs, Relation
-from fewlink.prediction.ranking import Rows, ask, best
+from fewlink.prediction.predictions import Prediction, Predictions, RankedPairs, rank_tails
+from fewlink.prediction.query import Choice, Pairs, References
 from fewlink.scorers import Question, Scorer
 from fewlink.training import RunConfig, open_run
 from fewlink.training.checkpoints import load_best
@@ -28,9 +25,12 @@ from fewlink.training.run import Deployed
 class Linker:
     """Ranks tails for heads, given a handful of references of a relation. Entities are ids or readable names.
 
-    `names` finds and completes entities; `shots` references are taken where only a relation is named; `calibration`
-    turns scores into probabilities where the run has one. `benchmark` is what it answers with; `measured` is what the
-    run was trained and measured on, where that is another one.
+    `names` finds and completes entities; `shots` is the number of references taken if only a relation is named;
+    `calibration` turns scores into probabilities if the run has one; `step` is that of its weights. Predictions use the
+    graph of `benchmark`; `measured` is the benchmark the run was trained and measured on, which may be another one.
+
+    `predict`, `predict_pairs` and `explain` take names, which `resolve` and `fewlink.prediction.query` turn into ids;
+    `rank` and `table` work with ids only.
     """
 
     def __init__(
@@ -41,13 +41,15 @@ class Linker:
         shots: int = 3,
         calibration: Calibration | None = None,
         run: Path | None = None,
+        step: int = 0,
         measured: Benchmark | None = None,
+        device: str = "cpu",
     ) -> None:
         self.benchmark, self.scorer, self.shots = benchmark, scorer, shots
         self.measured = measured or benchmark
-        self.calibration, self.run = calibration, run
+        self.calibration, self.run, self.step, self.device = calibration, run, step, device
         self.graph, self.names = benchmark.graph, Names(benchmark.graph)
-        _ = self.graph.slots  # who competes is looked up in them: made now, not when the first question waits
+        _ = self.graph.slots  # candidates are looked up in them: computed now, not during the first query
 
     def __repr__(self) -> str:
         calibrated = "calibrated" if self.calibration else "not calibrated"
@@ -57,41 +59,56 @@ class Linker:
 
     @classmethod
     def load(
-        cls, run: str | Path, *, bench: str | Path | None = None, device: str = "cpu", as_measured: bool = False
+        cls,
+        run: str | Path,
+        *,
+        bench: str | Path | Benchmark | None = None,
+        device: str = "cpu",
+        as_measured: bool = False,
     ) -> Self:
         """The best model of a run folder, or of a folder of `save_pretrained`, with its calibration if it has one.
 
-        `bench` says where a run's benchmark is, if it is not where it was. It answers with the whole graph where
-        `fewlink fit` or `fewlink data append` gave the run one; `as_measured`, with what its figures were measured on.
+        `bench` is the run's benchmark or its place, if it has moved. If `fewlink fit` or `fewlink data append` gave the
+        run a larger graph, predictions use that one; `as_measured`, they use the graph its metrics were measured on.
         """
-        folder = fetched(run)
+        folder = pretrained.fetch(run)
         benchmark = pretrained.benchmark_of(folder, bench)
         deployed = None if as_measured else Deployed.open(folder)
         scorer = deployed.scorer(folder, device=device) if deployed else open_run(folder, benchmark, device=device)
+        step = load_best(folder)[1]
         return cls(
             deployed.benchmark if deployed else benchmark,
             scorer,
             shots=RunConfig.read(folder).settings.shots,
-            calibration=_calibration(folder, benchmark),
+            calibration=_calibration(folder, benchmark, step),
             run=folder,
+            step=step,
             measured=benchmark,
+            device=device,
         )
 
     def as_measured(self) -> Linker:
-        """This, or where it answers with another graph, the one that looks at what the run was measured on."""
+        """The linker on the benchmark that the run was measured on: this one unless predictions use another graph."""
         if self.measured is self.benchmark or self.run is None:
             return self
-        device = str(getattr(getattr(self.scorer, "known", None), "device", "cpu"))
-        scorer = open_run(self.run, self.measured, device=device)
-        return Linker(self.measured, scorer, shots=self.shots, calibration=self.calibration, run=self.run)
+        scorer = open_run(self.run, self.measured, device=self.device)
+        return Linker(
+            self.measured,
+            scorer,
+            shots=self.shots,
+            calibration=self.calibration,
+            run=self.run,
+            step=self.step,
+            device=self.device,
+        )
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
-        """What `save_pretrained` wrote; `load` opens it too."""
+        """The model that `save_pretrained` wrote; `load` opens it too."""
         return cls.load(folder, device=device)
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """Write a folder that needs nothing else: model, vectors, graph, calibration and card, with checksums.
+        """Write a self-contained folder: model, vectors, graph, calibration and card, with checksums.
 
         What only training needs (the last checkpoint, vectors of views) is left out.
         """
@@ -112,21 +129,20 @@ class Linker:
     ) -> Predictions:
         """The k best tails of each head, heads in their order.
 
-        `references`: pairs of a head and a tail; without them the first `shots` of the relation. `candidates`: None or
-        "open", what is like the references' tails; "full", the range of the task relation; "all"; the name of a type;
-        entities; or a test of entity ids. A pair is known if it is a reference or the named relation has it; known ones
-        are left out, or with `exclude_known=False` shown, and compete with nobody. Ranks are the evaluator's.
+        `references`: pairs of a head and a tail; by default the first `shots` of the relation. `candidates`: None or
+        "open", tails that resemble those of the references; "full", the range of the task relation; "all"; the name of
+        a type; entities; or a predicate of entity ids. A pair is known if it is a reference or a pair of the named
+        relation; known pairs do not compete, and are left out unless `exclude_known=False`. Ranks are the evaluator's.
         """
-        k = query.check_count(k)
         notes: list[str] = []
-        given, about = self._given(references, relation, shots, notes)
-        wanted = query.heads_of(self.names, heads, notes)
-        rows = self._rows(given, about, wanted, k, candidates, exclude_known)
-        for head in np.setdiff1d(wanted, rows.heads):
-            notes.append(query.nothing_left(self.names, int(head)))
-        return self._table(rows, given, explain, notes)
+        resolved = self._references(references, relation, shots, notes)
+        head_ids = query.find_heads(self.names, heads, notes)
+        pairs = self.rank(resolved, head_ids, k, self._candidates(candidates, resolved), exclude_known)
+        for head in np.setdiff1d(head_ids, pairs.heads):
+            notes.append(query.no_candidate_note(self.names, int(head)))
+        return self.table(pairs, notes, resolved if explain else None)
 
-    def who_fits(
+    def predict_pairs(
         self,
         references: Pairs | None = None,
         type_or_heads: str | Iterable[str] = (),
@@ -139,17 +155,16 @@ class Linker:
     ) -> Predictions:
         """The k best pairs of all heads of a type, or of these heads, best first: by probability, or else by score.
 
-        `rank` is a tail's place for its own head. Heads are looked at some at a time, so memory stays small.
+        `rank` is a tail's rank for its own head. Heads are scored in batches to limit memory.
         """
-        k = query.check_count(k)
         notes: list[str] = []
-        given, about = self._given(references, relation, shots, notes)
+        resolved = self._references(references, relation, shots, notes)
         if isinstance(type_or_heads, str):
-            wanted = self.names.members(type_or_heads)
+            head_ids = self.names.members(type_or_heads)
         else:
-            wanted = query.heads_of(self.names, type_or_heads, notes)
-        rows = self._rows(given, about, wanted, k, candidates, exclude_known, overall=True)
-        return self._table(rows, given, explain, notes)
+            head_ids = query.find_heads(self.names, type_or_heads, notes)
+        pairs = self.rank(resolved, head_ids, k, self._candidates(candidates, resolved), exclude_known, overall=True)
+        return self.table(pairs, notes, resolved if explain else None)
 
     def explain(
         self,
@@ -160,88 +175,126 @@ class Linker:
         relation: str | None = None,
         shots: int | None = None,
     ) -> Explanation:
-        """What carried the score of one pair: evidence, paths, references and neighbours, and sentences of them."""
-        given, _ = self._given(references, relation, shots, [])
-        ends = self.names.find(head, "head"), self.names.find(tail, "tail")
-        return explain_pair(self.scorer, self.graph, given, *ends)
+        """What contributed to the score of one pair: evidence, paths, references and neighbours, also as sentences."""
+        resolved = self._references(references, relation, shots, [])
+        return self.explain_ids(resolved, self.names.find(head, "head"), self.names.find(tail, "tail"))
 
     def references_of(self, relation: str, shots: int | None = None) -> list[tuple[str, str]]:
-        """The first `shots` pairs of a relation as ids: the references that are taken where none are given."""
-        found = query.find_relation(self.benchmark, relation)
-        return query.told_pairs(self.names, query.first_references(found, self.shots if shots is None else shots))
+        """The first `shots` pairs of a relation as ids: the references of a query that gives none."""
+        return query.id_texts(self.graph, self.resolve(None, relation, shots).pairs)
 
-    def _given(
-        self, references: Pairs | None, relation: str | None, shots: int | None, notes: list[str]
-    ) -> tuple[np.ndarray, Relation | None]:
-        """References (K, 2), and what is known of the relation where one is named."""
-        about = None if relation is None else query.find_relation(self.benchmark, relation)
-        if about is not None and about.trained:
-            notes.append(f"{about.name} is a relation that the model learnt on: it does better there than on a new one")
-        if references is not None:
-            return query.references_of(self.names, references, notes), about
-        if about is None:
-            raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")
-        return query.first_references(about, self.shots if shots is None else shots), about
-
-    def _rows(
+    def resolve(
         self,
-        given: np.ndarray,
-        about: Relation | None,
+        pairs: Iterable[tuple[int, int]] | None,
+        relation: str | None = None,
+        shots: int | None = None,
+        notes: list[str] | None = None,
+    ) -> References:
+        """References from pairs of ids, or the first `shots` of a relation given by name; remarks go to `notes`."""
+        notes = [] if notes is None else notes
+        named = None if relation is None else query.find_relation(self.benchmark, relation)
+        if named is not None and named.trained:
+            notes.append(f"the model was trained on {named.name}: it does better there than on a new relation")
+        if pairs is not None:
+            return References(query.distinct_pairs(self.names, pairs, notes), named)
+        if named is None:
+            raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")
+        return References(query.first_pairs(named, self.shots if shots is None else shots), named)
+
+    def rank(
+        self,
+        references: References,
         heads: np.ndarray,
         k: int,
-        choice: Choice,
-        exclude_known: bool,
+        candidates: np.ndarray,
+        exclude_known: bool = True,
         overall: bool = False,
-    ) -> Rows:
-        """The best rows of each head, or of all heads together."""
-        among = query.candidates_for(self.benchmark, self.names, choice, given, about)
-        known = query.known_tails(given, about)
-        question = Question(about.name if about else "", given, heads, among)
-        kept: list[Rows] = []
-        for place, scores in ask(self.scorer, question):
-            head = int(heads[place])
-            kept.append(best(head, among, scores, known(head), k, not exclude_known))
-            if overall and sum(map(len, kept)) > max(100 * k, 10_000):
-                kept = [self._best_pairs(Rows.joined(kept), k)]
-        rows = Rows.joined(kept)
-        return self._best_pairs(rows, k) if overall else rows
+    ) -> RankedPairs:
+        """The k best tails of each of the heads (h,) among candidates (c,); or, `overall`, the k best pairs of all."""
+        k = query.check_count(k)
+        name = references.relation.name if references.relation else ""
+        question = Question(name, references.ids, heads, candidates)
+        parts: list[RankedPairs] = []
+        for part in rank_tails(self.scorer, question, k, references.known_tails, with_known=not exclude_known):
+            parts.append(part)
+            if overall and sum(map(len, parts)) > max(100 * k, 10_000):
+                parts = [self.best_pairs(parts, k)]
+        return self.best_pairs(parts, k) if overall else RankedPairs.joined(parts)
 
-    def _best_pairs(self, rows: Rows, k: int) -> Rows:
-        worth = rows.scores if self.calibration is None else self.calibration.probabilities(rows.chances, rows.ranks)
-        return rows.take(np.lexsort((rows.tails, rows.heads, -rows.scores, -worth))[:k])
+    def best_pairs(self, parts: Sequence[RankedPairs], k: int) -> RankedPairs:
+        """The k best of all pairs: by probability, or else by score."""
+        pairs = RankedPairs.joined(parts)
+        calibration = self.calibration
+        key = pairs.scores if calibration is None else calibration.probabilities(pairs.log_softmax, pairs.ranks)
+        return pairs.take(np.lexsort((pairs.tails, pairs.heads, -pairs.scores, -key))[:k])
 
-    def _table(self, rows: Rows, given: np.ndarray, explain: bool, notes: list[str]) -> Predictions:
+    def table(self, pairs: RankedPairs, notes: Sequence[str] = (), references: References | None = None) -> Predictions:
+        """Ranked pairs with names and probabilities; if `references` are given, also with reasons."""
         graph, calibration = self.graph, self.calibration
-        chances = calibration.probabilities(rows.chances, rows.ranks).tolist() if calibration else [None] * len(rows)
+        probabilities = (
+            calibration.probabilities(pairs.log_softmax, pairs.ranks).tolist() if calibration else [None] * len(pairs)
+        )
         if calibration is not None and calibration.rough:
-            notes.append(
-                f"probabilities are rough: their error was {calibration.error:.2f} on relations left out of dev"
+            notes = [
+                *notes,
+                f"probabilities are rough: their error was {calibration.error:.2f} on held-out dev relations",
+            ]
+        rows = [
+            Prediction(
+                head=graph.entities[head],
+                head_name=graph.name(head),
+                rank=float(pairs.ranks[i]),
+                tail=graph.entities[tail],
+                tail_name=graph.name(tail),
+                score=float(pairs.scores[i]),
+                probability=probabilities[i],
+                known=bool(pairs.known[i]),
+                reasons=self.explain_ids(references, head, tail) if references else None,
             )
-        made = []
-        for i, (head, tail) in enumerate(zip(rows.heads.tolist(), rows.tails.tolist(), strict=True)):
-            made.append(
-                Prediction(
-                    head=graph.entities[head],
-                    head_name=graph.name(head),
-                    rank=float(rows.ranks[i]),
-                    tail=graph.entities[tail],
-                    tail_name=graph.name(tail),
-                    score=float(rows.scores[i]),
-                    probability=chances[i],
-                    known=bool(rows.known[i]),
-                    reasons=explain_pair(self.scorer, graph, given, head, tail) if explain else None,
-                )
-            )
-        return Predictions(made, notes)
+            for i, (head, tail) in enumerate(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True))
+        ]
+        return Predictions(rows, notes)
 
+    def explain_ids(self, references: References, head: int, tail: int) -> Explanation:
+        """What contributed to the score of a pair of ids."""
+        return explain_pair(self.scorer, self.graph, references.ids, head, tail)
 
-def _calibration(run: Path, benchmark: Benchmark) -> Calibration | None:
-    """The calibration of a run on its benchmark, or on what that grew from."""
-    step = load_best(run)[1]
-    found = (read_calibration(run, which, step) for which in (benchmark.fingerprint, *benchmark.extended_from))
-    return next((each for each in found if each is not None), None)
+    def _references(self, pairs: Pairs | None, relation: str | None, shots: int | None, notes: list[str]) -> References:
+        ids = None if pairs is None else query.find_pairs(self.names, pairs)
+        return self.resolve(ids, relation, shots, notes)
+
+    def _candidates(self, choice: Choice, references: References) -> np.ndarray:
+        return query.find_candidates(self.benchmark, self.names, choice, references)
 
 
 def load(run: str | Path, *, bench: str | Path | None = None, device: str = "cpu") -> Linker:
-    """A trained run, or a folder of `save_pretrained`, ready to be asked."""
+    """A trained run, or a folder of `save_pretrained`, ready for queries."""
     return Linker.load(run, bench=bench, device=device)
+
+
+def calibrate(
+    run: str | Path | Linker,
+    *,
+    bench: str | Path | None = None,
+    device: str = "cpu",
+    shots: int | None = None,
+    top: int = TOP,
+) -> Calibration:
+    """Calibrate a run on dev and write `calibration.json` into its folder; an opened linker uses it from then on."""
+    given = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device, as_measured=True)
+    linker = given.as_measured()
+    if linker.run is not None:
+        pretrained.check_not_saved(linker.run)
+    shots, top = linker.shots if shots is None else query.check_count(shots, "shots"), query.check_count(top, "top")
+    calibration = calibrate_on_dev(linker.benchmark, linker.scorer, shots, top, linker.step)
+    given.calibration = linker.calibration = calibration
+    if linker.run is not None:
+        calibration.save(linker.run)
+    return calibration
+
+
+def _calibration(run: Path, benchmark: Benchmark, step: int) -> Calibration | None:
+    """The calibration of a run on its benchmark, or on one that this benchmark was extended from."""
+    fingerprints = (benchmark.fingerprint, *benchmark.extended_from)
+    found = (read_calibration(run, fingerprint, step) for fingerprint in fingerprints)
+    return next((calibration for calibration in found if calibration is not None), None)

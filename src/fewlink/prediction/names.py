@@ -1,58 +1,63 @@
-"""Entities and types by what people call them: found, completed, and guessed at where the name is wrong."""
+"""Entities and types by what people call them: exact lookup, completion, and suggestions for misspelt names."""
 
 from __future__ import annotations
 
+import bisect
 import difflib
 import functools
+import re
+import unicodedata
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from fewlink.base.errors import FewlinkError, UnknownName
 from fewlink.base.resolver import did_you_mean
-from fewlink.graph import Graph
-from fewlink.prediction.name_index import Folded, fold, lines_of, readable, spaced
+from fewlink.graph import Graph, Vocabulary
 
-LISTED = 5  # ids that an error names
-SHORTLIST = 200  # names that a guess is chosen from
-NEAR = 0.6  # likeness of a guess, from 0 to 1
+LISTED = 5  # ids that an error lists
+SHORTLIST = 200  # names that suggestions are chosen from
+NEAR = 0.6  # least similarity of a suggestion, from 0 to 1
+WIDTH = 16  # bytes that word starts are sorted by; longer queries are filtered byte by byte after that
+CHUNK = 1 << 22  # bytes that are processed together
+NEWLINE = 10
+
+_CONCEPT = re.compile(r"^concept:(?:[^\n]*:)?", re.MULTILINE)
+_EDGES = re.compile(r"^[^\S\n]+|[^\S\n]+$", re.MULTILINE)
 
 
-class Match(NamedTuple):
-    """An entity by its number, its id and its readable name."""
+@dataclass(frozen=True)
+class Entity:
+    """An entity by its id and its readable name."""
 
-    entity: int
     id: str
     name: str
 
 
+def entity_of(graph: Graph, number: int) -> Entity:
+    return Entity(graph.entities[number], graph.name(number))
+
+
 class Names:
-    """The names of a graph's entities; what is needed to search them is made when it is first asked for."""
+    """The names of a graph's entities; search indexes are built on first use."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
 
     @functools.cached_property
-    def _names(self) -> Folded:
+    def _names(self) -> NameIndex:
         graph = self.graph
-        return Folded(readable(lines_of(graph.labels or graph.entities, len(graph.entities))), words=True)
+        return NameIndex(readable(lines_of(graph.labels or graph.entities, len(graph.entities))), words=True)
 
     @functools.cached_property
-    def _ids(self) -> Folded:
-        return Folded(lines_of(self.graph.entities, len(self.graph.entities)), words=False)
-
-    @functools.cached_property
-    def _degrees(self) -> np.ndarray:
-        return self.graph.degrees
-
-    def match(self, entity: int) -> Match:
-        return Match(int(entity), self.graph.entities[entity], self.graph.name(entity))
+    def _ids(self) -> NameIndex:
+        return NameIndex(lines_of(self.graph.entities, len(self.graph.entities)), words=False)
 
     def find(self, name: str, what: str = "entity") -> int:
-        """The entity of this id; else of this readable name; else of either without regard to case.
+        """The entity with this id; else with this readable name; else with either, ignoring case.
 
-        A name that several entities have, and one that none has, is an error that names entities to choose from.
+        Raises if no entity or several match; the error lists entities to choose from.
         """
         if not isinstance(name, str):
             raise FewlinkError(f"{what} {name!r} is not a name: give an id or a readable name as text")
@@ -62,88 +67,220 @@ class Names:
         folded = fold(name.replace("\n", " "))
         typed = spaced(folded)
         named = self._names.equal(typed) if typed else np.zeros(0, np.int64)
-        exactly = [int(e) for e in named if self.graph.name(int(e)) == name]
-        found = exactly or np.union1d(named, self._ids.equal(folded)).tolist()
-        if len(found) == 1:
-            return int(found[0])
-        if found:
-            some = ", ".join(self.graph.entities[e] for e in found[:LISTED]) + (", …" if len(found) > LISTED else "")
-            raise UnknownName(f"{what} '{name}' is the name of {len(found):,} entities: give the id of one ({some})")
-        near = [self.told(e) for e in self.nearest(name)]
+        same_case = [int(e) for e in named if self.graph.name(int(e)) == name]
+        matches = same_case or np.union1d(named, self._ids.equal(folded)).tolist()
+        if len(matches) == 1:
+            return int(matches[0])
+        if matches:
+            ids = ", ".join(self.graph.entities[e] for e in matches[:LISTED]) + (", …" if len(matches) > LISTED else "")
+            raise UnknownName(f"{what} '{name}' is the name of {len(matches):,} entities: give the id of one ({ids})")
+        near = [self.quoted(e) for e in self.nearest(name)]
         raise UnknownName(f"unknown {what} '{name}'" + (f"; did you mean {' or '.join(near)}?" if near else ""))
 
     def find_all(self, names: Iterable[str], what: str = "entity") -> list[int]:
-        """The entities of these names, in their order."""
+        """The entities with these names, in their order."""
         return [self.find(name, what) for name in names]
 
-    def told(self, entity: int) -> str:
-        """An entity as a message names it: its name and, where that is another, its id."""
-        match = self.match(entity)
-        return f"'{match.name}'" if match.id == match.name else f"'{match.name}' ({match.id})"
+    def quoted(self, entity: int) -> str:
+        """An entity as messages show it: its name in quotes and, if different, its id."""
+        named = entity_of(self.graph, entity)
+        return f"'{named.name}'" if named.id == named.name else f"'{named.name}' ({named.id})"
 
-    def complete(self, text: str, limit: int = 10) -> list[Match]:
-        """Entities to offer for what has been typed so far, at most `limit`.
+    def complete(self, text: str, limit: int = 10) -> list[Entity]:
+        """At most `limit` entities that complete the text.
 
-        First those that are called so, then those whose name begins so, those with a word that begins so, those whose
-        id begins so, and those that have it anywhere; of each kind first the ones with most edges.
+        In order: name equals the text, name starts with it, a word starts with it, id starts with it, name contains it;
+        within each group, entities with more edges first.
         """
         if limit < 1:
             raise FewlinkError(f"limit must be at least 1, got {limit}")
         folded = fold(text.replace("\n", " "))
         typed = spaced(folded)
-        found: dict[int, None] = {}
+        matches: dict[int, None] = {}
         if typed:
-            starts = self._names.beginning(typed)
-            first = self._names.first(starts)
+            starts = self._names.starting(typed)
+            first = self._names.starts_name(starts)
             for group in (self._names.equal(typed), *map(self._names.owners, (starts[first], starts[~first]))):
-                self._offer(found, group, limit)
-        if folded.strip() and len(found) < limit:
-            self._offer(found, self._ids.owners(self._ids.beginning(folded.strip())), limit)
-        if typed and len(found) < limit:
-            found.update(dict.fromkeys(self._names.holding(typed, 2 * limit)))
-        return [self.match(entity) for entity in list(found)[:limit]]
+                self._add(matches, group, limit)
+        if folded.strip() and len(matches) < limit:
+            self._add(matches, self._ids.owners(self._ids.starting(folded.strip())), limit)
+        if typed and len(matches) < limit:
+            matches.update(dict.fromkeys(self._names.containing(typed, 2 * limit)))
+        return [entity_of(self.graph, entity) for entity in list(matches)[:limit]]
 
-    def _offer(self, found: dict[int, None], group: np.ndarray, limit: int) -> None:
-        """Add entities with most edges until there are `limit`."""
-        if len(found) >= limit or not len(group):
+    def _add(self, matches: dict[int, None], group: np.ndarray, limit: int) -> None:
+        """Add the entities of a group with most edges until there are `limit`."""
+        if len(matches) >= limit or not len(group):
             return
         group = np.unique(group)
-        worth = self._degrees[group]
-        most = limit + len(found)
-        best = np.argpartition(-worth, most)[:most] if most < len(group) else np.arange(len(group))
-        found.update(dict.fromkeys(group[best[np.lexsort((group[best], -worth[best]))]].tolist()))
+        degrees = self.graph.degrees[group]
+        most = limit + len(matches)
+        best = np.argpartition(-degrees, most)[:most] if most < len(group) else np.arange(len(group))
+        matches.update(dict.fromkeys(group[best[np.lexsort((group[best], -degrees[best]))]].tolist()))
 
     def nearest(self, name: str, count: int = 3) -> list[int]:
-        """The entities whose name or id is most like this one, best first; none where nothing is like it."""
+        """At most `count` entities whose name or id is similar to this one, most similar first."""
         folded = fold(name.replace("\n", " "))
-        likeness: dict[int, float] = {}
+        similarity: dict[int, float] = {}
         for index, text in ((self._names, spaced(folded)), (self._ids, folded)):
             if not text:
                 continue
             matcher = difflib.SequenceMatcher()
             matcher.set_seq2(text)
-            for entity in index.alike(text, SHORTLIST).tolist():
+            for entity in index.similar(text, SHORTLIST).tolist():
                 matcher.set_seq1(index[entity])
                 if matcher.quick_ratio() >= NEAR and (ratio := matcher.ratio()) >= NEAR:
-                    likeness[entity] = max(ratio, likeness.get(entity, 0.0))
-        return sorted(likeness, key=lambda entity: (-likeness[entity], entity))[:count]
+                    similarity[entity] = max(ratio, similarity.get(entity, 0.0))
+        return sorted(similarity, key=lambda entity: (-similarity[entity], entity))[:count]
 
     def members(self, kind: str) -> np.ndarray:
-        """The entities of a type, by its name, (n,) int32, sorted; never none."""
+        """The entities of a type, by its name, (n,) int32, sorted; raises if there are none."""
         types = self.graph.types
         if types is None:
-            raise FewlinkError(f"the graph has no types, so none is called '{kind}': list the entities instead")
+            raise FewlinkError(f"the graph has no types, so '{kind}' is not one: list the entities instead")
         number = types.names.find(kind)
         if number is None:
-            alike = [i for i, name in enumerate(types.names) if fold(name) == fold(kind)]
-            if len(alike) != 1:
+            matches = [i for i, name in enumerate(types.names) if fold(name) == fold(kind)]
+            if len(matches) != 1:
                 raise UnknownName(f"unknown type '{kind}'{did_you_mean(kind, types.names)}")
-            number = alike[0]
-        found = types.members(np.array([number])).astype(np.int32)
-        if not len(found):
+            number = matches[0]
+        members = types.members(np.array([number])).astype(np.int32)
+        if not len(members):
             raise FewlinkError(f"type '{types.names[number]}' has no members in this graph: choose another type")
-        return found
+        return members
 
     def has_type(self, kind: str) -> bool:
-        """Whether a type is called exactly so."""
+        """Whether a type has exactly this name."""
         return self.graph.types is not None and self.graph.types.names.find(kind) is not None
+
+
+def fold(text: str) -> str:
+    """Text without differences of case and of character composition; lines stay lines."""
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def readable(text: str) -> str:
+    """Each line as `Graph.name` writes it: without `concept:type:`, underscores and spaces at the ends."""
+    return spaced(_CONCEPT.sub("", text) if "concept:" in text else text)
+
+
+def spaced(text: str) -> str:
+    """Each line with spaces for underscores, and none at the ends."""
+    return _EDGES.sub("", text.replace("_", " "))
+
+
+def lines_of(names: Vocabulary, count: int) -> str:
+    """The first `count` names, one per line; a line break inside a name becomes a space."""
+    ends = np.asarray(names.ends[:count])
+    text = np.array(names.text[: int(ends[-1]) if count else 0])
+    text[text == NEWLINE] = 32
+    lines = np.full(len(text) + count, NEWLINE, np.uint8)
+    inside = np.ones(len(lines), bool)
+    inside[ends + np.arange(count)] = False
+    lines[inside] = text
+    return lines.tobytes().decode()
+
+
+class NameIndex:
+    """Folded names, searched by how they or their words start, without a loop over names.
+
+    Shapes: `raw`, all names as bytes, each preceded by a line break; `begins` (names,), where each name starts in
+    `raw`; `starts` (words,), where words start, sorted by the text that follows.
+    """
+
+    def __init__(self, lines: str, *, words: bool) -> None:
+        self.raw = b"\n" + fold(lines).encode()
+        self.bytes = np.frombuffer(self.raw, np.uint8)
+        self.begins = np.flatnonzero(self.bytes == NEWLINE)[:-1] + 1
+        self.starts = self._sorted(self._words() if words else self.begins)
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def __getitem__(self, name: int) -> str:
+        begin = int(self.begins[name])
+        return self.raw[begin : self.raw.index(b"\n", begin)].decode()
+
+    def _words(self) -> np.ndarray:
+        """Where words start; the start of a name is always the start of a word."""
+        letter = np.zeros(256, bool)
+        letter[[*range(48, 58), *range(97, 123), *range(128, 256)]] = True
+        inside = letter[self.bytes]
+        first = np.zeros(len(inside), bool)
+        first[1:] = inside[1:] & ~inside[:-1]
+        first[self.begins] = True
+        return np.flatnonzero(first)
+
+    def _sorted(self, starts: np.ndarray) -> np.ndarray:
+        padded = np.append(self.bytes, np.zeros(WIDTH, np.uint8))
+        keys = []
+        for half in range(0, WIDTH, 8):
+            key = np.zeros(len(starts), np.uint64)
+            for place in range(half, half + 8):
+                key = (key << np.uint64(8)) | padded[starts + place]
+            keys.append(key)
+        ordered: np.ndarray = starts[np.lexsort(keys[::-1])]
+        return ordered.astype(np.int32) if len(self.raw) < 2**31 else ordered
+
+    def starting(self, text: str) -> np.ndarray:
+        """Word starts that are followed by this text (n,), sorted by what follows."""
+        pattern = text.encode(errors="surrogatepass")
+        width = min(len(pattern), WIDTH)
+
+        def key(place: int) -> bytes:
+            start = int(self.starts[place])
+            return self.raw[start : start + width]
+
+        every = range(len(self.starts))
+        low = bisect.bisect_left(every, pattern[:width], key=key)
+        starts = self.starts[low : bisect.bisect_right(every, pattern[:width], lo=low, key=key)]
+        for place in range(width, len(pattern)):
+            starts = starts[starts + place < len(self.bytes)]
+            starts = starts[self.bytes[starts + place] == pattern[place]]
+        return starts
+
+    def equal(self, text: str) -> np.ndarray:
+        """The names that equal this text, in their order."""
+        starts = self.starting(f"{text}\n")
+        return np.sort(self.owners(starts[self.starts_name(starts)]))
+
+    def starts_name(self, starts: np.ndarray) -> np.ndarray:
+        """Whether each word start is also the start of a name."""
+        return np.asarray(self.bytes[starts - 1] == NEWLINE)
+
+    def owners(self, places: np.ndarray) -> np.ndarray:
+        """The name that each place of `raw` belongs to."""
+        return np.searchsorted(self.begins, places, "right") - 1
+
+    def containing(self, text: str, most: int) -> list[int]:
+        """The first names that contain this text, at most `most`."""
+        pattern, at = text.encode(errors="surrogatepass"), 0
+        names: list[int] = []
+        while pattern and len(names) < most and (at := self.raw.find(pattern, at)) >= 0:
+            names.append(int(self.owners(np.array(at))))
+            at = self.raw.index(b"\n", at)
+        return names
+
+    def similar(self, text: str, most: int) -> np.ndarray:
+        """The `most` names that share the largest part of their byte trigrams with this text."""
+        pattern = np.frombuffer(f"\n{text}\n".encode(errors="replace"), np.uint8)
+        table = np.zeros(1 << 24, bool)
+        table[_trigrams(pattern)] = True
+        counts = np.zeros(len(self), np.int32)
+        for begin in range(0, len(self.bytes), CHUNK):
+            hits = np.flatnonzero(table[_trigrams(self.bytes[begin : begin + CHUNK + 2])]) + begin
+            owners, times = np.unique(self.owners(hits + 1), return_counts=True)
+            counts[owners[owners < len(self)]] += times[owners < len(self)].astype(np.int32)
+        lengths = np.diff(self.begins, append=len(self.bytes))
+        shares = 2 * counts / (lengths + len(pattern))
+        best = np.argpartition(-shares, most)[:most] if most < len(shares) else np.arange(len(shares))
+        best = best[shares[best] > 0]
+        return np.asarray(best[np.lexsort((best, -shares[best]))])
+
+
+def _trigrams(text: np.ndarray) -> np.ndarray:
+    """Each three consecutive bytes as one number."""
+    wide = text.astype(np.int32)
+    return (wide[:-2] << 16) | (wide[1:-1] << 8) | wide[2:]

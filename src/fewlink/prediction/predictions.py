@@ -1,15 +1,19 @@
-"""Predictions as a table that does not change: to look at, to go through, and to hand on."""
+"""The best tails of each head: as arrays, with the ranks that the evaluator would give them, and as a table."""
 
 from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Self, overload
 
-from fewlink.base.errors import FewlinkError, MissingExtra
+import numpy as np
+import torch
+
+from fewlink.base.errors import FewlinkError, MissingExtra, ScoreError
 from fewlink.prediction.explanation import Explanation
+from fewlink.scorers import Question, Scorer
 
 if TYPE_CHECKING:
     import pandas
@@ -17,15 +21,109 @@ if TYPE_CHECKING:
 COLUMNS = ("head", "head_name", "rank", "tail", "tail_name", "score", "probability", "known", "reasons")
 SHOWN = 20  # rows in a repr
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+SCORED_AT_ONCE = 1 << 23  # scores held at once: 32 MB of float32, and some masks of that shape
+
+
+@dataclass(frozen=True)
+class RankedPairs:
+    """Ranked pairs of a head and a tail, as arrays.
+
+    Shapes: all (n,). `heads`, `tails` entities; `scores`; `ranks` among the candidates that are not known answers, ties
+    at their mean, as in evaluation; `log_softmax` over the same candidates and the tail itself; `known` bool.
+    """
+
+    heads: np.ndarray
+    tails: np.ndarray
+    scores: np.ndarray
+    ranks: np.ndarray
+    log_softmax: np.ndarray
+    known: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def take(self, places: np.ndarray) -> Self:
+        return type(self)(*(getattr(self, field.name)[places] for field in fields(self)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[RankedPairs]) -> Self:
+        if not parts:
+            return cls(*(np.zeros(0, kind) for kind in (np.int32, np.int32, float, float, float, bool)))
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+
+def rank_tails(
+    scorer: Scorer, question: Question, k: int, known_tails: Callable[[int], np.ndarray], *, with_known: bool = False
+) -> Iterator[RankedPairs]:
+    """The k best tails of each head of a question; `known_tails` maps a head to its known answers (m,)."""
+    for place, scores in score_heads(scorer, question):
+        head = int(question.heads[place])
+        yield rank_head(head, question.candidates, scores, known_tails(head), k, with_known)
+
+
+def score_heads(scorer: Scorer, question: Question) -> Iterator[tuple[int, np.ndarray]]:
+    """The place of each head and its scores (c,); as many heads are scored together as memory allows."""
+    most = max(1, SCORED_AT_ONCE // max(1, len(question.candidates)))
+    for begin in range(0, len(question.heads), most):
+        heads = question.heads[begin : begin + most]
+        answer = scorer(Question(question.relation, question.references, heads, question.candidates))
+        scores = answer.detach().cpu().numpy() if isinstance(answer, torch.Tensor) else np.asarray(answer)
+        if scores.shape != (len(heads), len(question.candidates)) or not np.isfinite(scores).all():
+            count = len(question.candidates)
+            raise ScoreError(f"scorer '{scorer.name}' did not return a finite score for each of {count} candidates")
+        yield from enumerate(scores, begin)
+
+
+def rank_head(
+    head: int, candidates: np.ndarray, scores: np.ndarray, known: np.ndarray, k: int, with_known: bool
+) -> RankedPairs:
+    """The k best of sorted candidates (c,) with these scores (c,), best first; ties in the order of the candidates.
+
+    Known answers (m,) do not compete, and are returned only `with_known`.
+    """
+    places = np.searchsorted(candidates, known)
+    inside = places < len(candidates)
+    inside[inside] = candidates[places[inside]] == known[inside]
+    is_known = np.zeros(len(candidates), bool)
+    is_known[places[inside]] = True
+    rivals = scores[~is_known]
+    columns = np.arange(len(candidates)) if with_known else np.flatnonzero(~is_known)
+    best = columns[_top(scores[columns], k)]
+    values, known_best = scores[best], is_known[best]
+    top = np.sort(rivals[rivals >= values.min()]) if len(values) else rivals[:0]
+    below, up_to = (np.searchsorted(top, values, side) for side in ("left", "right"))
+    ranks = 1.0 + (len(top) - up_to) + (up_to - below - ~known_best) / 2
+    total = _log_sum_exp(rivals)
+    precise = values.astype(np.float64)
+    log_softmax = precise - np.where(known_best, np.logaddexp(total, precise), total)
+    return RankedPairs(np.full(len(best), head, np.int32), candidates[best], precise, ranks, log_softmax, known_best)
+
+
+def _top(scores: np.ndarray, k: int) -> np.ndarray:
+    """The places of the k highest scores, highest first; ties in order."""
+    if k < len(scores):
+        least = np.partition(scores, len(scores) - k)[len(scores) - k]
+        above = np.flatnonzero(scores > least)
+        places = np.sort(np.concatenate([above, np.flatnonzero(scores == least)[: k - len(above)]]))
+    else:
+        places = np.arange(len(scores))
+    return places[np.argsort(-scores[places], kind="stable")]
+
+
+def _log_sum_exp(scores: np.ndarray) -> float:
+    if not len(scores):
+        return -np.inf
+    most = float(scores.max())
+    return most + float(np.log(np.exp(scores.astype(np.float64) - most).sum()))
 
 
 @dataclass(frozen=True)
 class Prediction:
     """A tail for a head, by id and readable name.
 
-    `rank` is the place among the head's candidates that are not known answers, as the evaluator counts it: tails with
-    the same score share the mean of their places, so it may end in .5. `probability` is None where the run has no
-    calibration; `known` says that the pair is a reference or a known answer; `reasons` is there where asked for.
+    `rank` is the tail's rank among the head's candidates that are not known answers, as the evaluator computes it:
+    tails with equal scores share the mean of their ranks, so it may end in .5. `probability` is None if the run is not
+    calibrated; `known` says whether the pair is a reference or a known answer; `reasons` are present if requested.
     """
 
     head: str
@@ -39,55 +137,41 @@ class Prediction:
     reasons: Explanation | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain texts and numbers, for JSON; a rank that is whole as a whole number."""
-        told = {column: getattr(self, column) for column in COLUMNS}
-        return {**told, "rank": plain_rank(self.rank), "reasons": self.reasons.to_dict() if self.reasons else None}
+        """Plain texts and numbers, for JSON; a whole rank as an integer."""
+        values = {column: getattr(self, column) for column in COLUMNS}
+        return {**values, "rank": plain_rank(self.rank), "reasons": self.reasons.to_dict() if self.reasons else None}
 
 
+@dataclass(frozen=True, repr=False)
 class Predictions(Sequence[Prediction]):
-    """Ranked tails: a sequence of `Prediction`. `notes` are remarks on what was asked, one line each."""
+    """Ranked tails: an immutable sequence of `Prediction`. `notes` are remarks on the query, one line each."""
 
-    __slots__ = ("_rows", "notes")
+    rows: Sequence[Prediction]
+    notes: Sequence[str] = ()
 
-    def __init__(self, rows: Sequence[Prediction], notes: Sequence[str] = ()) -> None:
-        object.__setattr__(self, "_rows", tuple(rows))
-        object.__setattr__(self, "notes", tuple(notes))
-
-    _rows: tuple[Prediction, ...]
-    notes: tuple[str, ...]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError("predictions do not change: make a list of them first")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", tuple(self.rows))
+        object.__setattr__(self, "notes", tuple(self.notes))
 
     def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Prediction]:
-        return iter(self._rows)
+        return len(self.rows)
 
     @overload
     def __getitem__(self, place: int) -> Prediction: ...
     @overload
     def __getitem__(self, place: slice) -> Predictions: ...
     def __getitem__(self, place: int | slice) -> Prediction | Predictions:
-        return Predictions(self._rows[place], self.notes) if isinstance(place, slice) else self._rows[place]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Predictions) and (self._rows, self.notes) == (other._rows, other.notes)
-
-    __hash__ = None  # type: ignore[assignment]
+        return Predictions(self.rows[place], self.notes) if isinstance(place, slice) else self.rows[place]
 
     def for_head(self, head: str) -> Predictions:
         """The rows of one head, by its id or its readable name."""
-        rows = [row for row in self._rows if row.head == head] or [row for row in self._rows if row.head_name == head]
+        rows = [row for row in self.rows if row.head == head] or [row for row in self.rows if row.head_name == head]
         if not rows:
-            raise FewlinkError(
-                f"no prediction for the head '{head}': it was not asked about, or nothing is left for it"
-            )
+            raise FewlinkError(f"no prediction for the head '{head}': it is not a query head, or has no candidate left")
         return Predictions(rows, self.notes)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        return [row.to_dict() for row in self._rows]
+        return [row.to_dict() for row in self.rows]
 
     def to_json(self, indent: int | None = 1) -> str:
         """A list of objects, one for each row."""
@@ -96,10 +180,10 @@ class Predictions(Sequence[Prediction]):
     def to_tsv(self) -> str:
         """A header and a line for each row; a tab or line break inside a name is written \\t or \\n.
 
-        Reasons are their sentences in one column, where there are any.
+        Reasons, if there are any, are written as sentences in one column.
         """
-        columns = [c for c in COLUMNS if c != "reasons" or any(row.reasons for row in self._rows)]
-        lines = [columns, *([_cell(row, column) for column in columns] for row in self._rows)]
+        columns = [c for c in COLUMNS if c != "reasons" or any(row.reasons for row in self.rows)]
+        lines = [columns, *([_cell(row, column) for column in columns] for row in self.rows)]
         return "".join("\t".join(line) + "\n" for line in lines)
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -108,11 +192,11 @@ class Predictions(Sequence[Prediction]):
             import pandas
         except ImportError:
             raise MissingExtra("a data frame of predictions", "pandas") from None
-        rows = [{**row.to_dict(), "rank": row.rank} for row in self._rows]
+        rows = [{**row.to_dict(), "rank": row.rank} for row in self.rows]
         return pandas.DataFrame(rows, columns=list(COLUMNS))
 
     def __repr__(self) -> str:
-        if not self._rows:
+        if not self.rows:
             return "no predictions" + "".join(f"\n{note}" for note in self.notes)
         columns, rows = self._shown()
         cells = [columns, *rows]
@@ -129,28 +213,32 @@ class Predictions(Sequence[Prediction]):
 
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """Column titles and cells of the first rows."""
-        calibrated = any(row.probability is not None for row in self._rows)
+        calibrated = any(row.probability is not None for row in self.rows)
         columns = ["head", "rank", "tail", "score", *(["probability"] if calibrated else []), "known"]
         rows = []
-        for row in self._rows[:SHOWN]:
-            chance = "" if row.probability is None else f"{row.probability:.3f}"
+        for row in self.rows[:SHOWN]:
+            probability = "" if row.probability is None else f"{row.probability:.3f}"
             cells = [row.head_name, str(plain_rank(row.rank)), row.tail_name, f"{row.score:.4g}"]
-            cells += [*([chance] if calibrated else []), "yes" if row.known else ""]
+            cells += [*([probability] if calibrated else []), "yes" if row.known else ""]
             rows.append([cell.translate(ESCAPES) for cell in cells])
         return columns, rows
 
     def _more(self) -> list[str]:
-        left = len(self._rows) - SHOWN
-        return [*([f"… and {left:,} more"] if left > 0 else []), *self.notes]
+        hidden = len(self.rows) - SHOWN
+        return [*([f"… and {hidden:,} more"] if hidden > 0 else []), *self.notes]
 
 
 def plain_rank(rank: float) -> int | float:
-    """A rank as people write it: 3, or 2.5 where it is shared."""
+    """A rank as people write it: 3, or 2.5 if it is shared."""
     return int(rank) if rank == int(rank) else rank
 
 
 def _cell(row: Prediction, column: str) -> str:
-    value = row.to_dict()[column] if column != "reasons" else " ".join(row.reasons.sentences() if row.reasons else [])
+    value = getattr(row, column)
+    if isinstance(value, Explanation):
+        value = " ".join(value.sentences())
+    if column == "rank":
+        value = plain_rank(value)
     if value is None:
         return ""
     return ("yes" if value else "no") if isinstance(value, bool) else str(value).translate(ESCAPES)

@@ -1,19 +1,20 @@
-"""A trained model in one folder that needs nothing else: a run's configuration, best weights and vectors, and its data.
+"""A trained model in one self-contained folder, saved from a run, opened, or fetched from the Hugging Face hub.
 
 config.json, best/, embeddings/   as in a run folder, without what only training needs
 benchmark/                        the compiled benchmark
-serving/                          the graph it answers with and its vectors, where that is another one
-calibration.json, README.md …     where the run has them
+serving/                          the graph used for predictions and its vectors, if it is not the benchmark's
+calibration.json, README.md …     if the run has them
 manifest.json                     every file with its sha256
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, MissingExtra
 from fewlink.base.storage import is_folder_of, new_folder, open_folder, write_json
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.training import RunConfig, is_run, runs_in
@@ -23,37 +24,57 @@ from fewlink.training.run import BENCHMARK, CONFIG, EMBEDDINGS, Deployed, vector
 
 FORMAT = "fewlink-pretrained/1"
 CALIBRATION, CARD, RELIABILITY = "calibration.json", "README.md", "reliability.svg"
+HUB, HUB_NAME = "hub:", re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def save(run: Path, benchmark: Benchmark, folder: Path) -> Path:
-    """Write the folder in one step; one of this kind that is there is replaced."""
+    """Write the folder atomically; an existing folder of this format is replaced."""
     if folder.resolve() == run.resolve():
         raise FewlinkError(f"{folder} is the run itself: choose another folder")
     config = RunConfig.read(run)
     weights, step = load_best(run)
     facts = {"model": config.settings.model, "benchmark": benchmark.name, "fingerprint": benchmark.fingerprint}
-    with new_folder(folder, FORMAT, {**facts, "step": step}) as beside:
-        own = {key: value for key, value in config.benchmark.items() if key != "source"}
-        write_json(beside / CONFIG, replace(config, benchmark={**own, "source": ""}).as_dict())
-        save_best(beside, weights, step)
-        vectors_of(run).save(beside / EMBEDDINGS, config.graph["fingerprint"], graph=benchmark.name)
-        benchmark.save(beside / BENCHMARK)
+    with new_folder(folder, FORMAT, {**facts, "step": step}) as draft:
+        write_json(draft / CONFIG, replace(config, benchmark={**config.benchmark, "source": ""}).as_dict())
+        save_best(draft, weights, step)
+        vectors_of(run).save(draft / EMBEDDINGS, config.graph["fingerprint"], graph=benchmark.name)
+        benchmark.save(draft / BENCHMARK)
         if deployed := Deployed.open(run):
-            deployed.save(beside)
+            deployed.save(draft)
         for name in (CALIBRATION, CARD, RELIABILITY):
             if (run / name).is_file():
-                shutil.copyfile(run / name, beside / name)
+                shutil.copyfile(run / name, draft / name)
     return folder
 
 
-def refuse_saved(folder: Path) -> None:
-    """An error for a folder that `save` wrote: its checksums would not hold any more."""
+def check_not_saved(folder: Path) -> None:
+    """Raise if `save` wrote the folder: a change would break its checksums."""
     if is_folder_of(folder, FORMAT):
-        raise InputError(folder, "is a saved model, which does not change: do this to its run, then save it again")
+        raise InputError(folder, "is a saved model and cannot be changed: change its run, then save it again")
 
 
-def benchmark_of(folder: Path, bench: str | Path | None = None) -> Benchmark:
-    """The benchmark of a run, or of a folder that has its own: where the user says it is, where it was, or by name."""
+def fetch(model: str | Path) -> Path:
+    """The folder of a model: the path itself, or the local copy of `hub:owner/name`, downloaded once."""
+    if not str(model).startswith(HUB):
+        return Path(model)
+    name = str(model).removeprefix(HUB)
+    if not HUB_NAME.fullmatch(name):
+        raise FewlinkError(f"'{model}' is not of the form {HUB}owner/name")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise MissingExtra("a model of the hub", "hub") from None
+    try:
+        return Path(snapshot_download(name))
+    except Exception as error:  # of many kinds: no network, no such model, no permission
+        message = " ".join(str(error).split())
+        raise FewlinkError(f"{name} cannot be fetched from the hub ({type(error).__name__}: {message})") from None
+
+
+def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> Benchmark:
+    """The benchmark of a run or saved model: `bench` if given, else the one it was trained on or saved with."""
+    if isinstance(bench, Benchmark):
+        return bench
     if is_folder_of(folder, FORMAT):
         open_folder(folder, FORMAT)
         return open_benchmark(bench or folder / BENCHMARK)

@@ -1,21 +1,23 @@
-"""What a user asks, as arrays: references, heads, candidates and what is known of a relation; or a clear refusal."""
+"""A query as arrays of ids: references, heads and candidates, from names in code, files and commands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, UnknownName
+from fewlink.base.errors import FewlinkError, InputError, UnknownName
 from fewlink.base.resolver import did_you_mean
 from fewlink.data import Benchmark, Task, candidates_of
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import Graph
-from fewlink.prediction.name_index import fold
-from fewlink.prediction.names import Names
+from fewlink.prediction.names import Names, fold
 
 WORDS = ("open", "full", "all")  # candidates that are not the name of a type
+ARROW = "=>"
 Pairs = Iterable[tuple[str, str]]
 Choice = str | Iterable[str] | Callable[[str], bool] | None
 
@@ -25,13 +27,13 @@ class Relation:
     """A relation of the benchmark by name: a task, or a relation of the graph (`number`)."""
 
     name: str
-    graph: Graph
-    task: Task | None
+    graph: Graph = field(compare=False)
+    task: Task | None = field(compare=False)
     number: int = -1
     trained: bool = False
 
     def pairs(self) -> np.ndarray:
-        """Its pairs (n, 2) in the benchmark's order, or in the order of the graph's file."""
+        """Its pairs (n, 2), in the order of the benchmark or of the graph's file."""
         if self.task is not None:
             return self.task.pairs
         at = np.flatnonzero(self.graph.relation_ids == self.number)
@@ -42,8 +44,26 @@ class Relation:
         """The known tails of a head (m,)."""
         if self.task is not None:
             return self.task.known_tails.get(head, np.zeros(0, np.int32))
-        own = slice(int(self.graph.offsets[head]), int(self.graph.offsets[head + 1]))
-        return np.asarray(self.graph.tail_ids[own][self.graph.relation_ids[own] == self.number])
+        edges = slice(int(self.graph.offsets[head]), int(self.graph.offsets[head + 1]))
+        return np.asarray(self.graph.tail_ids[edges][self.graph.relation_ids[edges] == self.number])
+
+
+@dataclass(frozen=True)
+class References:
+    """The references of a query as pairs of ids, and the relation if the query names one; hashable."""
+
+    pairs: tuple[tuple[int, int], ...]
+    relation: Relation | None = None
+
+    @functools.cached_property
+    def ids(self) -> np.ndarray:
+        """The pairs as an array (K, 2)."""
+        return np.array(self.pairs, np.int32)
+
+    def known_tails(self, head: int) -> np.ndarray:
+        """The known tails (m,) of a head: those of the references and those of the relation."""
+        tails = self.ids[self.ids[:, 0] == head, 1]
+        return tails if self.relation is None else np.concatenate([tails, self.relation.tails(head)])
 
 
 def find_relation(benchmark: Benchmark, name: str) -> Relation:
@@ -54,112 +74,104 @@ def find_relation(benchmark: Benchmark, name: str) -> Relation:
         return Relation(name, graph, task, trained=split == "train")
     number = graph.relations.find(name)
     if number is None:
-        called = [i for i in range(len(graph.relations)) if fold(graph.relation_name(i)) == fold(name)]
-        if len(called) != 1:
+        matches = [i for i in range(len(graph.relations)) if fold(graph.relation_name(i)) == fold(name)]
+        if len(matches) != 1:
             hint = did_you_mean(name, [*tasks, *graph.relations])
             raise UnknownName(f"unknown relation '{name}'{hint or f': {benchmark.name} has no such relation'}")
-        number = called[0]
+        number = matches[0]
     return Relation(graph.relations[number], graph, None, number)
 
 
-def references_of(names: Names, pairs: Pairs, notes: list[str]) -> np.ndarray:
-    """References (K, 2) by name; one that is given twice counts once, which is noted."""
+def find_pairs(names: Names, pairs: Pairs) -> list[tuple[int, int]]:
+    """References by name as pairs of ids."""
     if isinstance(pairs, str):
         raise FewlinkError(f"references are pairs of a head and a tail, not the text {pairs!r}")
-    found = []
+    ids = []
     for pair in pairs:
         if isinstance(pair, str) or len(pair) != 2:
             raise FewlinkError(f"reference {pair!r} is not a pair of a head and a tail")
-        ends = zip(pair, ("head", "tail"), strict=True)
-        head, tail = (names.find(name, f"{end} of a reference") for name, end in ends)
-        found.append((head, tail))
-    if not found:
+        head, tail = pair
+        ids.append((names.find(head, "head of a reference"), names.find(tail, "tail of a reference")))
+    if not ids:
         raise FewlinkError("no references: give at least one pair of a head and a tail that the relation holds for")
-    return np.array(distinct_references(names, found, notes), np.int32)
+    return ids
 
 
-def distinct_references(names: Names, pairs: Iterable[tuple[int, int]], notes: list[str]) -> list[tuple[int, int]]:
-    """Each pair once, in their order; one that is given twice is noted."""
-    found: dict[tuple[int, int], None] = {}
+def distinct_pairs(names: Names, pairs: Iterable[tuple[int, int]], notes: list[str]) -> tuple[tuple[int, int], ...]:
+    """References without duplicates, in their order; each duplicate adds a note."""
+    distinct: dict[tuple[int, int], None] = {}
     for head, tail in pairs:
-        if (head, tail) in found:
-            notes.append(f"the reference {names.told(head)} → {names.told(tail)} is given twice and counts once")
-        found[head, tail] = None
-    return list(found)
+        if (head, tail) in distinct:
+            notes.append(f"the reference {names.quoted(head)} → {names.quoted(tail)} is given twice and counts once")
+        distinct[head, tail] = None
+    return tuple(distinct)
 
 
-def first_references(relation: Relation, shots: int) -> np.ndarray:
+def first_pairs(relation: Relation, shots: int) -> tuple[tuple[int, int], ...]:
     """The first `shots` pairs of a relation."""
     if shots < 1:
         raise FewlinkError(f"shots must be at least 1, got {shots}")
     pairs = relation.pairs()
     if not len(pairs):
         raise FewlinkError(f"{relation.name} has no pairs: give references")
-    return pairs[:shots].astype(np.int32)
+    return tuple((head, tail) for head, tail in pairs[:shots].tolist())
 
 
-def heads_of(names: Names, heads: str | Iterable[str], notes: list[str]) -> np.ndarray:
-    """Heads (h,) by name, in their order; one that is given twice is asked about once, which is noted."""
-    found = names.find_all([heads] if isinstance(heads, str) else heads, "head")
-    if not found:
+def find_heads(names: Names, heads: str | Iterable[str], notes: list[str]) -> np.ndarray:
+    """Query heads (h,) by name, in their order; each duplicate adds a note."""
+    ids = names.find_all([heads] if isinstance(heads, str) else heads, "head")
+    if not ids:
         raise FewlinkError("no heads: name at least one entity to find tails for")
-    return np.array(distinct_heads(names, found, notes), np.int32)
+    return distinct_heads(names, ids, notes)
 
 
-def distinct_heads(names: Names, heads: Iterable[int], notes: list[str]) -> list[int]:
-    """Each head once, in their order; one that is given twice is noted."""
-    found: dict[int, None] = {}
+def distinct_heads(names: Names, heads: Iterable[int], notes: list[str]) -> np.ndarray:
+    """Query heads (h,) without duplicates, in their order; each duplicate adds a note."""
+    distinct: dict[int, None] = {}
     for head in heads:
-        if head in found:
-            notes.append(f"the head {names.told(head)} is given twice and is asked about once")
-        found[head] = None
-    return list(found)
+        if head in distinct:
+            notes.append(f"the head {names.quoted(head)} is given twice and is ranked once")
+        distinct[head] = None
+    return np.array(list(distinct), np.int32)
 
 
-def nothing_left(names: Names, head: int) -> str:
-    """What is noted of a head that gets no tail."""
-    return f"{names.told(head)} has no candidate left: all of them are known answers"
+def no_candidate_note(names: Names, head: int) -> str:
+    """The note about a head without predictions."""
+    return f"{names.quoted(head)} has no candidate left: all of them are known answers"
 
 
-def candidates_for(
-    benchmark: Benchmark, names: Names, choice: Choice, references: np.ndarray, relation: Relation | None
-) -> np.ndarray:
-    """The tails to rank (c,), sorted; never none.
+def open_candidates(graph: Graph, references: np.ndarray) -> np.ndarray:
+    """Tails (c,) that resemble those of references (K, 2), by type or by the relations they take part in; sorted."""
+    task = Task("", references, references, references[:0, 1])
+    return candidates_of("open", task, references, graph).ids
 
-    None or "open": what is like the references' tails, by type or by the relations it has a part in; "full": the range
-    of the relation; "all": every entity; another text: the members of a type; or names, or a test of ids.
+
+def find_candidates(benchmark: Benchmark, names: Names, choice: Choice, references: References) -> np.ndarray:
+    """The tails to rank (c,), sorted; raises if there are none.
+
+    None or "open": tails that resemble those of the references; "full": the range of the relation; "all": every entity;
+    any other text: the members of a type; else names of entities, or a predicate of entity ids.
     """
-    graph = benchmark.graph
+    graph, relation = benchmark.graph, references.relation
     if choice is None or choice == "open":
-        asked = Task("", references, references, references[:0, 1])
-        return candidates_of("open", asked, references, graph).ids
+        return open_candidates(graph, references.ids)
     if choice == "full":
         if relation is None:
             raise FewlinkError("candidates 'full' are the range of a relation: name it, or leave candidates out")
         if relation.task is None:
-            return likely_tails(graph, np.concatenate([relation.pairs()[:, 1], references[:, 1]]))
-        return candidates_of("full", relation.task, references, graph).ids
+            return likely_tails(graph, np.concatenate([relation.pairs()[:, 1], references.ids[:, 1]]))
+        return candidates_of("full", relation.task, references.ids, graph).ids
     if choice == "all":
         return np.arange(len(graph.entities), dtype=np.int32)
     if isinstance(choice, str):
         return names.members(choice)
     if callable(choice):
-        kept = [number for number, name in enumerate(graph.entities) if choice(name)]
+        ids = [number for number, name in enumerate(graph.entities) if choice(name)]
     else:
-        kept = names.find_all(choice, "candidate")
-    if not kept:
-        raise FewlinkError("no candidates: " + ("the test lets no entity through" if callable(choice) else "name some"))
-    return np.unique(np.array(kept, np.int32))
-
-
-def known_tails(references: np.ndarray, relation: Relation | None) -> Callable[[int], np.ndarray]:
-    """A function from a head to its known tails (m,): of references, and of the relation where one is named."""
-
-    def tails(head: int) -> np.ndarray:
-        own = references[references[:, 0] == head, 1]
-        return own if relation is None else np.concatenate([own, relation.tails(head)])
-
-    return tails
+        ids = names.find_all(choice, "candidate")
+    if not ids:
+        raise FewlinkError("no candidates: " + ("the predicate accepts no entity" if callable(choice) else "name some"))
+    return np.unique(np.array(ids, np.int32))
 
 
 def check_count(k: int, what: str = "k") -> int:
@@ -168,7 +180,50 @@ def check_count(k: int, what: str = "k") -> int:
     return int(k)
 
 
-def told_pairs(names: Names, pairs: Sequence[Sequence[int]] | np.ndarray) -> list[tuple[str, str]]:
-    """Pairs of entities as ids."""
-    entities = names.graph.entities
-    return [(entities[int(head)], entities[int(tail)]) for head, tail in pairs]
+def id_texts(graph: Graph, pairs: Sequence[Sequence[int]] | np.ndarray) -> list[tuple[str, str]]:
+    """Pairs of entities by their ids as texts."""
+    return [(graph.entities[int(head)], graph.entities[int(tail)]) for head, tail in pairs]
+
+
+def read_names(path: Path) -> list[str]:
+    """The names in a file, one per line; empty lines and spaces around names are ignored."""
+    names = [text for _, line in _lines(path) if (text := line.strip())]
+    if not names:
+        raise InputError(path, "holds no names: write one entity on each line")
+    return names
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """The pairs in a file, `head<TAB>tail` on each line; empty lines are ignored."""
+    pairs = []
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        parts = [part.strip() for part in line.split("\t")]
+        if len(parts) != 2 or not all(parts):
+            raise InputError(path, f"needs two names separated by one tab, and has {len(parts)} columns", number)
+        pairs.append((parts[0], parts[1]))
+    if not pairs:
+        raise InputError(path, "has no references: write head<TAB>tail on each line")
+    return pairs
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """`head => tail`, or head and tail separated by a tab, for names that contain an arrow."""
+    parts = [part.strip() for part in text.split("\t" if "\t" in text else ARROW)]
+    if len(parts) != 2 or not all(parts):
+        raise FewlinkError(
+            f"'{text}' is not a reference: write 'HEAD => TAIL', or HEAD<TAB>TAIL if a name contains an arrow"
+        )
+    return parts[0], parts[1]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file with their numbers."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(path, "is not UTF-8 text") from None
+    yield from enumerate((line.rstrip("\r") for line in text.split("\n")), 1)

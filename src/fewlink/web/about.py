@@ -1,4 +1,4 @@
-"""What a server tells of its model and graph, and the example it offers."""
+"""Facts about the model and the graph of a server, and examples of queries."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import numpy as np
 
 import fewlink
 from fewlink.base.errors import FewlinkError
-from fewlink.data import Benchmark
 from fewlink.prediction import Linker
-from fewlink.prediction.name_index import fold
-from fewlink.web.settings import MOST_REFERENCES, Settings
+from fewlink.prediction.names import entity_of, fold
+from fewlink.web.schema import MOST_REFERENCES, Settings
 
-LISTED = 2_000  # relations that are named at most
+LISTED = 2_000  # relations that are listed at most
 HEADS = 4  # of an example
 
 
@@ -48,19 +47,19 @@ def about(linker: Linker, settings: Settings) -> dict[str, Any]:
 
 
 def types(linker: Linker, typed: str, limit: int) -> list[dict[str, Any]]:
-    """Types that hold what was typed: first those that begin so, of each kind first the ones with most members."""
-    wanted = fold(typed.strip())
-    found = [
-        (not folded.startswith(wanted), -members, name)
+    """Types that contain the typed text: first those that start with it, then by the number of members."""
+    pattern = fold(typed.strip())
+    matches = [
+        (not folded.startswith(pattern), -members, name)
         for name, folded, members in _types(linker)
-        if wanted in folded and members
+        if pattern in folded and members
     ]
-    return [{"name": name, "members": -members} for _, members, name in sorted(found)[:limit]]
+    return [{"name": name, "members": -members} for _, members, name in sorted(matches)[:limit]]
 
 
 @functools.lru_cache(maxsize=4)
 def _types(linker: Linker) -> list[tuple[str, str, int]]:
-    """Each type's name, as it is and folded, and how many members it has."""
+    """Each type's name, its folded name, and its number of members."""
     table = linker.graph.types
     if table is None:
         return []
@@ -69,20 +68,16 @@ def _types(linker: Linker) -> list[tuple[str, str, int]]:
 
 
 def example(linker: Linker, number: int) -> dict[str, Any]:
-    """References and heads of a relation that the model did not learn on, one relation after another."""
+    """References and query heads of a relation, another one for each number; those not trained on come first."""
     tasks = [task for split in ("test", "dev", "train") for task in linker.measured.tasks.get(split, [])]
     tasks = [task for task in tasks if len(task.pairs) > linker.shots]
     if not tasks:
         raise FewlinkError(f"{linker.measured.name} has no relation with more than {linker.shots} pairs")
-    task = tasks[number % len(tasks)]
-    given, rest = task.pairs[: linker.shots], task.pairs[linker.shots :]
+    task, graph = tasks[number % len(tasks)], linker.measured.graph
+    references, rest = task.pairs[: linker.shots], task.pairs[linker.shots :]
     heads = list(dict.fromkeys(rest[:, 0].tolist()))[:HEADS]
     return {
         "relation": task.name,
-        "references": [[_entity(linker.measured, e) for e in pair] for pair in given.tolist()],
-        "heads": [_entity(linker.measured, head) for head in heads],
+        "references": [[vars(entity_of(graph, entity)) for entity in pair] for pair in references.tolist()],
+        "heads": [vars(entity_of(graph, head)) for head in heads],
     }
-
-
-def _entity(benchmark: Benchmark, entity: int) -> dict[str, str]:
-    return {"id": benchmark.graph.entities[entity], "name": benchmark.graph.name(entity)}

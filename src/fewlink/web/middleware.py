@@ -1,4 +1,4 @@
-"""What every request passes before and after the app: host, token, size of the body, and headers of the answer."""
+"""Checks of every request before the app (host, token, size of the body), and security headers of every answer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fewlink.web.errors import Refusal
-from fewlink.web.settings import Settings
+from fewlink.web.errors import ApiError
+from fewlink.web.schema import Settings
 
 OPEN = frozenset({"/", "/health"})  # paths that need no token
 HEADERS = {
@@ -25,8 +25,8 @@ HEADERS = {
 }
 
 
-class Guard:
-    """An ASGI middleware."""
+class SecurityMiddleware:
+    """An ASGI middleware that checks host, token and size of a request and adds security headers to the answer."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self.app, self.settings = app, settings
@@ -46,35 +46,37 @@ class Guard:
 
         try:
             self.check(scope)
-            receive = await self.whole(scope, receive)
-        except Refusal as refusal:
-            await refusal.response()(scope, receive, with_headers)
+            receive = await self.read_body(scope, receive)
+        except ApiError as error:
+            await error.response()(scope, receive, with_headers)
             return
         await self.app(scope, receive, with_headers)
 
     def check(self, scope: MutableMapping[str, Any]) -> None:
-        """Refuse a name that is not this server's, which is how a page elsewhere would reach it, and a wrong token."""
+        """Raise for a wrong token or a foreign Host header, which a page of another site would send (DNS rebinding)."""
         headers = Headers(scope=scope)
         if self.settings.hosts is not None and host_of(headers.get("host", "")) not in self.settings.hosts:
-            raise Refusal(421, "wrong-host", "this server is not known by the name in the Host header")
+            raise ApiError(421, "wrong-host", "this server is not known by the name in the Host header")
         if self.token is not None and scope["path"] not in OPEN:
-            scheme, _, given = headers.get("authorization", "").partition(" ")
-            right = hmac.compare_digest(given.strip().encode("latin-1", "replace"), self.token)
-            if scheme.lower() != "bearer" or not right:
+            scheme, _, sent = headers.get("authorization", "").partition(" ")
+            valid = hmac.compare_digest(sent.strip().encode("latin-1", "replace"), self.token)
+            if scheme.lower() != "bearer" or not valid:
                 message = "a token is needed: send the header 'Authorization: Bearer TOKEN'"
-                raise Refusal(401, "token", message, headers={"WWW-Authenticate": "Bearer"})
+                raise ApiError(401, "token", message, headers={"WWW-Authenticate": "Bearer"})
 
-    async def whole(self, scope: MutableMapping[str, Any], receive: Receive) -> Receive:
-        """The body, read as far as is allowed, to be received in one piece."""
+    async def read_body(self, scope: MutableMapping[str, Any], receive: Receive) -> Receive:
+        """A `receive` that gives the whole body in one piece; raises if it is larger than allowed."""
         most = self.settings.body
         length = Headers(scope=scope).get("content-length", "0")
-        too_large = Refusal(413, "too-large", f"the body is larger than {most:,} bytes: ask in several requests")
+        too_large = ApiError(
+            413, "too-large", f"the body is larger than {most:,} bytes: split it into several requests"
+        )
         if length.isdecimal() and int(length[:20]) > most:
             raise too_large
         parts, size, more = [], 0, True
         while more:
             message = await receive()
-            if message["type"] != "http.request":  # the client is gone
+            if message["type"] != "http.request":  # the client has disconnected
                 break
             parts.append(message.get("body", b""))
             size, more = size + len(parts[-1]), message.get("more_body", False)
@@ -82,10 +84,10 @@ class Guard:
                 raise too_large
         pieces = iter([{"type": "http.request", "body": b"".join(parts), "more_body": False}])
 
-        async def again() -> Message:
+        async def receive_body() -> Message:
             return next(pieces, None) or await receive()
 
-        return again
+        return receive_body
 
 
 def host_of(header: str) -> str:
@@ -97,7 +99,7 @@ def host_of(header: str) -> str:
 
 
 def own_hosts(host: str) -> frozenset[str] | None:
-    """The names of a server that listens on the loopback device; None where it listens to others."""
+    """The names of a server that listens on the loopback device; None if it listens on another address."""
     name = host.strip("[]").lower()
     if name != "localhost" and name != "::1" and not name.startswith("127."):
         return None

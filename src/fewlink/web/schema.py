@@ -1,95 +1,93 @@
-"""What requests and answers look like: the OpenAPI schema, and the first check of every request."""
+"""Requests, answers and limits of the API: the OpenAPI schema, which also validates every request."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from fewlink.web.settings import MOST_CANDIDATES, MOST_HEADS, MOST_K, MOST_REFERENCES, NAME_LENGTH
+from fewlink.prediction.explanation import Neighbour, Path, Reference
+from fewlink.prediction.names import Entity
+
+MOST_REFERENCES = 200
+MOST_HEADS = 10_000
+MOST_CANDIDATES = 20_000
+MOST_K = 1_000
+NAME_LENGTH = 500  # characters of one name
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Limits of one server. Those of the schema hold for every server; `heads` and `k` may be lower, not higher."""
+
+    heads: int = 5_000  # of one request, listed or of a type
+    k: int = 100
+    rows: int = 10_000  # heads · k
+    explained: int = 100  # rows of one request with reasons
+    body: int = 1 << 20  # bytes
+    waiting: int = 256  # requests in the queue; further ones are rejected
+    gather: float = 0.004  # seconds that a request waits for similar ones
+    together: int = 64  # requests of one batch; 1 disables batching
+    token: str | None = None
+    hosts: frozenset[str] | None = None  # names that the server may be called by; None: any
+
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH)]
 Pair = Annotated[list[Name], Field(min_length=2, max_length=2, description="A head and a tail.")]
 
 
-def given(name: str, kind: str) -> dict[str, Any]:
-    """The schema of an object that has this field, and not null."""
+def requires(name: str, kind: str) -> dict[str, Any]:
+    """The schema of an object in which this field is present and not null."""
     return {"required": [name], "properties": {name: {"type": kind}}}
 
 
-SOME_REFERENCES: dict[str, Any] = {"anyOf": [given("references", "array"), given("relation", "string")]}
-SOME_HEADS: dict[str, Any] = {"oneOf": [given("heads", "array"), given("heads_of_type", "string")]}
+SOME_REFERENCES: dict[str, Any] = {"anyOf": [requires("references", "array"), requires("relation", "string")]}
+SOME_HEADS: dict[str, Any] = {"oneOf": [requires("heads", "array"), requires("heads_of_type", "string")]}
 
 
-class Asked(BaseModel):
+class QueryRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", json_schema_extra={"allOf": [SOME_REFERENCES]})
 
     references: Annotated[list[Pair], Field(min_length=1, max_length=MOST_REFERENCES)] | None = Field(
-        None, description="Pairs that the relation holds for; without them the first ones of `relation`."
+        None, description="Pairs that the relation holds for; by default the first pairs of `relation`."
     )
-    relation: Name | None = Field(None, description="A relation of the benchmark, whose known pairs do not compete.")
+    relation: Name | None = Field(None, description="A relation of the benchmark; its known pairs do not compete.")
 
 
-class PredictRequest(Asked):
-    """Heads are listed, or all of a type, which gives the best pairs of them all."""
+class PredictRequest(QueryRequest):
+    """Give heads for the best tails of each, or a type for the best pairs of all its heads."""
 
     model_config = ConfigDict(json_schema_extra={"allOf": [SOME_REFERENCES, SOME_HEADS]})
 
     heads: Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS)] | None = None
     heads_of_type: Name | None = Field(None, description="All heads of this type; `all`: every entity.")
-    k: Annotated[int, Field(ge=1, le=MOST_K)] = Field(10, description="Tails of each head; of a type, pairs in all.")
-    candidates: Name | Annotated[list[Name], Field(min_length=1, max_length=MOST_CANDIDATES)] | None = Field(
-        None, description="Who competes: a type or a list; null or `open`: what is like the references' tails; `all`."
+    k: Annotated[int, Field(ge=1, le=MOST_K)] = Field(
+        10, description="Tails of each head, or pairs in all if `heads_of_type` is given."
     )
-    exclude_known: bool = Field(True, description="Leave out references and pairs that `relation` has.")
+    candidates: Name | Annotated[list[Name], Field(min_length=1, max_length=MOST_CANDIDATES)] | None = Field(
+        None,
+        description="Tails to rank: a type, a list, or `all`; null or `open`: tails like those of the references.",
+    )
+    exclude_known: bool = Field(True, description="Leave out references and known pairs of `relation`.")
     explain: bool = Field(False, description="Give the reasons of each prediction.")
 
 
-class ExplainRequest(Asked):
+class ExplainRequest(QueryRequest):
     head: Name
     tail: Name
 
 
-class Entity(BaseModel):
-    id: str
-    name: str
-
-
-class Step(BaseModel):
-    relation: str
-    inverse: bool
-
-
-class PathTaken(BaseModel):
-    steps: list[Step]
-    weight: float
-    entities: list[Entity]
-
-
-class ReferenceWeight(BaseModel):
-    head: Entity
-    tail: Entity
-    weight: float | None
-
-
-class NeighbourWeight(BaseModel):
-    of: Literal["head", "tail"]
-    relation: str
-    inverse: bool
-    entity: Entity
-    weight: float
-
-
-class Reasons(BaseModel):
-    """What carried the score of one pair."""
+class ExplainAnswer(BaseModel):
+    """What contributed to the score of one pair."""
 
     head: Entity
     tail: Entity
     score: float
     shares: dict[str, float]
-    paths: list[PathTaken]
-    references: list[ReferenceWeight]
-    neighbours: list[NeighbourWeight]
+    paths: list[Path]
+    references: list[Reference]
+    neighbours: list[Neighbour]
     shared: bool
     sentences: list[str]
 
@@ -103,7 +101,7 @@ class Row(BaseModel):
     score: float
     probability: float | None
     known: bool
-    reasons: Reasons | None
+    reasons: ExplainAnswer | None
 
 
 class PredictAnswer(BaseModel):
@@ -149,14 +147,16 @@ class About(BaseModel):
     model: str
     shots: int
     graph: GraphFacts
-    relations: dict[str, list[str]] = Field(description="The names of the graph's relations, and of each split's.")
-    evidence: dict[str, str] = Field(description="The kinds of evidence that reasons tell of, in words.")
+    relations: dict[str, list[str]] = Field(
+        description="The names of the graph's relations, and of the task relations of each split."
+    )
+    evidence: dict[str, str] = Field(description="Descriptions of the kinds of evidence in reasons.")
     calibration: CalibrationFacts | None
     limits: LimitFacts
 
 
 class Example(BaseModel):
-    """A relation of the benchmark with its first pairs as references, and heads to ask about."""
+    """A relation of the benchmark with its first pairs as references, and query heads."""
 
     relation: str
     references: list[Annotated[list[Entity], Field(min_length=2, max_length=2)]]

@@ -1,4 +1,4 @@
-// Accepted triples: a list, and files to take away.
+// Accepted triples: a list, and files to download.
 
 const nameOf = triple => triple.relation || state.relation.trim();
 
@@ -9,12 +9,12 @@ function showAccepted() {
   $("to-accepted").textContent = `${state.accepted.length.toLocaleString("en")} accepted`;
   $("accepted-list").replaceChildren(make("ul", {class: "triples"}, ...[...state.accepted].reverse().map(triple =>
     make("li", {}, make("span", {}, triple.head_name, make("em", {}, ` ${nameOf(triple) || "→"} `), triple.tail_name),
-      make("button", {type: "button", class: "remove", "aria-label": `Take back ${triple.head_name} → ${triple.tail_name}`, onclick: () => {
-        undone.push({pair: triple, before: "yes"});
+      make("button", {type: "button", class: "remove", "aria-label": `Remove ${triple.head_name} → ${triple.tail_name}`, onclick: () => {
+        decisions.push({pair: triple, before: "yes"});
         decide(triple, "");
         showAccepted();
         rows().forEach(mark);
-        say(`Taken back: ${triple.head_name} → ${triple.tail_name}`);
+        say(`Removed: ${triple.head_name} → ${triple.tail_name}`);
       }}, "×")))));
 }
 
@@ -25,7 +25,7 @@ const escaped = address => address.replace(/[\u0000-\u0020<>"{}|^`\\\u007f-\u009
 const whole = text => text.replace(/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g, "\ufffd");
 
 function address(name, base) {
-  // An IRI: a name that is one already, or the base and the name, with what an IRI may not hold percent-encoded.
+  // An IRI: the name if it is one, else the prefix and the name; invalid characters are percent-encoded.
   const text = whole(name);
   return `<${/^(?:https?:\/\/|urn:)\S/i.test(text) ? escaped(text) : escaped(whole(base)) + encodeURIComponent(text)}>`;
 }
@@ -46,14 +46,14 @@ function exportable() {
   if (state.accepted.every(nameOf)) return true;
   $("relation").setAttribute("aria-invalid", "true");
   $("relation").focus();
-  say("Name the relation first: triples need one.");
+  say("Name the relation first: each triple needs one.");
   return false;
 }
 
 $("export-tsv").addEventListener("click", () => exportable() && download(asTsv(state.accepted), "tsv", "text/tab-separated-values"));
 $("export-nt").addEventListener("click", () => {
   if (!exportable()) return;
-  if (!/^[a-z][a-z0-9+.-]*:./i.test(state.base)) return say("Addresses must begin with a scheme, such as http://example.org/");
+  if (!/^[a-z][a-z0-9+.-]*:./i.test(state.base)) return say("The prefix must begin with a scheme, such as http://example.org/");
   download(asTriples(state.accepted, state.base), "nt", "application/n-triples");
 });
 $("base").addEventListener("input", () => { state.base = $("base").value.trim(); keep(); });

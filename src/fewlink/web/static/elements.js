@@ -1,4 +1,4 @@
-// Elements, made from data only: no text ever becomes markup.
+// Elements made from data: text never becomes markup.
 
 const $ = id => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";

@@ -1,9 +1,9 @@
-// Fields that complete names, rows of references, chips of heads; what is pasted becomes rows.
+// Fields with completion, rows of references, chips of heads, and pasting.
 
 let fields = 0;
 
 const chosen = input => {
-  // What a field holds: the entity that was picked, or the text as it is.
+  // The entity picked in a field, or its text.
   const text = input.value.trim();
   if (!text) return null;
   return input.picked && input.picked.name === text ? input.picked : {id: text, name: text};
@@ -50,7 +50,7 @@ function completing(input, source, onPick) {
     try {
       offers = await source(input.value.trim(), asking.signal);
     } catch {
-      return; // a newer question is under way, or there is nothing to offer
+      return; // replaced by a newer request, or failed
     }
     list.replaceChildren(...offers.map((offer, i) => make("li", {
       role: "option", id: `${id}-${i}`, "aria-selected": "false",
@@ -77,7 +77,7 @@ function completing(input, source, onPick) {
       event.preventDefault();
       close();
     } else if (event.key === "Enter") {
-      event.preventDefault(); // a form is sent by its button, or by Ctrl and Enter
+      event.preventDefault(); // only the button and Ctrl+Enter send the form
       if (!list.hidden && at >= 0) pick(offers[at]);
       else if (input.value.trim()) pick(chosen(input));
     } else if (event.key === "Tab" && !list.hidden && at >= 0) fill(input, offers[at]);

@@ -1,4 +1,4 @@
-// The question as a whole: read from the fields, kept, asked.
+// The query: read from the fields, stored and sent.
 
 let about = null, examples = 0, answering = null;
 
@@ -40,17 +40,17 @@ function arrange() {
   $("k-label").textContent = mode() === "type" ? "Pairs in all" : "Tails of each head";
 }
 
-function refuse(message, ...inputs) {
+function reject(message, ...inputs) {
   for (const input of inputs) input.setAttribute("aria-invalid", "true");
   if (inputs.length) inputs[0].focus();
   throw new Problem({message});
 }
 
-function question() {
-  // What to send; `sent` are the rows that it comes from, to show where a problem is.
+function readQuery() {
+  // The body of the request, and the rows (`sent`) of its references, to mark errors in.
   const sent = pairs().filter(inputs => inputs.some(chosen));
-  for (const inputs of sent) for (const input of inputs) if (!chosen(input)) refuse("A reference needs a head and a tail.", input);
-  if (!sent.length) refuse("Give at least one reference.", pairs()[0][0]);
+  for (const inputs of sent) for (const input of inputs) if (!chosen(input)) reject("A reference needs a head and a tail.", input);
+  if (!sent.length) reject("Give at least one reference.", pairs()[0][0]);
   if (chosen($("head"))) {
     addHead(chosen($("head")));
     fill($("head"), null);
@@ -58,13 +58,13 @@ function question() {
   changed();
   const body = {references: sent.map(inputs => inputs.map(input => chosen(input).id)), k: state.k, exclude_known: !state.withKnown};
   if (state.mode === "heads") {
-    if (!state.heads.length) refuse("Name a head to find tails for.", $("head"));
+    if (!state.heads.length) reject("Name a head to find tails for.", $("head"));
     body.heads = state.heads.map(head => head.id);
   } else if (about && !about.graph.types) body.heads_of_type = "all";
   else if (state.type) body.heads_of_type = state.type.id;
-  else refuse("Name the type of the heads.", $("type"));
+  else reject("Name the type of the heads.", $("type"));
   if (state.candidates === "all") body.candidates = "all";
-  if (state.candidates === "type") body.candidates = (state.candidatesType || refuse("Name the type of the tails.", $("candidates-type"))).id;
+  if (state.candidates === "type") body.candidates = (state.candidatesType || reject("Name the type of the tails.", $("candidates-type"))).id;
   const name = state.relation.trim();
   if (about && Object.values(about.relations).flat().filter(known => known === name).length === 1) body.relation = name;
   return {body, sent};
@@ -73,37 +73,37 @@ function question() {
 async function rank() {
   problem(null);
   if (answering) answering.abort();
-  const own = answering = new AbortController();
-  let made = null;
+  const request = answering = new AbortController();
+  let query = null;
   try {
-    made = question();
+    query = readQuery();
     $("rank").setAttribute("aria-busy", "true");
     say("Ranking…");
-    const answer = await call("predict", made.body, own.signal);
-    const topic = JSON.stringify([...made.body.references].sort());
-    showFound(answer, {...made.body, topic});
+    const answer = await call("predict", query.body, request.signal);
+    const topic = JSON.stringify([...query.body.references].sort());
+    showPredictions(answer, {...query.body, topic});
   } catch (error) {
-    if (error.name !== "AbortError") problem(error, made);
+    if (error.name !== "AbortError") problem(error, query);
   } finally {
-    if (answering === own) $("rank").removeAttribute("aria-busy");
+    if (answering === request) $("rank").removeAttribute("aria-busy");
   }
 }
 
 function placeOf(field, sent) {
-  // The field, or the chip, that an error of the server is about.
+  // The field or chip that an error of the server is about.
   const [part, first, second] = field.split(".");
   if (part === "references" && sent[first]) return sent[first][second || 0];
   if (part === "heads") return $("heads").children[first] || $("head");
   return {heads_of_type: $("type"), candidates: $("candidates-type"), k: $("k")}[part] || null;
 }
 
-function problem(error, made) {
+function problem(error, query) {
   for (const chip of $("heads").children) chip.classList.remove("wrong");
   $("problem").hidden = !error;
   if (!error) return;
   say("");
   $("problem").replaceChildren(error.message);
-  const where = made && error.field ? placeOf(error.field, made.sent) : null;
+  const where = query && error.field ? placeOf(error.field, query.sent) : null;
   if (!where) return;
   const chip = where.tagName === "LI";
   if (chip) where.classList.add("wrong");
@@ -120,7 +120,7 @@ function problem(error, made) {
 
 function begin() {
   const {graph, calibration, model} = about;
-  const facts = [plural(graph.entities, "entity", "entities"), plural(graph.relations, "relation"), !calibration ? "scores, not probabilities" : calibration.rough ? "rough probabilities" : "calibrated"];
+  const facts = [plural(graph.entities, "entity", "entities"), plural(graph.relations, "relation"), !calibration ? "scores without probabilities" : calibration.rough ? "rough probabilities" : "calibrated"];
   $("about").replaceChildren(make("b", {}, model), " on ", make("b", {}, graph.name), ` · ${facts.join(" · ")}`);
   evidence = about.evidence;
   $("k").max = about.limits.k;
@@ -129,10 +129,10 @@ function begin() {
 }
 
 completing($("head"), entitiesLike, entity => { addHead(entity); fill($("head"), null); changed(); });
-$("head").addEventListener("paste", event => pasted(event, found => {
-  for (const line of found) addHead(named(line.trim()));
+$("head").addEventListener("paste", event => pasted(event, lines => {
+  for (const line of lines) addHead(named(line.trim()));
   changed();
-  say(`${plural(found.length, "head")} pasted`);
+  say(`${plural(lines.length, "head")} pasted`);
 }));
 for (const id of ["type", "candidates-type"]) completing($(id), typesLike, () => { arrange(); changed(); });
 $("ask").addEventListener("input", () => { arrange(); changed(); });
@@ -168,7 +168,7 @@ addEventListener("keydown", event => {
 });
 
 function stick() {
-  // A form that is higher than the window stays with its end in view, not its beginning.
+  // A form taller than the window keeps its end in view.
   $("ask").style.setProperty("--top", `${Math.min(16, innerHeight - $("ask").offsetHeight - 16)}px`);
 }
 new ResizeObserver(stick).observe($("ask"));

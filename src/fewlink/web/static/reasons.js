@@ -1,30 +1,30 @@
-// Why a tail fits: a small drawing of the paths, bars of the evidence, and sentences.
+// Reasons of a prediction: a drawing of the paths, bars of evidence, and sentences.
 
-let evidence = {}; // the kinds of evidence in words, from the server
+let evidence = {}; // descriptions of the kinds of evidence, from the server
 let drawings = 0;
 const BOX = 34; // height of a node
 
 function lines(text, width, most) {
   // A text in at most `most` lines of about `width` pixels.
-  const fits = Math.max(4, Math.floor(width / 6.3)), made = [""];
+  const fits = Math.max(4, Math.floor(width / 6.3)), broken = [""];
   for (const word of text.split(/\s+/)) {
-    const last = made.at(-1);
-    if (!last) made[made.length - 1] = word;
-    else if (last.length + word.length < fits) made[made.length - 1] = `${last} ${word}`;
-    else made.push(word);
+    const last = broken.at(-1);
+    if (!last) broken[broken.length - 1] = word;
+    else if (last.length + word.length < fits) broken[broken.length - 1] = `${last} ${word}`;
+    else broken.push(word);
   }
-  const kept = made.slice(0, most);
-  if (made.length > most) kept[most - 1] += "…";
-  return kept.map(line => line.length > fits ? `${line.slice(0, fits - 1)}…` : line);
+  const shown = broken.slice(0, most);
+  if (broken.length > most) shown[most - 1] += "…";
+  return shown.map(line => line.length > fits ? `${line.slice(0, fits - 1)}…` : line);
 }
 
 function words(text, x, y, width, most, size) {
-  const said = lines(text, width, most), top = y - (said.length - 1) * size / 2;
-  return draw("text", {}, draw("title", {}, text), ...said.map((line, i) => draw("tspan", {x, y: top + i * size}, line)));
+  const parts = lines(text, width, most), top = y - (parts.length - 1) * size / 2;
+  return draw("text", {}, draw("title", {}, text), ...parts.map((line, i) => draw("tspan", {x, y: top + i * size}, line)));
 }
 
 function sketch(reasons) {
-  // Nodes at (along, lane) with 0 ≤ along ≤ 1, and edges between them; null where there is nothing to draw.
+  // Nodes at (along, lane) with 0 ≤ along ≤ 1, and edges between them; null if there is nothing to draw.
   const ends = {head: {...reasons.head, along: 0, lane: null, end: true}, tail: {...reasons.tail, along: 1, lane: null, end: true}};
   const walked = reasons.paths.filter(path => path.entities.length && path.weight > 0).sort((a, b) => b.weight - a.weight);
   if (walked.length) return {ends, lanes: walked.map((path, lane) => {
@@ -33,16 +33,16 @@ function sketch(reasons) {
     nodes[nodes.length - 1] = ends.tail;
     return {nodes, edges: path.steps.map((step, i) => ({...step, from: nodes[i], to: nodes[i + 1], lane, weight: path.weight}))};
   })};
-  const own = {head: [], tail: []};
-  for (const near of reasons.neighbours) if (near.weight > 0) own[near.of].push(near);
-  const count = Math.min(4, Math.max(own.head.length, own.tail.length));
+  const nearby = {head: [], tail: []};
+  for (const near of reasons.neighbours) if (near.weight > 0) nearby[near.of].push(near);
+  const count = Math.min(4, Math.max(nearby.head.length, nearby.tail.length));
   if (!count) return null;
-  Object.assign(ends.head, {along: own.head.length ? 0.34 : 0});
-  Object.assign(ends.tail, {along: own.tail.length ? 0.66 : 1});
-  return {ends, asked: {relation: state.relation.trim() || "?", from: ends.head, to: ends.tail, weight: 0}, lanes: Array.from({length: count}, (_, lane) => {
+  Object.assign(ends.head, {along: nearby.head.length ? 0.34 : 0});
+  Object.assign(ends.tail, {along: nearby.tail.length ? 0.66 : 1});
+  return {ends, query: {relation: state.relation.trim() || "?", from: ends.head, to: ends.tail, weight: 0}, lanes: Array.from({length: count}, (_, lane) => {
     const nodes = [], edges = [];
     for (const [of, along] of [["head", 0], ["tail", 1]]) {
-      const near = own[of][lane];
+      const near = nearby[of][lane];
       if (!near) continue;
       const node = {...near.entity, along, lane};
       nodes.push(node);
@@ -54,10 +54,10 @@ function sketch(reasons) {
 }
 
 function drawing(reasons, width) {
-  const found = sketch(reasons);
-  if (!found) return null;
-  const narrow = width < 470, lanes = found.lanes.slice(0, narrow ? 2 : 3), mark = `tip-${++drawings}`;
-  const steps = found.asked ? 3 : Math.max(...lanes.map(lane => lane.edges.length));
+  const graph = sketch(reasons);
+  if (!graph) return null;
+  const narrow = width < 470, lanes = graph.lanes.slice(0, narrow ? 2 : 3), mark = `tip-${++drawings}`;
+  const steps = graph.query ? 3 : Math.max(...lanes.map(lane => lane.edges.length));
   const box = narrow ? Math.min(150, width / lanes.length - 14) : Math.min(148, width / (steps + 1) * 0.6);
   const length = narrow ? steps * 84 + BOX : width, across = lanes.length * (narrow ? width / lanes.length : 66);
   const at = node => {
@@ -66,8 +66,8 @@ function drawing(reasons, width) {
     return narrow ? [lane, along] : [along, lane];
   };
   const heaviest = Math.max(...lanes.flatMap(lane => lane.edges.map(edge => edge.weight)));
-  if (found.asked) found.asked.lane = (lanes.length - 1) / 2;
-  const edges = [...(found.asked ? [found.asked] : []), ...lanes.flatMap(lane => lane.edges)].map(edge => {
+  if (graph.query) graph.query.lane = (lanes.length - 1) / 2;
+  const edges = [...(graph.query ? [graph.query] : []), ...lanes.flatMap(lane => lane.edges)].map(edge => {
     const [x, y] = at(edge.from), [u, v] = at(edge.to), direct = edge.from.end && edge.to.end;
     const [begin, end] = narrow ? [[x, y + BOX / 2 + 2], [u, v - BOX / 2 - 2]] : [[x + box / 2 + 2, y], [u - box / 2 - 2, v]];
     const bend = direct ? (edge.lane + 0.5) * across / lanes.length : null;
@@ -75,12 +75,12 @@ function drawing(reasons, width) {
     const [one, two] = narrow ? [[bend ?? x, middle], [bend ?? u, middle]] : [[middle, bend ?? y], [middle, bend ?? v]];
     const label = [0, 1].map(i => (begin[i] + 3 * one[i] + 3 * two[i] + end[i]) / 8);
     const room = narrow ? box : Math.max(60, end[0] - begin[0] - 4);
-    return draw("g", {class: edge === found.asked ? "edge asked" : "edge"}, draw("path", {
+    return draw("g", {class: edge === graph.query ? "edge query" : "edge"}, draw("path", {
       d: `M${begin} C${one} ${two} ${end}`, "stroke-width": (1 + edge.weight / heaviest).toFixed(2),
       [edge.inverse ? "marker-start" : "marker-end"]: `url(#${mark})`,
     }), words(edge.relation, label[0], label[1], room, 2, 13));
   });
-  const nodes = [...new Set([found.ends.head, found.ends.tail, ...lanes.flatMap(lane => lane.nodes)])].map(node => {
+  const nodes = [...new Set([graph.ends.head, graph.ends.tail, ...lanes.flatMap(lane => lane.nodes)])].map(node => {
     const [x, y] = at(node);
     return draw("g", {class: node.end ? "node end" : "node"},
       draw("rect", {x: x - box / 2, y: y - BOX / 2, width: box, height: BOX, rx: 4}), words(node.name, x, y, box - 8, 2, 14));
@@ -88,7 +88,7 @@ function drawing(reasons, width) {
   const [w, h] = narrow ? [width, length] : [width, Math.max(across, BOX + 4)];
   const tip = draw("marker", {id: mark, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8,
     markerUnits: "userSpaceOnUse", orient: "auto-start-reverse"}, draw("path", {class: "tip", d: "M0 0.8 L8 4 L0 7.2 Z"}));
-  return draw("svg", {viewBox: `0 -2 ${w} ${h + 4}`, role: "img", "aria-label": `How ${reasons.head.name} and ${reasons.tail.name} are joined; the sentences below say the same`},
+  return draw("svg", {viewBox: `0 -2 ${w} ${h + 4}`, role: "img", "aria-label": `How ${reasons.head.name} and ${reasons.tail.name} are connected, as the sentences below describe`},
     draw("defs", {}, tip), ...edges, ...nodes);
 }
 
@@ -103,10 +103,10 @@ function bars(shares) {
   ]));
 }
 
-function told(reasons, width) {
+function reasonElements(reasons, width) {
   const picture = drawing(reasons, width), titled = (title, element) => element ? [make("h4", {}, title), element] : [];
   const caption = reasons.paths.some(path => path.entities.length) 
-    ? "Paths like those between the references" : reasons.shared ? "What the tail shares with the references’ tails" : "What it looked at";
+    ? "Paths like those between the references" : reasons.shared ? "What the tail shares with the references’ tails" : "Neighbours with most attention";
   return [
     ...titled(caption, picture),
     ...titled("Evidence", Object.keys(reasons.shares).length ? bars(reasons.shares) : null),

@@ -1,36 +1,36 @@
-// Ranked tails: rows to go through with keys, reasons on demand, decisions that can be undone.
+// Ranked tails: rows with keyboard navigation, reasons on demand, and decisions with undo.
 
-let asked = null; // the question that is shown
-let undone = []; // decisions to take back, newest last
+let shown = null; // the query whose predictions are shown
+let decisions = []; // that can be undone, newest last
 
 const rows = () => [...$("found").querySelectorAll(".row")];
 
-function showFound(answer, question) {
-  asked = question;
-  const found = answer.predictions, calibrated = found.some(row => row.probability !== null);
-  const scores = found.map(row => row.score), low = Math.min(...scores), high = Math.max(...scores);
+function showPredictions(answer, query) {
+  shown = query;
+  const predictions = answer.predictions, calibrated = predictions.some(row => row.probability !== null);
+  const scores = predictions.map(row => row.score), low = Math.min(...scores), high = Math.max(...scores);
   const share = row => calibrated ? row.probability : high > low ? 0.04 + 0.96 * (row.score - low) / (high - low) : 1;
   const groups = new Map();
-  for (const row of found) {
-    const key = question.heads_of_type ? "" : row.head;
+  for (const row of predictions) {
+    const key = query.heads_of_type ? "" : row.head;
     groups.set(key, [...(groups.get(key) || []), row]);
   }
   $("found").replaceChildren(...[...groups].map(([key, own]) => make("section", {class: "group"},
     make("h3", {}, key ? own[0].head_name : "Best pairs"),
     make("ol", {class: "rows", "aria-label": key ? `Tails of ${own[0].head_name}` : "Best pairs"},
       ...own.map((row, place) => rowOf(row, key ? row.rank : place + 1, share(row), !key))))));
-  if (!found.length) $("found").replaceChildren(make("div", {class: "empty"}, make("p", {}, "Nothing is left to rank: every candidate is known already.")));
+  if (!predictions.length) $("found").replaceChildren(make("div", {class: "empty"}, make("p", {}, "No candidates to rank: all of them are known answers.")));
   $("notes").replaceChildren(...answer.notes.map(note => make("li", {}, note)));
-  const best = found[0], what = question.heads_of_type ? "pair" : "tail";
-  say(best ? `${plural(found.length, what)}, by ${calibrated ? "probability" : "score"}. Best: ${best.head_name} → ${best.tail_name}${calibrated ? `, ${percent(best.probability)}` : ""}.` : "No tails.");
+  const best = predictions[0], what = query.heads_of_type ? "pair" : "tail";
+  say(best ? `${plural(predictions.length, what)}, by ${calibrated ? "probability" : "score"}. Best: ${best.head_name} → ${best.tail_name}${calibrated ? `, ${percent(best.probability)}` : ""}.` : "No tails.");
   if (best) focusRow(rows()[0]);
 }
 
 function rowOf(row, rank, share, both) {
-  const pair = {topic: asked.topic, head: row.head, head_name: row.head_name, tail: row.tail, tail_name: row.tail_name};
+  const pair = {topic: shown.topic, head: row.head, head_name: row.head_name, tail: row.tail, tail_name: row.tail_name};
   const button = (kind, sign, label, act) => make("button", {type: "button", class: kind, tabindex: "-1", "aria-label": `${label} ${row.tail_name}`, title: label, onclick: act}, sign);
   const yes = button("yes", "✓", "Accept", () => choose(item, "yes")), no = button("no", "✕", "Reject", () => choose(item, "no"));
-  const why = button("why", "i", "Reasons of", () => explain(item));
+  const why = button("why", "i", "Reasons for", () => explain(item));
   const amount = row.probability === null ? figure(row.score) : percent(row.probability);
   const item = make("li", {class: "row", tabindex: "-1", "aria-keyshortcuts": "a x e u j k",
     onfocusin: () => only(item)},
@@ -47,11 +47,11 @@ function rowOf(row, rank, share, both) {
 }
 
 function only(item) {
-  // Tab reaches one row and its buttons; j and k go to the others.
+  // Tab reaches one row and its buttons; j and k reach the others.
   for (const row of rows()) {
-    const own = row === item;
-    row.tabIndex = own ? 0 : -1;
-    for (const button of [row.yes, row.no, row.why]) button.tabIndex = own ? 0 : -1;
+    const focused = row === item;
+    row.tabIndex = focused ? 0 : -1;
+    for (const button of [row.yes, row.no, row.why]) button.tabIndex = focused ? 0 : -1;
   }
 }
 
@@ -71,17 +71,17 @@ function mark(item) {
   item.why.setAttribute("aria-expanded", String(Boolean(item.querySelector(".reasons"))));
 }
 
-function choose(item, wanted) {
-  const before = decisionOn(item.pair), after = before === wanted ? "" : wanted;
-  undone.push({pair: item.pair, before});
+function choose(item, decision) {
+  const before = decisionOn(item.pair), after = before === decision ? "" : decision;
+  decisions.push({pair: item.pair, before});
   decide(item.pair, after);
   mark(item);
   showAccepted();
-  say(`${{yes: "Accepted", no: "Rejected", "": "Open again:"}[after]} ${item.pair.head_name} → ${item.pair.tail_name}`);
+  say(`${{yes: "Accepted", no: "Rejected", "": "Undecided:"}[after]} ${item.pair.head_name} → ${item.pair.tail_name}`);
 }
 
 function undo() {
-  const last = undone.pop();
+  const last = decisions.pop();
   if (!last) return say("Nothing to undo");
   decide(last.pair, last.before);
   showAccepted();
@@ -96,30 +96,30 @@ async function explain(item) {
     open.remove();
     return mark(item);
   }
-  const part = make("div", {class: "reasons"}, make("p", {class: "hint"}, "Looking for reasons…"));
+  const part = make("div", {class: "reasons"}, make("p", {class: "hint"}, "Loading reasons…"));
   item.append(part);
   mark(item);
   try {
-    const {references, relation} = asked;
+    const {references, relation} = shown;
     const reasons = await call("explain", {references, relation, head: item.pair.head, tail: item.pair.tail});
     part.reasons = reasons;
-    tell(part);
+    showReasons(part);
     item.scrollIntoView({block: "nearest"});
   } catch (problem) {
     part.replaceChildren(make("p", {class: "problem"}, problem.message));
   }
 }
 
-function tell(part) {
+function showReasons(part) {
   const style = getComputedStyle(part), width = part.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
-  part.replaceChildren(...told(part.reasons, Math.max(240, Math.min(760, width))));
+  part.replaceChildren(...reasonElements(part.reasons, Math.max(240, Math.min(760, width))));
 }
 
 let width = innerWidth;
 addEventListener("resize", () => {
   if (innerWidth === width) return;
   width = innerWidth;
-  for (const part of $("found").querySelectorAll(".reasons")) if (part.reasons) tell(part);
+  for (const part of $("found").querySelectorAll(".reasons")) if (part.reasons) showReasons(part);
 });
 
 function move(item, by) {

@@ -1,10 +1,10 @@
-// What is kept in this browser: the question, and every decision, apart for each graph.
+// State stored in this browser, separately for each graph: the query and every decision.
 
 const EMPTY = {
   references: [], relation: "", mode: "heads", heads: [], type: null, candidates: "open", candidatesType: null, k: 10,
   withKnown: false, base: "http://example.org/", accepted: [], rejected: [],
 };
-const KEPT = 5000; // decisions of a kind
+const MOST_DECISIONS = 5000; // accepted, and rejected
 
 let state = {...EMPTY};
 let place = null; // the key in localStorage, once the graph is known
@@ -12,23 +12,23 @@ let place = null; // the key in localStorage, once the graph is known
 function remember(graph) {
   place = `fewlink:${graph}`;
   try {
-    const kept = JSON.parse(localStorage.getItem(place) || "{}");
+    const stored = JSON.parse(localStorage.getItem(place) || "{}");
     for (const [name, usual] of Object.entries(EMPTY)) {
-      const value = kept[name];
+      const value = stored[name];
       if (value !== undefined && Array.isArray(value) === Array.isArray(usual)) state[name] = value;
     }
   } catch {
-    state = {...EMPTY}; // not readable: begin anew
+    state = {...EMPTY}; // not readable: start empty
   }
 }
 
 function keep() {
   if (!place) return;
-  for (const kind of ["accepted", "rejected"]) state[kind] = state[kind].slice(-KEPT);
+  for (const kind of ["accepted", "rejected"]) state[kind] = state[kind].slice(-MOST_DECISIONS);
   try {
     localStorage.setItem(place, JSON.stringify(state));
   } catch {
-    // private windows and full disks keep nothing; the page works all the same
+    // storage may be unavailable or full; the page works without it
   }
 }
 

@@ -1,4 +1,4 @@
-// The server: JSON in, JSON out, errors with the field they are about.
+// Requests to the server: JSON in, JSON out, errors with the field they are about.
 
 const TOKEN = "fewlink:token";
 
@@ -15,10 +15,10 @@ async function call(path, body, signal) {
   const token = sessionStorage.getItem(TOKEN);
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body) headers["Content-Type"] = "application/json";
-  let response, told;
+  let response, content;
   try {
     response = await fetch(path, {method: body ? "POST" : "GET", headers, signal, body: body && JSON.stringify(body)});
-    told = await response.json();
+    content = await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem({message: "The server does not answer. Is it still running?"});
@@ -27,16 +27,16 @@ async function call(path, body, signal) {
     await unlocked(Boolean(token));
     return call(path, body, signal);
   }
-  if (!response.ok) throw new Problem(told.error || {message: `The server answered ${response.status}.`});
-  return told;
+  if (!response.ok) throw new Problem(content.error || {message: `The server answered ${response.status}.`});
+  return content;
 }
 
 let unlocking = null;
 
 function unlocked(wrong) {
-  // Resolves when a token has been typed; all calls wait for the same dialog.
+  // Resolves when a token has been entered; all calls wait for the same dialog.
   unlocking = unlocking || new Promise(resolve => {
-    $("locked-title").textContent = wrong ? "That token is not right" : "This server needs a token";
+    $("locked-title").textContent = wrong ? "Wrong token" : "This server requires a token";
     $("locked").showModal();
     $("unlock").onsubmit = event => {
       event.preventDefault();

@@ -1,4 +1,4 @@
-"""Names and pairs as people write them in files and on the command line."""
+"""Names and pairs in files and on the command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.prediction.lists import parse_pair, read_names, read_pairs
+from fewlink.prediction.query import parse_pair, read_names, read_pairs
 
 
 def test_names_and_pairs_from_files(tmp_path: Path) -> None:
@@ -27,21 +27,21 @@ def test_names_and_pairs_from_files(tmp_path: Path) -> None:
         (b"", "no references"),
     ],
 )
-def test_a_bad_line_is_named(content: bytes, message: str, tmp_path: Path) -> None:
+def test_an_error_names_the_bad_line(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "pairs").write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_pairs(tmp_path / "pairs")
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_raise(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(b"\xff\xfe\n")
     (tmp_path / "empty").write_bytes(b"\n \n")
-    for name, message in (("none", "cannot be read"), ("bad", "UTF-8"), ("empty", "names nothing"), (".", "cannot")):
+    for name, message in (("none", "cannot be read"), ("bad", "UTF-8"), ("empty", "holds no names"), (".", "cannot")):
         with pytest.raises(InputError, match=message):
             read_names(tmp_path / name)
 
 
-def test_a_pair_in_one_word() -> None:
+def test_a_pair_in_one_argument() -> None:
     assert parse_pair("new york => oslo") == ("new york", "oslo") == parse_pair("new york=>oslo")
     assert parse_pair("x => y\tz") == ("x => y", "z")
     for text in ("a", "a =>", "=> b", "a => b => c", "a\tb\tc", ""):

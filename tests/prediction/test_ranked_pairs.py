@@ -1,4 +1,4 @@
-"""The best tails of a head: who they are, and that their ranks are the evaluator's."""
+"""The best tails of a head, with the ranks of the evaluator."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from hypothesis import strategies as st
 
 from fewlink.base.errors import ScoreError
 from fewlink.evaluation import realistic_ranks
-from fewlink.prediction.ranking import Rows, ask, best
+from fewlink.prediction.predictions import RankedPairs, rank_head, score_heads
 from fewlink.scorers import Question
 
 TAILS = np.array([3, 5, 7, 9, 11], np.int32)
 
 
-def test_by_hand() -> None:
-    rows = best(0, TAILS, np.array([1.0, 4.0, 2.0, 2.0, 3.0]), np.array([5]), 4, with_known=True)
+def test_ranks_by_hand() -> None:
+    rows = rank_head(0, TAILS, np.array([1.0, 4.0, 2.0, 2.0, 3.0]), np.array([5]), 4, with_known=True)
     assert rows.tails.tolist() == [5, 11, 7, 9] and rows.known.tolist() == [True, False, False, False]
-    assert rows.ranks.tolist() == [1.0, 1.0, 2.5, 2.5]  # the known answer competes with nobody; two share a place
+    assert rows.ranks.tolist() == [1.0, 1.0, 2.5, 2.5]  # the known answer does not compete; two tails share a rank
     total = np.log(np.exp([1, 2, 2, 3]).sum())
-    np.testing.assert_allclose(rows.chances, [4 - np.logaddexp(total, 4), 3 - total, 2 - total, 2 - total])
+    np.testing.assert_allclose(rows.log_softmax, [4 - np.logaddexp(total, 4), 3 - total, 2 - total, 2 - total])
 
 
-def test_known_tails_are_left_out_and_may_be_outside() -> None:
-    rows = best(0, TAILS, np.array([1.0, 4.0, 2.0, 2.0, 3.0]), np.array([5, 6, 100, 5]), 10, with_known=False)
+def test_known_tails_are_excluded_and_may_not_be_candidates() -> None:
+    rows = rank_head(0, TAILS, np.array([1.0, 4.0, 2.0, 2.0, 3.0]), np.array([5, 6, 100, 5]), 10, with_known=False)
     assert rows.tails.tolist() == [11, 7, 9, 3] and rows.ranks.tolist() == [1, 2.5, 2.5, 4] and not rows.known.any()
 
 
-def test_a_head_whose_candidates_are_all_known_has_no_row() -> None:
-    assert len(best(0, TAILS, np.arange(5.0), TAILS, 3, with_known=False)) == 0
-    shown = best(0, TAILS, np.arange(5.0), TAILS, 3, with_known=True)
-    assert shown.ranks.tolist() == [1, 1, 1] and np.isfinite(shown.chances).all()
+def test_a_head_with_only_known_candidates_has_no_row() -> None:
+    assert len(rank_head(0, TAILS, np.arange(5.0), TAILS, 3, with_known=False)) == 0
+    shown = rank_head(0, TAILS, np.arange(5.0), TAILS, 3, with_known=True)
+    assert shown.ranks.tolist() == [1, 1, 1] and np.isfinite(shown.log_softmax).all()
 
 
 @given(
@@ -41,9 +41,9 @@ def test_a_head_whose_candidates_are_all_known_has_no_row() -> None:
     st.integers(1, 14),
     st.booleans(),
 )
-def test_ranks_are_the_evaluators(values: list[int], known: set[int], k: int, with_known: bool) -> None:
+def test_ranks_equal_the_evaluators(values: list[int], known: set[int], k: int, with_known: bool) -> None:
     scores, candidates = np.array(values, np.float32), np.arange(len(values), dtype=np.int32)
-    rows = best(0, candidates, scores, np.array(sorted(known), np.int32), k, with_known)
+    rows = rank_head(0, candidates, scores, np.array(sorted(known), np.int32), k, with_known)
     others = torch.tensor([t for t in sorted(known) if t < len(values)], dtype=torch.long)
     for tail, rank in zip(rows.tails, rows.ranks, strict=True):
         where = torch.zeros(len(others), dtype=torch.long), others
@@ -53,9 +53,9 @@ def test_ranks_are_the_evaluators(values: list[int], known: set[int], k: int, wi
     assert rows.tails.tolist() == sorted(open_to, key=lambda t: (-values[t], t))[:k]
 
 
-def test_scores_that_are_not_finite_or_missing_are_refused() -> None:
-    class Odd:
-        name = "odd"
+def test_non_finite_or_missing_scores_raise() -> None:
+    class Invalid:
+        name = "invalid"
 
         def __init__(self, scores: np.ndarray) -> None:
             self.scores = scores
@@ -65,9 +65,9 @@ def test_scores_that_are_not_finite_or_missing_are_refused() -> None:
 
     question = Question("", TAILS[None, :2], np.array([0]), TAILS)
     for scores in (np.full((1, 5), np.nan), np.zeros((1, 4))):
-        with pytest.raises(ScoreError, match="odd"):
-            list(ask(Odd(scores), question))
+        with pytest.raises(ScoreError, match="invalid"):
+            list(score_heads(Invalid(scores), question))
 
 
-def test_nothing_is_a_table_too() -> None:
-    assert len(Rows.joined([])) == 0
+def test_joining_nothing_is_empty() -> None:
+    assert len(RankedPairs.joined([])) == 0

@@ -1,0 +1,245 @@
+"""Requests answered by a linker: names are resolved once, similar requests share one call, long ones take turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fewlink.base.errors import UnknownName
+from fewlink.prediction import Explanation, Linker
+from fewlink.prediction.names import entity_of
+from fewlink.prediction.predictions import RankedPairs
+from fewlink.prediction.query import References, distinct_heads, find_candidates, no_candidate_note
+from fewlink.web.batching import Batcher
+from fewlink.web.errors import ApiError
+from fewlink.web.schema import ExplainRequest, PredictRequest, QueryRequest, Settings
+
+TURN = 50  # heads of a long request that are scored before other requests have their turn
+MANY = 500  # rows above which an answer is written in a thread, not in the event loop
+
+
+@dataclass(frozen=True)
+class RankingPart:
+    """The k best tails of each of these heads; if `overall`, the k best pairs of all heads. Entities are numbers."""
+
+    references: References
+    heads: tuple[int, ...]
+    k: int
+    candidates: str | tuple[int, ...] | None
+    exclude_known: bool
+    overall: bool
+
+    def turns(self) -> Iterator[RankingPart]:
+        for begin in range(0, len(self.heads), TURN):
+            yield replace(self, heads=self.heads[begin : begin + TURN])
+
+    @property
+    def key(self) -> Hashable:
+        """What parts that share a call have in common."""
+        heads = self.heads if self.overall else None
+        return self.references, self.candidates, self.exclude_known, heads
+
+
+@dataclass(frozen=True)
+class ExplanationPart:
+    """The reasons for the score of one pair."""
+
+    references: References
+    head: int
+    tail: int
+
+    @property
+    def key(self) -> Hashable:
+        return self
+
+
+Part = RankingPart | ExplanationPart
+Answer = RankedPairs | Explanation
+Member = tuple[int, Part]  # a part and its place in the batch
+
+
+class Resolver:
+    """Turns names into ids; raises for unknown names and exceeded limits. Thread-safe."""
+
+    def __init__(self, linker: Linker, settings: Settings) -> None:
+        self.linker, self.names, self.settings = linker, linker.names, settings
+
+    def ranking(self, request: PredictRequest) -> tuple[RankingPart, list[str]]:
+        """The request by id, and notes on it."""
+        notes: list[str] = []
+        self._check_limits(request)
+        references = self._references(request, notes)
+        heads = self._heads(request, notes)
+        candidates = self._candidates(request.candidates)
+        overall = request.heads is None
+        return RankingPart(references, heads, request.k, candidates, request.exclude_known, overall), notes
+
+    def explanation(self, request: ExplainRequest) -> ExplanationPart:
+        references = self._references(request, [])
+        return ExplanationPart(
+            references, self._find(request.head, "head", "head"), self._find(request.tail, "tail", "tail")
+        )
+
+    def _find(self, name: str, what: str, field: str) -> int:
+        """An entity by name; the error for an unknown name suggests similar ones."""
+        try:
+            return self.names.find(name, what)
+        except UnknownName as error:
+            suggestions = [vars(entity_of(self.linker.graph, entity)) for entity in self.names.nearest(name)]
+            raise ApiError(404, "unknown-name", str(error), field, suggestions) from None
+
+    def _check_limits(self, request: PredictRequest) -> None:
+        """Raise if a request exceeds a limit of this server, before any name is looked up."""
+        limits, heads = self.settings, len(request.heads or ())
+        if (request.heads is None) == (request.heads_of_type is None):
+            raise ApiError(422, "refused", "say which heads: a list, or all of heads_of_type", "heads")
+        if request.k > limits.k:
+            raise ApiError(422, "limit", f"k is {request.k:,}, and this server gives at most {limits.k:,} tails", "k")
+        rows = request.k * (heads or 1)
+        if rows > limits.rows:
+            message = f"{rows:,} rows are more than {limits.rows:,}: ask for fewer heads or tails"
+            raise ApiError(422, "limit", message, "k")
+        if request.explain and rows > limits.explained:
+            message = f"reasons of {rows:,} rows are more than {limits.explained:,}: ask for fewer heads or tails"
+            raise ApiError(422, "limit", f"{message}, or for reasons of single rows at /explain", "explain")
+
+    def _references(self, request: QueryRequest, notes: list[str]) -> References:
+        if request.references is None:
+            if request.relation is None:
+                message = "no references: give pairs of a head and a tail, or a relation to take them from"
+                raise ApiError(422, "refused", message, "references")
+            return self.linker.resolve(None, request.relation, notes=notes)
+        pairs = []
+        for place, (head, tail) in enumerate(request.references):
+            field = f"references.{place}"
+            head_id = self._find(head, "head of a reference", f"{field}.0")
+            pairs.append((head_id, self._find(tail, "tail of a reference", f"{field}.1")))
+        return self.linker.resolve(pairs, request.relation, notes=notes)
+
+    def _heads(self, request: PredictRequest, notes: list[str]) -> tuple[int, ...]:
+        if request.heads is None:
+            kind = request.heads_of_type or ""
+            everyone = range(len(self.linker.graph.entities))
+            members = everyone if kind == "all" else self.names.members(kind).tolist()
+            self._check_heads(len(members), "heads_of_type")
+            return tuple(members)
+        self._check_heads(len(request.heads), "heads")
+        heads = [self._find(name, "head", f"heads.{place}") for place, name in enumerate(request.heads)]
+        return tuple(distinct_heads(self.names, heads, notes).tolist())
+
+    def _check_heads(self, count: int, field: str) -> None:
+        most = self.settings.heads
+        if count > most:
+            message = f"{count:,} heads are more than the {most:,} that this server allows in one request"
+            raise ApiError(422, "limit", f"{message}: ask about fewer, or start it with a higher --most-heads", field)
+
+    def _candidates(self, choice: str | Sequence[str] | None) -> str | tuple[int, ...] | None:
+        if choice is None or choice == "open":
+            return None
+        if isinstance(choice, str):
+            return choice
+        ids = {self._find(name, "candidate", f"candidates.{place}") for place, name in enumerate(choice)}
+        return tuple(sorted(ids))
+
+
+class Answers:
+    """Answers a batch of parts; used by one thread at a time."""
+
+    def __init__(self, linker: Linker, settings: Settings) -> None:
+        self.linker, self.settings = linker, settings
+        self.calls = 0  # of the linker, to measure what batching saves
+
+    def batch(
+        self, parts: Sequence[Part], is_waiting: Callable[[int], bool] = lambda place: True
+    ) -> Iterator[tuple[int, Answer | Exception]]:
+        """The place of each part with its answer or an error; `is_waiting(place)`: whether a client waits for it."""
+        groups: dict[Hashable, list[Member]] = {}
+        for place, part in enumerate(parts):
+            groups.setdefault(part.key, []).append((place, part))
+        for group in groups.values():
+            for members in self._calls(group):
+                waiting = [member for member in members if is_waiting(member[0])]
+                answers: Sequence[Answer | Exception]
+                try:
+                    answers = self._call([part for _, part in waiting]) if waiting else []
+                except Exception as error:  # every client of the call receives it; the thread continues
+                    answers = [error] * len(waiting)
+                yield from zip((place for place, _ in waiting), answers, strict=True)
+
+    def _calls(self, members: Sequence[Member]) -> Iterator[list[Member]]:
+        """Members for one call each, with at most as many rows (heads times the largest k) as one request may have."""
+        call: list[Member] = []
+        heads, k = 0, 0
+        for member in members:
+            part = member[1]
+            more_heads, own_k = (len(part.heads), part.k) if isinstance(part, RankingPart) else (1, 1)
+            if call and (heads + more_heads) * max(k, own_k) > self.settings.rows:
+                yield call
+                call, heads, k = [], 0, 0
+            call.append(member)
+            heads, k = heads + more_heads, max(k, own_k)
+        yield call
+
+    def _call(self, parts: Sequence[Part]) -> Sequence[Answer]:
+        self.calls += 1
+        first = parts[0]
+        if isinstance(first, ExplanationPart):
+            return [self.linker.explain_ids(first.references, first.head, first.tail)] * len(parts)
+        return self._rank([part for part in parts if isinstance(part, RankingPart)])
+
+    def _rank(self, parts: Sequence[RankingPart]) -> list[Answer]:
+        """One call for the heads of all parts and the largest k; each part gets its own heads and its own k."""
+        first, linker = parts[0], self.linker
+        if isinstance(first.candidates, tuple):
+            candidates = np.array(first.candidates, np.int32)
+        else:
+            candidates = find_candidates(linker.benchmark, linker.names, first.candidates, first.references)
+        heads = np.array(list(dict.fromkeys(head for part in parts for head in part.heads)), np.int32)
+        k = max(part.k for part in parts)
+        pairs = linker.rank(first.references, heads, k, candidates, first.exclude_known, first.overall)
+        if first.overall:
+            return [pairs.take(np.arange(min(part.k, len(pairs)))) for part in parts]
+        begins = np.flatnonzero(np.diff(pairs.heads, prepend=-1))  # the rows of a head are consecutive
+        rows = dict(zip(pairs.heads[begins].tolist(), np.split(np.arange(len(pairs)), begins[1:]), strict=False))
+        none = np.zeros(0, np.int64)
+        return [pairs.take(np.concatenate([rows.get(head, none)[: part.k] for head in part.heads])) for part in parts]
+
+
+class Service:
+    """Whole requests: resolved, answered part by part, so that a long one lets others pass, and put together."""
+
+    def __init__(self, linker: Linker, settings: Settings, batcher: Batcher[Part, Answer]) -> None:
+        self.linker, self.batcher, self.resolver = linker, batcher, Resolver(linker, settings)
+
+    async def predict(self, request: PredictRequest) -> dict[str, Any]:
+        whole, notes = await asyncio.to_thread(self.resolver.ranking, request)
+        parts = [await self._rank(part) for part in whole.turns()]
+        pairs = self.linker.best_pairs(parts, whole.k) if whole.overall else RankedPairs.joined(parts)
+        if not whole.overall:
+            ranked, names = set(pairs.heads.tolist()), self.linker.names
+            notes += [no_candidate_note(names, head) for head in whole.heads if head not in ranked]
+        table = self.linker.table
+        predictions = await asyncio.to_thread(table, pairs, notes) if len(pairs) > MANY else table(pairs, notes)
+        rows = predictions.to_dicts()
+        if request.explain:
+            for row, head, tail in zip(rows, pairs.heads.tolist(), pairs.tails.tolist(), strict=True):
+                explanation = await self._explain(ExplanationPart(whole.references, head, tail))
+                row["reasons"] = explanation.to_dict()
+        return {"predictions": rows, "notes": list(predictions.notes)}
+
+    async def explain(self, request: ExplainRequest) -> dict[str, Any]:
+        return (await self._explain(await asyncio.to_thread(self.resolver.explanation, request))).to_dict()
+
+    async def _rank(self, part: RankingPart) -> RankedPairs:
+        answer = await self.batcher.ask(part)
+        assert isinstance(answer, RankedPairs)
+        return answer
+
+    async def _explain(self, part: ExplanationPart) -> Explanation:
+        answer = await self.batcher.ask(part)
+        assert isinstance(answer, Explanation)
+        return answer
