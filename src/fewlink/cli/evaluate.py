@@ -1,4 +1,4 @@
-"""`fewlink evaluate`: rank a split's queries with a scorer and store the result."""
+"""`fewlink evaluate`: rank the queries of a split with a scorer or a run and store the result."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fewlink.cli import common
+
 if TYPE_CHECKING:
     from fewlink.data import Benchmark
     from fewlink.scorers import Scorer
 
-
-Maker = Callable[["Benchmark", int, int, int], "Measured"]  # of shots (0: its own), draw and seed
+Prepare = Callable[["Benchmark", int, int, int], "Evaluated"]  # benchmark, shots (0: the default), draw, seed
 DEFAULT_SHOTS = 3
 
 
@@ -26,34 +27,34 @@ def evaluate(
     what: str = typer.Argument(
         ...,
         metavar="BENCH|RUN",
-        help="A catalogue name, a benchmark folder or archive; or a run of fewlink train, or a folder of runs.",
+        help="A catalogue name, a benchmark folder or archive; or a run folder, or a folder of runs.",
     ),
-    bench: str = typer.Option(None, help="With a RUN: where its benchmark is, if it is not where it was."),
+    bench: str = typer.Option(None, help="With a RUN: its benchmark, if it has moved since training."),
     scorer: list[str] = typer.Option(
         ["rules"],
-        help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained on the spot).",
+        help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained first).",
     ),
-    split: list[str] = typer.Option(["dev"], help="train, dev or test. Choose on dev; look at test once."),
+    split: list[str] = typer.Option(["dev"], help="train, dev or test. Choose on dev; evaluate test once."),
     shots: list[int] = typer.Option(
-        [], "--shots", "-k", help="References of each relation; 3, or as many as a RUN was trained with."
+        [], "--shots", "-k", help="References of each relation; by default 3, or as many as the RUN was trained with."
     ),
     candidates: list[str] = typer.Option(
-        ["full"], help="paper (at most 1000), full (all of the right type) or open (no oracle)."
+        ["full"], help="paper (at most 1000), full (all of the right type) or open (types of the answers unknown)."
     ),
-    draws: int = typer.Option(0, help="Random draws of the references; 0 takes the first K of each relation."),
+    draws: int = typer.Option(0, help="Number of random draws of references; 0: the first K pairs of each relation."),
     seed: list[int] = typer.Option([0], help="Seed of the draws and of the scorer; a RUN has its own."),
-    recipe: str = typer.Option(None, help="Recipe of an embedding baseline; the model's own by default."),
-    change: list[str] = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of the recipe."),
-    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N, for runs and for baselines that are trained."),
+    recipe: str = typer.Option(None, help="Recipe of an embedding baseline; by default the model's own."),
+    change: list[str] = common.SET,
+    device: str = common.DEVICE,
     processes: int = typer.Option(
-        1, help="Processes to share the ranking of a learning-free scorer; figures stay the same."
+        1, help="Processes that share the ranking of a learning-free scorer; results do not change."
     ),
-    results: Path = typer.Option(Path("results"), help="Folder for the result records."),
-    json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
+    results: Path = common.RESULTS,
+    json: bool = common.JSON,
 ) -> None:
-    """Rank the true tails of a split and store the figures. Options that are given several times make a grid.
+    """Rank the true tails of a split and store a result record. Options given several times form a grid.
 
-    `torchrun --nproc-per-node N -m fewlink evaluate …` shares the queries between several processes.
+    `torchrun --nproc-per-node N -m fewlink evaluate …` shares the queries among several processes.
 
     Example: `fewlink evaluate umls --scorer rules --scorer popularity --split test --shots 3 --candidates full`
 
@@ -62,9 +63,7 @@ def evaluate(
     from fewlink.base import distributed
     from fewlink.base.errors import FewlinkError
     from fewlink.base.resolver import choose
-    from fewlink.cli import show
     from fewlink.cli.results import result_row, result_table
-    from fewlink.cli.training import refuse_given, working_device
     from fewlink.data import PROTOCOLS, SPLITS, open_benchmark
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
@@ -83,28 +82,29 @@ def evaluate(
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
     runs = [Path(what)] if is_run(Path(what)) else runs_in(Path(what))
     if runs:
-        refuse_given(
-            context, ("scorer", "recipe", "change", "processes", "seed"), "is not for a run, which has its own"
-        )
+        own = ("scorer", "recipe", "change", "processes", "seed")
+        common.reject_options(context, own, "is not for a run, which has its own")
     else:
-        refuse_given(context, ("bench",), "is not for a benchmark")
+        common.reject_options(context, ("bench",), "is not for a benchmark")
     benchmark = benchmark_of(runs[0], bench) if runs else open_benchmark(what)
-    makers = [_run_maker(path, device) for path in runs] or [_maker(name, recipe, change, device) for name in scorer]
+    device = common.resolve_device(device)
+    scorers = [_run(path, device) for path in runs] or [_baseline(name, recipe, change, device) for name in scorer]
     drawn = range(1, draws + 1) if draws else [0]
     records = []
-    with distributed.processes(working_device(device)):
-        for make, k, s, draw in itertools.product(makers, shots or [0], seed, drawn):
-            made = make(benchmark, k, draw, s)
+    with distributed.processes(device):
+        for prepare, k, s, draw in itertools.product(scorers, shots or [0], seed, drawn):
+            evaluated = prepare(benchmark, k, draw, s)
             for part, against in itertools.product(split, candidates):
-                made.check_unseen(benchmark, part)
-                protocol = Protocol(part, made.shots, against, draw, made.seed)
-                evaluation = run(benchmark, made.scorer, protocol, processes=1 if made.config else processes)
+                evaluated.check_unseen(benchmark, part)
+                protocol = Protocol(part, evaluated.shots, against, draw, evaluated.seed)
+                shared = 1 if evaluated.config else processes
+                evaluation = run(benchmark, evaluated.scorer, protocol, processes=shared)
                 record = make_record(
                     evaluation,
                     benchmark=benchmark.name,
                     data_sha256=benchmark.fingerprint,
-                    model=made.scorer.name,
-                    config=made.config,
+                    model=evaluated.scorer.name,
+                    config=evaluated.config,
                 )
                 if distributed.rank() == 0:
                     record.save(results)
@@ -112,7 +112,7 @@ def evaluate(
         if distributed.rank():
             return
     if json:
-        show.as_json(records[0].model_dump() if len(records) == 1 else [r.model_dump() for r in records])
+        common.print_json(records[0].model_dump() if len(records) == 1 else [r.model_dump() for r in records])
         return
     result_table([result_row([r]) for r in records])
     if len(records) == 1:
@@ -120,12 +120,15 @@ def evaluate(
             [name, row["queries"], row["candidates"], row["mrr"], row["hits@1"], row["hits@10"]]
             for name, row in records[0].relations.items()
         ]
-        show.table(["relation", "queries", "candidates", "MRR", "Hits@1", "Hits@10"], rows)
+        common.print_table(["relation", "queries", "candidates", "MRR", "Hits@1", "Hits@10"], rows)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A scorer for the evaluator, what its record keeps, and how it is asked; `check_unseen` refuses a seen split."""
+class Evaluated:
+    """A scorer, the configuration its record stores, and the shots and seed of the protocol.
+
+    `check_unseen` raises if the scorer was trained on relations of a split.
+    """
 
     scorer: Scorer
     config: dict[str, Any]
@@ -134,9 +137,8 @@ class Measured:
     check_unseen: Callable[[Benchmark, str], None] = lambda benchmark, split: None
 
 
-def _run_maker(run: Path, device: str) -> Maker:
-    """The best model of a run, whatever the number of references asked for; opened once."""
-    from fewlink.cli.training import working_device
+def _run(run: Path, device: str) -> Prepare:
+    """The best model of a run, opened once for all numbers of references."""
     from fewlink.training import RunConfig, open_run
     from fewlink.training.checkpoints import load_best
 
@@ -147,38 +149,37 @@ def _run_maker(run: Path, device: str) -> Maker:
     def opened(benchmark: Benchmark) -> tuple[Scorer, dict[str, Any]]:
         _, step = load_best(run)
         facts = {"settings": settings.as_dict(), "embeddings": config.embeddings, "measured": {"best_step": step}}
-        return open_run(run, benchmark, device=working_device(device)), facts
+        return open_run(run, benchmark, device=device), facts
 
-    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Measured:
+    def prepare(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Evaluated:
         scorer, facts = opened(benchmark)
         unseen = functools.partial(config.check_unseen, run)
-        return Measured(scorer, facts, shots or settings.shots, settings.seed, unseen)
+        return Evaluated(scorer, facts, shots or settings.shots, settings.seed, unseen)
 
-    return make
+    return prepare
 
 
-def _maker(name: str, recipe: str | None, changes: list[str], device: str) -> Maker:
-    """How to make this scorer for (benchmark, shots, draw, seed), with the configuration its record keeps."""
+def _baseline(name: str, recipe: str | None, changes: list[str], device: str) -> Prepare:
+    """A baseline, trained for each benchmark, number of shots, draw and seed if it has settings."""
     from fewlink.base.errors import FewlinkError
     from fewlink.base.resolver import choose
-    from fewlink.cli.training import epoch_lines, refuse_own, working_device
     from fewlink.training.family import BaselineFamily, families
 
     baselines = [family for family in families().values() if isinstance(family, BaselineFamily)]
     family = choose("scorer", name, {model: family for family in baselines for model in family.models})
-    settings, more = None, {}
+    settings, facts = None, {}
     if family.settings is not None:
-        refuse_own(changes)
+        common.check_changes(changes)
         chosen = family.recipe(name, recipe).settings
-        settings = dataclasses.replace(chosen, device=working_device(device)).adjusted(changes)
-        more = {"recipe": recipe or name}
+        settings = dataclasses.replace(chosen, device=device).adjusted(changes)
+        facts = {"recipe": recipe or name}
     elif recipe or changes:
         raise FewlinkError(f"{name} has no settings: leave out --recipe and --set")
 
-    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Measured:
+    def prepare(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Evaluated:
         k = shots or DEFAULT_SHOTS
-        reporter = epoch_lines(f"{name} K={k} seed {seed}")
-        made = family.prepare(name, benchmark, settings, shots=k, draw=draw, seed=seed, on_epoch=reporter)
-        return Measured(made.scorer, {**more, **made.config}, k, seed)
+        reporter = common.epoch_reporter(f"{name} K={k} seed {seed}")
+        prepared = family.prepare(name, benchmark, settings, shots=k, draw=draw, seed=seed, on_epoch=reporter)
+        return Evaluated(prepared.scorer, {**facts, **prepared.config}, k, seed)
 
-    return make
+    return prepare

@@ -30,7 +30,7 @@ def results(
     Example: `fewlink results --split test --candidates full`
     """
     from fewlink.base.errors import FewlinkError
-    from fewlink.cli import show
+    from fewlink.cli import common
     from fewlink.evaluation.records import read_records
 
     if not folder.is_dir():
@@ -38,7 +38,7 @@ def results(
     wanted = dict(zip(KEYS, (benchmark, model, split, shots, candidates, references), strict=True))
     records = [r for r in read_records(folder) if all(v is None or getattr(r, k) == v for k, v in wanted.items())]
     if json:
-        show.as_json([r.model_dump() for r in records])
+        common.print_json([r.model_dump() for r in records])
         return
     if not records:
         raise FewlinkError(f"no record in {folder} matches")
@@ -63,21 +63,21 @@ def result_row(records: list[Record]) -> list[Any]:
 def _spread(values: list[float]) -> float | str:
     import statistics
 
-    from fewlink.cli import show
+    from fewlink.cli import common
 
     mean = statistics.fmean(values)
     if len(values) == 1:
         return mean
-    return "±".join(show.cell(x).removeprefix("0") for x in (mean, statistics.stdev(values)))
+    return "±".join(common.format_cell(x).removeprefix("0") for x in (mean, statistics.stdev(values)))
 
 
 def result_table(rows: list[list[Any]]) -> None:
     """Print rows of `result_row`; what is the same in all of them stands above the table instead of in a column."""
-    from fewlink.cli import show
+    from fewlink.cli import common
 
     columns = ["benchmark", "model", "split", "K", "candidates", "references", "queries", *SHOWN, "macro MRR"]
     said = len(KEYS) + 1
     same = [i for i in range(said) if columns[i] != "model" and len({row[i] for row in rows}) == 1]
-    title = ", ".join(f"{columns[i]} {show.cell(rows[0][i])}" for i in same)
+    title = ", ".join(f"{columns[i]} {common.format_cell(rows[0][i])}" for i in same)
     shown = [i for i in range(len(columns)) if i not in same]
-    show.table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows], title=title)
+    common.print_table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows], title=title)

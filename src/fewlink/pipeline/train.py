@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,37 +36,42 @@ def train(
 
     `benchmark`: a benchmark, the name or folder of one, or a file of triples, which is carved into one. `vectors`:
     those to use, or their folder; by default they are pretrained into the folder OUT-vectors. `settings` are the
-    model's own recipe's, or those of `recipe`, with each NAME=VALUE of `change`. `on_epoch` makes a reporter from the title of
-    each table of vectors; `on_event` gets an event after each evaluation.
+    model's own recipe's, or those of `recipe`, with each NAME=VALUE of `change`. `on_epoch` makes a reporter from the
+    title of each table of vectors; `on_event` gets an event after each evaluation.
     """
     out = Path(out)
     chosen = training_recipe(model, recipe)
     base = settings or chosen.settings
     wanted = dataclasses.replace(base, seed=seed, device=distributed.use(device)).adjusted(change)
     benchmark = _benchmark(benchmark, wanted, out)
-    check(benchmark, wanted)
-    check_folder(out)
-    if vectors is None:
-        vectors = pretrained_beside(out, benchmark, wanted, chosen.vectors, on_epoch)
+    source = vectors if vectors is not None else chosen.vectors
+    return train_seeds(benchmark, source, wanted, {seed: out}, out, on_epoch=on_epoch, on_event=on_event)[0]
+
+
+def train_seeds(
+    benchmark: Benchmark,
+    vectors: PretrainedVectors | Path | str | Vectors,
+    settings: ModelSettings,
+    runs: Mapping[int, Path],
+    out: Path,
+    *,
+    on_epoch: Callable[[str], Reporter] | None = None,
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+) -> list[RunResult]:
+    """Train each seed into its run folder; `vectors` in the form of a recipe are pretrained into OUT-vectors first."""
+    check(benchmark, settings)
+    for run in runs.values():
+        check_folder(run)
+    family = trained_family(settings.model)
+    if isinstance(vectors, Vectors):
+        wanted, folder = vectors, out.resolve().with_name(f"{out.resolve().name}-vectors")
+        distributed.from_first(lambda: family.pretrain(benchmark, settings, wanted, folder, on_epoch))
+        vectors = folder
     if isinstance(vectors, str | Path):
-        opened: PretrainedVectors = trained_family(model).open_vectors(Path(vectors), benchmark.graph.fingerprint)
+        opened: PretrainedVectors = family.open_vectors(Path(vectors), benchmark.graph.fingerprint)
     else:
         opened = vectors
-    return train_runs(benchmark, opened, wanted, {seed: out}, on_event=on_event)[0]
-
-
-def pretrained_beside(
-    out: Path,
-    benchmark: Benchmark,
-    settings: ModelSettings,
-    wanted: Vectors,
-    on_epoch: Callable[[str], Reporter] | None = None,
-) -> Path:
-    """The folder OUT-vectors with the vectors of a model, pretrained by the first process if they are not there."""
-    folder = out.resolve().with_name(f"{out.resolve().name}-vectors")
-    family = trained_family(settings.model)
-    distributed.from_first(lambda: family.pretrain(benchmark, settings, wanted, folder, on_epoch))
-    return folder
+    return train_runs(benchmark, opened, settings, runs, on_event=on_event)
 
 
 def _benchmark(given: Benchmark | str | Path, settings: ModelSettings, out: Path) -> Benchmark:
