@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from fewlink.data import Benchmark
     from fewlink.scorers import Scorer
 
-Prepare = Callable[["Benchmark", int, int, int], "Evaluated"]  # benchmark, shots (0: the default), draw, seed
 DEFAULT_SHOTS = 3
 
 
@@ -87,24 +84,22 @@ def evaluate(
     else:
         common.reject_options(context, ("bench",), "is not for a benchmark")
     benchmark = benchmark_of(runs[0], bench) if runs else open_benchmark(what)
-    device = common.resolve_device(device)
-    scorers = [_run(path, device) for path in runs] or [_baseline(name, recipe, change, device) for name in scorer]
-    drawn = range(1, draws + 1) if draws else [0]
+    device, drawn = common.resolve_device(device), range(1, draws + 1) if draws else range(1)
+    if runs:
+        cases = _runs(runs, benchmark, split, shots, drawn, device)
+    else:
+        cases = _baselines(scorer, benchmark, recipe, change, shots, seed, drawn, device)
     records = []
     with distributed.processes(device):
-        for prepare, k, s, draw in itertools.product(scorers, shots or [0], seed, drawn):
-            evaluated = prepare(benchmark, k, draw, s)
+        for case in cases:
             for part, against in itertools.product(split, candidates):
-                evaluated.check_unseen(benchmark, part)
-                protocol = Protocol(part, evaluated.shots, against, draw, evaluated.seed)
-                shared = 1 if evaluated.config else processes
-                evaluation = run(benchmark, evaluated.scorer, protocol, processes=shared)
+                protocol = Protocol(part, case.shots, against, case.draw, case.seed)
                 record = make_record(
-                    evaluation,
+                    run(benchmark, case.scorer, protocol, processes=1 if case.config else processes),
                     benchmark=benchmark.name,
                     data_sha256=benchmark.fingerprint,
-                    model=evaluated.scorer.name,
-                    config=evaluated.config,
+                    model=case.scorer.name,
+                    config=case.config,
                 )
                 if distributed.rank() == 0:
                     record.save(results)
@@ -123,63 +118,66 @@ def evaluate(
         common.print_table(["relation", "queries", "candidates", "MRR", "Hits@1", "Hits@10"], rows)
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """A scorer, the configuration its record stores, and the shots and seed of the protocol.
-
-    `check_unseen` raises if the scorer was trained on relations of a split.
-    """
+class Case(NamedTuple):
+    """A scorer, the configuration that its records store, and the shots, draw and seed of its evaluations."""
 
     scorer: Scorer
     config: dict[str, Any]
     shots: int
+    draw: int
     seed: int
-    check_unseen: Callable[[Benchmark, str], None] = lambda benchmark, split: None
 
 
-def _run(run: Path, device: str) -> Prepare:
-    """The best model of a run, opened once for all numbers of references."""
+def _runs(
+    runs: Sequence[Path],
+    benchmark: Benchmark,
+    splits: Sequence[str],
+    shots: Sequence[int],
+    draws: Sequence[int],
+    device: str,
+) -> Iterator[Case]:
+    """The best model of each run with each number of shots and draw; raises if it was trained on relations to rank."""
     from fewlink.training import RunConfig, open_run
     from fewlink.training.checkpoints import load_best
 
-    config = RunConfig.read(run)
-    settings = config.settings
-
-    @functools.cache
-    def opened(benchmark: Benchmark) -> tuple[Scorer, dict[str, Any]]:
-        _, step = load_best(run)
+    for run in runs:
+        config = RunConfig.read(run)
+        for split in splits:
+            config.check_unseen(run, benchmark, split)
+        settings, (_, step) = config.settings, load_best(run)
         facts = {"settings": settings.as_dict(), "embeddings": config.embeddings, "measured": {"best_step": step}}
-        return open_run(run, benchmark, device=device), facts
-
-    def prepare(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Evaluated:
-        scorer, facts = opened(benchmark)
-        unseen = functools.partial(config.check_unseen, run)
-        return Evaluated(scorer, facts, shots or settings.shots, settings.seed, unseen)
-
-    return prepare
+        scorer = open_run(run, benchmark, device=device)
+        for k, draw in itertools.product(shots or [settings.shots], draws):
+            yield Case(scorer, facts, k, draw, settings.seed)
 
 
-def _baseline(name: str, recipe: str | None, changes: list[str], device: str) -> Prepare:
-    """A baseline, trained for each benchmark, number of shots, draw and seed if it has settings."""
+def _baselines(
+    names: Sequence[str],
+    benchmark: Benchmark,
+    recipe: str | None,
+    changes: Sequence[str],
+    shots: Sequence[int],
+    seeds: Sequence[int],
+    draws: Sequence[int],
+    device: str,
+) -> Iterator[Case]:
+    """Each baseline with each number of shots, seed and draw; those with settings are trained for each."""
     from fewlink.base.errors import FewlinkError
     from fewlink.base.resolver import choose
     from fewlink.training.family import BaselineFamily, families
 
     baselines = [family for family in families().values() if isinstance(family, BaselineFamily)]
-    family = choose("scorer", name, {model: family for family in baselines for model in family.models})
-    settings, facts = None, {}
-    if family.settings is not None:
-        common.check_changes(changes)
-        chosen = family.recipe(name, recipe).settings
-        settings = dataclasses.replace(chosen, device=device).adjusted(changes)
-        facts = {"recipe": recipe or name}
-    elif recipe or changes:
-        raise FewlinkError(f"{name} has no settings: leave out --recipe and --set")
-
-    def prepare(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Evaluated:
-        k = shots or DEFAULT_SHOTS
-        reporter = common.epoch_reporter(f"{name} K={k} seed {seed}")
-        prepared = family.prepare(name, benchmark, settings, shots=k, draw=draw, seed=seed, on_epoch=reporter)
-        return Evaluated(prepared.scorer, {**facts, **prepared.config}, k, seed)
-
-    return prepare
+    by_name = {model: family for family in baselines for model in family.models}
+    chosen = {}
+    for name in names:
+        if choose("scorer", name, by_name).settings is not None:
+            common.check_changes(changes)
+            settings = by_name[name].recipe(name, recipe).settings
+            chosen[name] = dataclasses.replace(settings, device=device).adjusted(changes)
+        elif recipe or changes:
+            raise FewlinkError(f"{name} has no settings: leave out --recipe and --set")
+    for name, k, seed, draw in itertools.product(names, shots or [DEFAULT_SHOTS], seeds, draws):
+        reporter, settings = common.epoch_reporter(f"{name} K={k} seed {seed}"), chosen.get(name)
+        prepared = by_name[name].prepare(name, benchmark, settings, shots=k, draw=draw, seed=seed, on_epoch=reporter)
+        facts = {"recipe": recipe or name} if settings else {}
+        yield Case(prepared.scorer, {**facts, **prepared.config}, k, draw, seed)
