@@ -10,6 +10,7 @@ import torch
 import typer
 from typer.testing import CliRunner, Result
 
+import fewlink
 from fewlink.base.errors import FewlinkError
 from fewlink.cli.evaluate import evaluate
 from fewlink.cli.train import train
@@ -48,6 +49,14 @@ def test_training_reports_progress_and_continues(vectors: Path, tmp_path: Path) 
     assert "step 4/6  continued" in more.stderr and more.stderr.count("steps/s") == 1
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert steps == [2, 4, 6]
+
+
+def test_the_command_and_the_function_write_the_same_run(vectors: Path, tmp_path: Path) -> None:
+    result = train_command("umls", "--model", "fsrl-as3", "--embeddings", vectors, "--out", tmp_path / "a", *QUICK)
+    assert result.exit_code == 0, result.output
+    fewlink.train("umls", "fsrl-as3", vectors=vectors, change=QUICK[1::2], out=tmp_path / "b")
+    for name in ("config.json", "best/weights.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_a_run_is_resumed_with_its_own_settings_and_vectors(vectors: Path, tmp_path: Path) -> None:
