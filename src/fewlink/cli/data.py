@@ -18,8 +18,8 @@ app = typer.Typer(
 
 TRIPLES = typer.Argument(..., metavar="FILE", help="Triples: TSV, CSV, N-Triples or Parquet, plain or compressed.")
 ON_ERROR = typer.Option("stop", help="What to do with a bad line: stop, or skip and count it.")
-TYPES = typer.Option(None, help="A file of entity<TAB>type lines.")
-NAMES = typer.Option(None, help="A file of id<TAB>readable name lines.")
+TYPES = typer.Option(None, help="File of types: an entity, a tab and a type per line.")
+NAMES = typer.Option(None, help="File of names: an id, a tab and a readable name per line.")
 SMALLEST = typer.Option(50, help="Fewest triples of a task relation.")
 LARGEST = typer.Option(500, help="Most triples of a task relation.")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def predict(
     run: Path = typer.Argument(..., metavar="RUN", help="A run folder, or a folder written by save_pretrained."),
-    references: Path = typer.Option(None, help="File of references: one head<TAB>tail per line."),
+    references: Path = typer.Option(None, help="File of references: a head, a tab and a tail per line."),
     reference: list[str] = typer.Option(
         [], metavar="'HEAD => TAIL'", help="A reference; repeatable. Names with arrows: write a tab instead of =>."
     ),
@@ -26,10 +26,10 @@ def predict(
     candidates: str = typer.Option(
         "open",
         metavar="TYPE|FILE|WORD",
-        help="Tails to rank: a type, a file of names, open (like the references' tails), full (--relation's) or all.",
+        help="Tails to rank: a type, a file, open (like the references' tails), full (--relation's range) or all.",
     ),
     relation: str = typer.Option(
-        None, help="A relation of the benchmark: its known pairs are left out; its first are the default references."
+        None, help="A relation of the benchmark: its known pairs are left out; the first are the default references."
     ),
     shots: int = typer.Option(None, help="References to take from --relation; by default as in training."),
     with_known: bool = typer.Option(False, "--with-known", help="Include tails that are known already."),
