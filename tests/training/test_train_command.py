@@ -106,9 +106,7 @@ def test_a_recipe_sets_model_and_shots_and_options_without_effect_raise(vectors:
     assert "--shots cannot be given with --resume" in error_of(train_command("--resume", run, "--shots", 5))
     assert "use --seed" in error_of(train_command("umls", "--set", "seed=9", "--out", run))
     assert "given twice" in error_of(train_command("umls", "--seed", 1, "--seed", 1, "--out", tmp_path / "twice"))
-    assert "is not trained into a run" in error_of(
-        train_command("umls", "--recipe", "transe", "--out", tmp_path / "other")
-    )
+    assert "see fewlink pretrain" in error_of(train_command("umls", "--recipe", "transe", "--out", tmp_path / "other"))
     mine.write_text('[settings]\nmodel = "fsrl"\n[vectors]\nrecipes = "transe"\n')
     assert "did you mean 'recipe'" in error_of(train_command("umls", "--recipe", mine, "--out", tmp_path / "other"))
 
