@@ -1,4 +1,4 @@
-"""The command as a user meets it: what it prints, where it stores, how it refuses."""
+"""The command line: output, stored files and error messages."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fewlink import cli
 from fewlink.evaluation.records import Record, RecordStore, read_records
 
 
-def refused(answer: Answer) -> str:
-    """The one line with which the command refuses."""
+def error_line(answer: Answer) -> str:
+    """The one-line error message of a command."""
     assert answer.code == 2
     assert answer.out == ""
     assert answer.err.startswith("error: ")
@@ -28,11 +28,11 @@ def refused(answer: Answer) -> str:
 
 
 def commands() -> list[tuple[str, ...]]:
-    """Every command, those of a group with its name in front."""
-    found: list[tuple[str, ...]] = []
+    """The words of every command; those in a group begin with the group's name."""
+    words: list[tuple[str, ...]] = []
     for name, command in typer.main.get_command(cli.app).commands.items():  # type: ignore[attr-defined]
-        found += [(name, inside) for inside in getattr(command, "commands", {})] or [(name,)]
-    return found
+        words += [(name, inside) for inside in getattr(command, "commands", {})] or [(name,)]
+    return words
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -58,12 +58,13 @@ def test_every_help_shows_an_example(command: tuple[str, ...], fewlink: Fewlink)
     assert f"Example: fewlink {' '.join(command)}" in text
 
 
-def test_the_version_is_shown_with_the_machine(fewlink: Fewlink) -> None:
+def test_version_as_a_command_and_as_an_option(fewlink: Fewlink) -> None:
     assert re.fullmatch(r"fewlink \d+\.\d+\.\d+\n", fewlink("version").out)
+    assert fewlink("--version") == fewlink("version")
     assert "torch" in fewlink("version", "--env").out
 
 
-def test_evaluating_umls_stores_a_record_and_prints_it(fewlink: Fewlink, tmp_path: Path) -> None:
+def test_evaluate_stores_a_record_and_prints_it(fewlink: Fewlink, tmp_path: Path) -> None:
     answer = fewlink("evaluate", "umls", "--scorer", "popularity", "--split", "test", "--shots", 5, "--json")
     assert (answer.code, answer.err) == (0, "")
     record = json.loads(answer.out)
@@ -75,7 +76,7 @@ def test_evaluating_umls_stores_a_record_and_prints_it(fewlink: Fewlink, tmp_pat
     assert [r.model_dump() for r in read_records(tmp_path / "fewlink-results")] == [record]
 
 
-def test_evaluating_shows_a_table_with_every_relation(fewlink: Fewlink) -> None:
+def test_evaluate_prints_a_table_with_every_relation(fewlink: Fewlink) -> None:
     answer = fewlink("evaluate", "umls", "--scorer", "popularity", "--results", "here")
     assert answer.code == 0
     assert "MRR" in answer.out
@@ -85,7 +86,7 @@ def test_evaluating_shows_a_table_with_every_relation(fewlink: Fewlink) -> None:
         assert relation in answer.out
 
 
-def test_draws_store_a_record_each(fewlink: Fewlink) -> None:
+def test_each_draw_has_a_record(fewlink: Fewlink) -> None:
     answer = fewlink("evaluate", "umls", "--scorer", "popularity", "--draws", 3, "--seed", 7, "--json")
     records = json.loads(answer.out)
     assert [r["references"] for r in records] == ["draw-1", "draw-2", "draw-3"]
@@ -143,17 +144,17 @@ def test_records_of_a_clone_are_read_but_not_written_by_default(fewlink: Fewlink
         ("results", "results does not exist"),
     ],
 )
-def test_a_mistake_is_one_line_without_a_traceback(arguments: str, problem: str, fewlink: Fewlink) -> None:
-    assert problem in refused(fewlink(*arguments.split()))
+def test_user_errors_are_one_line_without_a_traceback(arguments: str, problem: str, fewlink: Fewlink) -> None:
+    assert problem in error_line(fewlink(*arguments.split()))
 
 
-def test_an_argument_that_is_not_text_is_no_traceback(tmp_path: Path) -> None:
+def test_an_argument_that_is_not_valid_text_causes_no_traceback(tmp_path: Path) -> None:
     folder = os.fsdecode(os.fsencode(tmp_path / "r") + b"\xff")
     answer = python("-m", "fewlink", "evaluate", "umls", "--scorer", "popularity", "--results", folder)
     assert "Traceback" not in answer.stderr
 
 
-def test_the_catalogue_is_listed(fewlink: Fewlink) -> None:
+def test_data_list_shows_the_catalogue(fewlink: Fewlink) -> None:
     shown = fewlink("data", "list").out
     assert all(name in shown for name in ("umls", "nell-one", "wiki-one"))
     rows = {row["name"]: row for row in json.loads(fewlink("data", "list", "--json").out)}
@@ -162,20 +163,20 @@ def test_the_catalogue_is_listed(fewlink: Fewlink) -> None:
     assert rows["nell-one"]["from"].startswith("https://")
 
 
-def test_a_layout_is_compiled_into_a_benchmark(fewlink: Fewlink, tmp_path: Path) -> None:
+def test_data_compile_writes_a_benchmark(fewlink: Fewlink, tmp_path: Path) -> None:
     layout = write_layout(tmp_path / "tiny")
     answer = fewlink("data", "compile", layout, "--out", "compiled")
     assert answer.code == 0 and "compiled is a benchmark" in answer.out
-    told = [json.loads(fewlink("data", "info", place, "--json").out)["counts"] for place in (layout, "compiled")]
-    assert told[0] == told[1]
-    assert "compiled: is there already" in refused(fewlink("data", "compile", layout, "--out", "compiled"))
-    assert "is not in the NELL-One layout" in refused(fewlink("data", "compile", tmp_path, "--out", "other"))
+    counts = [json.loads(fewlink("data", "info", place, "--json").out)["counts"] for place in (layout, "compiled")]
+    assert counts[0] == counts[1]
+    assert "compiled: exists already" in error_line(fewlink("data", "compile", layout, "--out", "compiled"))
+    assert "is not in the NELL-One layout" in error_line(fewlink("data", "compile", tmp_path, "--out", "other"))
     assert not (tmp_path / "other").exists()
 
 
-def test_info_counts_what_a_benchmark_holds(fewlink: Fewlink, tmp_path: Path) -> None:
-    found = json.loads(fewlink("data", "info", write_layout(tmp_path / "tiny"), "--json").out)
-    assert found["counts"] == {
+def test_data_info_counts_entities_triples_and_tasks(fewlink: Fewlink, tmp_path: Path) -> None:
+    facts = json.loads(fewlink("data", "info", write_layout(tmp_path / "tiny"), "--json").out)
+    assert facts["counts"] == {
         "entities": 7,
         "background triples": 4,
         "background relations": 2,
@@ -187,11 +188,11 @@ def test_info_counts_what_a_benchmark_holds(fewlink: Fewlink, tmp_path: Path) ->
         "dev pairs": 2,
         "test pairs": 3,
     }
-    assert found["tasks"][-1] == {"split": "test", "relation": "visited", "pairs": 3, "candidates": 2}
+    assert facts["tasks"][-1] == {"split": "test", "relation": "visited", "pairs": 3, "candidates": 2}
     assert "visited" in fewlink("data", "info", tmp_path / "tiny").out
 
 
-def test_a_benchmark_one_has_already_is_taken_kept_and_used_by_name(fewlink: Fewlink, tmp_path: Path) -> None:
+def test_data_get_from_an_archive_makes_the_benchmark_available_by_name(fewlink: Fewlink, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "mine.tar.gz", "w:gz") as tar:
         tar.add(write_layout(tmp_path / "tiny"), arcname="nell")
     answer = fewlink("data", "get", "nell-one", "--from", tmp_path / "mine.tar.gz")
@@ -201,31 +202,31 @@ def test_a_benchmark_one_has_already_is_taken_kept_and_used_by_name(fewlink: Few
     assert fewlink("evaluate", "nell-one", "--split", "test", "--shots", 1).code == 0
 
 
-def test_check_is_a_doctor(fewlink: Fewlink, tmp_path: Path) -> None:
+def test_data_check_reports_counts_and_problems(fewlink: Fewlink, tmp_path: Path) -> None:
     (tmp_path / "g.tsv").write_text("a\tr\tb\na\tr\tb\nb\tq\tb\nbad line\n")
     answer = fewlink("data", "check", "g.tsv", "--smallest", 1, "--largest", 9)
     assert answer.code == 0
     assert "2 relations of 1 to 9 triples could be few-shot tasks: r, q" in answer.out
     assert "1 bad lines, the first: g.tsv:4: has 1 columns" in answer.out
     assert "1 self-loops, such as on 'b'" in answer.out
-    found = json.loads(fewlink("data", "check", "g.tsv", "--json").out)
-    assert found["counts"]["duplicate triples"] == 1
+    report = json.loads(fewlink("data", "check", "g.tsv", "--json").out)
+    assert report["counts"]["duplicate triples"] == 1
 
 
 @pytest.mark.parametrize("name", ["[/x]", "a[bold]b", "x:dog:y", "[link=http://x]y"])
-def test_names_are_printed_as_they_are(name: str, fewlink: Fewlink, tmp_path: Path) -> None:
+def test_names_are_printed_without_markup(name: str, fewlink: Fewlink, tmp_path: Path) -> None:
     (tmp_path / "g.tsv").write_text(f"a\t{name}\tb\n")
     answer = fewlink("data", "check", "g.tsv")
     assert answer.code == 0
     assert name in answer.out
 
 
-def test_carving_makes_a_benchmark_that_evaluates(fewlink: Fewlink, tmp_path: Path) -> None:
+def test_data_carve_writes_a_benchmark_that_can_be_evaluated(fewlink: Fewlink, tmp_path: Path) -> None:
     rows = [f"p{i}\tin\tc{i % 4}" for i in range(40)]
     rows += [f"p{i}\tr{k}\tp{(i + k + 1) % 40}" for k in range(5) for i in range(10 + k)]
     (tmp_path / "g.tsv").write_text("\n".join([*rows, "bad line", rows[0]]))
     carve = ("data", "carve", "g.tsv", "--out", "mine", "--smallest", 5, "--largest", 20)
-    assert "g.tsv:101: has 1 columns" in refused(fewlink(*carve))
+    assert "g.tsv:101: has 1 columns" in error_line(fewlink(*carve))
     answer = fewlink(*carve, "--on-error", "skip")
     assert answer.code == 0
     assert "mine is in mine" in answer.out
@@ -236,10 +237,10 @@ def test_carving_makes_a_benchmark_that_evaluates(fewlink: Fewlink, tmp_path: Pa
     assert record["queries"] > 0
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("irreplaceable")
-    assert "thesis exists" in refused(fewlink(*carve[:4], "thesis", *carve[5:], "--on-error", "skip"))
+    assert "thesis exists" in error_line(fewlink(*carve[:4], "thesis", *carve[5:], "--on-error", "skip"))
 
 
-def test_results_are_shown_filtered_and_summed_up(fewlink: Fewlink) -> None:
+def test_results_are_filtered_and_averaged(fewlink: Fewlink) -> None:
     fewlink("evaluate", "umls", "--scorer", "popularity", "--draws", 2)
     fewlink("evaluate", "umls", "--scorer", "popularity", "--split", "test", "--shots", 5)
     fewlink("evaluate", "umls", "--scorer", "random", "--candidates", "open")
@@ -257,7 +258,7 @@ def test_results_are_shown_filtered_and_summed_up(fewlink: Fewlink) -> None:
     assert "2 draws" in table
     assert "±" in table
     assert fewlink("results", "--each", "--model", "popularity", "--split", "dev").out.count("popularity") == 2
-    assert "no record in fewlink-results matches" in refused(fewlink("results", "--benchmark", "other"))
+    assert "no record in fewlink-results matches" in error_line(fewlink("results", "--benchmark", "other"))
 
 
 def test_results_of_different_settings_are_not_averaged(fewlink: Fewlink, tmp_path: Path) -> None:
@@ -268,7 +269,7 @@ def test_results_of_different_settings_are_not_averaged(fewlink: Fewlink, tmp_pa
     assert fewlink("results").out.count("deep") == 2
 
 
-def test_a_broken_record_is_named(fewlink: Fewlink, tmp_path: Path) -> None:
+def test_the_error_names_a_broken_record(fewlink: Fewlink, tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "broken.json").write_text("{")
-    assert "broken.json:1: is not JSON" in refused(fewlink("results"))
+    assert "broken.json:1: is not JSON" in error_line(fewlink("results"))

@@ -1,4 +1,4 @@
-"""`fewlink fit` and `fewlink data append`: what they print, and how they refuse."""
+"""`fewlink fit` and `fewlink data append`: output and error messages."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fewlink.cli import app
 CHANGES = [word for change in QUICK_FIT for word in ("--set", change)]
 
 
-def ask(*words: str | Path) -> Any:
-    done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done
+def run_command(*words: str | Path) -> Any:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
 
 
-def refused(*words: str | Path) -> str:
+def error_of(*words: str | Path) -> str:
     with pytest.raises(FewlinkError) as error:
         CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
     assert "\n" not in str(error.value)
@@ -31,40 +31,38 @@ def refused(*words: str | Path) -> str:
 
 
 @pytest.mark.slow
-def test_from_a_file_to_a_prediction_and_new_triples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_threads: None
-) -> None:
+def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
-    first = ask("fit", graph, "--out", run, *CHANGES)
+    first = run_command("fit", graph, "--out", run, *CHANGES)
     assert "dev" in first.stdout and "fewlink predict" in first.stdout and str(run / "README.md") in first.stdout
     assert "note: relations of 20 to" in first.stderr and "left in all" in first.stderr
-    again = json.loads(ask("fit", graph, "--out", run, *CHANGES, "--json").stdout)
+    again = json.loads(run_command("fit", graph, "--out", run, *CHANGES, "--json").stdout)
     assert set(again["figures"]) == {"dev full", "dev open", "test full", "test open"} and again["seconds"] > 0
-    assert "was fitted with seed = 0, not 1" in refused("fit", graph, "--out", run, *CHANGES, "--seed", "1")
+    assert "was fitted with seed = 0, not 1" in error_of("fit", graph, "--out", run, *CHANGES, "--seed", "1")
     graph.unlink()
-    question = ["--reference", "p1 => t1", "--reference", "p3 => t3", "--top", "2", "--json"]
-    rows = json.loads(ask("predict", run, *question, "--head", "p2").stdout)
+    query = ["--reference", "p1 => t1", "--reference", "p3 => t3", "--top", "2", "--json"]
+    rows = json.loads(run_command("predict", run, *query, "--head", "p2").stdout)
     assert len(rows) == 2 and rows[0]["probability"] is not None
     new = written([("newcomer", "lives in", "t3"), ("p1", "knows", "newcomer"), ("p1", "knows")], tmp_path / "new.tsv")
-    assert "new.tsv:3" in refused("data", "append", run, new)
-    done = ask("data", "append", run, new, "--on-error", "skip")
-    assert "2 triples added, 1 new entities, 0 new relations; 0 were there" in done.stdout
-    assert "1 bad lines skipped" in done.stderr
-    told = json.loads(ask("data", "append", run, new, "--on-error", "skip", "--json").stdout)
-    assert (told["triples"], told["duplicates"]) == (0, 2)
-    assert len(json.loads(ask("predict", run, *question, "--head", "newcomer").stdout)) == 2
+    assert "new.tsv:3" in error_of("data", "append", run, new)
+    result = run_command("data", "append", run, new, "--on-error", "skip")
+    assert "2 triples added, 1 new entities, 0 new relations; 0 duplicates" in result.stdout
+    assert "1 bad lines skipped" in result.stderr
+    counts = json.loads(run_command("data", "append", run, new, "--on-error", "skip", "--json").stdout)
+    assert (counts["triples"], counts["duplicates"]) == (0, 2)
+    assert len(json.loads(run_command("predict", run, *query, "--head", "newcomer").stdout)) == 2
     monkeypatch.chdir(tmp_path)
-    record = json.loads(ask("evaluate", run, "--split", "test", "--json").stdout)
+    record = json.loads(run_command("evaluate", run, "--split", "test", "--json").stdout)
     assert record["metrics"]["micro"]["mrr"] == again["figures"]["test full"]["mrr"]
 
 
-def test_what_cannot_be_fitted_is_told_in_one_line(tmp_path: Path) -> None:
+def test_fit_errors_are_one_line_and_leave_no_folder(tmp_path: Path) -> None:
     out = ["--out", tmp_path / "run"]
     graph = written(town_lines(), tmp_path / "towns.tsv")
-    assert "cannot be read" in refused("fit", tmp_path / "nothing.tsv", *out)
-    assert "no tasks can be carved" in refused("fit", written(town_lines()[:9], tmp_path / "few.tsv"), *out)
-    assert "use --seed" in refused("fit", graph, *out, "--set", "seed=1")
-    assert "unknown setting" in refused("fit", graph, *out, "--set", "nonsense=1")
-    assert "the shortest useful fit takes about" in refused("fit", graph, *out, "--minutes", "0.001")
+    assert "cannot be read" in error_of("fit", tmp_path / "nothing.tsv", *out)
+    assert "no tasks can be carved" in error_of("fit", written(town_lines()[:9], tmp_path / "few.tsv"), *out)
+    assert "use --seed" in error_of("fit", graph, *out, "--set", "seed=1")
+    assert "unknown setting" in error_of("fit", graph, *out, "--set", "nonsense=1")
+    assert "the shortest useful fit takes about" in error_of("fit", graph, *out, "--minutes", "0.001")
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""`fewlink predict` and `fewlink card`: what they print, and how they refuse."""
+"""`fewlink predict` and `fewlink card`: output and error messages."""
 
 from __future__ import annotations
 
@@ -37,61 +37,62 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ask(*words: str | Path) -> Any:
-    done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done
+def run_command(*words: str | Path) -> Any:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
 
 
-def test_references_and_heads_in_words_or_in_files(run: Path, tmp_path: Path) -> None:
+def test_references_and_heads_from_options_or_files(run: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("virus\tcell\nfungus\tplant\n")
     (tmp_path / "heads.txt").write_text("alga\nBacterium\n")
     files = ["--references", tmp_path / "pairs.tsv", "--heads", tmp_path / "heads.txt"]
-    by_files = json.loads(ask("predict", run, *files, "--top", "3", "--json").stdout)
-    by_words = json.loads(
-        ask("predict", run, *PAIRS, "--head", "alga", "--head", "bacterium", "-k", "3", "--json").stdout
+    by_files = json.loads(run_command("predict", run, *files, "--top", "3", "--json").stdout)
+    by_options = json.loads(
+        run_command("predict", run, *PAIRS, "--head", "alga", "--head", "bacterium", "-k", "3", "--json").stdout
     )
-    assert by_files == by_words and len(by_files) == 6
+    assert by_files == by_options and len(by_files) == 6
     assert [row["rank"] for row in by_files] == [1, 2, 3, 1, 2, 3]
 
 
-def test_ranks_are_exactly_the_evaluators(run: Path) -> None:
+def test_ranks_equal_the_evaluators(run: Path) -> None:
     benchmark = open_benchmark("umls")
     task, names = benchmark.split("test")[5], benchmark.graph.entities
-    measured = rank_task(benchmark.graph, open_run(run, benchmark), task, Protocol("test", 3, "full"))
-    heads = [word for head in np.unique(measured.queries[:, 0]) for word in ("--head", names[int(head)])]
+    evaluated = rank_task(benchmark.graph, open_run(run, benchmark), task, Protocol("test", 3, "full"))
+    heads = [word for head in np.unique(evaluated.queries[:, 0]) for word in ("--head", names[int(head)])]
     words = ["--relation", task.name, "--shots", "3", "--candidates", "full", "--with-known", "-k", "1000", "--json"]
-    ranks = {(row["head"], row["tail"]): row["rank"] for row in json.loads(ask("predict", run, *words, *heads).stdout)}
-    assert len(measured.queries) > 40
-    for (head, tail), rank in zip(measured.queries.tolist(), measured.ranks, strict=True):
+    rows = json.loads(run_command("predict", run, *words, *heads).stdout)
+    ranks = {(row["head"], row["tail"]): row["rank"] for row in rows}
+    assert len(evaluated.queries) > 40
+    for (head, tail), rank in zip(evaluated.queries.tolist(), evaluated.ranks, strict=True):
         assert ranks[names[head], names[tail]] == rank
 
 
-def test_tables_tsv_and_reasons(run: Path, tmp_path: Path) -> None:
-    table = ask("predict", run, *PAIRS, "--head", "alga", "--explain").stdout
+def test_table_tsv_and_explanations(run: Path, tmp_path: Path) -> None:
+    table = run_command("predict", run, *PAIRS, "--head", "alga", "--explain").stdout
     assert "fsrl on umls" in table and "has a score of" in table
-    lines = ask("predict", run, *PAIRS, "--head", "alga", "--tsv", "-k", "2").stdout.splitlines()
+    lines = run_command("predict", run, *PAIRS, "--head", "alga", "--tsv", "-k", "2").stdout.splitlines()
     assert len(lines) == 3 and lines[1].startswith("alga\talga\t1\t")
     (tmp_path / "tails.txt").write_text("cell\nhuman\n")
-    few = ask(
+    few = run_command(
         "predict", run, *PAIRS, "--head", "alga", "--head", "alga", "--candidates", tmp_path / "tails.txt", "--tsv"
     )
     assert len(few.stdout.splitlines()) == 3 and "given twice" in few.stderr
 
 
-def test_a_card_and_probabilities(run: Path) -> None:
-    assert "calibration error" in ask("card", run).stdout and "| test |" not in (run / "README.md").read_text()
-    (row,) = json.loads(ask("predict", run, *PAIRS, "--head", "alga", "-k", "1", "--json").stdout)
+def test_card_calibrates_probabilities(run: Path) -> None:
+    assert "calibration error" in run_command("card", run).stdout and "| test |" not in (run / "README.md").read_text()
+    (row,) = json.loads(run_command("predict", run, *PAIRS, "--head", "alga", "-k", "1", "--json").stdout)
     assert 0 <= row["probability"] <= 1
-    assert "probability" in ask("predict", run, *PAIRS, "--head", "alga").stdout
+    assert "probability" in run_command("predict", run, *PAIRS, "--head", "alga").stdout
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--head", "alga"], "no references"),
-        ([*PAIRS], "say which heads"),
-        ([*PAIRS, "--head", "alga", "--of-type", "x"], "say which heads"),
+        ([*PAIRS], "no heads, or two kinds"),
+        ([*PAIRS, "--head", "alga", "--of-type", "x"], "no heads, or two kinds"),
         ([*PAIRS, "--head", "alg"], "did you mean 'alga'"),
         ([*PAIRS, "--head", "alga", "-k", "0"], "--top must be"),
         ([*PAIRS, "--head", "alga", "--json", "--tsv"], "choose one"),
@@ -104,13 +105,13 @@ def test_a_card_and_probabilities(run: Path) -> None:
         (["--relation", "isaa", "--head", "alga"], "unknown relation 'isaa'; did you mean 'isa'"),
     ],
 )
-def test_mistakes_are_said_in_one_line(run: Path, words: list[str], message: str) -> None:
+def test_user_errors_are_one_line(run: Path, words: list[str], message: str) -> None:
     with pytest.raises(FewlinkError, match=message) as error:
         CliRunner().invoke(app, ["predict", str(run), *words], catch_exceptions=False)
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     for command in (["predict", *PAIRS, "--head", "alga"], ["card"]):
         with pytest.raises(FewlinkError, match="is not a training run"):
             CliRunner().invoke(app, [command[0], str(tmp_path), *command[1:]], catch_exceptions=False)

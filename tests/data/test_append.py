@@ -111,7 +111,7 @@ def test_vectors_of_new_entities_predict_their_neighbours(model: str) -> None:
     early = triples[~np.isin(triples[:, [0, 2]], late).any(1)]
     settings = EmbeddingSettings(model=model, dim=32, epochs=12, learning_rate=0.2, negatives=64, batch_size=256)
     table = train(early, count - len(late), len(graph.relations), settings)
-    grown = fold_in(table, graph, count - len(late), len(graph.relations), 0)
+    extended = fold_in(table, graph, count - len(late), len(graph.relations), 0)
     assert torch.equal(extended.entities[: len(table.entities)], table.entities)
     assert torch.equal(extended.relations, table.relations)
     queries = torch.from_numpy(triples[np.isin(triples[:, 0], late) & (triples[:, 2] < late[0])].astype(np.int64))
@@ -133,8 +133,8 @@ def test_new_relations_precede_those_of_tasks_and_fit_their_pairs() -> None:
     table = Embeddings(torch.randn(5, 4, generator=random), torch.randn(8, 4, generator=random), "transe")  # one task
     triples = np.concatenate([old.triples(), [[0, 3, 4], [2, 3, 4]]]).astype(np.int32)
     graph = Graph.of(old.entities, Vocabulary.of([*old.relations, "new", "task"]), triples)
-    grown = fold_in(table, graph, 5, 3, 1)
+    extended = fold_in(table, graph, 5, 3, 1)
     offset = (table.entities[[4, 4]] - table.entities[[0, 2]]).mean(0)
     wanted = torch.stack([*table.relations[:3], offset, table.relations[3]])
-    assert torch.equal(grown.relations[:5], wanted)
-    assert torch.equal(grown.relations[8], -offset) and torch.equal(grown.relations[9], table.relations[7])
+    assert torch.equal(extended.relations[:5], wanted)
+    assert torch.equal(extended.relations[8], -offset) and torch.equal(extended.relations[9], table.relations[7])

@@ -62,10 +62,10 @@ def test_a_fit_makes_predictions_for_appended_entities(tmp_path: Path) -> None:
     append(run, [written([*new, *town_lines()[:5]], tmp_path / "new.tsv")])
     before, after = Linker.load(fitted().run), Linker.load(run)
     assert isinstance(before.scorer, TrailScorer) and isinstance(after.scorer, TrailScorer)
-    assert set(named(after.scorer.known.graph)) == {*town_lines(), *new}
+    assert set(named(after.scorer.graph.graph)) == {*town_lines(), *new}
     old = len(before.graph.entities)
     for name in ("bilinear", "translation"):
-        assert torch.equal(getattr(before.scorer.known, name), getattr(after.scorer.known, name)[:old])
+        assert torch.equal(getattr(before.scorer.graph, name), getattr(after.scorer.graph, name)[:old])
     predictions = after.predict([("p1", "t1"), ("p3", "t3")], ["newcomer"], k=3, explain=True)
     assert len(predictions) == 3 and all(row.probability for row in predictions)
     assert open_benchmark(run / "benchmark").fingerprint == measured  # the metrics are still those of this benchmark

@@ -19,7 +19,7 @@ from tests.conftest import named, quickly
 from tests.pipeline.fits import QUICK_FIT, fitted, graph_file, town_lines, written
 
 from fewlink.base.errors import FewlinkError
-from fewlink.data import Benchmark, open_benchmark
+from fewlink.data import Benchmark, open_benchmark, training_graph
 from fewlink.data.carving import BACKGROUND, carve_any
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.graph import compile_graph
@@ -138,9 +138,9 @@ def test_predictions_use_the_whole_graph_and_metrics_hide_dev_and_test() -> None
     run = fitted().run
     linker, hidden = Linker.load(run), Linker.load(run, as_measured=True)
     assert isinstance(linker.scorer, TrailScorer) and isinstance(hidden.scorer, TrailScorer)
-    lines = set(named(linker.scorer.known.graph))
+    lines = set(named(linker.scorer.graph.graph))
     assert lines == set(town_lines())
-    seen = set(named(hidden.scorer.known.graph))
+    seen = set(named(hidden.scorer.graph.graph))
     benchmark = open_benchmark(run / "benchmark")
     held = {task.name for split in ("dev", "test") for task in benchmark.split(split)}
     assert held and not held & {relation for _, relation, _ in seen}

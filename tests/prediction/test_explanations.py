@@ -39,7 +39,7 @@ def test_trail_explains_with_paths_shares_references_and_neighbours() -> None:
     )
     assert sum(r.weight or 0 for r in explanation.references) == pytest.approx(1)
     assert [(r.head.id, r.tail.id) for r in explanation.references] == REFERENCES
-    graph = linker.scorer.known.graph
+    graph = linker.scorer.graph.graph
     assert explanation.paths
     for path in explanation.paths:
         assert len(path.entities) == len(path.steps) + 1

@@ -1,4 +1,4 @@
-"""`fewlink serve` as a process: it starts, answers, and stops; and how it refuses."""
+"""`fewlink serve` as a process: starting, answering, stopping, and error messages."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def serve(*words: str | Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_starts_answers_and_stops() -> None:
+def test_the_server_starts_answers_and_stops() -> None:
     command = [sys.executable, "-m", "fewlink", "serve", str(trail_run()), "--port", "0", "--device", "cpu"]
     environment = {**os.environ, TOKEN: "s3cret"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr
     try:
         line = process.stderr.readline()
-        found = re.fullmatch(r"trail on umls: (http://127\.0\.0\.1:\d+)/ \(Ctrl-C stops\)\n", line)
-        assert found, line
-        with urllib.request.urlopen(f"{found[1]}/health", timeout=20) as answer:
+        match = re.fullmatch(r"trail on umls: (http://127\.0\.0\.1:\d+)/ \(Ctrl-C stops\)\n", line)
+        assert match, line
+        with urllib.request.urlopen(f"{match[1]}/health", timeout=20) as answer:
             assert json.load(answer)["status"] == "ok"
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(f"{found[1]}/about", timeout=20)
+            urllib.request.urlopen(f"{match[1]}/about", timeout=20)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == -signal.SIGTERM and process.stderr.read() == ""
     finally:
@@ -47,7 +47,7 @@ def test_it_starts_answers_and_stops() -> None:
         process.communicate()
 
 
-def test_what_cannot_be_served_is_said_in_one_line(tmp_path: Path) -> None:
+def test_what_cannot_be_served_raises(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match="is not a training run"):
         serve(tmp_path, "--port", "0")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -63,15 +63,15 @@ def test_what_cannot_be_served_is_said_in_one_line(tmp_path: Path) -> None:
             serve(tmp_path, "--token", token)
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MissingExtra, match="fewlink serve needs the extra 'serve'"):
         serve(tmp_path)
 
 
-def test_a_worker_is_told_by_its_environment() -> None:
+def test_a_worker_reads_its_environment() -> None:
     place = {"run": str(trail_run()), "bench": None, "device": "cpu"}
-    told = {"place": place, "limits": {"heads": 7, "k": 8, "hosts": ["localhost"]}}
-    made = from_environment({GIVEN: json.dumps(told), TOKEN: "t"})
-    found = made.state.answers.settings
-    assert (found.heads, found.k, found.token, found.hosts) == (7, 8, "t", frozenset({"localhost"}))
+    config = {"place": place, "limits": {"heads": 7, "k": 8, "hosts": ["localhost"]}}
+    app = from_environment({GIVEN: json.dumps(config), TOKEN: "t"})
+    settings = app.state.answers.settings
+    assert (settings.heads, settings.k, settings.token, settings.hosts) == (7, 8, "t", frozenset({"localhost"}))

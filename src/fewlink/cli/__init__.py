@@ -1,4 +1,4 @@
-"""The `fewlink` command. Each command parses, calls one function and shows; heavy imports happen inside commands."""
+"""The `fewlink` command. Each command parses options, calls one function and prints; heavy imports are in commands."""
 
 from __future__ import annotations
 
@@ -10,23 +10,7 @@ import typer
 
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, ProcessLost
-from fewlink.cli import (
-    card,
-    data,
-    embeddings,
-    evaluate,
-    fit,
-    links,
-    models,
-    predict,
-    pretrain,
-    report,
-    results,
-    serve,
-    study,
-    train,
-    tune,
-)
+from fewlink.cli import data, embeddings, evaluate, fit, models, predict, report, results, serve, study, train
 
 app = typer.Typer(
     name="fewlink",
@@ -36,27 +20,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(data.app, name="data")
-app.add_typer(embeddings.app, name="embeddings")
-app.command("models")(models.models)
-app.command("pretrain")(pretrain.pretrain)
-app.command("evaluate")(evaluate.evaluate)
 app.command("fit")(fit.fit)
-app.command("train")(train.train)
 app.command("predict")(predict.predict)
-app.command("card")(card.card)
 app.command("serve")(serve.serve)
-app.command("tune")(tune.tune)
-app.command("links")(links.links)
-app.command("recipes")(models.recipes)
+app.add_typer(data.app, name="data")
+app.command("evaluate")(evaluate.evaluate)
 app.command("results")(results.results)
-app.command("study")(study.study)
 app.command("report")(report.report)
+app.command("models")(models.models)
+app.command("recipes")(models.recipes)
+app.command("train")(train.train)
+app.command("card")(fit.card)
+app.command("pretrain")(embeddings.pretrain)
+app.command("tune")(embeddings.tune)
+app.command("links")(embeddings.links)
+app.add_typer(embeddings.app, name="embeddings")
+app.command("study")(study.study)
 
 
 @app.command()
 def version(
-    env: bool = typer.Option(False, "--env", help="Also show Python, torch and the machine, to paste into an issue."),
+    env: bool = typer.Option(False, "--env", help="Also show Python, torch and the hardware, for bug reports."),
 ) -> None:
     """Show the version.
 
@@ -78,16 +62,29 @@ def version(
         print(hardware())
 
 
+def _print_version(given: bool) -> None:
+    if given:
+        version(env=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: bool = typer.Option(False, "--version", is_eager=True, callback=_print_version, help="Show the version."),
+) -> None:
+    """Complete the long tail of a knowledge graph from a handful of examples."""
+
+
 def main() -> None:
-    """Run the command; what a user can put right is one line and exit code 2."""
+    """Run the command; an error that the user can correct is printed in one line, with exit code 2."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a name shows "?" for it
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character shows "?" for it
             stream.reconfigure(errors="replace")
     memory.keep_freed()
     try:
         app()
     except FewlinkError as error:
-        # Of several processes with the same error the first tells it; it may be the first that is lost.
+        # When several processes raise the same error, only the first prints it; the lost one may be the first.
         if os.environ.get("RANK", "0") == "0" or isinstance(error, ProcessLost):
             print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

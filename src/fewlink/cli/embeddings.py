@@ -1,4 +1,4 @@
-"""`fewlink embeddings …`: vectors from and for other programs."""
+"""`fewlink pretrain`, `tune`, `links` and `embeddings …`: train, tune, measure and convert embeddings."""
 
 from __future__ import annotations
 
@@ -6,22 +6,156 @@ from pathlib import Path
 
 import typer
 
-app = typer.Typer(help="Vectors from and for other programs: import, export.", no_args_is_help=True)
+from fewlink.cli import common
 
-BENCH = typer.Argument(..., metavar="BENCH", help="The benchmark whose graph the vectors belong to.")
+app = typer.Typer(help="Import vectors from other programs and export them.", no_args_is_help=True)
+
+MODEL = typer.Option("complex", help="complex, transe, distmult or rescal.")
+SEED = typer.Option(0, help="Seed of training.")
+DEVICE = typer.Option("auto", help="auto, cpu or cuda.")
+
+
+def pretrain(
+    bench: str = common.BENCH,
+    out: Path = typer.Option(..., help="Folder for the embeddings."),
+    model: str = MODEL,
+    recipe: str = common.RECIPE,
+    dim: int = typer.Option(None, help="Real numbers per entity."),
+    with_train_tasks: bool = typer.Option(False, help="Also train on the pairs of the meta-training relations."),
+    half: bool = typer.Option(False, help="Store the vectors in half precision: half the disk space and memory."),
+    change: list[str] = common.SET,
+    seed: int = SEED,
+    device: str = DEVICE,
+) -> None:
+    """Train embeddings on the background triples, without any dev or test pair.
+
+    If training was stopped, the same command continues it from the last saved epoch, with any number of processes.
+    `torchrun --nproc-per-node N -m fewlink pretrain …` trains with several processes, on one machine or on several
+    machines that share the folder.
+
+    Example: `fewlink pretrain umls --model complex --dim 100 --out runs/umls-complex`
+    """
+    import dataclasses
+
+    from fewlink.base import distributed
+    from fewlink.data import open_benchmark
+    from fewlink.training.vectors import pretrain as run
+
+    changes = [*change, *([f"dim={dim}"] if dim is not None else [])]
+    settings = common.embedding_settings(model, recipe, changes, seed, device)
+    benchmark = open_benchmark(bench)
+    with distributed.processes(settings.device) as own_device:
+        settings, first = dataclasses.replace(settings, device=own_device), distributed.rank() == 0
+        reporter = common.epoch_reporter(model) if first else None
+        embeddings = run(benchmark, settings, out=out, with_train_tasks=with_train_tasks, half=half, on_epoch=reporter)
+    if not first:
+        return
+    rows = [
+        ["entities", len(embeddings.entities)],
+        ["relations", len(embeddings.relations) // 2],
+        ["epochs", embeddings.facts["epochs"]],
+        ["held-out MRR", embeddings.facts["held_out_mrr"] or ""],
+        ["seconds", float(embeddings.facts["seconds"])],
+    ]
+    common.print_table(["what", "value"], rows, title=f"{model} embeddings of {benchmark.name} in {out}")
+
+
+def tune(
+    bench: str = common.BENCH,
+    out: Path = typer.Option(
+        ..., help="Folder of the search; an existing one is continued, also by several processes at once."
+    ),
+    model: str = MODEL,
+    recipe: str = typer.Option(None, help="Recipe to start from; by default the model's own."),
+    trials: int = typer.Option(40, help="Total number of trials, over all processes and runs."),
+    shots: int = typer.Option(3, "--shots", "-k", help="References of each relation."),
+    folds: int = typer.Option(5, help="Folds of the train relations, one of which is treated like dev; 0: dev only."),
+    objective: str = typer.Option("dev", help="dev: few-shot MRR; held-out: MRR of held-out background triples."),
+    change: list[str] = common.SET,
+    device: str = DEVICE,
+) -> None:
+    """Search for the settings of an embedding baseline with optuna and write the best as a recipe.
+
+    Example: `fewlink tune umls --model transe --trials 20 --out runs/tune-transe`
+    """
+    from fewlink.base.recipes import as_toml
+    from fewlink.base.resolver import choose
+    from fewlink.base.storage import write_bytes
+    from fewlink.baselines.tuning import OBJECTIVES
+    from fewlink.baselines.tuning import tune as search
+    from fewlink.data import open_benchmark
+
+    choose("objective", objective, dict.fromkeys(OBJECTIVES))
+    base = common.embedding_settings(model, recipe, change, 0, device)
+    benchmark = open_benchmark(bench)
+    best, value, done = search(benchmark, base, out, trials=trials, shots=shots, folds=folds, objective=objective)
+    chosen = f"best of {done} trials by {objective} on {benchmark.name}, K = {shots}, {folds} folds: MRR {value:.3f}"
+    path = out / f"{model}.toml"
+    write_bytes(path, as_toml(f"{model}, found by fewlink tune", chosen, best).encode())
+    print(f"{chosen}\nwritten to {path}: use it with --recipe {path}")
+
+
+def links(
+    train: Path = typer.Argument(..., help="Training triples."),
+    valid: Path = typer.Option(..., help="Validation triples."),
+    test: Path = typer.Option(None, help="Test triples; without them, the validation triples are ranked."),
+    name: str = typer.Option(None, help="Name of the data set; by default the folder's."),
+    model: str = MODEL,
+    recipe: str = common.RECIPE,
+    change: list[str] = common.SET,
+    seed: int = SEED,
+    device: str = DEVICE,
+    results: Path = common.RESULTS,
+    replace: bool = common.REPLACE,
+    json: bool = common.JSON,
+) -> None:
+    """Train and evaluate ordinary link prediction: rank head and tail of each triple, filtered.
+
+    Shows that the embedding trainer is sound, on a data set with its own splits.
+
+    Example: `fewlink links train.tsv --valid valid.tsv --test test.tsv --recipe complex-fb15k-237`
+    """
+    import numpy as np
+
+    from fewlink.cli.results import result_row, result_table
+    from fewlink.embeddings import train as fit
+    from fewlink.evaluation.links import rank_links, read_splits
+    from fewlink.evaluation.records import RecordStore, make_record
+
+    settings = common.embedding_settings(model, recipe, change, seed, device)
+    graph, splits = read_splits(train, valid, test or valid)
+    reporter = common.epoch_reporter(model)
+    embeddings = fit(splits["train"], len(graph.entities), len(graph.relations), settings, on_epoch=reporter)
+    known = np.concatenate(list(splits.values()))
+    part = "test" if test else "valid"
+    evaluation = rank_links(embeddings.to(settings.device), splits[part], known, part, seed)
+    record = make_record(
+        evaluation,
+        benchmark=name or train.resolve().parent.name,
+        data_sha256=graph.fingerprint,
+        model=model,
+        config={"recipe": recipe or model, "settings": settings.as_dict(), "measured": embeddings.facts},
+    )
+    record = record.model_copy(update={"shots": 0, "references": "none"})
+    path = RecordStore(results).add(record, replace=replace)
+    if json:
+        common.print_json(record.model_dump())
+    else:
+        result_table([result_row([record])])
+        print(f"stored in {path}")
 
 
 @app.command("import")
 def import_(
-    bench: str = BENCH,
+    bench: str = common.BENCH,
     source: Path = typer.Argument(..., help="A PyKEEN folder, a folder of the NELL-One release, or entities.npy."),
     out: Path = typer.Option(..., help="Folder for the embeddings."),
     kind: str = typer.Option("pykeen", help="pykeen, nell-one (entity2vec.ComplEx, …) or numpy."),
-    relations: Path = typer.Option(None, help="relations.npy, for numpy."),
-    model: str = typer.Option(None, help="complex, transe, distmult or rescal, where the source does not tell."),
-    norm: int = typer.Option(None, help="p of TransE's distance, where the source does not tell."),
+    relations: Path = typer.Option(None, help="For numpy: relations.npy."),
+    model: str = typer.Option(None, help="complex, transe, distmult or rescal, if the source does not say."),
+    norm: int = typer.Option(None, help="p of TransE's distance, if the source does not say."),
 ) -> None:
-    """Take over trained vectors, put in the order of a benchmark's graph.
+    """Import trained vectors, reordered to match a benchmark's graph.
 
     Example: `fewlink embeddings import nell-one downloads/nell-embeddings --kind nell-one --out runs/complex`
     """
@@ -34,25 +168,25 @@ def import_(
     graph = open_benchmark(bench).graph
     names = list(graph.entities), list(graph.relations)
     if kind == "pykeen":
-        taken = from_pykeen(source, *names, model=model, norm=norm)
+        table = from_pykeen(source, *names, model=model, norm=norm)
     elif kind == "nell-one":
-        taken = from_nell_one(source, *names, model=model or "complex", norm=norm or 2)
+        table = from_nell_one(source, *names, model=model or "complex", norm=norm or 2)
     elif relations is None:
         raise FewlinkError("numpy vectors are two files: name the second with --relations")
     else:
-        taken = from_numpy(source, relations, model or "complex", norm=norm or 2)
-    taken.save(out, graph.fingerprint, graph=bench, relation_names=names[1])
-    print(f"{len(taken.entities):,} entities of {taken.dim} reals, {len(names[1]):,} relations: {taken.model} in {out}")
+        table = from_numpy(source, relations, model or "complex", norm=norm or 2)
+    table.save(out, graph.fingerprint, graph=bench, relation_names=names[1])
+    print(f"{len(table.entities):,} entities of {table.dim} reals, {len(names[1]):,} relations: {table.model} in {out}")
 
 
 @app.command()
 def export(
-    bench: str = BENCH,
+    bench: str = common.BENCH,
     embeddings: Path = typer.Argument(..., help="A folder made by fewlink pretrain or fewlink embeddings import."),
     out: Path = typer.Option(..., help="Folder for the exported files."),
     to: str = typer.Option("numpy", help="numpy, word2vec or projector (TensorBoard)."),
 ) -> None:
-    """Write vectors for other programs, with the entities' readable names where there are any.
+    """Export vectors for other programs; projector files show the entities' readable names.
 
     Example: `fewlink embeddings export umls runs/umls-complex --to word2vec --out exported`
     """

@@ -1,26 +1,22 @@
-"""`fewlink evaluate`: rank a split's queries with a scorer and store the result."""
+"""`fewlink evaluate`: rank the queries of a split with a scorer or a run and store the result."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from fewlink.cli.results import FOLDER
+from fewlink.cli import common
 
 if TYPE_CHECKING:
     from fewlink.data import Benchmark
     from fewlink.evaluation.records import Record
     from fewlink.scorers import Scorer
 
-
-Maker = Callable[["Benchmark", int, int, int], "Measured"]  # of shots (0: its own), draw and seed
 DEFAULT_SHOTS = 3
 
 
@@ -29,35 +25,35 @@ def evaluate(
     what: str = typer.Argument(
         ...,
         metavar="BENCH|RUN",
-        help="A catalogue name, a benchmark folder or archive; or a run of fewlink train, or a folder of runs.",
+        help="A catalogue name, a benchmark folder or archive; or a run folder, or a folder of runs.",
     ),
-    bench: str = typer.Option(None, help="With a RUN: where its benchmark is, if it is not where it was."),
+    bench: str = typer.Option(None, help="With a RUN: its benchmark, if it has moved since training."),
     scorer: list[str] = typer.Option(
         ["rules"],
-        help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained on the spot).",
+        help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained first).",
     ),
-    split: list[str] = typer.Option(["dev"], help="train, dev or test. Choose on dev; look at test once."),
+    split: list[str] = typer.Option(["dev"], help="train, dev or test. Choose on dev; evaluate test once."),
     shots: list[int] = typer.Option(
-        [], "--shots", "-k", help="References of each relation; 3, or as many as a RUN was trained with."
+        [], "--shots", "-k", help="References of each relation; by default 3, or as many as the RUN was trained with."
     ),
     candidates: list[str] = typer.Option(
-        ["full"], help="paper (at most 1000), full (all of the right type) or open (no oracle)."
+        ["full"], help="paper (at most 1000), full (all of the right type) or open (types of the answers unknown)."
     ),
-    draws: int = typer.Option(0, help="Random draws of the references; 0 takes the first K of each relation."),
+    draws: int = typer.Option(0, help="Number of random draws of references; 0: the first K pairs of each relation."),
     seed: list[int] = typer.Option([0], help="Seed of the draws and of the scorer; a RUN has its own."),
-    recipe: str = typer.Option(None, help="Recipe of an embedding baseline; the model's own by default."),
-    change: list[str] = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of the recipe."),
-    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N, for runs and for baselines that are trained."),
+    recipe: str = typer.Option(None, help="Recipe of an embedding baseline; by default the model's own."),
+    change: list[str] = common.SET,
+    device: str = common.DEVICE,
     processes: int = typer.Option(
-        1, help="Processes to share the ranking of a learning-free scorer; figures stay the same."
+        1, help="Processes that share the ranking of a learning-free scorer; results do not change."
     ),
-    results: Path = typer.Option(FOLDER, help="Folder to store the records in."),
-    replace: bool = typer.Option(False, "--replace", help="Replace records of the same measurement."),
-    json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
+    results: Path = common.RESULTS,
+    replace: bool = common.REPLACE,
+    json: bool = common.JSON,
 ) -> None:
-    """Rank the true tails of a split and store the figures. Options that are given several times make a grid.
+    """Rank the true tails of a split and store a result record. Options given several times form a grid.
 
-    `torchrun --nproc-per-node N -m fewlink evaluate …` shares the queries between several processes.
+    `torchrun --nproc-per-node N -m fewlink evaluate …` shares the queries among several processes.
 
     Example: `fewlink evaluate umls --scorer rules --scorer popularity --split test --shots 3 --candidates full`
 
@@ -66,8 +62,6 @@ def evaluate(
     from fewlink.base import distributed
     from fewlink.base.errors import FewlinkError
     from fewlink.base.resolver import choose
-    from fewlink.cli import show
-    from fewlink.cli.training import refuse_given, working_device
     from fewlink.data import PROTOCOLS, SPLITS, open_benchmark
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
@@ -86,29 +80,28 @@ def evaluate(
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
     runs = [Path(what)] if is_run(Path(what)) else runs_in(Path(what))
     if runs:
-        refuse_given(
-            context, ("scorer", "recipe", "change", "processes", "seed"), "is not for a run, which has its own"
-        )
+        own = ("scorer", "recipe", "change", "processes", "seed")
+        common.reject_options(context, own, "is not for a run, which has its own")
     else:
-        refuse_given(context, ("bench",), "is not for a benchmark")
+        common.reject_options(context, ("bench",), "is not for a benchmark")
     benchmark = benchmark_of(runs[0], bench) if runs else open_benchmark(what)
-    makers = [_run_maker(path, device) for path in runs] or [_maker(name, recipe, change, device) for name in scorer]
-    drawn = range(1, draws + 1) if draws else [0]
+    device, drawn = common.resolve_device(device), range(1, draws + 1) if draws else range(1)
+    if runs:
+        cases = _runs(runs, benchmark, split, shots, drawn, device)
+    else:
+        cases = _baselines(scorer, benchmark, recipe, change, shots, seed, drawn, device)
     records, files, store = [], [], RecordStore(results)
     conflicts: list[DifferentFigures] = []
-    with distributed.processes(working_device(device)):
-        for make, k, s, draw in itertools.product(makers, shots or [0], seed, drawn):
-            made = make(benchmark, k, draw, s)
+    with distributed.processes(device):
+        for case in cases:
             for part, against in itertools.product(split, candidates):
-                made.check_unseen(benchmark, part)
-                protocol = Protocol(part, made.shots, against, draw, made.seed)
-                evaluation = run(benchmark, made.scorer, protocol, processes=1 if made.config else processes)
+                protocol = Protocol(part, case.shots, against, case.draw, case.seed)
                 record = make_record(
-                    evaluation,
+                    run(benchmark, case.scorer, protocol, processes=1 if case.config else processes),
                     benchmark=benchmark.name,
                     data_sha256=benchmark.fingerprint,
-                    model=made.scorer.name,
-                    config=made.config,
+                    model=case.scorer.name,
+                    config=case.config,
                 )
                 if distributed.rank() == 0:
                     try:
@@ -119,15 +112,14 @@ def evaluate(
         if distributed.rank():
             return
     if json:
-        show.as_json(records[0].model_dump() if len(records) == 1 else [r.model_dump() for r in records])
+        common.print_json(records[0].model_dump() if len(records) == 1 else [r.model_dump() for r in records])
     else:
-        _show(records, files)
+        _print(records, files)
     if conflicts:
         raise conflicts[0]
 
 
-def _show(records: list[Record], files: list[Path]) -> None:
-    from fewlink.cli import show
+def _print(records: list[Record], files: list[Path]) -> None:
     from fewlink.cli.results import result_row, result_table
 
     result_table([result_row([r]) for r in records])
@@ -136,67 +128,71 @@ def _show(records: list[Record], files: list[Path]) -> None:
             [name, row["queries"], row["candidates"], row["mrr"], row["hits@1"], row["hits@10"]]
             for name, row in records[0].relations.items()
         ]
-        show.table(["relation", "queries", "candidates", "MRR", "Hits@1", "Hits@10"], rows)
+        common.print_table(["relation", "queries", "candidates", "MRR", "Hits@1", "Hits@10"], rows)
     for file in dict.fromkeys(files):
         print(f"stored in {file}")
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A scorer for the evaluator, what its record keeps, and how it is asked; `check_unseen` refuses a seen split."""
+class Case(NamedTuple):
+    """A scorer, the configuration that its records store, and the shots, draw and seed of its evaluations."""
 
     scorer: Scorer
     config: dict[str, Any]
     shots: int
+    draw: int
     seed: int
-    check_unseen: Callable[[Benchmark, str], None] = lambda benchmark, split: None
 
 
-def _run_maker(run: Path, device: str) -> Maker:
-    """The best model of a run, whatever the number of references asked for; opened once."""
-    from fewlink.cli.training import working_device
+def _runs(
+    runs: Sequence[Path],
+    benchmark: Benchmark,
+    splits: Sequence[str],
+    shots: Sequence[int],
+    draws: Sequence[int],
+    device: str,
+) -> Iterator[Case]:
+    """The best model of each run with each number of shots and draw; raises if it was trained on relations to rank."""
     from fewlink.training import RunConfig, open_run
     from fewlink.training.checkpoints import load_best
 
-    config = RunConfig.read(run)
-    settings = config.settings
-
-    @functools.cache
-    def opened(benchmark: Benchmark) -> tuple[Scorer, dict[str, Any]]:
-        _, step = load_best(run)
+    for run in runs:
+        config = RunConfig.read(run)
+        for split in splits:
+            config.check_unseen(run, benchmark, split)
+        settings, (_, step) = config.settings, load_best(run)
         facts = {"settings": settings.as_dict(), "embeddings": config.embeddings, "measured": {"best_step": step}}
-        return open_run(run, benchmark, device=working_device(device)), facts
-
-    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Measured:
-        scorer, facts = opened(benchmark)
-        unseen = functools.partial(config.check_unseen, run)
-        return Measured(scorer, facts, shots or settings.shots, settings.seed, unseen)
-
-    return make
+        scorer = open_run(run, benchmark, device=device)
+        for k, draw in itertools.product(shots or [settings.shots], draws):
+            yield Case(scorer, facts, k, draw, settings.seed)
 
 
-def _maker(name: str, recipe: str | None, changes: list[str], device: str) -> Maker:
-    """How to make this scorer for (benchmark, shots, draw, seed), with the configuration its record keeps."""
+def _baselines(
+    names: Sequence[str],
+    benchmark: Benchmark,
+    recipe: str | None,
+    changes: Sequence[str],
+    shots: Sequence[int],
+    seeds: Sequence[int],
+    draws: Sequence[int],
+    device: str,
+) -> Iterator[Case]:
+    """Each baseline with each number of shots, seed and draw; those with settings are trained for each."""
     from fewlink.base.errors import FewlinkError
     from fewlink.base.resolver import choose
-    from fewlink.cli.training import epoch_lines, refuse_own, working_device
     from fewlink.training.family import BaselineFamily, families
 
     baselines = [family for family in families().values() if isinstance(family, BaselineFamily)]
-    family = choose("scorer", name, {model: family for family in baselines for model in family.models})
-    settings, more = None, {}
-    if family.settings is not None:
-        refuse_own(changes)
-        chosen = family.recipe(name, recipe).settings
-        settings = dataclasses.replace(chosen, device=working_device(device)).adjusted(changes)
-        more = {"recipe": recipe or name}
-    elif recipe or changes:
-        raise FewlinkError(f"{name} has no settings: leave out --recipe and --set")
-
-    def make(benchmark: Benchmark, shots: int, draw: int, seed: int) -> Measured:
-        k = shots or DEFAULT_SHOTS
-        reporter = epoch_lines(f"{name} K={k} seed {seed}")
-        made = family.prepare(name, benchmark, settings, shots=k, draw=draw, seed=seed, on_epoch=reporter)
-        return Measured(made.scorer, {**more, **made.config}, k, seed)
-
-    return make
+    by_name = {model: family for family in baselines for model in family.models}
+    chosen = {}
+    for name in names:
+        if choose("scorer", name, by_name).settings is not None:
+            common.check_changes(changes)
+            settings = by_name[name].recipe(name, recipe).settings
+            chosen[name] = dataclasses.replace(settings, device=device).adjusted(changes)
+        elif recipe or changes:
+            raise FewlinkError(f"{name} has no settings: leave out --recipe and --set")
+    for name, k, seed, draw in itertools.product(names, shots or [DEFAULT_SHOTS], seeds, draws):
+        reporter, settings = common.epoch_reporter(f"{name} K={k} seed {seed}"), chosen.get(name)
+        prepared = by_name[name].prepare(name, benchmark, settings, shots=k, draw=draw, seed=seed, on_epoch=reporter)
+        facts = {"recipe": recipe or name} if settings else {}
+        yield Case(prepared.scorer, {**facts, **prepared.config}, k, draw, seed)

@@ -1,4 +1,4 @@
-"""`fewlink fit`: from a file of triples to a run that answers questions."""
+"""`fewlink fit` and `fewlink card`: from a file of triples to a measured, calibrated run with a model card."""
 
 from __future__ import annotations
 
@@ -8,44 +8,41 @@ from pathlib import Path
 
 import typer
 
-from fewlink.cli.data import NAMES, ON_ERROR, TYPES
+from fewlink.cli import common
+from fewlink.cli.data import NAMES, ON_ERROR, TRIPLES, TYPES
 
 FIGURES = {"MRR": "mrr", "Hits@1": "hits@1", "Hits@5": "hits@5", "Hits@10": "hits@10"}
 
 
 def fit(
-    graph: Path = typer.Argument(
-        ..., metavar="FILE", help="Triples: TSV, CSV, N-Triples or Parquet, plain or compressed."
-    ),
+    graph: Path = TRIPLES,
     out: Path = typer.Option(..., help="Folder of the run; it holds all that fewlink predict needs."),
     types: Path = TYPES,
     names: Path = NAMES,
-    minutes: float = typer.Option(10.0, help="Time for all of it; what is trained is chosen to fit."),
+    minutes: float = typer.Option(10.0, help="Time limit for everything; training is sized to fit it."),
     seed: int = typer.Option(0, help="Seed of the split and of training."),
     change: list[str] = typer.Option(
         [],
         "--set",
         metavar="NAME=VALUE",
-        help="Set one of `fewlink models --model trail --settings`, whatever the time.",
+        help="Fix a setting of `fewlink models --model trail --settings`, whatever the time limit.",
     ),
     on_error: str = ON_ERROR,
-    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
-    json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
+    device: str = common.DEVICE,
+    json: bool = common.JSON,
 ) -> None:
-    """Fit TRAIL to your own graph: carve tasks, train, measure, calibrate and write the card, within a time.
+    """Fit TRAIL to your own graph: carve tasks, train, evaluate, calibrate and write the model card, in limited time.
 
-    A fit that was stopped continues when the same command is given again. Figures are measured with the dev and test
-    relations hidden; predictions are made with the whole graph.
+    If it was stopped, the same command continues. Figures are measured with the dev and test relations hidden;
+    predictions use the whole graph.
 
     Example: `fewlink fit my-graph.tsv --out runs/mine`, then `fewlink predict runs/mine --reference 'A => B' --head C`
     """
-    from fewlink.cli import show
-    from fewlink.cli.training import refuse_own, working_device
-    from fewlink.pipeline.fit import fit as make
+    from fewlink.pipeline.fit import fit as run
 
-    refuse_own(change)
+    common.check_changes(change)
     try:
-        fitted = make(
+        fitted = run(
             graph,
             out,
             types=types,
@@ -54,17 +51,37 @@ def fit(
             seed=seed,
             change=change,
             on_error=on_error,
-            device=working_device(device),
-            tell=lambda line: print(line, file=sys.stderr, flush=True),
+            device=common.resolve_device(device),
+            tell=common.print_progress,
         )
     except KeyboardInterrupt:
         print("stopped; the same command continues", file=sys.stderr)
         raise typer.Exit(130) from None
     if json:
-        told = dataclasses.asdict(fitted)
-        show.as_json({**told, "run": str(fitted.run), "card": str(fitted.card)})
+        common.print_json({**dataclasses.asdict(fitted), "run": str(fitted.run), "card": str(fitted.card)})
         return
     rows = [[*key.split(), *(row[name] for name in FIGURES.values())] for key, row in fitted.figures.items()]
-    show.table(["split", "candidates", *FIGURES], rows, title=f"{fitted.run}, {fitted.seconds / 60:.1f} minutes")
-    print(f"the card is {fitted.card}")
-    print(f"ask it: fewlink predict {fitted.run} --reference 'HEAD => TAIL' --head NAME --explain")
+    title = f"{fitted.run}, {fitted.seconds / 60:.1f} minutes"
+    common.print_table(["split", "candidates", *FIGURES], rows, title=title)
+    print(f"model card: {fitted.card}")
+    print(f"next: fewlink predict {fitted.run} --reference 'HEAD => TAIL' --head NAME --explain")
+
+
+def card(
+    run: Path = typer.Argument(..., metavar="RUN", help="A run folder made by fewlink train."),
+    test: bool = typer.Option(False, "--test", help="Also evaluate on test: once, after everything is chosen."),
+    bench: str = common.MOVED_BENCH,
+    device: str = common.DEVICE,
+) -> None:
+    """Write a run's model card, README.md: data, figures, calibration, how to use it, limits.
+
+    If the run's best weights are not calibrated yet, probabilities are calibrated on dev first.
+
+    Example: `fewlink card runs/umls-trail`
+    """
+    from fewlink.prediction import load, write_card
+
+    linker = load(run, bench=bench, device=common.resolve_device(device))
+    path = write_card(linker, test=test)
+    assert linker.calibration is not None
+    print(f"{path}  (calibration error {linker.calibration.error:.3f})")

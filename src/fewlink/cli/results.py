@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fewlink.cli.common import FOLDER
+
 if TYPE_CHECKING:
     from fewlink.evaluation.records import Record
 
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
-FOLDER = Path("fewlink-results")  # where records are stored by default
 FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
 SHOWN = {"MRR": "mrr", "Hits@10": "hits@10", "Hits@5": "hits@5", "Hits@1": "hits@1", "AMRI": "amri"}  # MR: --json
 
@@ -32,7 +33,7 @@ def results(
     Example: `fewlink results --split test --candidates full`
     """
     from fewlink.base.errors import FewlinkError
-    from fewlink.cli import show
+    from fewlink.cli import common
     from fewlink.evaluation.records import read_records
 
     folder = results_folder(folder)
@@ -41,7 +42,7 @@ def results(
     filters = dict(zip(KEYS, (benchmark, model, split, shots, candidates, references), strict=True))
     records = [r for r in read_records(folder) if all(v is None or getattr(r, k) == v for k, v in filters.items())]
     if json:
-        show.as_json([r.model_dump() for r in records])
+        common.print_json([r.model_dump() for r in records])
         return
     if not records:
         raise FewlinkError(f"no record in {folder} matches")
@@ -72,20 +73,20 @@ def result_row(records: list[Record]) -> list[Any]:
 def _spread(values: list[float]) -> float | str:
     import statistics
 
-    from fewlink.cli import show
+    from fewlink.cli import common
 
     mean = statistics.fmean(values)
     if len(values) == 1:
         return mean
-    return "±".join(show.cell(x).removeprefix("0") for x in (mean, statistics.stdev(values)))
+    return "±".join(common.format_cell(x).removeprefix("0") for x in (mean, statistics.stdev(values)))
 
 
 def result_table(rows: list[list[Any]]) -> None:
     """Print rows of `result_row`; values that all rows share are in the title instead of a column."""
-    from fewlink.cli import show
+    from fewlink.cli import common
 
     columns = ["benchmark", "model", "split", "K", "candidates", "references", "queries", *SHOWN, "macro MRR"]
     same = [i for i in range(len(KEYS) + 1) if columns[i] != "model" and len({row[i] for row in rows}) == 1]
-    title = ", ".join(f"{columns[i]} {show.cell(rows[0][i])}" for i in same)
+    title = ", ".join(f"{columns[i]} {common.format_cell(rows[0][i])}" for i in same)
     shown = [i for i in range(len(columns)) if i not in same]
-    show.table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows], title=title)
+    common.print_table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows], title=title)

@@ -41,8 +41,7 @@ def study(
     """
     from fewlink.base.errors import FewlinkError
     from fewlink.base.resolver import choose
-    from fewlink.cli.train import step_lines
-    from fewlink.cli.training import epoch_lines, refuse_given, working_device
+    from fewlink.cli.common import epoch_reporter, reject_options, resolve_device, step_reporter
     from fewlink.data import open_benchmark
     from fewlink.studies import STUDIES, Workspace, read_plan
 
@@ -51,7 +50,7 @@ def study(
         return
     chosen = choose("study", name, STUDIES)
     if tiny:
-        refuse_given(context, ("plan",), "cannot be given with --tiny, which has its own")
+        reject_options(context, ("plan",), "cannot be given with --tiny, which has its own")
         if bench:
             raise FewlinkError("--tiny has its own benchmark: leave BENCH out")
     if todo and show_only:
@@ -63,10 +62,10 @@ def study(
         benchmark,
         results or Path("runs/tiny" if tiny else "results"),
         work / benchmark.name,
-        working_device(device),
+        resolve_device(device),
         tell=lambda line: print(line, file=sys.stderr, flush=True),
-        on_epoch=epoch_lines,
-        on_step=lambda title: step_lines(title, part.seeds),
+        on_epoch=epoch_reporter,
+        on_step=lambda title: step_reporter(title, part.seeds),
     )
     if todo:
         print("\n".join(chosen.pending(part, workspace)) or "nothing: everything is finished")
@@ -84,27 +83,27 @@ def study(
 
 
 def _list(json: bool) -> None:
-    from fewlink.cli import show
+    from fewlink.cli import common
     from fewlink.studies import STUDIES, read_plan
 
     plans = {name: read_plan(name) for name in STUDIES}
     if json:
-        show.as_json([{"name": name, **plan.model_dump()} for name, plan in plans.items()])
+        common.print_json([{"name": name, **plan.model_dump()} for name, plan in plans.items()])
         return
-    show.table(["study", "what", "about"], [[n, p.title, p.about] for n, p in plans.items()])
+    common.print_table(["study", "what", "about"], [[n, p.title, p.about] for n, p in plans.items()])
 
 
 def _print(output: StudyOutput, plan: Plan, json: bool) -> None:
-    from fewlink.cli import show
+    from fewlink.cli import common
 
     if json:
         tables = [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in output.tables]
-        show.as_json({"title": plan.title, "expect": plan.expect, "tables": tables})
+        common.print_json({"title": plan.title, "expect": plan.expect, "tables": tables})
         return
     print(f"{plan.title}\nexpected: {plan.expect}\n")
     for table in output.tables:
         rows: list[list[Any]] = [[cell.replace("*", "") for cell in row] for row in table.rows]
-        show.table([c.replace("`", "") for c in table.columns], rows, title=table.title)
+        common.print_table([c.replace("`", "") for c in table.columns], rows, title=table.title)
         if table.note:
             print(f"{table.note}\n")
 

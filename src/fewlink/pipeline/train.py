@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,39 +35,44 @@ def train(
 ) -> RunResult:
     """Train a model into a run folder; the same call continues an interrupted run.
 
-    `benchmark`: a benchmark, its name or folder, or a file of triples, which is carved into one. `vectors`: a table of
-    vectors or its folder; by default they are pretrained into the folder OUT-vectors. `settings` default to those of
-    `recipe`, or of the model's own recipe; `change` are changes as NAME=VALUE. `on_epoch` makes a reporter from the
-    title of each table of vectors; `on_event` receives an event after each evaluation.
+    `benchmark`: a benchmark, the name or folder of one, or a file of triples, which is carved into one. `vectors`:
+    those to use, or their folder; by default they are pretrained into the folder OUT-vectors. `settings` are the
+    model's own recipe's, or those of `recipe`, with each NAME=VALUE of `change`. `on_epoch` makes a reporter from the
+    title of each table of vectors; `on_event` gets an event after each evaluation.
     """
     out = Path(out)
     chosen = training_recipe(model, recipe)
-    settings = dataclasses.replace(settings or chosen.settings, seed=seed, device=distributed.use_device(device))
-    settings = settings.adjusted(change)
-    benchmark = _benchmark(benchmark, settings, out)
+    base = settings or chosen.settings
+    wanted = dataclasses.replace(base, seed=seed, device=distributed.use_device(device)).adjusted(change)
+    benchmark = _benchmark(benchmark, wanted, out)
+    source = vectors if vectors is not None else chosen.vectors
+    return train_seeds(benchmark, source, wanted, {seed: out}, out, on_epoch=on_epoch, on_event=on_event)[0]
+
+
+def train_seeds(
+    benchmark: Benchmark,
+    vectors: PretrainedVectors | Path | str | Vectors,
+    settings: ModelSettings,
+    runs: Mapping[int, Path],
+    out: Path,
+    *,
+    on_epoch: Callable[[str], Reporter] | None = None,
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+) -> list[RunResult]:
+    """Train each seed into its run folder; `vectors` in the form of a recipe are pretrained into OUT-vectors first."""
     check(benchmark, settings)
-    check_folder(out)
-    if vectors is None:
-        vectors = pretrained_beside(out, benchmark, settings, chosen.vectors, on_epoch)
+    for run in runs.values():
+        check_folder(run)
+    family = trained_family(settings.model)
+    if isinstance(vectors, Vectors):
+        wanted, folder = vectors, out.resolve().with_name(f"{out.resolve().name}-vectors")
+        distributed.from_first(lambda: family.pretrain(benchmark, settings, wanted, folder, on_epoch))
+        vectors = folder
     if isinstance(vectors, str | Path):
-        opened: PretrainedVectors = trained_family(model).open_vectors(Path(vectors), benchmark.graph.fingerprint)
+        opened: PretrainedVectors = family.open_vectors(Path(vectors), benchmark.graph.fingerprint)
     else:
         opened = vectors
-    return train_runs(benchmark, opened, settings, {seed: out}, on_event=on_event)[0]
-
-
-def pretrained_beside(
-    out: Path,
-    benchmark: Benchmark,
-    settings: ModelSettings,
-    pretraining: Vectors,
-    on_epoch: Callable[[str], Reporter] | None = None,
-) -> Path:
-    """The folder OUT-vectors with the vectors of a model, pretrained by the first process unless they exist."""
-    folder = out.resolve().with_name(f"{out.resolve().name}-vectors")
-    family = trained_family(settings.model)
-    distributed.from_first(lambda: family.pretrain(benchmark, settings, pretraining, folder, on_epoch))
-    return folder
+    return train_runs(benchmark, opened, settings, runs, on_event=on_event)
 
 
 def carve_for_run(graph: Graph, run: Path, settings: ModelSettings) -> tuple[Benchmark, list[str]]:

@@ -1,0 +1,164 @@
+"""What commands share: tables, JSON and notes on the terminal, options, devices, settings and progress lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fewlink.embeddings import EmbeddingSettings
+
+BENCH = typer.Argument(..., metavar="BENCH", help="A catalogue name, a benchmark folder or an archive.")
+DEVICE = typer.Option("auto", help="auto, cpu, cuda or cuda:N.")
+JSON = typer.Option(False, "--json", help="Print JSON.")
+MOVED_BENCH = typer.Option(None, help="The run's benchmark, if it has moved since training.")
+RECIPE = typer.Option(None, help="Name or TOML file of a recipe; by default the model's own.")
+FOLDER = Path("fewlink-results")  # where records are stored by default
+RESULTS = typer.Option(FOLDER, help="Folder to store result records in.")
+REPLACE = typer.Option(False, "--replace", help="Replace records of the same measurement.")
+SET = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of the recipe; repeatable.")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: str | None = None) -> None:
+    """Print a table with numbers aligned right; plain and 200 columns wide if the output is not a terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [list(row) for row in rows]
+    table = Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        title_style="bold",
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        collapse_padding=True,
+    )
+    for index, column in enumerate(columns):
+        numeric = all(isinstance(row[index], int | float) or row[index] == "" for row in cells)
+        table.add_column(Text(column), justify="right" if cells and numeric else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(format_cell(value)) for value in row))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(table)
+
+
+def format_cell(value: Any) -> str:
+    if isinstance(value, float):
+        size = abs(value)
+        return f"{value:.3f}" if size < 10 else f"{value:.1f}" if size < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def print_progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def print_notes(lines: Iterable[str]) -> None:
+    for line in lines:
+        print_progress(f"note: {line}")
+
+
+def resolve_device(device: str) -> str:
+    """`auto` becomes the GPU if there is one; raises if the device is not available."""
+    import torch
+
+    from fewlink.base.distributed import use_device
+
+    return use_device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+
+
+def reject_options(context: typer.Context, names: Sequence[str], reason: str) -> None:
+    """Raise if one of these options was given on the command line, where it would be ignored."""
+    from fewlink.base.errors import FewlinkError
+
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise FewlinkError(f"--{'set' if name == 'change' else name} {reason}")
+
+
+def check_changes(changes: Sequence[str]) -> None:
+    """Raise for `--set seed=…` and `--set device=…`, which have options of their own."""
+    from fewlink.base.errors import FewlinkError
+    from fewlink.base.recipes import OWN
+
+    for change in changes:
+        if (name := change.partition("=")[0]) in OWN:
+            raise FewlinkError(f"--set {change}: use --{name}")
+
+
+def embedding_settings(
+    model: str, recipe: str | None, changes: Sequence[str], seed: int, device: str
+) -> EmbeddingSettings:
+    """The settings of a recipe, by default the one named after the model, with changes, a seed and a device."""
+    import dataclasses
+
+    from fewlink.base.errors import FewlinkError
+    from fewlink.base.recipes import recipe as load
+    from fewlink.base.resolver import choose
+    from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
+
+    choose("embedding model", model, INTERACTIONS)
+    check_changes(changes)
+    settings = load(recipe or model, EmbeddingSettings).settings
+    if settings.model != model:
+        raise FewlinkError(f"recipe '{recipe}' is for {settings.model}, not for {model}")
+    return dataclasses.replace(settings, seed=seed, device=resolve_device(device)).adjusted(changes)
+
+
+def epoch_reporter(title: str) -> Callable[[dict[str, Any]], None]:
+    """A reporter for `on_epoch`: prints a line per epoch with speed, held-out MRR and time left."""
+    start, before = time.monotonic(), -1  # before: epochs that an earlier run trained
+
+    def report(trace: dict[str, Any]) -> None:
+        nonlocal before
+        before = trace["epoch"] - 1 if before < 0 else before
+        per_epoch = (time.monotonic() - start) / (trace["epoch"] - before)
+        left = per_epoch * (trace["epochs"] - trace["epoch"])
+        held_out = f"  held-out MRR {trace['held_out_mrr']:.3f}" if trace["held_out_mrr"] is not None else ""
+        print_progress(
+            f"{title}  epoch {trace['epoch']}/{trace['epochs']}  loss {trace['loss']:.4f}{held_out}"
+            f"  {trace['triples_per_second']:,.0f} triples/s  {left:.0f} s left"
+        )
+
+    return report
+
+
+def step_reporter(title: str, runs: int = 1) -> Callable[[dict[str, Any]], None]:
+    """A reporter for `on_event`: prints a line per evaluation with speed, dev MRR and time left."""
+    started: dict[int, tuple[float, int]] = {}
+    continued: dict[int, int] = {}
+
+    def report(event: dict[str, Any]) -> None:
+        seed = event["seed"]
+        place = f"{title}{f' seed {seed}' if runs > 1 else ''}  step {event['step']}/{event['steps']}"
+        if event["event"] == "continued":
+            continued[seed] = event["step"]
+            print_progress(f"{place}  continued")
+            return
+        begin = time.monotonic() - sum(event["seconds"].values())
+        start, first = started.setdefault(seed, (begin, continued.get(seed, 0)))
+        rate = event["steps_per_second"]
+        left = (time.monotonic() - start) / (event["step"] - first) * (event["steps"] - event["step"])
+        print_progress(
+            f"{place}  loss {event['loss']:.4f}  dev MRR {event['dev']['mrr']:.3f}"
+            f" (best {event['best_mrr']:.3f} at {event['best_step']})"
+            f"  {rate:{',.0f' if rate >= 10 else '.1f'}} steps/s  {left:.0f} s left"
+        )
+
+    return report
