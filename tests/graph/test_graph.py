@@ -197,6 +197,16 @@ def test_a_graph_without_some_relations_equals_one_made_from_the_other_triples(
     assert same(rest.renumbered(entities, relations), renumbered)
 
 
+@given(id_triples, st.integers(0, RELATIONS))
+def test_a_graph_with_new_relations_equals_one_made_from_all_triples(
+    triples: list[tuple[int, int, int]], old: int
+) -> None:
+    triples = sorted(triples, key=lambda triple: triple[1] >= old)
+    new = np.array([t for t in triples if t[1] >= old], int).reshape(-1, 3)
+    graph = id_graph([t for t in triples if t[1] < old], relations=old)
+    assert same(graph.with_relations([f"r{i}" for i in range(old, RELATIONS)], new), id_graph(triples))
+
+
 def test_triples_are_computed_once() -> None:
     graph = graph_of("a r b", "b r c")
     assert graph.triples() is graph.triples()

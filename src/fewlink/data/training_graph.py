@@ -18,7 +18,6 @@ from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import Graph
 from fewlink.graph.csr import Groups
-from fewlink.graph.vocabulary import Vocabulary
 
 SMALLEST, LARGEST = 20, 2000  # pairs of a hidden relation
 HIDDEN = 0.12  # share of the triples that a view hides at most, unless its train relations have more
@@ -80,10 +79,8 @@ def _known_graph(benchmark: Benchmark) -> Graph:
     graph = benchmark.graph
     if not benchmark.split("train"):
         return graph
-    data, labels = training_triples(benchmark, with_train_tasks=True), None
-    if graph.labels is not None:
-        labels = Vocabulary.of([*graph.labels, *data.relations[len(graph.relations) :]])
-    return Graph.of(graph.entities, Vocabulary.of(data.relations), data.triples, types=graph.types, labels=labels)
+    data = training_triples(benchmark, with_train_tasks=True)
+    return graph.with_relations(data.relations[len(graph.relations) :], data.triples[~data.background])
 
 
 def masked_views(benchmark: Benchmark, count: int) -> list[View]:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,24 @@ class Graph(Memo):
     def triples(self) -> np.ndarray:
         """The triples (n, 3) as heads, relations, tails in file order, computed once; do not change them."""
         return self.once(_triples)
+
+    def with_relations(self, names: Sequence[str], triples: np.ndarray) -> Graph:
+        """The graph with new relations and their triples (n, 3), whose ids start after the old relations."""
+        old, new = len(self.relations), len(names)
+        added = Graph.of(self.entities, Vocabulary.of(names), triples - np.array([0, old, 0]))
+        relation_ids = self.relation_ids + np.int32(new) * (self.relation_ids >= old)
+        new_ids = added.relation_ids + np.where(added.relation_ids < new, old, 2 * old).astype(np.int32)
+        heads, new_heads = (graph.head_ids.astype(np.int64) * 2 * (old + new) for graph in (self, added))
+        at = np.searchsorted(heads + relation_ids, new_heads + new_ids)  # merges the two sorted lists
+        return dataclasses.replace(
+            self,
+            relations=Vocabulary.of([*self.relations, *names]),
+            offsets=self.offsets + added.offsets,
+            relation_ids=np.insert(relation_ids, at, new_ids),
+            tail_ids=np.insert(self.tail_ids, at, added.tail_ids),
+            positions=np.insert(self.positions, at, added.positions + np.int32(self.triple_count)),
+            labels=Vocabulary.of([*self.labels, *names]) if self.labels else None,
+        )
 
     def without(self, relations: np.ndarray) -> Graph:
         """The graph without the triples of these relations; all ids stay the same."""
@@ -170,8 +189,7 @@ def _sorted_edges(
     """Offsets, relations, tails and positions of all edges; those of an entity are first forward, then inverse."""
     heads, middles, tails = triples.T
     with ThreadPoolExecutor(2) as pool:
-        orders = pool.map(_order, *zip((heads, middles, tails), (tails, middles, heads), strict=True))
-        (forward, repeated), (inverse, _) = orders
+        (forward, repeated), (inverse, _) = pool.map(_order, (heads, tails), (middles, middles), (tails, heads))
     if len(repeated):
         return _sorted_edges(np.delete(triples, repeated, axis=0), entities, relations)
     out, back = offsets_of(heads, entities), offsets_of(tails, entities)
@@ -258,5 +276,4 @@ def _first(graph: Graph, most: int, seed: int) -> np.ndarray:
     priority = graph.positions.astype(np.int64) * 2 + (graph.relation_ids >= len(graph.relations))
     order = np.lexsort((priority, graph.head_ids))
     kept, _ = spans(graph.offsets[:-1], graph.offsets[:-1] + np.minimum(graph.degrees, most))
-    chosen: np.ndarray = order[kept]
-    return chosen
+    return np.asarray(order[kept])
