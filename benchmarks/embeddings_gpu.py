@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from fewlink.baselines.embedding import RelationalScorer
+from fewlink.baselines.embedding import EmbeddingScorer
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.triples import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings
@@ -45,7 +45,7 @@ def to_best(benchmark: Benchmark, settings: EmbeddingSettings, shots: int) -> tu
         trace = run.epoch()
         torch.cuda.synchronize()
         seconds += time.perf_counter() - begun
-        scorer = RelationalScorer(run.result(), data.relations, settings.device)
+        scorer = EmbeddingScorer(run.result(), data.relations, settings.device)
         mrr = evaluate(benchmark, scorer, Protocol("dev", shots, "full")).metrics()["micro"]["mrr"]
         rows.append({"epoch": run.done, "seconds": seconds, "triples/s": trace["triples_per_second"], "dev MRR": mrr})
     return rows, run.result()

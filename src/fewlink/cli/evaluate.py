@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fewlink.base.metrics import LABELS
+
 if TYPE_CHECKING:
     from fewlink.data import Benchmark
     from fewlink.scorers import Scorer
@@ -116,11 +118,9 @@ def evaluate(
         return
     result_table([result_row([r]) for r in records])
     if len(records) == 1:
-        rows = [
-            [name, row["queries"], row["candidates"], row["mrr"], row["hits@1"], row["hits@10"]]
-            for name, row in records[0].relations.items()
-        ]
-        show.table(["relation", "queries", "candidates", "MRR", "Hits@1", "Hits@10"], rows)
+        columns = ("queries", "candidates", "mrr", "hits@1", "hits@10")
+        rows = [[name, *(row[column] for column in columns)] for name, row in records[0].relations.items()]
+        show.table(["relation", *(LABELS.get(column, column) for column in columns)], rows)
 
 
 @dataclass(frozen=True)

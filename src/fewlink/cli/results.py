@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fewlink.base.metrics import labelled
+
 if TYPE_CHECKING:
     from fewlink.evaluation.records import Record
 
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
-SHOWN = {"MRR": "mrr", "Hits@10": "hits@10", "Hits@5": "hits@5", "Hits@1": "hits@1", "AMRI": "amri"}  # MR: --json
+SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
 
 
 def results(

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fewlink.base.metrics import labelled
+
 if TYPE_CHECKING:
     from fewlink.training import RunResult
 
 REASONS = {"steps": "all steps made", "patience": "no better dev MRR; --set patience=N goes on"}
-FIGURES = {"dev MRR": "mrr", "Hits@1": "hits@1", "Hits@5": "hits@5", "Hits@10": "hits@10"}
+FIGURES = {"dev MRR": "mrr", **labelled("hits@1", "hits@5", "hits@10")}
 
 
 def train(

@@ -28,8 +28,8 @@ def tune(
     from fewlink.base.recipes import as_toml
     from fewlink.base.resolver import choose
     from fewlink.base.storage import write_bytes
-    from fewlink.baselines.tuning import OBJECTIVES
-    from fewlink.baselines.tuning import tune as search
+    from fewlink.baselines.embedding import OBJECTIVES
+    from fewlink.baselines.embedding import tune as search
     from fewlink.cli.training import chosen_settings
     from fewlink.data import open_benchmark
 

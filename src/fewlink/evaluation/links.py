@@ -1,6 +1,6 @@
-"""Ordinary link prediction: a graph with its own train, valid and test triples, ranked in both directions.
+"""Ordinary (not few-shot) link prediction: train, valid and test triples of one graph, ranked in both directions.
 
-Nothing few-shot about it: it shows that the embedding trainer is sound, where every library has been measured.
+It compares the embedding trainer with the published figures of other libraries.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
 from fewlink.evaluation.ranks import realistic_ranks
 from fewlink.graph import Graph, compile_graph
 
-ROWS_AT_ONCE = 256
+ROWS_AT_ONCE = 256  # queries scored together
 
 
 def read_splits(train: Path, valid: Path, test: Path) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The training graph, and all three splits as ids (n, 3); triples with names that training lacks are left out."""
+    """The training graph, and all three splits as ids (n, 3); triples with names unknown to training are dropped."""
     graph = compile_graph([train])
     splits = {"train": graph.triples()}
     for name, path in (("valid", valid), ("test", test)):
         other = compile_graph([path])
-        entities = np.array([_or_none(graph.entities.find(n)) for n in other.entities])
-        relations = np.array([_or_none(graph.relations.find(n)) for n in other.relations])
+        entities = np.array([_id(graph.entities.find(n)) for n in other.entities])
+        relations = np.array([_id(graph.relations.find(n)) for n in other.relations])
         heads, middles, tails = other.triples().T
         ids = np.stack([entities[heads], relations[middles], entities[tails]], 1)
         splits[name] = ids[(ids >= 0).all(1)].astype(np.int32)
@@ -36,21 +36,21 @@ def read_splits(train: Path, valid: Path, test: Path) -> tuple[Graph, dict[str, 
     return graph, splits
 
 
-def _or_none(number: int | None) -> int:
-    return -1 if number is None else number
+def _id(found: int | None) -> int:
+    return -1 if found is None else found
 
 
 @torch.no_grad()
-def rank_links(embeddings: Embeddings, asked: np.ndarray, known: np.ndarray, split: str, seed: int = 0) -> Evaluation:
-    """Ranks of both ends of the asked triples (n, 3) among all entities, other known triples filtered."""
-    begun = time.monotonic()
+def rank_links(embeddings: Embeddings, triples: np.ndarray, known: np.ndarray, split: str, seed: int = 0) -> Evaluation:
+    """Ranks of both ends of triples (n, 3) among all entities, other known triples (m, 3) filtered."""
+    start = time.monotonic()
     relations, entities = len(embeddings.relations) // 2, len(embeddings.entities)
-    queries, answers = _both_ways(asked, relations), _both_ways(known, relations)
+    queries, answers = _both_ways(triples, relations), _both_ways(known, relations)
     keys = answers[:, 0] * (2 * relations) + answers[:, 1]
     order = np.argsort(keys, kind="stable")
     keys, tails = keys[order], answers[order, 2]
-    wanted = queries[:, 0] * (2 * relations) + queries[:, 1]
-    first, last = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
+    query_keys = queries[:, 0] * (2 * relations) + queries[:, 1]
+    first, last = (np.searchsorted(keys, query_keys, side) for side in ("left", "right"))
     device = embeddings.entities.device
     ranks, counts = [], []
     for begin in range(0, len(queries), ROWS_AT_ONCE):
@@ -66,7 +66,7 @@ def rank_links(embeddings: Embeddings, asked: np.ndarray, known: np.ndarray, spl
     pairs = queries[:, [0, 2]]
     whole = TaskRanks("all relations", pairs, np.concatenate(ranks), np.concatenate(counts), entities)
     protocol = Protocol(split=split, shots=1, candidates="all", seed=seed)
-    return Evaluation(protocol, [whole], time.monotonic() - begun)
+    return Evaluation(protocol, [whole], time.monotonic() - start)
 
 
 def _both_ways(triples: np.ndarray, relations: int) -> np.ndarray:

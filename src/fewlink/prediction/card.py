@@ -12,6 +12,7 @@ import torch
 
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError
+from fewlink.base.metrics import labelled
 from fewlink.base.storage import write_bytes
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.prediction.calibration import Calibration, calibrate
@@ -23,7 +24,7 @@ from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
 
 PROTOCOLS = ("full", "open")
-FIGURES = {"MRR": "mrr", "Hits@1": "hits@1", "Hits@5": "hits@5", "Hits@10": "hits@10"}
+FIGURES = labelled("mrr", "hits@1", "hits@5", "hits@10")
 ESCAPES = str.maketrans({"|": "\\|", "\n": " ", "\r": " ", "\t": " ", "<": "&lt;", "`": "\\`", "*": "\\*"})
 
 

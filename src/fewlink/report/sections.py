@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
+from fewlink.base.metrics import LABELS
 from fewlink.report import charts, series, tables
 from fewlink.report.tables import COLUMNS, Published, Table, chosen, moments, values
 from fewlink.studies.learning_curves import Course, by_choice
@@ -226,9 +227,9 @@ def _by_shots(
     styles = {model: styles[model] if model in styles else next(free) for model in shown}
     mine = chosen(records, split="test", candidates=asked.candidates, references="first")
     panels = []
-    for metric in ("MRR", "Hits@1", "Hits@5", "Hits@10"):
-        drawn = series.by_shots(mine, shown, COLUMNS[metric])
-        labels = {"title": metric, "x_label": "references (K)", "y_label": "mean ± deviation"}
+    for metric in ("mrr", "hits@1", "hits@5", "hits@10"):
+        drawn = series.by_shots(mine, shown, metric)
+        labels = {"title": LABELS[metric], "x_label": "references (K)", "y_label": "mean ± deviation"}
         panels.append(Markup(charts.lines(drawn, **labels, styles=styles, keyed=False)))
     told = f"Test, {asked.candidates}; bands are ± one standard deviation over seeds."
     if len(shown) < len(several):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fewlink.base.metrics import labelled
 from fewlink.report.charts import figure, short
 from fewlink.training.family import BaselineFamily, families
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from fewlink.evaluation.records import Record
 
 PROTOCOLS = ("paper", "full", "open")
-COLUMNS = {"MRR": "mrr", "Hits@10": "hits@10", "Hits@5": "hits@5", "Hits@1": "hits@1"}
+COLUMNS = labelled("mrr", "hits@10", "hits@5", "hits@1")
 Published = Mapping[str, Mapping[str, Mapping[str, float]]]  # model -> split -> metric -> figure
 
 

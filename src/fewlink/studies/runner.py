@@ -14,8 +14,7 @@ from pathlib import Path
 from fewlink.base.progress import duration
 from fewlink.base.settings import Settings
 from fewlink.data.benchmark import Benchmark
-from fewlink.evaluation.evaluator import evaluate
-from fewlink.evaluation.examples import examples
+from fewlink.evaluation.evaluator import evaluate, example_predictions
 from fewlink.evaluation.records import make_record
 from fewlink.scorers.cached import CachedScorer
 from fewlink.studies.jobs import Job
@@ -92,7 +91,7 @@ def _measure(job: Job, seed: int, made: Prepared, bench: Bench) -> None:
             config=made.config,
         )
         if (protocol.split, protocol.candidates, seed) == ("test", "full", 0):
-            record = record.model_copy(update={"examples": examples(benchmark, scorer, evaluation)})
+            record = record.model_copy(update={"examples": example_predictions(benchmark, scorer, evaluation)})
         record.save(bench.results)
 
 
