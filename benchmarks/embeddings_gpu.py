@@ -14,7 +14,7 @@ from fewlink.baselines.embedding import EmbeddingScorer
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.triples import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings
-from fewlink.embeddings.trainer import Run
+from fewlink.embeddings.trainer import EmbeddingTrainer
 from fewlink.evaluation import Protocol, evaluate
 from measure import gpu_seconds, print_table, write_record
 
@@ -38,7 +38,7 @@ def ceilings(rows: int, entities: int, dim: int) -> dict[str, float]:
 def to_best(benchmark: Benchmark, settings: EmbeddingSettings, shots: int) -> tuple[list[dict[str, float]], Embeddings]:
     """Train epoch by epoch; dev MRR after each, its evaluation not counted in the seconds."""
     data = training_triples(benchmark, with_train_tasks=True, shots=shots)
-    run = Run(data.triples, len(benchmark.graph.entities), len(data.relations), settings)
+    run = EmbeddingTrainer(data.triples, len(benchmark.graph.entities), len(data.relations), settings)
     rows, seconds = [], 0.0
     while not run.finished:
         begun = time.perf_counter()

@@ -24,7 +24,7 @@ import torch
 
 from fewlink.embeddings import Embeddings, EmbeddingSettings, interaction
 from fewlink.embeddings.early_stopping import HeldOut
-from fewlink.embeddings.trainer import Run
+from fewlink.embeddings.trainer import EmbeddingTrainer
 from measure import print_table, write_record
 
 
@@ -51,7 +51,7 @@ def read(folder: Path) -> tuple[list[np.ndarray], int, int]:
 def ours(train: np.ndarray, entities: int, relations: int, seconds: float, dim: int) -> tuple[Embeddings, int]:
     """A table after so many seconds, and the triples (in one direction) it went through."""
     settings = EmbeddingSettings(dim=dim, batch_size=1024, negatives=1024, epochs=10**6)
-    run = Run(train, entities, relations, settings)
+    run = EmbeddingTrainer(train, entities, relations, settings)
     start, epoch, seen = time.perf_counter(), 0, 0
     while True:
         for batch in run.batches.epoch(epoch):

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from fewlink.embeddings import EmbeddingSettings
-from fewlink.embeddings.trainer import Run
+from fewlink.embeddings.trainer import EmbeddingTrainer
 from measure import print_table, write_record
 
 RELATIONS, TRIPLES, BATCH = 291, 181_109, 1024
@@ -42,7 +42,7 @@ def ours(graph: np.ndarray, entities: int, seconds: float, optimizer: str) -> tu
         n3=0.0,
         epochs=10**6,
     )
-    run = Run(graph, entities, RELATIONS, settings)
+    run = EmbeddingTrainer(graph, entities, RELATIONS, settings)
     steps, epoch, start = -20, 0, 0.0
     while True:
         for batch in run.batches.epoch(epoch):
@@ -116,7 +116,7 @@ def memory(seconds: float) -> None:
     graph = random_graph(entities, 5_860_000, relations)
     settings = EmbeddingSettings(dim=100, negatives=1024, epochs=1)
     start = time.perf_counter()
-    run = Run(graph, entities, relations, settings)
+    run = EmbeddingTrainer(graph, entities, relations, settings)
     set_up = time.perf_counter() - start
     start, examples = time.perf_counter(), 0
     for batch in run.batches.epoch(0):

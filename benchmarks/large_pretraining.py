@@ -21,14 +21,14 @@ from fewlink.data.triples import training_triples
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.batches import Batch
 from fewlink.embeddings.losses import softmax
-from fewlink.embeddings.trainer import Run
+from fewlink.embeddings.trainer import EmbeddingTrainer
 from fewlink.evaluation.records import hardware
 from measure import gpu_kernels, gpu_seconds, print_table, write_record
 
 AT_ONCE = 10  # calls between two looks at the clock, so that their launching is not what is measured
 
 
-def speed(run: Run, seconds: float) -> float:
+def speed(run: EmbeddingTrainer, seconds: float) -> float:
     """Triples a second over whole epochs after a first one, everything counted that an epoch does."""
     run.epoch()
     done, began = 0, time.perf_counter()
@@ -38,7 +38,7 @@ def speed(run: Run, seconds: float) -> float:
     return done / (time.perf_counter() - began)
 
 
-def limit(run: Run, batch: Batch, copied: float) -> float:
+def limit(run: EmbeddingTrainer, batch: Batch, copied: float) -> float:
     """Triples a second if a step were no more than its three products, at their own speed, and the fewest bytes.
 
     Those are: scores read and written by a softmax between the products; each row gathered, read and written, and its
@@ -58,7 +58,7 @@ def limit(run: Run, batch: Batch, copied: float) -> float:
     return size / (gpu_seconds(products) + moved / copied)
 
 
-def kernels(run: Run) -> dict[str, float]:
+def kernels(run: EmbeddingTrainer) -> dict[str, float]:
     """What the GPU runs for a recorded step."""
     recorded = run._recorded
     assert recorded is not None
@@ -71,7 +71,7 @@ def kernels(run: Run) -> dict[str, float]:
     return gpu_kernels(replay, AT_ONCE)
 
 
-def phases(run: Run, batch: Batch) -> list[dict[str, Any]]:
+def phases(run: EmbeddingTrainer, batch: Batch) -> list[dict[str, Any]]:
     """The phases of a step that only move memory: bytes a second, and the share of what a copy moves."""
     tables = run.tables
     table, state = tables.vectors["entities"], tables.states["entities"]
@@ -131,7 +131,7 @@ def main() -> None:
             epochs=10**6,  # as many as there is time for
             device=given.device,
         )
-        run = Run(data.triples, len(benchmark.graph.entities), len(data.relations), settings)
+        run = EmbeddingTrainer(data.triples, len(benchmark.graph.entities), len(data.relations), settings)
         row: dict[str, Any] = {"batch": size, "triples/s": speed(run, given.seconds)}
         if given.device != "cpu":
             batch = next(run.batches.epoch(0))

@@ -32,7 +32,7 @@ from fewlink.base import distributed
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.batches import Batch
 from fewlink.embeddings.shards import Tables
-from fewlink.embeddings.trainer import Run
+from fewlink.embeddings.trainer import EmbeddingTrainer
 from measure import RECORDS, print_table, write_record
 
 RELATIONS, TRIPLES_AN_ENTITY, WARM = 1000, 5, 10
@@ -109,11 +109,11 @@ def worker(kind: str, entities: int, regime: str, batch: int, dim: int, seconds:
     with distributed.processes("cpu"):
         if kind == "replicated":
             with distributed.alone():
-                run = Run(graph, entities, RELATIONS, settings)
+                run = EmbeddingTrainer(graph, entities, RELATIONS, settings)
             run.batches.part = distributed.rank(), distributed.count()
             run.tables = Replicated(run.tables.shard, run.tables.vectors, settings)
         else:
-            run = Run(graph, entities, RELATIONS, settings)
+            run = EmbeddingTrainer(graph, entities, RELATIONS, settings)
         batches = (batch for epoch in range(10**6) for batch in run.batches.epoch(epoch))
         warm = _steps(run, batches, WARM)
         steps = distributed.from_first(lambda: max(5, round(seconds / warm * WARM)))
@@ -133,7 +133,7 @@ def worker(kind: str, entities: int, regime: str, batch: int, dim: int, seconds:
             print(json.dumps(made))
 
 
-def _steps(run: Run, batches: Any, steps: int) -> float:
+def _steps(run: EmbeddingTrainer, batches: Any, steps: int) -> float:
     """Seconds of so many steps, sampling included."""
     distributed.gathered(None)
     start = time.perf_counter()

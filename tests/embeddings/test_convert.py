@@ -105,9 +105,7 @@ PYKEEN: list[tuple[str, dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("name", "options", "inverse"), PYKEEN)
-def test_imported_pykeen_models_score_alike(
-    name: str, options: dict[str, Any], inverse: bool, tmp_path: Path
-) -> None:
+def test_imported_pykeen_models_score_alike(name: str, options: dict[str, Any], inverse: bool, tmp_path: Path) -> None:
     pipeline = pytest.importorskip("pykeen.pipeline").pipeline
     result = pipeline(
         dataset="nations",

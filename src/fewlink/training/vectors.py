@@ -69,7 +69,7 @@ def train_into(
     state = folder.with_name(f".{folder.name}.state.safetensors")
     sizes = len(benchmark.graph.entities), len(relations)
     made = train(triples, *sizes, settings, resume=state, on_epoch=on_epoch, protected=protected)
-    made = made.halved() if half else made
+    made = made.half_precision() if half else made
     made.facts.update(benchmark=benchmark.fingerprint, **facts)
     graph = benchmark.graph.fingerprint
     distributed.from_first(lambda: made.save(folder, graph, graph=benchmark.name, relation_names=relations))
