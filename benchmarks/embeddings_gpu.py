@@ -38,17 +38,19 @@ def ceilings(rows: int, entities: int, dim: int) -> dict[str, float]:
 def to_best(benchmark: Benchmark, settings: EmbeddingSettings, shots: int) -> tuple[list[dict[str, float]], Embeddings]:
     """Train epoch by epoch; dev MRR after each, its evaluation not counted in the seconds."""
     data = training_triples(benchmark, with_train_tasks=True, shots=shots)
-    run = EmbeddingTrainer(data.triples, len(benchmark.graph.entities), len(data.relations), settings)
+    trainer = EmbeddingTrainer(data.triples, len(benchmark.graph.entities), len(data.relations), settings)
     rows, seconds = [], 0.0
-    while not run.finished:
+    while not trainer.finished:
         begun = time.perf_counter()
-        trace = run.epoch()
+        trace = trainer.epoch()
         torch.cuda.synchronize()
         seconds += time.perf_counter() - begun
-        scorer = EmbeddingScorer(run.result(), data.relations, settings.device)
+        scorer = EmbeddingScorer(trainer.result(), data.relations, settings.device)
         mrr = evaluate(benchmark, scorer, Protocol("dev", shots, "full")).metrics()["micro"]["mrr"]
-        rows.append({"epoch": run.done, "seconds": seconds, "triples/s": trace["triples_per_second"], "dev MRR": mrr})
-    return rows, run.result()
+        rows.append(
+            {"epoch": trainer.done, "seconds": seconds, "triples/s": trace["triples_per_second"], "dev MRR": mrr}
+        )
+    return rows, trainer.result()
 
 
 def main() -> None:

@@ -51,14 +51,14 @@ def read(folder: Path) -> tuple[list[np.ndarray], int, int]:
 def ours(train: np.ndarray, entities: int, relations: int, seconds: float, dim: int) -> tuple[Embeddings, int]:
     """A table after so many seconds, and the triples (in one direction) it went through."""
     settings = EmbeddingSettings(dim=dim, batch_size=1024, negatives=1024, epochs=10**6)
-    run = EmbeddingTrainer(train, entities, relations, settings)
+    trainer = EmbeddingTrainer(train, entities, relations, settings)
     start, epoch, seen = time.perf_counter(), 0, 0
     while True:
-        for batch in run.batches.epoch(epoch):
-            run.step(batch, settings.learning_rate)
+        for batch in trainer.batches.epoch(epoch):
+            trainer.step(batch, settings.learning_rate)
             seen += len(batch)
             if time.perf_counter() - start > seconds:
-                return run.result(), seen
+                return trainer.result(), seen
         epoch += 1
 
 

@@ -42,11 +42,11 @@ def ours(graph: np.ndarray, entities: int, seconds: float, optimizer: str) -> tu
         n3=0.0,
         epochs=10**6,
     )
-    run = EmbeddingTrainer(graph, entities, RELATIONS, settings)
+    trainer = EmbeddingTrainer(graph, entities, RELATIONS, settings)
     steps, epoch, start = -20, 0, 0.0
     while True:
-        for batch in run.batches.epoch(epoch):
-            run.step(batch, 1e-3)
+        for batch in trainer.batches.epoch(epoch):
+            trainer.step(batch, 1e-3)
             steps += 1
             if steps == 0:  # the first steps only warm the caches
                 start = time.perf_counter()
@@ -116,11 +116,11 @@ def memory(seconds: float) -> None:
     graph = random_graph(entities, 5_860_000, relations)
     settings = EmbeddingSettings(dim=100, negatives=1024, epochs=1)
     start = time.perf_counter()
-    run = EmbeddingTrainer(graph, entities, relations, settings)
+    trainer = EmbeddingTrainer(graph, entities, relations, settings)
     set_up = time.perf_counter() - start
     start, examples = time.perf_counter(), 0
-    for batch in run.batches.epoch(0):
-        run.step(batch, 0.1)
+    for batch in trainer.batches.epoch(0):
+        trainer.step(batch, 0.1)
         examples += len(batch)
         if time.perf_counter() - start > seconds:
             break

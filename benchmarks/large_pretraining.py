@@ -28,24 +28,24 @@ from measure import gpu_kernels, gpu_seconds, print_table, write_record
 AT_ONCE = 10  # calls between two looks at the clock, so that their launching is not what is measured
 
 
-def speed(run: EmbeddingTrainer, seconds: float) -> float:
+def speed(trainer: EmbeddingTrainer, seconds: float) -> float:
     """Triples a second over whole epochs after a first one, everything counted that an epoch does."""
-    run.epoch()
+    trainer.epoch()
     done, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
-        run.epoch()
-        done += run.batches.examples
+        trainer.epoch()
+        done += trainer.batches.examples
     return done / (time.perf_counter() - began)
 
 
-def limit(run: EmbeddingTrainer, batch: Batch, copied: float) -> float:
+def limit(trainer: EmbeddingTrainer, batch: Batch, copied: float) -> float:
     """Triples a second if a step were no more than its three products, at their own speed, and the fewest bytes.
 
     Those are: scores read and written by a softmax between the products; each row gathered, read and written, and its
     gradient written and read; of rows that differ, vector and state read and written.
     """
     size, pool = len(batch), len(batch.entities) - 2 * len(batch)
-    queries, others = (torch.randn(n, run.settings.dim, device=run.device) for n in (size, pool))
+    queries, others = (torch.randn(n, trainer.settings.dim, device=trainer.device) for n in (size, pool))
     slopes = queries @ others.T
 
     def products() -> None:
@@ -54,34 +54,34 @@ def limit(run: EmbeddingTrainer, batch: Batch, copied: float) -> float:
         torch.mm(slopes.T, queries, out=others)
 
     rows = 4 * len(batch.entities) + 4 * len(batch.unique)
-    moved = 4 * 2 * size * pool + 4 * run.settings.dim * rows
+    moved = 4 * 2 * size * pool + 4 * trainer.settings.dim * rows
     return size / (gpu_seconds(products) + moved / copied)
 
 
-def kernels(run: EmbeddingTrainer) -> dict[str, float]:
-    """What the GPU runs for a recorded step."""
-    recorded = run._recorded
-    assert recorded is not None
+def kernels(trainer: EmbeddingTrainer) -> dict[str, float]:
+    """The kernels of one replayed step."""
+    epochs = trainer._graph
+    assert epochs is not None
 
     def replay() -> None:
-        recorded.at.zero_()
+        epochs.at.zero_()
         for _ in range(AT_ONCE):
-            recorded.graph.replay()
+            epochs.graph.replay()
 
     return gpu_kernels(replay, AT_ONCE)
 
 
-def phases(run: EmbeddingTrainer, batch: Batch) -> list[dict[str, Any]]:
+def phases(trainer: EmbeddingTrainer, batch: Batch) -> list[dict[str, Any]]:
     """The phases of a step that only move memory: bytes a second, and the share of what a copy moves."""
-    tables = run.tables
+    tables = trainer.tables
     table, state = tables.vectors["entities"], tables.states["entities"]
     row = table.shape[1] * table.element_size()
     rows = table.index_select(0, batch.entities)
-    merged = torch.zeros(len(batch.unique), table.shape[1], device=run.device)
-    big = torch.empty(1 << 28, device=run.device)
+    merged = torch.zeros(len(batch.unique), table.shape[1], device=trainer.device)
+    big = torch.empty(1 << 28, device=trainer.device)
     other = torch.empty_like(big)
-    true = torch.randn(min(len(batch), 65_536), device=run.device)
-    scores = torch.randn(len(true), len(batch.entities) - 2 * len(batch), device=run.device)
+    true = torch.randn(min(len(batch), 65_536), device=trainer.device)
+    scores = torch.randn(len(true), len(batch.entities) - 2 * len(batch), device=trainer.device)
 
     def update() -> None:
         tables.optimizer.step(table, state, merged, 0.0, batch.unique)
@@ -131,17 +131,17 @@ def main() -> None:
             epochs=10**6,  # as many as there is time for
             device=given.device,
         )
-        run = EmbeddingTrainer(data.triples, len(benchmark.graph.entities), len(data.relations), settings)
-        row: dict[str, Any] = {"batch": size, "triples/s": speed(run, given.seconds)}
+        trainer = EmbeddingTrainer(data.triples, len(benchmark.graph.entities), len(data.relations), settings)
+        row: dict[str, Any] = {"batch": size, "triples/s": speed(trainer, given.seconds)}
         if given.device != "cpu":
-            batch = next(run.batches.epoch(0))
-            found = phases(run, batch)
+            batch = next(trainer.batches.epoch(0))
+            found = phases(trainer, batch)
             moved += [{"batch": size, **phase} for phase in found]
-            row["limit triples/s"] = limit(run, batch, found[0]["bytes/s"])
+            row["limit triples/s"] = limit(trainer, batch, found[0]["bytes/s"])
             row["share of limit"] = row["triples/s"] / row["limit triples/s"]
-            row |= kernels(run)
+            row |= kernels(trainer)
         rows.append(row)
-        del run
+        del trainer
     print_table(rows)
     if moved:
         print_table(moved)

@@ -47,14 +47,14 @@ REGIMES: dict[str, dict[str, Any]] = {
 class Replicated(Tables):
     """Every row in every process; the gradients of touched rows go to all of them."""
 
-    def move(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
-        kinds = self._every_kind(batch, gradients[1])
-        distributed.add_([kinds, loss])
+    def update(self, batch: Batch, gradients: Sequence[Tensor], loss: Tensor, rate: float) -> Tensor:
+        relations = self._of_all_relations(batch, gradients[1])
+        distributed.add_([relations, loss])
         rows, merged = _from_all(batch.unique), _from_all(self._merged(batch, gradients[0]))
         unique, slots = rows.unique(return_inverse=True)
         added = merged.new_zeros(len(unique), merged.shape[1]).index_add_(0, slots, merged)
         self._step("entities", added, rate, unique)
-        self._step("relations", kinds, rate)
+        self._step("relations", relations, rate)
         return loss
 
 
@@ -109,18 +109,20 @@ def worker(kind: str, entities: int, regime: str, batch: int, dim: int, seconds:
     with distributed.processes("cpu"):
         if kind == "replicated":
             with distributed.alone():
-                run = EmbeddingTrainer(graph, entities, RELATIONS, settings)
-            run.batches.part = distributed.rank(), distributed.count()
-            run.tables = Replicated(run.tables.shard, run.tables.vectors, settings)
+                trainer = EmbeddingTrainer(graph, entities, RELATIONS, settings)
+            trainer.batches.part = distributed.rank(), distributed.count()
+            trainer.tables = Replicated(trainer.tables.shard, trainer.tables.vectors, settings)
         else:
-            run = EmbeddingTrainer(graph, entities, RELATIONS, settings)
-        batches = (batch for epoch in range(10**6) for batch in run.batches.epoch(epoch))
-        warm = _steps(run, batches, WARM)
+            trainer = EmbeddingTrainer(graph, entities, RELATIONS, settings)
+        batches = (batch for epoch in range(10**6) for batch in trainer.batches.epoch(epoch))
+        warm = _steps(trainer, batches, WARM)
         steps = distributed.from_first(lambda: max(5, round(seconds / warm * WARM)))
         METER.bytes, METER.seconds = 0.0, 0.0
-        passed = _steps(run, batches, steps)
+        passed = _steps(trainer, batches, steps)
         told = distributed.gathered((METER.bytes / steps, METER.seconds / steps))
-        rows = sum(table.nbytes for table in (run.tables.vectors["entities"], *run.tables.states["entities"].values()))
+        rows = sum(
+            table.nbytes for table in (trainer.tables.vectors["entities"], *trainer.tables.states["entities"].values())
+        )
         made = {
             "triples/s": steps * batch / passed,
             "ms a step": 1000 * passed / steps,
@@ -133,12 +135,12 @@ def worker(kind: str, entities: int, regime: str, batch: int, dim: int, seconds:
             print(json.dumps(made))
 
 
-def _steps(run: EmbeddingTrainer, batches: Any, steps: int) -> float:
+def _steps(trainer: EmbeddingTrainer, batches: Any, steps: int) -> float:
     """Seconds of so many steps, sampling included."""
     distributed.gathered(None)
     start = time.perf_counter()
     for _ in range(steps):
-        run.step(next(batches), 0.1)
+        trainer.step(next(batches), 0.1)
     distributed.gathered(None)
     return time.perf_counter() - start
 

@@ -87,9 +87,8 @@ def test_a_gpu_trains_the_vectors_of_the_cpu(model: str, case: dict[str, Any]) -
 def test_a_deleted_trainer_frees_its_memory() -> None:
     def allocated() -> int:
         triples = np.random.default_rng(0).integers(300, size=(2000, 3))
-        EmbeddingTrainer(
-            triples, 10**5, 300, EmbeddingSettings(dim=16, batch_size=256, negatives=64, device="cuda")
-        ).epoch()
+        settings = EmbeddingSettings(dim=16, batch_size=256, negatives=64, device="cuda")
+        EmbeddingTrainer(triples, 10**5, 300, settings).epoch()
         return torch.cuda.memory_allocated()
 
     first = allocated()

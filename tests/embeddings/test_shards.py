@@ -203,6 +203,7 @@ def test_resumed_processes_are_equal_to_the_bit(count: int, place: Path) -> None
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_all_processes_raise_the_same_error(count: int, place: Path) -> None:
+    results = results_of(place, count)
     for what, message in (
         ("missing", f"parts-{count}.epoch-2.1-of-{count}: is a part of the state"),
         ("other settings", "trained with dim = 16, not 8"),
@@ -210,11 +211,8 @@ def test_all_processes_raise_the_same_error(count: int, place: Path) -> None:
         ("other places", "all processes need the same folder"),
         ("no number", "train with a smaller learning_rate"),
     ):
-        assert all(message in each[what] for each in results_of(place, count)), (
-            what,
-            [e[what] for e in results_of(place, count)],
-        )
-    assert all(each["alone"] == 1 for each in results_of(place, count))
+        assert all(message in each[what] for each in results), (what, [each[what] for each in results])
+    assert all(each["alone"] == 1 for each in results)
     assert not list(place.glob("**/.seen-by-all-*"))
 
 
