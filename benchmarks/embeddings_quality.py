@@ -2,7 +2,7 @@
 
     python benchmarks/embeddings_quality.py --data FOLDER [--seconds 60] [--dim 100]
 
-FOLDER holds train.tsv.gz, valid.tsv.gz and test.tsv.gz. ComplEx in all rows; one evaluator ranks the same test triples
+FOLDER has train.tsv.gz, valid.tsv.gz and test.tsv.gz. ComplEx in all rows; one evaluator ranks the same test triples
 in both directions against all entities, known triples filtered, ties at their mean rank. PyKEEN runs with its
 defaults, with more negatives and a higher learning rate, and with reciprocal relations and cross-entropy over all
 entities (where an example is a head with a relation, and all its tails).

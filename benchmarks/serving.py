@@ -72,9 +72,9 @@ async def client(port: int, bodies: Sequence[bytes], until: float, responses: Re
     draw = random.Random(number)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while (began := time.perf_counter()) < until:
+        while (start := time.perf_counter()) < until:
             status, answer = await asyncio.wait_for(ask(reader, writer, "/predict", draw.choice(bodies)), 60)
-            responses.seconds.append(time.perf_counter() - began)
+            responses.seconds.append(time.perf_counter() - start)
             if status != 200 or not json.loads(answer)["predictions"]:
                 responses.errors.append(f"{status} {answer[:200]!r}")
         writer.close()
@@ -114,9 +114,9 @@ def measured(way: str, options: argparse.Namespace, bodies: Sequence[bytes]) -> 
         asyncio.run(load_of(port, bodies, 2, min(3.0, options.seconds)))  # warm
         memory, passed, responses = [resident(process)], 0.0, Responses()
         for _ in range(2):
-            began = time.perf_counter()
+            start = time.perf_counter()
             part = asyncio.run(load_of(port, bodies, options.clients, options.seconds / 2))
-            passed += time.perf_counter() - began
+            passed += time.perf_counter() - start
             responses.seconds += part.seconds
             responses.errors += part.errors
             memory.append(resident(process))

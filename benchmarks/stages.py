@@ -84,9 +84,9 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     benchmark = Benchmark.open(compiled)
     vectors = random_vectors(benchmark)
     warm_up()
-    began = time.perf_counter()
+    start = time.perf_counter()
     learner = FewShotLearner(benchmark, vectors, FewShotSettings(device=device), [SEED])
-    set_up = time.perf_counter() - began
+    set_up = time.perf_counter() - start
     most = learner.most
     blocks = timed(BLOCKS + WARM_UP, lambda turn: learner.advance(turn * most, most), device)[WARM_UP:]
     return {"set-up seconds": set_up, "step ms": median(blocks) / most}
@@ -103,10 +103,10 @@ def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     benchmark = Benchmark.open(compiled)
     tables = [trail_tables(benchmark, seed) for seed in range(1 + VIEWS)]
     warm_up()
-    began = time.perf_counter()
+    start = time.perf_counter()
     vectors = TrailVectors(tables[0], tuple(tables[1:]))
     learner = TrailLearner(benchmark, vectors, TrailSettings(views=VIEWS, device=device), [SEED])
-    set_up = time.perf_counter() - began
+    set_up = time.perf_counter() - start
     learner.advance(0, 1)
     book, unopened = learner.book, LessonBook(learner.book.views, learner.settings)
     spread = range(0, len(unopened.index), max(1, len(unopened.index) // TURNS))
@@ -140,9 +140,9 @@ def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
     from fewlink.data import candidates_of
     from fewlink.prediction import load
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     linker = load(run, bench=compiled, device=device)
-    loading = time.perf_counter() - began
+    loading = time.perf_counter() - start
     loaded, name = resident(), linker.graph.entities
     tasks = _test_relations(linker.benchmark)
 
@@ -219,11 +219,11 @@ def timed(count: int, work: Callable[[int], Any], device: str = "cpu") -> list[f
 
     times = []
     for turn in range(count):
-        began = time.perf_counter()
+        start = time.perf_counter()
         work(turn)
         if device != "cpu":
             torch.cuda.synchronize()
-        times.append(1000 * (time.perf_counter() - began))
+        times.append(1000 * (time.perf_counter() - start))
     return times
 
 

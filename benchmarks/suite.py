@@ -177,7 +177,7 @@ def main() -> None:
             more = ["--fresh"] * options.fresh
             for name in ("sizes", "stages"):
                 more += [f"--{name}", *getattr(options, name)] if getattr(options, name) else []
-            began = time.perf_counter()
+            start = time.perf_counter()
             try:
                 do(part, prepared, options.quick, more if part.name == "growth" else [])
                 outcome = "measured"
@@ -185,7 +185,7 @@ def main() -> None:
                 outcome = f"{'skipped' if error.skipped else 'FAILED'}: {error}"
                 failed |= not error.skipped
                 print(outcome, flush=True)
-            outcomes.append({"part": part.name, "seconds": round(time.perf_counter() - began), "outcome": outcome})
+            outcomes.append({"part": part.name, "seconds": round(time.perf_counter() - start), "outcome": outcome})
         show(records)
     print()
     print_table(outcomes)

@@ -105,9 +105,9 @@ def check(ours: Chances, plain: Chances) -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def main() -> None:

@@ -41,12 +41,12 @@ def turns(what: str, work: Callable[[int], Any], count: int, device: str) -> dic
     for turn in range(-1, count):
         if device != "cpu":
             torch.cuda.synchronize()
-        began = time.perf_counter()
+        start = time.perf_counter()
         work(turn if turn >= 0 else count)
         if device != "cpu":
             torch.cuda.synchronize()
         if turn >= 0:
-            times.append(1000 * (time.perf_counter() - began))
+            times.append(1000 * (time.perf_counter() - start))
     return {"what": what, "median ms": median(times), "least ms": min(times), "most ms": max(times), "turns": count}
 
 

@@ -58,7 +58,7 @@ def pick(ids: Mapping[str, int], names: Sequence[str], what: str, source: Path) 
 def from_numpy(entities: Path, relations: Path, model: str, *, norm: int = 2, inverses: bool = False) -> Embeddings:
     """Vectors from two `.npy` files (E, d) and (R, w) in the graph's order.
 
-    With `inverses` the relation file already holds (2R, w), the inverse rows after the forward ones.
+    With `inverses` the relation file already has (2R, w), the inverse rows after the forward ones.
     """
     tables = torch.from_numpy(_load_npy(entities)), torch.from_numpy(_load_npy(relations))
     return Embeddings(*tables, model, norm) if inverses else with_inverses(*tables, model, norm)
@@ -77,7 +77,7 @@ def from_nell_one(
 ) -> Embeddings:
     """The text vectors of the NELL-One release, in the order of the given names.
 
-    The folder holds `entity2vec.NAME` and `relation2vec.NAME` (a vector per line, NAME as in ComplEx or TransE) and
+    The folder has `entity2vec.NAME` and `relation2vec.NAME` (a vector per line, NAME as in ComplEx or TransE) and
     the JSON objects `ent2ids` and `relation2ids`, in which the inverse of a relation has the suffix `_inv`.
     """
     name = type(interaction(model)).__name__

@@ -40,15 +40,15 @@ def choose_held_out(triples: np.ndarray, share: float, seed: int, protected: np.
     return mask
 
 
-class HeldOut:
-    """Ranks of held-out triples in both directions, other known triples filtered, ties at their mean rank."""
+class FilteredQueries:
+    """Triples (m, 3) as queries in both directions (2m, 3), with the known tails of each, which do not compete.
 
-    def __init__(self, held: np.ndarray, known: np.ndarray, relations: int, seed: int) -> None:
-        """`held` (m, 3) are ranked, `known` (n, 3) filtered; relation r + `relations` is the inverse of r."""
-        if len(held) > MOST:
-            held = held[np.sort(generator(seed, "held-out", "ranked").choice(len(held), MOST, replace=False))]
+    `known` (n, 3) are all known triples; relation r + `relations` is the inverse of r.
+    """
+
+    def __init__(self, triples: np.ndarray, known: np.ndarray, relations: int) -> None:
         self.relations = relations
-        self.queries = _both_directions(held, relations)  # (2m, 3)
+        self.queries = self._both_directions(triples)
         query_keys = self._keys(self.queries)
         known = self._answers(known, np.unique(query_keys))
         keys = self._keys(known)
@@ -60,17 +60,35 @@ class HeldOut:
         places = np.repeat(last - self.ends, self.sizes) + np.arange(self.ends[-1])
         self.tails = tails[places]  # of all queries, in order
 
+    def known_tails(self, part: slice) -> tuple[np.ndarray, np.ndarray]:
+        """The known tails (x,) of a run of queries: the index of the query in the run, and the tail."""
+        sizes, ends = self.sizes[part], self.ends[part]
+        return np.repeat(np.arange(len(sizes)), sizes), self.tails[ends[0] - sizes[0] : ends[-1]]
+
     def _answers(self, known: np.ndarray, query_keys: np.ndarray) -> np.ndarray:
         """Of known triples (n, 3), in both directions, those with the head and relation of a query."""
         answers = []
         for first in range(0, len(known), PIECE):
-            both = _both_directions(known[first : first + PIECE], self.relations)
+            both = self._both_directions(known[first : first + PIECE])
             answers.append(both[np.isin(self._keys(both), query_keys)])
         return np.concatenate(answers)
+
+    def _both_directions(self, triples: np.ndarray) -> np.ndarray:
+        backwards = triples[:, ::-1] + np.array([0, self.relations, 0])
+        return np.concatenate([triples, backwards]).astype(np.int64)
 
     def _keys(self, triples: np.ndarray) -> np.ndarray:
         keys: np.ndarray = triples[:, 0].astype(np.int64) * (2 * self.relations) + triples[:, 1]
         return keys
+
+
+class HeldOut(FilteredQueries):
+    """The mean reciprocal rank of held-out triples (m, 3) in both directions, ties at their mean rank."""
+
+    def __init__(self, held: np.ndarray, known: np.ndarray, relations: int, seed: int) -> None:
+        if len(held) > MOST:
+            held = held[np.sort(generator(seed, "held-out", "ranked").choice(len(held), MOST, replace=False))]
+        super().__init__(held, known, relations)
 
     @torch.no_grad()
     def mrr(self, interaction: Interaction, entities: Tensor, relations: Tensor, shard: Shard | None = None) -> float:
@@ -90,9 +108,8 @@ class HeldOut:
             true = scores.new_zeros(len(part), 1)
             true[own, 0] = scores[own, tails[own] // shard.count]
             shard.add_([true])
-            sizes = self.sizes[start : start + rows]
-            known = self.tails[self.ends[start] - sizes[0] : self.ends[start + len(part) - 1]]
-            owners, here = np.repeat(np.arange(len(part)), sizes), known % shard.count == shard.rank
+            owners, known = self.known_tails(slice(start, start + rows))
+            here = known % shard.count == shard.rank
             filtered = (torch.from_numpy(x[here]).to(device) for x in (owners, known // shard.count))
             scores[tuple(filtered)] = -torch.inf
             counts = torch.stack([(scores > true).sum(1), (scores == true).sum(1)])  # (2, rows)
@@ -100,8 +117,3 @@ class HeldOut:
             higher, tied = counts
             total += float((1 / realistic_rank(higher, tied)).sum())
         return total / len(self.queries)
-
-
-def _both_directions(triples: np.ndarray, relations: int) -> np.ndarray:
-    backwards = triples[:, ::-1] + np.array([0, relations, 0])
-    return np.concatenate([triples, backwards]).astype(np.int64)
