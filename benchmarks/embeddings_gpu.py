@@ -1,4 +1,4 @@
-"""ComplEx one-vs-all on a GPU to its best dev score: seconds, triples/s, and the limits of the machine beside them.
+"""ComplEx one-vs-all on a GPU to its best dev score: seconds and triples/s, compared with the limits of the machine.
 
 python benchmarks/embeddings_gpu.py BENCH [--epochs 30]
 """
@@ -10,19 +10,19 @@ import time
 
 import torch
 
-from fewlink.baselines.embedding import RelationalScorer
+from fewlink.baselines.embedding import EmbeddingScorer
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings
-from fewlink.embeddings.trainer import Run
+from fewlink.embeddings.trainer import EmbeddingTrainer
 from fewlink.evaluation import Protocol, evaluate
 from measure import gpu_seconds, print_table, write_record
 
-PASSES = 5  # over the score matrix, the fewest: product out, softmax in and out, two products in
+PASSES = 5  # over the score matrix, at least: product out, softmax in and out, two products in
 
 
 def ceilings(rows: int, entities: int, dim: int) -> dict[str, float]:
-    """What the machine can do: bytes/s of a copy, and float32 and bfloat16 operations/s at this product's shape."""
+    """The limits of the machine: bytes/s of a copy, and float32 and bfloat16 operations/s at this product's shape."""
     big = torch.randn(1 << 28, device="cuda")
     other = torch.empty_like(big)
     queries, table = torch.randn(rows, dim, device="cuda"), torch.randn(entities, dim, device="cuda")
@@ -36,19 +36,21 @@ def ceilings(rows: int, entities: int, dim: int) -> dict[str, float]:
 
 
 def to_best(benchmark: Benchmark, settings: EmbeddingSettings, shots: int) -> tuple[list[dict[str, float]], Embeddings]:
-    """Train epoch by epoch; dev MRR after each, its evaluation not counted in the seconds."""
+    """Train epoch by epoch; dev MRR after each, without its evaluation in the seconds."""
     data = training_triples(benchmark, with_train_tasks=True, shots=shots)
-    run = Run(data.triples, len(benchmark.graph.entities), len(data.relations), settings)
+    trainer = EmbeddingTrainer(data.triples, len(benchmark.graph.entities), len(data.relations), settings)
     rows, seconds = [], 0.0
-    while not run.finished:
-        begun = time.perf_counter()
-        trace = run.epoch()
+    while not trainer.finished:
+        start = time.perf_counter()
+        trace = trainer.epoch()
         torch.cuda.synchronize()
-        seconds += time.perf_counter() - begun
-        scorer = RelationalScorer(run.result(), data.relations, settings.device)
+        seconds += time.perf_counter() - start
+        scorer = EmbeddingScorer(trainer.result(), data.relations, settings.device)
         mrr = evaluate(benchmark, scorer, Protocol("dev", shots, "full")).metrics()["micro"]["mrr"]
-        rows.append({"epoch": run.done, "seconds": seconds, "triples/s": trace["triples_per_second"], "dev MRR": mrr})
-    return rows, run.result()
+        rows.append(
+            {"epoch": trainer.done, "seconds": seconds, "triples/s": trace["triples_per_second"], "dev MRR": mrr}
+        )
+    return rows, trainer.result()
 
 
 def main() -> None:
@@ -57,20 +59,20 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=2048)
     parser.add_argument("--dim", type=int, default=100)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("skipped: this benchmark needs a GPU")
-    benchmark = open_benchmark(asked.benchmark)
+    benchmark = open_benchmark(options.benchmark)
     entities = len(benchmark.graph.entities)
-    limits = ceilings(asked.batch_size, entities, asked.dim)
+    limits = ceilings(options.batch_size, entities, options.dim)
     results = []
     for mixed in (False, True):
         settings = EmbeddingSettings(
             model="complex",
-            dim=asked.dim,
+            dim=options.dim,
             regime="one-vs-all",
-            batch_size=asked.batch_size,
-            epochs=asked.epochs,
+            batch_size=options.batch_size,
+            epochs=options.epochs,
             learning_rate=0.3,
             n3=0.08,
             init_scale=0.02,
@@ -80,7 +82,7 @@ def main() -> None:
         rows, _ = to_best(benchmark, settings, shots=3)
         best = max(rows, key=lambda row: row["dev MRR"])
         speed = sorted(row["triples/s"] for row in rows)[len(rows) // 2]
-        arithmetic = 6 * entities * asked.dim / limits["bfloat16 op/s" if mixed else "float32 op/s"]
+        arithmetic = 6 * entities * options.dim / limits["bfloat16 op/s" if mixed else "float32 op/s"]
         memory = PASSES * 4 * entities / limits["copy bytes/s"]
         results.append(
             {

@@ -1,11 +1,11 @@
-"""Quality for equal time beside PyKEEN: filtered test MRR on FB15k-237 after so many seconds of training each.
+"""Quality at equal time compared with PyKEEN: filtered test MRR on FB15k-237 after the same seconds of training.
 
     python benchmarks/embeddings_quality.py --data FOLDER [--seconds 60] [--dim 100]
 
-FOLDER holds train.tsv.gz, valid.tsv.gz and test.tsv.gz. ComplEx in all rows; one evaluator ranks the same test triples
-in both directions against all entities, known triples left out, ties at their mean rank. PyKEEN runs with its
-defaults, with more negatives and a higher rate, and with reciprocal relations and cross-entropy over all entities
-(where a row is a head with a relation, and all its tails).
+FOLDER has train.tsv.gz, valid.tsv.gz and test.tsv.gz. ComplEx in all rows; one evaluator ranks the same test triples
+in both directions against all entities, known triples filtered, ties at their mean rank. PyKEEN runs with its
+defaults, with more negatives and a higher learning rate, and with reciprocal relations and cross-entropy over all
+entities (where an example is a head with a relation, and all its tails).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 
 from fewlink.embeddings import Embeddings, EmbeddingSettings, interaction
 from fewlink.embeddings.early_stopping import HeldOut
-from fewlink.embeddings.trainer import Run
+from fewlink.embeddings.trainer import EmbeddingTrainer
 from measure import print_table, write_record
 
 
@@ -49,16 +49,16 @@ def read(folder: Path) -> tuple[list[np.ndarray], int, int]:
 
 
 def ours(train: np.ndarray, entities: int, relations: int, seconds: float, dim: int) -> tuple[Embeddings, int]:
-    """A table after so many seconds, and the triples (in one direction) it went through."""
+    """The table after so many seconds, and the number of examples (triples in one direction) it was trained on."""
     settings = EmbeddingSettings(dim=dim, batch_size=1024, negatives=1024, epochs=10**6)
-    run = Run(train, entities, relations, settings)
+    trainer = EmbeddingTrainer(train, entities, relations, settings)
     start, epoch, seen = time.perf_counter(), 0, 0
     while True:
-        for batch in run.batches.epoch(epoch):
-            run.step(batch, settings.learning_rate)
+        for batch in trainer.batches.epoch(epoch):
+            trainer.step(batch, settings.learning_rate)
             seen += len(batch)
             if time.perf_counter() - start > seconds:
-                return run.result(), seen
+                return trainer.result(), seen
         epoch += 1
 
 
@@ -105,16 +105,17 @@ def pykeen(
         torch.from_numpy(train), num_entities=entities, num_relations=relations, create_inverse_triples=both
     )
     model = ComplEx(triples_factory=factory, embedding_dim=dim // 2, random_seed=0, **setting.get("model", {}))
-    kind = LCWATrainingLoop if both else SLCWATrainingLoop
-    loop = kind(model=model, triples_factory=factory, **setting["loop"])
+    loop_class = LCWATrainingLoop if both else SLCWATrainingLoop
+    loop = loop_class(model=model, triples_factory=factory, **setting["loop"])
     clock, batch = Clock(), setting["batch"]
     with contextlib.suppress(Stop):
         loop.train(factory, num_epochs=10**6, batch_size=batch, use_tqdm=False, callbacks=clock, pin_memory=False)
     parts = model.entity_representations[0], model.relation_representations[0]
-    vectors, kinds = (p._embeddings.weight.detach() for p in parts)  # numbers as (re, im) pairs
-    vectors, kinds = (torch.cat([x[:, 0::2], x[:, 1::2]], dim=1) for x in (vectors, kinds))
-    inverse = kinds[1::2] if both else interaction("complex").inverse(kinds)
-    return Embeddings(vectors, torch.cat([kinds[0::2] if both else kinds, inverse]), "complex"), clock.batches * batch
+    vectors, relation_rows = (p._embeddings.weight.detach() for p in parts)  # numbers as (re, im) pairs
+    vectors, relation_rows = (torch.cat([x[:, 0::2], x[:, 1::2]], dim=1) for x in (vectors, relation_rows))
+    inverse = relation_rows[1::2] if both else interaction("complex").inverse(relation_rows)
+    forward = relation_rows[0::2] if both else relation_rows
+    return Embeddings(vectors, torch.cat([forward, inverse]), "complex"), clock.batches * batch
 
 
 if __name__ == "__main__":
@@ -126,7 +127,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if not options.data.is_dir():
-        raise SystemExit(f"skipped: no FB15k-237 in {options.data} (name its folder with --data)")
+        raise SystemExit(f"skipped: no FB15k-237 in {options.data} (give its folder with --data)")
     parts, entities, relations = read(options.data)
     test = HeldOut(parts[2], np.concatenate(parts), relations, seed=0)
     arguments = parts[0], entities, relations, options.seconds, options.dim

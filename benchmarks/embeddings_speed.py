@@ -1,11 +1,11 @@
-"""Training speed beside PyKEEN's in one run, and the memory of a large graph.
+"""Training speed compared with PyKEEN in one run, and the memory for a large graph.
 
     python benchmarks/embeddings_speed.py [--seconds 20] [--sizes 68544 1000000]
     python benchmarks/embeddings_speed.py --memory
 
-Both train ComplEx with 100 complex numbers, batch 1024, one negative a triple, on a random graph with as many triples
-and relations as NELL-One. A triple in one direction with its negative is the unit of both columns: PyKEEN's epoch goes
-through every triple once, this package's through every triple in both directions.
+Both train ComplEx with 100 complex numbers, batch 1024, one negative per triple, on a random graph with as many triples
+and relations as NELL-One. Both columns count triples in one direction with their negative: an epoch of PyKEEN has every
+triple once, an epoch of this package every triple in both directions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from fewlink.embeddings import EmbeddingSettings
-from fewlink.embeddings.trainer import Run
+from fewlink.embeddings.trainer import EmbeddingTrainer
 from measure import print_table, write_record
 
 RELATIONS, TRIPLES, BATCH = 291, 181_109, 1024
@@ -31,7 +31,7 @@ def random_graph(entities: int, triples: int, relations: int = RELATIONS) -> np.
 
 
 def ours(graph: np.ndarray, entities: int, seconds: float, optimizer: str) -> tuple[float, int]:
-    """Triples a second and steps, sampling included."""
+    """Triples per second and number of steps, sampling included."""
     settings = EmbeddingSettings(
         dim=200,
         batch_size=BATCH,
@@ -42,13 +42,13 @@ def ours(graph: np.ndarray, entities: int, seconds: float, optimizer: str) -> tu
         n3=0.0,
         epochs=10**6,
     )
-    run = Run(graph, entities, RELATIONS, settings)
+    trainer = EmbeddingTrainer(graph, entities, RELATIONS, settings)
     steps, epoch, start = -20, 0, 0.0
     while True:
-        for batch in run.batches.epoch(epoch):
-            run.step(batch, 1e-3)
+        for batch in trainer.batches.epoch(epoch):
+            trainer.step(batch, 1e-3)
             steps += 1
-            if steps == 0:  # the first steps only warm the caches
+            if steps == 0:  # the first steps warm up
                 start = time.perf_counter()
             elif steps > 0 and time.perf_counter() - start > seconds:
                 return steps * BATCH / (time.perf_counter() - start), steps
@@ -56,7 +56,7 @@ def ours(graph: np.ndarray, entities: int, seconds: float, optimizer: str) -> tu
 
 
 def pykeen(graph: np.ndarray, entities: int, seconds: float) -> tuple[float, int]:
-    """PyKEEN's own training loop, stopped by a callback."""
+    """The same from PyKEEN's training loop, stopped by a callback."""
     from pykeen.models import ComplEx
     from pykeen.training import SLCWATrainingLoop, TrainingCallback
     from pykeen.triples import CoreTriplesFactory
@@ -116,11 +116,11 @@ def memory(seconds: float) -> None:
     graph = random_graph(entities, 5_860_000, relations)
     settings = EmbeddingSettings(dim=100, negatives=1024, epochs=1)
     start = time.perf_counter()
-    run = Run(graph, entities, relations, settings)
+    trainer = EmbeddingTrainer(graph, entities, relations, settings)
     set_up = time.perf_counter() - start
     start, examples = time.perf_counter(), 0
-    for batch in run.batches.epoch(0):
-        run.step(batch, 0.1)
+    for batch in trainer.batches.epoch(0):
+        trainer.step(batch, 0.1)
         examples += len(batch)
         if time.perf_counter() - start > seconds:
             break

@@ -1,10 +1,10 @@
-"""Meta-training and evaluation beside the literal version of FSRL in one run, and how far both are from the limit.
+"""Meta-training and evaluation compared with a literal FSRL in one run, and with the limits of the machine.
 
     python benchmarks/fewshot_speed.py [BENCH] [--device cpu|cuda] [--seeds-together 8] [--threads 2] [--quick]
 
 Both sides have the same parameters, random vectors of 100 reals, 30 neighbours, 3 references and 128 queries with one
-polluted tail each; that they give the same scores is checked before anything is timed. The sides take turns, and
-figures are medians over the turns. Evaluation is on the test split; the literal version ranks some of its queries.
+polluted tail each; that their scores are equal is checked before timing. The sides run in turn, and figures are medians
+over the turns. Evaluation is on the test split; the literal version ranks some of its queries.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from measure import RECORDS, gpu_kernels, print_table, write_record
 from plain_fsrl import PlainFSRL, PlainTraining, Query, episodes, query_scores, rank, rivals, test_queries
 
 DIM = 100
-WARM_UP = 3  # calls before the clock starts
-ROUNDING = 1e-5  # largest difference of scores, as a share of the largest score: float32 in another order
-LARGE = 16_384  # rows of the product that shows what the machine can do
+WARM_UP = 3  # calls that are not timed
+ROUNDING = 1e-5  # largest difference of scores, as a share of the largest score, by the order of float32 sums
+LARGE = 16_384  # rows of the product that measures the machine's limit
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What both sides work on; it is what it is, not what it holds, so that things can be kept for it."""
+    """The inputs of both sides; compared by identity, so that it can be the key of a cache."""
 
     benchmark: Benchmark
     embeddings: Embeddings
@@ -56,7 +56,7 @@ class Case:
 
 
 def case_of(name: str, device: str) -> Case:
-    """A benchmark with random vectors: enough for everything but quality."""
+    """A benchmark with random vectors, which suffice for measuring speed."""
     benchmark, random = open_benchmark(name), torch.Generator().manual_seed(0)
     sizes = (len(benchmark.graph.entities), DIM), (2 * len(benchmark.graph.relations), DIM)
     entities, relations = (torch.randn(size, generator=random) for size in sizes)
@@ -94,7 +94,7 @@ def our_scores(case: Case, references: Tensor, pairs: Tensor) -> tuple[Tensor, T
 
 
 def our_training_rate(case: Case, seconds: float, seeds: int = 1) -> float:
-    """Steps a second of the package's trainer, sampling included, summed over the runs of `seeds` seeds."""
+    """Steps per second of the package's trainer, sampling included, summed over `seeds` seeds."""
     learner = our_learner(case, seeds)
     most = AT_ONCE[case.device]
     firsts = itertools.count(0, most)
@@ -108,30 +108,30 @@ def our_training_rate(case: Case, seconds: float, seeds: int = 1) -> float:
 
 
 def our_evaluation_rate(case: Case, candidates: str) -> tuple[float, Evaluation]:
-    """Queries a second over the whole test split, the encoding of all entities included, and the evaluation itself."""
+    """Queries per second over the whole test split, encoding all entities included, and the evaluation."""
     scorer = FewShotScorer("fsrl", *our_model(case))
     evaluation = evaluate(case.benchmark, scorer, Protocol("test", case.settings.shots, candidates))
     return evaluation.queries / evaluation.seconds, evaluation
 
 
 def our_pairs(case: Case, candidates: str) -> dict[str, int]:
-    """Queries times their candidates over the test split, and how many of these pairs differ in a vector."""
+    """The number of (query, candidate) pairs of the test split, and how many of them differ in a vector."""
     model, around = our_model(case)
     vectors, ranked, distinct = model.encode_all(around), 0, 0
 
-    def different(ids: np.ndarray) -> int:
+    def distinct_vectors(ids: np.ndarray) -> int:
         return len(vectors[torch.from_numpy(np.unique(ids)).long().to(vectors.device)].unique(dim=0))
 
     for task in case.benchmark.split("test"):
         references, queries = task.split(case.settings.shots)
         ids = candidates_of(candidates, task, references, case.benchmark.graph).ids
         ranked += len(queries) * len(ids)
-        distinct += different(queries[:, 0]) * different(ids)
+        distinct += distinct_vectors(queries[:, 0]) * distinct_vectors(ids)
     return {"ranked": ranked, "distinct": distinct}
 
 
 def our_query_scores(case: Case, query: Query) -> Tensor:
-    """The scores of a query's true tail and its rivals, as the evaluator gets them."""
+    """The scores of a query's true tail and its rivals, from the package's scorer."""
     tails = np.array(rivals(query))
     question = Question(query.task.name, query.references, np.array([query.head]), tails)
     return torch.as_tensor(FewShotScorer("fsrl", *our_model(case))(question))[0]
@@ -160,17 +160,17 @@ def plain_training_rate(case: Case, seconds: float) -> float:
 
 
 def plain_evaluation_rate(case: Case, queries: list[Query]) -> float:
-    """Queries a second, one after the other; each rank is a number on the host, so nothing is left running."""
+    """Queries per second, one after the other; computing a rank waits for the device."""
     model = plain_model(case)
     rank(model, queries[0])
-    began = time.perf_counter()
+    start = time.perf_counter()
     for query in queries:
         rank(model, query)
-    return len(queries) / (time.perf_counter() - began)
+    return len(queries) / (time.perf_counter() - start)
 
 
 def check(case: Case, query: Query) -> dict[str, float]:
-    """Refuse to time two sides that do not compute the same; how far apart their scores are.
+    """Raises if the two sides do not compute the same; returns the largest differences.
 
     Compared are the scores and the reconstruction loss of one episode, and the scores of one test query.
     """
@@ -178,22 +178,22 @@ def check(case: Case, query: Query) -> dict[str, float]:
     scores, restored = our_scores(case, references, pairs)
     with torch.no_grad():
         plain_scores, plain_restored = plain(references, pairs)
-    apart = {
-        "episode's scores": _apart(scores, plain_scores),
-        "episode's reconstruction": _apart(restored, plain_restored),
-        "query's scores": _apart(our_query_scores(case, query), query_scores(plain, query)),
+    differences = {
+        "episode's scores": _difference(scores, plain_scores),
+        "episode's reconstruction": _difference(restored, plain_restored),
+        "query's scores": _difference(our_query_scores(case, query), query_scores(plain, query)),
     }
-    for what, difference in apart.items():
+    for what, difference in differences.items():
         if not difference < ROUNDING:
             raise SystemExit(f"the two sides differ in the {what} by {difference:.1e} of the largest: nothing is timed")
-    return apart
+    return differences
 
 
-def _apart(ours: Tensor, plain: Tensor) -> float:
+def _difference(ours: Tensor, plain: Tensor) -> float:
     return float((ours - plain).abs().max() / plain.abs().max())
 
 
-# The work there is, and what the machine can do
+# The amount of work, and the limits of the machine
 
 
 @dataclass(frozen=True)
@@ -207,8 +207,8 @@ class Work:
 def plain_pair(d: int, neighbours: int, steps: int) -> float:
     """Operations of scoring one pair literally.
 
-    Two entities, each neighbour through a map of 2d × d, a vote of d and a weighted sum of d; and in each matching step
-    a cell of 8w gate units over w inputs and 2w hidden ones. A product with an m × n map is 2mn.
+    For two entities, each neighbour's map of 2d × d, logit of d and weighted sum of d; in each matching step a cell of
+    8w gate units over w inputs and 2w hidden ones. A product with an m × n map has 2mn operations.
     """
     w = 2 * d
     encoding = 2 * neighbours * (2 * 2 * d * d + 2 * d + 2 * d)
@@ -219,8 +219,8 @@ def plain_pair(d: int, neighbours: int, steps: int) -> float:
 def plain_step(d: int, neighbours: int, steps: int, shots: int, batch: int) -> float:
     """Operations of a literal training step: 2B pairs and K references, forward and backward.
 
-    Backward is a product for the weights and one for the inputs: three times forward in all. The neighbours' vectors
-    are frozen and need no gradient, so that the encoding is counted twice, not three times.
+    The backward pass has a product for the weights and one for the inputs: three times the forward pass in all. The
+    neighbours' vectors are frozen and need no gradient, so the encoding counts twice, not three times.
     """
     w = 2 * d
     encoding = plain_pair(d, neighbours, 0)
@@ -230,7 +230,7 @@ def plain_step(d: int, neighbours: int, steps: int, shots: int, batch: int) -> f
 
 
 def our_pair(d: int, steps: int) -> Work:
-    """What scoring one distinct pair asks for where heads' and tails' parts of the gates are at hand.
+    """The work of scoring one distinct pair, given the heads' and tails' parts of the gates.
 
     The 4w gate units that are read are a sum of two parts in the first step and need a product with w in each later
     one. A step applies 4w + w non-linear functions and about 4w products and sums; the score is 2w. Bytes: the sum of
@@ -244,12 +244,12 @@ def our_pair(d: int, steps: int) -> Work:
 def our_step(
     d: int, neighbours: float, steps: int, shots: int, batch: int, entities: int, relations: int, parameters: int
 ) -> Work:
-    """What a training step asks for with `entities` distinct entities in it, forward and backward.
+    """The work of a training step with `entities` distinct entities, forward and backward.
 
     Operations: for each entity's neighbours a logit and a weighted sum of d each, twice (the vectors are frozen); a
     logit for each of the relations (both directions), twice; for each of 2B pairs a product of w × 4w in each matching
     step, the first one with the query itself, three times; the references' two LSTMs and attention, three times; Adam,
-    about 12 a parameter.
+    about 12 per parameter.
 
     Bytes: parameters are read in forward and in backward, their gradients written, and Adam reads four and writes three
     numbers for each; neighbours' vectors and ids (8 bytes) are read in forward and in backward; the pairs' gates and
@@ -263,24 +263,24 @@ def our_step(
     return Work(encoding + matching + references + 12 * parameters, moved + 4 * 4 * 2 * batch * steps * 4 * w)
 
 
-def looked_at(case: Case, count: int = 100) -> tuple[int, float]:
-    """Mean number of different entities in an episode, and of neighbours that one of them has."""
+def mean_sizes(case: Case, count: int = 100) -> tuple[int, float]:
+    """Mean number of distinct entities in an episode, and of neighbours of an entity."""
     settings, neighbours = case.settings, our_model(case)[1].neighbours
     drawn = itertools.islice(episodes(case.benchmark.split("train"), settings.shots, settings.batch, 0), count)
-    different = [list(set(itertools.chain(*itertools.chain(*parts)))) for parts in drawn]
-    ids = torch.tensor(list(itertools.chain(*different)), device=neighbours.offsets.device)
+    distinct = [list(set(itertools.chain(*itertools.chain(*parts)))) for parts in drawn]
+    ids = torch.tensor(list(itertools.chain(*distinct)), device=neighbours.offsets.device)
     return round(len(ids) / count), float(neighbours.counts(ids).double().mean())
 
 
 def kernels(case: Case, seeds: int) -> dict[str, Any]:
-    """What the GPU runs for a step of all seeds, one thing after another."""
+    """The kernels of a step of all seeds."""
     learner, steps = our_learner(case, seeds), AT_ONCE["cuda"]
     ids = learner.ids(0, steps)
     return {"seeds": seeds, **gpu_kernels(lambda: learner.learn(0, ids), steps)}
 
 
 def limits(device: str, batch: int) -> dict[str, float]:
-    """What this machine does in float32: operations/s of the matching's product, and bytes/s of a copy."""
+    """The machine's limits in float32: operations/s of the matching's product, and bytes/s of a copy."""
     big = torch.randn(1 << (24 if device == "cpu" else 28), device=device)
     other = torch.empty_like(big)
     return {
@@ -299,7 +299,7 @@ def product_rate(rows: int, device: str) -> float:
 
 
 def shares(work: Work, per_second: float, limit: dict[str, float]) -> dict[str, float]:
-    """Work done `per_second` times a second as shares of the machine's arithmetic and memory; the larger one binds."""
+    """Work done `per_second` times per second as shares of the limits of arithmetic and memory."""
     arithmetic = work.operations * per_second / limit["op/s, large"]
     memory = work.bytes * per_second / limit["copy bytes/s"]
     return {"arithmetic": arithmetic, "memory": memory, "of limit": max(arithmetic, memory)}
@@ -314,16 +314,16 @@ def wait_for(device: str) -> None:
 
 
 def rate(step: Callable[[], object], seconds: float, device: str) -> float:
-    """Calls a second, over at least `seconds`."""
+    """Calls per second, over at least `seconds`."""
     for _ in range(WARM_UP):
         step()
     wait_for(device)
-    done, began = 0, time.perf_counter()
-    while time.perf_counter() - began < seconds:
+    done, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
         step()
         done += 1
     wait_for(device)
-    return done / (time.perf_counter() - began)
+    return done / (time.perf_counter() - start)
 
 
 def seconds_of(work: Callable[[], object], device: str, repeats: int = 7, seconds: float = 0.1) -> float:
@@ -332,15 +332,15 @@ def seconds_of(work: Callable[[], object], device: str, repeats: int = 7, second
 
 
 def in_turns(repeats: int, sides: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
-    """Every side measured once in each turn, so that what slows the machine slows all of them."""
-    found: dict[str, list[float]] = {name: [] for name in sides}
+    """Measure every side once in each turn, so that other load on the machine affects all sides."""
+    rates: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, side in sides.items():
-            found[name].append(side())
-    return found
+            rates[name].append(side())
+    return rates
 
 
-def beside_plain(what: str, found: dict[str, list[float]]) -> list[dict[str, Any]]:
+def compared(what: str, rates: dict[str, list[float]]) -> list[dict[str, Any]]:
     """A row for each side: its median, extremes, and the median ratio to the literal version in the same turn."""
     return [
         {
@@ -349,9 +349,9 @@ def beside_plain(what: str, found: dict[str, list[float]]) -> list[dict[str, Any
             "median": statistics.median(values),
             "least": min(values),
             "most": max(values),
-            "times plain": statistics.median(v / p for v, p in zip(values, found["plain"], strict=True)),
+            "times plain": statistics.median(v / p for v, p in zip(values, rates["plain"], strict=True)),
         }
-        for name, values in found.items()
+        for name, values in rates.items()
     ]
 
 
@@ -359,11 +359,11 @@ def main() -> None:
     options = arguments()
     if options.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("skipped: --device cuda needs a GPU")
-    torch.backends.cudnn.allow_tf32 = False  # in the literal LSTM; the package has none
+    torch.backends.cudnn.allow_tf32 = False  # in the literal LSTM; the package does not use cuDNN
     torch.set_num_threads(options.threads)
     case, seeds = case_of(options.benchmark, options.device), options.seeds_together
     queries = test_queries(case.benchmark, case.settings.shots, options.queries)
-    apart = check(case, queries[0])
+    differences = check(case, queries[0])
     sides: dict[str, Callable[[], float]] = {
         "plain": lambda: plain_training_rate(case, options.seconds),
         "fewlink": lambda: our_training_rate(case, options.seconds),
@@ -371,7 +371,7 @@ def main() -> None:
     if options.device == "cuda":
         sides[f"fewlink, {seeds} seeds"] = lambda: our_training_rate(case, options.seconds, seeds)
     training = in_turns(options.repeats, sides)
-    our_evaluation_rate(case, "paper")  # the first one warms up
+    our_evaluation_rate(case, "paper")  # warm-up
     ranking = in_turns(
         options.repeats,
         {
@@ -379,7 +379,7 @@ def main() -> None:
             "fewlink": lambda: our_evaluation_rate(case, "paper")[0],
         },
     )
-    rows = beside_plain("steps/s", training) + beside_plain("queries/s", ranking)
+    rows = compared("steps/s", training) + compared("queries/s", ranking)
     whole = whole_evaluation(case, 1 if options.quick else options.repeats)
     limit = limits(options.device, case.settings.batch)
     against = against_limit(case, training, ranking, whole, limit)
@@ -397,7 +397,7 @@ def main() -> None:
         "turns": options.repeats,
         "seconds a turn": options.seconds,
         "plain queries": len(queries),
-        "largest difference of the two sides": apart,
+        "largest difference of the two sides": differences,
         "rows": rows,
         "whole test split, full": whole,
         "limits": limit,
@@ -408,11 +408,11 @@ def main() -> None:
 
 
 def whole_evaluation(case: Case, repeats: int) -> dict[str, float]:
-    """The test split against whole ranges: median seconds, and pairs a second."""
-    found = [our_evaluation_rate(case, "full")[1] for _ in range(repeats)]
-    seconds, pairs = statistics.median(e.seconds for e in found), our_pairs(case, "full")
+    """The test split against whole ranges: median seconds, and pairs per second."""
+    evaluations = [our_evaluation_rate(case, "full")[1] for _ in range(repeats)]
+    seconds, pairs = statistics.median(e.seconds for e in evaluations), our_pairs(case, "full")
     return {
-        "queries": found[0].queries,
+        "queries": evaluations[0].queries,
         "seconds": seconds,
         "pairs": pairs["ranked"],
         "pairs/s": pairs["ranked"] / seconds,
@@ -428,12 +428,12 @@ def against_limit(
     whole: dict[str, float],
     limit: dict[str, float],
 ) -> list[dict[str, Any]]:
-    """The work of a training step and of a distinct pair, how often each is done, and shares of the limits."""
+    """The work of a training step and of a distinct pair, its rate, and its shares of the limits."""
     settings, (model, around) = case.settings, our_model(case)
     size = {"d": DIM, "steps": settings.matching_steps}
     more = {"shots": settings.shots, "batch": settings.batch}
     parameters = sum(p.numel() for p in model.parameters())
-    entities, neighbours = looked_at(case)
+    entities, neighbours = mean_sizes(case)
     step = our_step(
         **size,
         **more,
@@ -470,7 +470,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=4.0, help="of training in a turn")
     parser.add_argument("--queries", type=int, default=30, help="ranked by the literal version in a turn")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of torch on the CPU")
-    parser.add_argument("--quick", action="store_true", help="one short turn, only to see that it works")
+    parser.add_argument("--quick", action="store_true", help="one short turn, to test that it works")
     parser.add_argument("--out", type=Path, help="default: benchmarks/records/fewshot-speed-DEVICE.json")
     options = parser.parse_args()
     options.out = options.out or RECORDS / f"fewshot-speed-{options.device}.json"

@@ -1,10 +1,10 @@
-"""How time and memory of every stage grow with the graph, and the exponents of that growth.
+"""The growth of the time and memory of every stage with the graph, and its exponents.
 
     python benchmarks/growth.py [--sizes 10000 100000 1000000 4838244] [--folder FOLDER] [--stages …] [--fresh]
 
-Each size is a generated benchmark of Wiki-One's shape, the last one as large as Wiki-One itself; each stage runs in a
-process of its own, with no more memory than is left, and where that takes seconds the best of three counts. What is in
-records/growth.json already is not measured again unless --fresh is given, so a stopped run goes on where it was.
+Each size is a generated benchmark of Wiki-One's shape, the last one as large as Wiki-One. Each stage runs in its own
+process, limited to the free memory; of a stage that takes seconds, the best of three processes counts. Entries of
+records/growth.json are not measured again unless --fresh is given, so a stopped run can be resumed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from measure import Cost, in_fresh_process, print_table, read_record, write_reco
 
 SIZES = (10_000, 100_000, 1_000_000, 4_838_244)
 RECORD = "growth"
-REPEATS, QUICK = 3, 10.0  # processes of a stage, and seconds from which one is enough
+REPEATS, QUICK = 3, 10.0  # processes of a stage, and seconds above which one is enough
 SETTINGS = {"like": stages.LIKE, "seed": stages.SEED, "dim": stages.DIM, "views": stages.VIEWS}
 TORCH = ("torch", "fewlink.training", "fewlink.prediction")
 
@@ -39,7 +39,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """Where what the stages of one size make is kept."""
+    """The folder of one size, with the outputs of its stages."""
 
     folder: Path
     entities: int
@@ -55,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Stage:
-    """`work` and its arguments, what is imported before the clock starts, and a model whose run it needs."""
+    """`work` and its arguments, the modules imported before timing, and the model of the run that it needs."""
 
     work: Callable[..., Any]
     arguments: Callable[[Place], tuple[Any, ...]]
@@ -76,14 +76,14 @@ STAGES = {
     "predict FSRL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="fsrl"),
     "predict TRAIL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="trail"),
 }
-MADE = {"generate": "layout", "compile": "compiled"}  # what other stages need
+MADE = {"generate": "layout", "compile": "compiled"}  # outputs that other stages need
 
 
-def measure_size(place: Place, wanted: Sequence[str], limit: int) -> Iterator[Entry]:
-    """An entry for each of the wanted stages, and for those that make what they need."""
+def measure_size(place: Place, names: Sequence[str], limit: int) -> Iterator[Entry]:
+    """An entry for each of these stages, and for those that make the inputs they need."""
     for name, stage in STAGES.items():
         missing = name in MADE and not (place.folder / MADE[name]).exists()
-        if name not in wanted and not missing:
+        if name not in names and not missing:
             continue
         print(f"{place.entities:,} entities: {name}", file=sys.stderr, flush=True)
         with _prepared(place, stage):
@@ -91,7 +91,7 @@ def measure_size(place: Place, wanted: Sequence[str], limit: int) -> Iterator[En
 
 
 def _best(place: Place, name: str, limit: int) -> Cost | str:
-    """What a stage costs, or why it came to nothing; the quickest of three processes where they are quick."""
+    """The cost of a stage, or why it failed; of quick stages, the fastest of three processes."""
     stage, best = STAGES[name], None
     for _ in range(REPEATS):
         if name in MADE:
@@ -108,7 +108,7 @@ def _best(place: Place, name: str, limit: int) -> Cost | str:
 
 @contextlib.contextmanager
 def _prepared(place: Place, stage: Stage) -> Iterator[None]:
-    """The run that a stage needs, as long as it is needed; and nothing left of what it wrote for itself."""
+    """Provide the run that a stage needs; remove it and the outputs of the stage afterwards."""
     try:
         if stage.run:
             in_fresh_process(stages.write_run, place.compiled, place.folder / "run", stage.run)
@@ -129,7 +129,7 @@ def _entry(place: Place, name: str, cost: Cost | str) -> Entry:
 
 
 def limited(limit: int, work: Callable[..., Any], *args: Any, imports: Sequence[str] = ()) -> Cost | str:
-    """What a call costs in a process of its own that may hold `limit` bytes, or why it came to nothing."""
+    """The cost of a call in its own process with at most `limit` bytes of memory, or why it failed."""
     try:
         cost = in_fresh_process(_within, limit, work, args, imports=imports)
     except BrokenProcessPool:
@@ -144,35 +144,35 @@ def _within(limit: int, work: Callable[..., Any], args: Sequence[Any]) -> Any:
         return work(*args)
     except MemoryError:
         return "no memory"
-    except RuntimeError as error:  # torch has no class of its own for it
+    except RuntimeError as error:  # torch has no class for this error
         if "allocate memory" in str(error) or "not enough memory" in str(error):
             return "no memory"
         raise
 
 
 def memory_left() -> int:
-    """Bytes that processes can still have, with a tenth kept for others."""
+    """Nine tenths of the free memory, in bytes."""
     return int(0.9 * (free_bytes() or 8e9))
 
 
 def kept_entries(settings: Mapping[str, Any], again: Collection[tuple[str, int]]) -> list[Entry]:
-    """What the record holds, where it was measured with the same settings, but for stages and sizes measured again."""
+    """The entries of the record, if it has the same settings, without those (stage, size) to be measured again."""
     before = read_record(RECORD)
     same = before and all(before.get(name) == value for name, value in settings.items())
     entries = before["entries"] if before and same else []
     return [entry for entry in entries if (entry["stage"], entry["entities"]) not in again]
 
 
-def store(settings: Mapping[str, Any], entries: Sequence[Entry], *, told: bool = False) -> None:
-    """The record of these entries, their order being that of sizes and stages."""
+def store(settings: Mapping[str, Any], entries: Sequence[Entry], *, quiet: bool = True) -> None:
+    """Write the record of these entries, sorted by size and stage."""
     order = list(STAGES)
     ordered = sorted(entries, key=lambda entry: (entry["entities"], order.index(entry["stage"])))
     tables = {"rows": summary.growth(ordered, summary.TIMES), "memory": summary.growth(ordered, summary.MEMORY)}
-    write_record(RECORD, {**settings, "entries": ordered, **tables}, told=told)
+    write_record(RECORD, {**settings, "entries": ordered, **tables}, quiet=quiet)
 
 
 def show(entries: Sequence[Entry]) -> None:
-    """Both tables, and what grows faster than the triples."""
+    """Print both tables, and the measures that grow faster than the triples."""
     for measures in (summary.TIMES, summary.MEMORY):
         print_table(summary.growth(entries, measures))
         steep = summary.too_steep(entries, measures)
@@ -183,29 +183,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="entities of each graph")
     parser.add_argument("--stages", nargs="+", choices=list(STAGES), default=list(STAGES), metavar="STAGE")
-    parser.add_argument("--folder", type=Path, help="where graphs are kept; by default in one that is removed")
-    parser.add_argument("--fresh", action="store_true", help="measure these again even if the record has them")
+    parser.add_argument("--folder", type=Path, help="where graphs are stored; by default a temporary folder")
+    parser.add_argument("--fresh", action="store_true", help="measure again what the record has")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of torch; 1 on a busy machine")
-    parser.add_argument("--memory", type=float, help="GB that a stage may take; by default what is left")
-    given = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = str(given.threads)  # of the processes to come
-    limit = int(given.memory * 1e9) if given.memory else memory_left()
-    settings = {**SETTINGS, "threads": given.threads}
-    entries = kept_entries(settings, list(itertools.product(given.stages, given.sizes)) if given.fresh else ())
-    with contextlib.ExitStack() as held:
-        folder = given.folder or Path(held.enter_context(tempfile.TemporaryDirectory()))
-        for entities in sorted(given.sizes):
+    parser.add_argument("--memory", type=float, help="GB that a stage may take; by default the free memory")
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)  # of child processes
+    limit = int(options.memory * 1e9) if options.memory else memory_left()
+    settings = {**SETTINGS, "threads": options.threads}
+    entries = kept_entries(settings, list(itertools.product(options.stages, options.sizes)) if options.fresh else ())
+    with contextlib.ExitStack() as stack:
+        folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for entities in sorted(options.sizes):
             known = {entry["stage"] for entry in entries if entry["entities"] == entities}
-            wanted = [name for name in STAGES if name in given.stages and name not in known]
-            if not wanted:
+            missing = [name for name in STAGES if name in options.stages and name not in known]
+            if not missing:
                 continue
             place = Place(folder / str(entities), entities)
             place.folder.mkdir(parents=True, exist_ok=True)
-            for entry in measure_size(place, wanted, limit):
+            for entry in measure_size(place, missing, limit):
                 same = (entry["stage"], entities)
                 entries = [old for old in entries if (old["stage"], old["entities"]) != same] + [entry]
                 store(settings, entries)
-    store(settings, entries, told=True)
+    store(settings, entries, quiet=False)
     show(read_record(RECORD)["entries"])
 
 

@@ -1,10 +1,10 @@
-"""Meta-training, evaluation and prediction on a large graph beside a smaller one, on the CPU or a GPU.
+"""Meta-training, evaluation and prediction on a large graph and on a smaller one, on the CPU or a GPU.
 
 python benchmarks/large_models.py WIKI nell-one [--device cuda] [--turns 3] [--stages …]
 
-Both are benchmarks as every command takes them. Each stage of growth.py that a model takes part in runs on both by
-turns, each time in a process of its own; the median of the turns counts. Models look at random vectors of 50 reals. The
-record goes to records/large-models-DEVICE.json.
+Both arguments are benchmarks, as in every command. Each stage of growth.py that has a model runs on both in turn, each
+time in its own process; figures are medians over the turns. Models read random vectors of 50 reals. The record is
+records/large-models-DEVICE.json.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ON_GPU = "peak GB on the GPU"
 
 
 def prepare(bench: str, folder: Path) -> dict[str, Any]:
-    """The benchmark compiled, where it is not, with a run of each model in the folder; and its size."""
+    """Compile the benchmark if necessary and write a run of each model into the folder; returns its size as well."""
     from fewlink.data import open_benchmark
 
     benchmark = open_benchmark(bench)
@@ -43,36 +43,36 @@ def prepare(bench: str, folder: Path) -> dict[str, Any]:
 
 
 def work(stage: str, compiled: Path, folder: Path, device: str) -> dict[str, float]:
-    """The figures of a stage, with the GPU's peak memory where there is one."""
+    """The figures of a stage, on a GPU with its peak memory."""
     what, model = stage.lower().split()
     if what == "train":
-        found = (stages.train_fsrl if model == "fsrl" else stages.train_trail)(compiled, device)
+        figures = (stages.train_fsrl if model == "fsrl" else stages.train_trail)(compiled, device)
     elif what == "evaluate":
-        found = stages.evaluate(compiled, model, device)
+        figures = stages.evaluate(compiled, model, device)
     else:
-        found = stages.predict(compiled, folder / model, device)
+        figures = stages.predict(compiled, folder / model, device)
     if device != "cpu":
         import torch
 
-        found[ON_GPU] = torch.cuda.max_memory_allocated() / 1e9
-    return found
+        figures[ON_GPU] = torch.cuda.max_memory_allocated() / 1e9
+    return figures
 
 
-def rows(found: Mapping[str, Sequence[Sequence[Cost]]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """A row a figure: its median on each benchmark, and how many times the last one's the first one's is."""
+def rows(costs_of: Mapping[str, Sequence[Sequence[Cost]]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """A row for each figure: its median on each benchmark, and the ratio of the first to the last."""
     memory = [*summary.MEMORY, *(summary.Measure(stage, ON_GPU, f"{stage}: on the GPU", "GB") for stage in STAGES)]
-    made = []
+    table = []
     for measure in (*summary.TIMES, *memory):
         entries = [
             [{"seconds": cost.seconds, "peak GB": cost.peak_bytes / 1e9, "figures": cost.value} for cost in costs]
-            for costs in found.get(measure.stage, ())
+            for costs in costs_of.get(measure.stage, ())
         ]
         values = [[value for entry in mine if (value := measure.of(entry)) is not None] for mine in entries]
         if values and all(values):
             each = dict(zip(names, map(median, values), strict=True))
             first, *_, last = each.values()
-            made.append({"what": measure.name, "unit": measure.unit, **each, "ratio": first / last})
-    return made
+            table.append({"what": measure.name, "unit": measure.unit, **each, "ratio": first / last})
+    return table
 
 
 def main() -> None:
@@ -81,22 +81,24 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, metavar="STAGE")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folders = [Path(temporary) / str(number) for number in range(len(given.bench))]
-        made = [in_fresh_process(prepare, *both).value for both in zip(given.bench, folders, strict=True)]
-        found: dict[str, list[list[Cost]]] = {stage: [[] for _ in made] for stage in given.stages}
-        for stage in given.stages:
-            for _ in range(given.turns):
-                for one, folder, costs in zip(made, folders, found[stage], strict=True):
+        folders = [Path(temporary) / str(number) for number in range(len(options.bench))]
+        prepared = [in_fresh_process(prepare, *both).value for both in zip(options.bench, folders, strict=True)]
+        costs_of: dict[str, list[list[Cost]]] = {stage: [[] for _ in prepared] for stage in options.stages}
+        for stage in options.stages:
+            for _ in range(options.turns):
+                for one, folder, costs in zip(prepared, folders, costs_of[stage], strict=True):
                     print(f"{stage}, {one['about']['name']}", file=sys.stderr, flush=True)
-                    costs.append(in_fresh_process(work, stage, one["compiled"], folder, given.device, imports=TORCH))
-    abouts = [one["about"] for one in made]
-    table = rows(found, [about["name"] for about in abouts])
+                    costs.append(in_fresh_process(work, stage, one["compiled"], folder, options.device, imports=TORCH))
+    abouts = [one["about"] for one in prepared]
+    table = rows(costs_of, [about["name"] for about in abouts])
     print_table(table)
     machine = in_fresh_process(_hardware).value
-    settings = {"dim": stages.DIM, "views": stages.VIEWS, "turns": given.turns}
-    write_record(f"large-models-{given.device}", {"hardware": machine, "benchmarks": abouts, **settings, "rows": table})
+    settings = {"dim": stages.DIM, "views": stages.VIEWS, "turns": options.turns}
+    write_record(
+        f"large-models-{options.device}", {"hardware": machine, "benchmarks": abouts, **settings, "rows": table}
+    )
 
 
 def _hardware() -> str:

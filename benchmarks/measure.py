@@ -1,4 +1,4 @@
-"""What a call costs in a process of its own; tables and records of the results."""
+"""The cost of a call in its own process; tables and records of the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGES = ("fewlink", "numpy", "pandas", "pykeen", "torch")
 
 @dataclass(frozen=True)
 class Cost:
-    """Wall seconds, CPU seconds with threads and child processes, peak resident memory, and what the call returned."""
+    """Wall seconds, CPU seconds of all threads and child processes, peak resident memory, and the returned value."""
 
     seconds: float
     cpu_seconds: float
@@ -33,9 +33,9 @@ class Cost:
 
 
 def in_fresh_process(function: Callable[..., Any], *args: Any, imports: Sequence[str] = ()) -> Cost:
-    """Call a module-level `function(*args)` in a new process; `imports` are loaded before the clock starts.
+    """Call a module-level `function(*args)` in a new process; `imports` are loaded before timing.
 
-    On Linux a new process begins with the peak memory of the one that started it: keep heavy imports out of the caller.
+    On Linux a new process starts with the peak memory of its parent: keep heavy imports out of the caller.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(_measured, function, args, imports).result()
@@ -63,7 +63,7 @@ def _cpu_seconds() -> float:
 
 
 def gpu_seconds(work: Callable[[], Any], repeats: int = 20) -> float:
-    """Median seconds of one call on the GPU, after one that does not count."""
+    """Median seconds of one call on the GPU, after one that is not timed."""
     import torch
 
     work()
@@ -79,22 +79,22 @@ def gpu_seconds(work: Callable[[], Any], repeats: int = 20) -> float:
 
 
 def gpu_kernels(work: Callable[[], Any], steps: int) -> dict[str, float]:
-    """What the GPU runs for one of the steps that a call makes: how many kernels, and how long they take together."""
+    """The number of kernels per step of a call, and their total time."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     work()
     torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         work()
         torch.cuda.synchronize()
-    ran = [event for event in seen.key_averages() if event.device_type != torch.autograd.DeviceType.CPU]
+    ran = [event for event in profiled.key_averages() if event.device_type != torch.autograd.DeviceType.CPU]
     count, busy = sum(event.count for event in ran) / steps, sum(event.self_device_time_total for event in ran) / steps
     return {"kernels a step": count, "microseconds in them": busy, "each": busy / count}
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows with the same keys as an aligned table; numbers to three significant digits or with thousands separated."""
+    """Print rows with the same keys as an aligned table; numbers with three digits or with thousands separated."""
     cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
@@ -108,17 +108,17 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def write_record(name: str, results: Mapping[str, Any], *, told: bool = True) -> Path:
-    """Store results with the versions they were measured with as records/NAME.json, and say so if it is to be told.
+def write_record(name: str, results: Mapping[str, Any], *, quiet: bool = False) -> Path:
+    """Store results and the versions of packages as records/NAME.json, and print its path unless `quiet`.
 
-    The variable FEWLINK_BENCH_RECORDS names another folder for the records.
+    The environment variable FEWLINK_BENCH_RECORDS sets another folder for the records.
     """
     RECORDS.mkdir(parents=True, exist_ok=True)
     path = RECORDS / f"{name}.json"
     about = {"date": date.today().isoformat(), "cores": os.cpu_count(), "python": platform.python_version()}
     record = {**about, "versions": dict(_versions(PACKAGES)), "results": results}
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    if told:
+    if not quiet:
         print(f"recorded in {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     return path
 

@@ -1,4 +1,4 @@
-"""docs/speed.md and its pictures, from the stored records."""
+"""docs/speed.md and its charts, from the stored records."""
 
 from __future__ import annotations
 
@@ -12,46 +12,45 @@ from fewlink.report.tables import Table
 from summary import Records, Row
 
 HOW = {  # how each record was measured
-    "reading": "A file of triples with Zipf-like degrees is read by both libraries in new processes that take turns; "
-    "the best of three, imports not counted.",
+    "reading": "A file of triples with Zipf-like degrees is read by both libraries in new processes, in turn; "
+    "the best of three, without imports.",
     "reading-large": "The same kind of file at Wiki-One's size, compiled to a folder; then opened by new processes.",
     "embeddings-speed": "ComplEx with 100 complex numbers, batch 1,024, one negative, on a random graph with as many "
-    "triples and relations as NELL-One; both in one run, with sampling, after a warm-up.",
+    "triples and relations as NELL-One; both in one run, sampling included, after a warm-up.",
     "embeddings-memory": "ComplEx on a random graph of Wiki-One's size: the peak of a process that trains it.",
-    "embeddings-quality": "FB15k-237, the same seconds of training for each; one evaluator ranks for all of them.",
-    "embeddings-gpu": "ComplEx one-vs-all on NELL-One to its best dev score, beside what the machine's products and "
-    "copies allow.",
-    "fewshot-speed-cpu": "FSRL with the same parameters as a literal transcription of the paper's equations, whose "
-    "scores are checked to be the same; the sides take turns, medians over the turns. The limits are what the "
-    "machine's products and copies allow.",
-    "fewshot-speed-cuda": "The same on a GPU, with several seeds side by side. A step is one CUDA graph of kernels "
-    "that wait for each other: each moves a few hundred kilobytes, which takes less time than starting it. So the step "
-    "is as long as its kernels, and far from the limits of memory and arithmetic; seeds side by side are the same "
-    "kernels with more in each.",
+    "embeddings-quality": "FB15k-237, the same seconds of training for each; one evaluator ranks all of them.",
+    "embeddings-gpu": "ComplEx one-vs-all on NELL-One to its best dev score, compared with the limits of the machine's "
+    "products and copies.",
+    "fewshot-speed-cpu": "FSRL compared with a literal transcription of the paper's equations with the same "
+    "parameters; their scores are checked to be equal. They run in turn; figures are medians over the turns. The "
+    "limits are those of the machine's products and copies.",
+    "fewshot-speed-cuda": "The same on a GPU, with several seeds trained together. A step is one CUDA graph of "
+    "dependent kernels. Each moves a few hundred kilobytes, which takes less time than launching it, so the step is "
+    "far from the limits of memory and arithmetic; training several seeds together gives each kernel more work.",
     "fewshot-speed-wiki-cuda": "The same on a GPU and a generated benchmark of Wiki-One's size.",
-    "trail-literal": "The paths that join three references of a relation, beside the definition as loops over edges; "
-    "both are checked to find the same. The best of three turns of each relation.",
-    "trail-speed-cpu": "TRAIL on NELL-One: the median of some turns after one that does not count. The last table is "
-    "what a training run says of itself, vectors not counted.",
-    "trail-speed-cuda": "The same on a GPU; its host makes the lessons.",
-    "serving": "Clients that ask one request after another, each over its own connection; servers with and without "
-    "batching take turns on the same machine as the clients.",
+    "trail-literal": "The paths that join three references of a relation, compared with the definition as loops over "
+    "edges; both are checked to find the same paths. The best of three turns for each relation.",
+    "trail-speed-cpu": "TRAIL on NELL-One: the median over several turns after one that is not timed. The last table "
+    "is from the log of a training run, without the vectors.",
+    "trail-speed-cuda": "The same on a GPU; the CPU makes the episodes.",
+    "serving": "Clients that send one request after another, each over its own connection; servers with and without "
+    "batching run in turn, on the same machine as the clients.",
     "large-pretraining-cuda": "ComplEx with 50 reals, a pool of 1,024 negatives and Adagrad on a generated graph of "
-    "Wiki-One's size: triples a second over whole epochs, beside a limit in which a step is its three products at "
-    "their own speed and the fewest bytes at a copy's; and the phases of a step that only move memory, beside a copy. "
-    "From 65,536 examples a step on most of these bytes move at over half a copy's rate. Gradients of one row are "
-    "added by atomic operations, and merging stays under it; so does gathering at 65,536, since rows of 200 bytes at "
-    "random places fill the sectors that are read in part. With 4,096 examples a step is kernels of a few microseconds "
-    "that wait for each other, and the limit is far.",
+    "Wiki-One's size: triples per second over whole epochs, compared with a limit at which a step is its three "
+    "products at their measured speed and the fewest bytes at the rate of a copy; and the phases of a step that only "
+    "move memory, compared with a copy. From 65,536 examples per step on, most of these phases exceed half the rate of "
+    "a copy. Merging stays below it, because gradients of one row are added by atomic operations; so does gathering at "
+    "65,536, because rows of 200 bytes at random places use only part of the sectors that are read. With 4,096 "
+    "examples, a step consists of dependent kernels of a few microseconds and is far from the limit.",
     "large-pretraining-cpu": "The same on the CPU.",
-    "large-models-cpu": "The stages of growth on a generated benchmark of Wiki-One's size and on NELL-One, by turns in "
-    "processes of their own: the median of the turns. Both with random vectors of 50 reals.",
+    "large-models-cpu": "The stages of growth on a generated benchmark of Wiki-One's size and on NELL-One, in turn, "
+    "each in its own process: the median of the turns. Both with random vectors of 50 reals.",
     "large-models-cuda": "The same on a GPU.",
     "processes": "ComplEx trained by several processes of one thread each on one machine, the same batches for all.",
 }
 MORE = ("whole test split, full", "against the limits", "kernels", "phases", "training")  # further tables of a record
-LINES = {  # measures that the chart of time shows
-    *("compile a benchmark", "pretrain, an epoch", "FSRL, a step", "TRAIL, a lesson", "TRAIL, a step"),
+LINES = {  # measures in the chart of time
+    *("compile a benchmark", "pretrain, an epoch", "FSRL, a step", "TRAIL, an episode", "TRAIL, a step"),
     *("FSRL, a query ranked", "TRAIL, a query ranked", "FSRL, a new relation", "TRAIL, a new relation"),
 }
 
@@ -60,8 +59,8 @@ def page(records: Records) -> str:
     """The document."""
     return f"""# Speed and memory
 
-Generated by `make docs` from `benchmarks/records/`, which `make bench` makes; do not edit. A ratio compares two sides
-that were measured in one run on one machine.
+Generated by `make docs` from `benchmarks/records/`, which `make bench` writes; do not edit. Both sides of a ratio were
+measured in one run on one machine.
 
 ## Ratios
 
@@ -103,25 +102,26 @@ def _growth(records: Records) -> str:
     record = records["growth"]
     about, entries = record["results"], record["results"]["entries"]
     steep = [*summary.too_steep(entries, summary.TIMES), *summary.too_steep(entries, summary.MEMORY)]
-    found = f"Over {summary.ALLOWED} are: {', '.join(steep)}." if steep else f"None is over {summary.ALLOWED}."
-    told = (
-        "Generated graphs of Wiki-One's shape, the columns being their entities, with 1.21 triples for each; every "
-        "stage in a process of its own (where it takes seconds, the best of three), imports not counted, with "
+    verdict = f"Above {summary.ALLOWED}: {', '.join(steep)}." if steep else f"None is above {summary.ALLOWED}."
+    method = (
+        "Generated graphs of Wiki-One's shape; the columns are their numbers of entities, with 1.21 triples for each. "
+        "Every stage runs in its own process (the best of three if it takes seconds), without imports, with "
         f"{_counted(about['threads'], 'thread')} on {_counted(record['cores'], 'core')}. Vectors have {about['dim']} "
-        f"reals and are random but for pretraining; TRAIL learns on "
+        f"reals and are random except in pretraining; TRAIL is trained on "
         f"{_counted(about['views'], 'view')}. A query is ranked among all candidates of its relation, and a prediction "
-        "is one head against what is like the references' tails: both have more candidates in a larger graph. "
-        "`exponent` is the slope of log time against log triples over all sizes, `at the end` that between the two "
-        f"largest, where constants count least. {found}"
+        "scores one head against the entities similar to the references' tails: both have more candidates in a larger "
+        "graph. "
+        "`exponent` is the slope of log time against log triples over all sizes, `at the end` the slope between the "
+        f"two largest, where constant costs matter least. {verdict}"
     )
     return f"""## Growth
 
-{textwrap.fill(told, 120)}
+{textwrap.fill(method, 120)}
 
 ![time by triples](pictures/growth.svg)
 
 {_table(summary.growth(entries, summary.TIMES))}
-Peak memory of each process, and what one that answers questions holds, imports included:
+Peak memory of each process, and the resident memory of one that predicts, imports included:
 
 ![memory by triples](pictures/growth-memory.svg)
 
@@ -141,8 +141,8 @@ def _each(records: Records) -> str:
             continue
         peak = record["results"].get("peak_bytes")
         memory = f", peak memory {peak / 2**30:.2f} GiB" if peak else ""
-        told = textwrap.fill(f"{HOW.get(name, '')} {record['date']}, {_machine(record)}{memory}.".strip(), 120)
-        parts.append(f"### {name}\n\n{told}\n\n{_table(rows)}")
+        method = textwrap.fill(f"{HOW.get(name, '')} {record['date']}, {_machine(record)}{memory}.".strip(), 120)
+        parts.append(f"### {name}\n\n{method}\n\n{_table(rows)}")
         for title in MORE:
             if more := record["results"].get(title):
                 parts.append(f"{title}:\n\n{_table(more if isinstance(more, list) else [more])}")

@@ -1,9 +1,9 @@
-"""FSRL written straight from the paper's equations: the literal version that the package's speed is measured against.
+"""FSRL written literally from the paper's equations, for comparison of speed with the package.
 
-Every neighbour's [e_r ; e_t] goes through the attention's map, an entity is encoded wherever it occurs, the matching
+Every neighbour's [e_r ; e_t] passes through the attention's map, an entity is encoded at each occurrence, the matching
 cell computes its whole hidden state of 2w for every pair in every step, episodes are drawn one pair at a time in
-Python, and a query is ranked alone by sorting its candidates' scores. It is kinder to itself than a released program
-may be: neighbours and vectors lie on the device, and a relation's references are summed up once a batch.
+Python, and each query is ranked separately by sorting its candidates' scores. Two things favour it: neighbours and
+vectors are on the device, and a relation's references are aggregated once per batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fewlink.data import Task, candidates_of
 from fewlink.data.benchmark import Benchmark
 from fewlink.fewshot.neighbourhood import Neighbourhood
 
-# where each parameter is found in the state of the package's `fsrl`
+# names of the parameters in the state of the package's `fsrl`
 PARAMETERS = {
     "neighbour_map.weight": "encoder.attention.projection.weight",
     "neighbour_map.bias": "encoder.attention.projection.bias",
@@ -54,20 +54,20 @@ class PlainFSRL(nn.Module):
 
     @torch.no_grad()
     def copy_from(self, state: Mapping[str, Tensor]) -> PlainFSRL:
-        """Take over the parameters of the package's `fsrl`."""
-        own = dict(self.named_parameters())
+        """Copy the parameters of the package's `fsrl`."""
+        parameters = dict(self.named_parameters())
         for name, theirs in PARAMETERS.items():
-            own[name].copy_(state[theirs].reshape(own[name].shape))
-        width = own["matching.weight_ih"].shape[1]
+            parameters[name].copy_(state[theirs].reshape(parameters[name].shape))
+        width = parameters["matching.weight_ih"].shape[1]
         hidden = torch.cat([state["matcher.from_state"], state["matcher.from_reference"]], 1)
         read = {"weight_ih": state["matcher.from_query"], "weight_hh": hidden, "bias_ih": state["matcher.bias"]}
-        for name, values in read.items():  # of each gate the package has only the units that are read
-            own[f"matching.{name}"].unflatten(0, (4, 2 * width))[:, :width] = values.unflatten(0, (4, width))
-        own["matching.bias_hh"].zero_()
+        for name, values in read.items():  # the package has only the units of each gate that are read
+            parameters[f"matching.{name}"].unflatten(0, (4, 2 * width))[:, :width] = values.unflatten(0, (4, width))
+        parameters["matching.bias_hh"].zero_()
         return self
 
     def encode(self, ids: Tensor) -> Tensor:
-        """Entities (n,) to vectors (n, d) by Eq. 2; one without neighbours is tanh of its own vector."""
+        """Entities (n,) to vectors (n, d) by Eq. 2; without neighbours, tanh of the entity's vector."""
         relations, tails, present = self.around.neighbours_of(ids)  # (n, N) each
         relations, tails = self.around.relations[relations], self.around.entities[tails]  # (n, N, d) each
         logits = self.neighbour_vote(self.neighbour_map(torch.cat([relations, tails], -1))).squeeze(-1)  # (n, N)
@@ -110,7 +110,7 @@ Pairs = list[tuple[int, int]]
 
 
 def episodes(tasks: Sequence[Task], shots: int, batch: int, seed: int) -> Iterator[tuple[Pairs, Pairs, Pairs]]:
-    """References, queries and the queries with polluted tails, relations shuffled anew on each pass."""
+    """References, queries and the queries with polluted tails; relations are shuffled anew in each pass."""
     draw = random.Random(seed)
     pairs = [[(int(h), int(t)) for h, t in task.pairs] for task in tasks]
     ranges = [task.range.tolist() for task in tasks]
@@ -164,7 +164,7 @@ class PlainTraining:
 
 
 class Query(NamedTuple):
-    """A test query with what is needed to rank it alone: its relation's references (K, 2) and candidates (c,)."""
+    """A test query with its relation's references (K, 2) and candidates (c,)."""
 
     task: Task
     references: np.ndarray
@@ -185,14 +185,14 @@ def test_queries(benchmark: Benchmark, shots: int, count: int) -> list[Query]:
 
 
 def rivals(query: Query) -> list[int]:
-    """The true tail, then the candidates that are not known answers."""
+    """The true tail, followed by the candidates that are not known answers."""
     known = set(query.task.known_tails[query.head].tolist())
     return [query.tail, *(c for c in query.candidates.tolist() if c not in known)]
 
 
 @torch.no_grad()
 def query_scores(model: PlainFSRL, query: Query) -> Tensor:
-    """The scores (1 + candidates,) of the true tail and its rivals, everything encoded afresh."""
+    """The scores (1 + candidates,) of the true tail and its rivals, with every entity encoded again."""
     device = model.around.entities.device
     pairs = torch.tensor([(query.head, tail) for tail in rivals(query)], device=device)
     scores: Tensor = model(torch.from_numpy(query.references.astype(np.int64)).to(device), pairs)[0]
@@ -200,6 +200,6 @@ def query_scores(model: PlainFSRL, query: Query) -> Tensor:
 
 
 def rank(model: PlainFSRL, query: Query) -> int:
-    """The place of the true tail, by sorting."""
+    """The rank of the true tail, by sorting."""
     order: list[int] = np.argsort(query_scores(model, query).cpu().numpy())[::-1].tolist()
     return order.index(0) + 1

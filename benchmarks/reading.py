@@ -1,4 +1,4 @@
-"""Reading triples into a graph, against PyKEEN; with --large also millions of entities: time, memory, opening.
+"""Reading triples into a graph, compared with PyKEEN; with --large also time and memory for millions of entities.
 
 python benchmarks/reading.py [--large]
 """
@@ -79,21 +79,21 @@ def generate(path: Path, sizes: Sizes) -> None:
 
 
 def compare(sizes: Sizes, repeats: int, folder: Path) -> dict[str, object]:
-    """Read one file with both libraries; imports are not counted."""
+    """Read one file with both libraries; imports are not timed."""
     path = folder / "graph.tsv"
     generate(path, sizes)
     contenders = {
         "fewlink": (read_with_fewlink, ["fewlink.graph", "pyarrow.compute"]),
         "PyKEEN": (read_with_pykeen, ["pykeen.triples"]),
     }
-    runs = [  # in turns, so that a busy moment of the machine does not fall on one of them alone
+    runs = [  # in turn, so that other load on the machine affects both
         {name: in_fresh_process(read, path, imports=modules) for name, (read, modules) in contenders.items()}
         for _ in range(repeats)
     ]
     costs = {name: min((run[name] for run in runs), key=lambda cost: cost.seconds) for name in contenders}
     for name, cost in costs.items():
         if cost.value != sizes:
-            raise SystemExit(f"{name} read {cost.value} entities, relations and triples where {sizes} were written")
+            raise SystemExit(f"{name} read {cost.value} entities, relations and triples, but {sizes} were written")
     rows = [
         {
             "library": name,
@@ -118,7 +118,7 @@ def large(sizes: Sizes, repeats: int, folder: Path) -> dict[str, object]:
     compiling = in_fresh_process(compile_to_folder, path, compiled, imports=["fewlink.graph"])
     opening = best_of(repeats, open_folder, compiled, imports=["fewlink.graph"])
     if opening.value != sizes:
-        raise SystemExit(f"the folder holds {opening.value} entities, relations and triples, not {sizes}")
+        raise SystemExit(f"the folder has {opening.value} entities, relations and triples, not {sizes}")
     steps = {"compile and save": compiling, "open": opening}
     rows = [{"step": s, "seconds": c.seconds, "peak GB": c.peak_bytes / 1e9} for s, c in steps.items()]
     print_table(rows)
@@ -132,13 +132,13 @@ def main() -> None:
     parser.add_argument("--relations", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--large", action="store_true", help="also 5 million entities and 6 million triples")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        sizes = (chosen.entities, chosen.relations, chosen.triples)
-        write_record("reading", compare(sizes, chosen.repeats, Path(folder)))
-        if chosen.large:
-            sizes = (LARGE_ENTITIES, chosen.relations, LARGE_TRIPLES)
-            write_record("reading-large", large(sizes, chosen.repeats, Path(folder)))
+        sizes = (options.entities, options.relations, options.triples)
+        write_record("reading", compare(sizes, options.repeats, Path(folder)))
+        if options.large:
+            sizes = (LARGE_ENTITIES, options.relations, LARGE_TRIPLES)
+            write_record("reading-large", large(sizes, options.repeats, Path(folder)))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How much a server bears: many clients at once on this machine, with and without batching.
+"""Throughput and latency of the server under many concurrent clients, with and without batching.
 
 python benchmarks/serving.py RUN --clients 50 --seconds 60 [--bench PATH]
 
-RUN is a training run. Each client asks about heads of test relations, one request after another, over a connection of
-its own; the servers with and without batching take turns in the same run. The record goes to records/serving.json.
+RUN is a training run. Each client requests predictions for heads of test relations, one after another, over its own
+connection; the servers with and without batching run in turn. The record is records/serving.json.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any
 
 from measure import print_table, write_record
 
-RELATIONS = 5  # different references that are asked about at the same time
+RELATIONS = 5  # relations in concurrent requests
 
 
 @dataclass
-class Seen:
-    """What clients saw: seconds of each request, and what was not an answer."""
+class Responses:
+    """The seconds of each request, and failed requests."""
 
     seconds: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ def serve(listener: socket.socket, run: str, bench: str | None, batched: bool) -
 
 
 def resident(process: BaseProcess) -> int:
-    """Bytes of memory that a process holds."""
+    """Resident memory of a process, in bytes."""
     pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
     return pages * 4096
 
@@ -67,74 +67,74 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: 
     return status, await reader.readexactly(length)
 
 
-async def client(port: int, bodies: Sequence[bytes], until: float, seen: Seen, number: int) -> None:
-    """Requests one after another until the time is over."""
-    chosen = random.Random(number)
+async def client(port: int, bodies: Sequence[bytes], until: float, responses: Responses, number: int) -> None:
+    """Send requests one after another until the time is over."""
+    draw = random.Random(number)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while (began := time.perf_counter()) < until:
-            status, answer = await asyncio.wait_for(ask(reader, writer, "/predict", chosen.choice(bodies)), 60)
-            seen.seconds.append(time.perf_counter() - began)
+        while (start := time.perf_counter()) < until:
+            status, answer = await asyncio.wait_for(ask(reader, writer, "/predict", draw.choice(bodies)), 60)
+            responses.seconds.append(time.perf_counter() - start)
             if status != 200 or not json.loads(answer)["predictions"]:
-                seen.errors.append(f"{status} {answer[:200]!r}")
+                responses.errors.append(f"{status} {answer[:200]!r}")
         writer.close()
     except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError) as error:
-        seen.errors.append(repr(error))
+        responses.errors.append(repr(error))
 
 
-async def load_of(port: int, bodies: Sequence[bytes], clients: int, seconds: float) -> Seen:
-    """All clients at once."""
-    seen, until = Seen(), time.perf_counter() + seconds
-    await asyncio.gather(*(client(port, bodies, until, seen, number) for number in range(clients)))
-    return seen
+async def load_of(port: int, bodies: Sequence[bytes], clients: int, seconds: float) -> Responses:
+    """The responses to all clients together."""
+    responses, until = Responses(), time.perf_counter() + seconds
+    await asyncio.gather(*(client(port, bodies, until, responses, number) for number in range(clients)))
+    return responses
 
 
 def questions(run: str, bench: str | None) -> list[bytes]:
-    """Requests about heads of some test relations."""
+    """Requests for heads of some test relations."""
     from fewlink.prediction import load
     from fewlink.web.about import example
 
     linker = load(run, bench=bench)
-    found = []
+    requests = []
     for number in range(RELATIONS):
         shown = example(linker, number)
         references = [[entity["id"] for entity in pair] for pair in shown["references"]]
         for head in shown["heads"]:
-            found.append(json.dumps({"references": references, "heads": [head["id"]], "k": 10}).encode())
-    return found
+            requests.append(json.dumps({"references": references, "heads": [head["id"]], "k": 10}).encode())
+    return requests
 
 
-def measured(way: str, given: argparse.Namespace, bodies: Sequence[bytes]) -> dict[str, Any]:
-    """A server of its own under load: requests a second, seconds of a request, errors, memory."""
+def measured(way: str, options: argparse.Namespace, bodies: Sequence[bytes]) -> dict[str, Any]:
+    """A new server under load: requests per second, latency, errors, memory."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    process = get_context("spawn").Process(target=serve, args=(listener, given.run, given.bench, way == "batched"))
+    process = get_context("spawn").Process(target=serve, args=(listener, options.run, options.bench, way == "batched"))
     process.start()
     port = listener.getsockname()[1]
     try:
-        asyncio.run(load_of(port, bodies, 2, min(3.0, given.seconds)))  # warm
-        memory, passed, seen = [resident(process)], 0.0, Seen()
+        asyncio.run(load_of(port, bodies, 2, min(3.0, options.seconds)))  # warm
+        memory, passed, responses = [resident(process)], 0.0, Responses()
         for _ in range(2):
-            began = time.perf_counter()
-            part = asyncio.run(load_of(port, bodies, given.clients, given.seconds / 2))
-            passed += time.perf_counter() - began
-            seen.seconds += part.seconds
-            seen.errors += part.errors
+            start = time.perf_counter()
+            part = asyncio.run(load_of(port, bodies, options.clients, options.seconds / 2))
+            passed += time.perf_counter() - start
+            responses.seconds += part.seconds
+            responses.errors += part.errors
             memory.append(resident(process))
     finally:
         process.terminate()
         process.join(60)
         listener.close()
-    for line in seen.errors[:3]:
+    for line in responses.errors[:3]:
         print(f"{way}: {line}")
-    ordered = sorted(seen.seconds) or [float("nan")]
+    ordered = sorted(responses.seconds) or [float("nan")]
     return {
         "server": way,
-        "requests/s": len(seen.seconds) / passed,
+        "requests/s": len(responses.seconds) / passed,
         "p50 ms": 1000 * ordered[len(ordered) // 2],
         "p95 ms": 1000 * ordered[int(0.95 * (len(ordered) - 1))],
         "most ms": 1000 * ordered[-1],
-        "requests": len(seen.seconds),
-        "errors": len(seen.errors),
+        "requests": len(responses.seconds),
+        "errors": len(responses.errors),
         **{f"MiB {when}": size / 2**20 for when, size in zip(("at start", "halfway", "at end"), memory, strict=True)},
     }
 
@@ -145,20 +145,20 @@ def main() -> None:
     parser.add_argument("--bench")
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60)
-    given = parser.parse_args()
+    options = parser.parse_args()
 
-    bodies = questions(given.run, given.bench)
-    rows = [measured(way, given, bodies) for way in ("batched", "one by one")]
+    bodies = questions(options.run, options.bench)
+    rows = [measured(way, options, bodies) for way in ("batched", "one by one")]
     print_table(rows)
     ratio = rows[0]["requests/s"] / rows[1]["requests/s"]
-    print(f"batching: {ratio:.2f} times as many requests")
+    print(f"batching: {ratio:.2f} times as many requests per second")
     from fewlink.evaluation.records import hardware
     from fewlink.training import RunConfig
 
-    config = RunConfig.read(Path(given.run))
+    config = RunConfig.read(Path(options.run))
     about = {"bench": config.benchmark["name"], "model": config.settings.model, "hardware": hardware()}
-    asked = {"clients": given.clients, "seconds": given.seconds, "relations": RELATIONS}
-    write_record("serving", {**about, **asked, "rows": rows, "ratio": ratio})
+    load = {"clients": options.clients, "seconds": options.seconds, "relations": RELATIONS}
+    write_record("serving", {**about, **load, "rows": rows, "ratio": ratio})
 
 
 if __name__ == "__main__":

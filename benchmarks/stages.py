@@ -1,7 +1,7 @@
-"""The stages whose growth with the graph is measured, each a function for a process of its own.
+"""The stages whose growth with the graph is measured, each a function that runs in its own process.
 
-A stage takes plain values and returns a small dictionary of figures; its wall seconds and peak memory are measured from
-outside. Models look at random vectors, which take the same time as trained ones, on the CPU unless a device is named.
+A stage takes plain values and returns a small dictionary of figures; its caller measures wall seconds and peak memory.
+Models read random vectors, which take the same time as trained ones, by default on the CPU.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 LIKE, SEED, DIM, SHOTS = "wiki-one", 0, 50, 3
 QUERIES = 120  # of an evaluation, spread over all test relations
-BLOCKS, WARM_UP = 12, 2  # of FSRL's steps that are drawn together
-TURNS = 20  # of TRAIL's lessons and steps
+BLOCKS, WARM_UP = 12, 2  # of FSRL's steps
+TURNS = 20  # of TRAIL's episodes and steps
 VIEWS = 1  # of TRAIL: each is a graph and two tables of vectors in memory
-PREDICTIONS = 10  # of new relations, and as many more of the last one
+PREDICTIONS = 10  # for new relations, and as many more for the last one
 
 Figures = dict[str, float]
 
 
 def generate(layout: Path, entities: int) -> Figures:
-    """A benchmark of Wiki-One's shape, triples in its proportion, as a folder in the NELL-One layout."""
+    """Generate a benchmark of Wiki-One's shape as a folder in the NELL-One layout."""
     from fewlink.data.synthetic.benchmark import generate as make
 
     counts = make(layout, LIKE, entities, None, SEED)
@@ -38,7 +38,7 @@ def generate(layout: Path, entities: int) -> Figures:
 
 
 def read(layout: Path) -> Figures:
-    """The background's file of triples as a graph in memory."""
+    """Read the background triples into a graph in memory."""
     from fewlink.graph import compile_graph
 
     graph = compile_graph([layout / "path_graph"])
@@ -46,7 +46,7 @@ def read(layout: Path) -> Figures:
 
 
 def compile_benchmark(layout: Path, compiled: Path) -> Figures:
-    """The folder in the NELL-One layout, every file of it checked, as a compiled benchmark."""
+    """Compile a folder in the NELL-One layout, with all checks."""
     from fewlink.data.nell_layout import read_layout
 
     benchmark, _ = read_layout(layout)
@@ -55,7 +55,7 @@ def compile_benchmark(layout: Path, compiled: Path) -> Figures:
 
 
 def open_compiled(compiled: Path) -> Figures:
-    """The compiled benchmark opened, and one edge looked at."""
+    """Open the compiled benchmark and read one edge."""
     from fewlink.data import Benchmark
 
     graph = Benchmark.open(compiled).graph
@@ -63,7 +63,7 @@ def open_compiled(compiled: Path) -> Figures:
 
 
 def pretrain(compiled: Path, out: Path) -> Figures:
-    """An epoch of ComplEx over the background and the train relations, saved as its users get it."""
+    """An epoch of ComplEx on the background and the train relations, and saving the vectors."""
     from fewlink.base.recipes import recipe
     from fewlink.data import Benchmark
     from fewlink.embeddings import EmbeddingSettings
@@ -84,16 +84,16 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     benchmark = Benchmark.open(compiled)
     vectors = random_vectors(benchmark)
     warm_up()
-    began = time.perf_counter()
+    start = time.perf_counter()
     learner = FewShotLearner(benchmark, vectors, FewShotSettings(device=device), [SEED])
-    set_up = time.perf_counter() - began
+    set_up = time.perf_counter() - start
     most = learner.most
     blocks = timed(BLOCKS + WARM_UP, lambda turn: learner.advance(turn * most, most), device)[WARM_UP:]
     return {"set-up seconds": set_up, "step ms": median(blocks) / most}
 
 
 def train_trail(compiled: Path, device: str = "cpu") -> Figures:
-    """Lessons and steps of TRAIL."""
+    """Episodes and steps of TRAIL."""
     from fewlink.data import Benchmark
     from fewlink.trail.episodes import LessonBook
     from fewlink.trail.learner import TrailLearner
@@ -103,10 +103,10 @@ def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     benchmark = Benchmark.open(compiled)
     tables = [trail_tables(benchmark, seed) for seed in range(1 + VIEWS)]
     warm_up()
-    began = time.perf_counter()
+    start = time.perf_counter()
     vectors = TrailVectors(tables[0], tuple(tables[1:]))
     learner = TrailLearner(benchmark, vectors, TrailSettings(views=VIEWS, device=device), [SEED])
-    set_up = time.perf_counter() - began
+    set_up = time.perf_counter() - start
     learner.advance(0, 1)
     book, unopened = learner.book, LessonBook(learner.book.views, learner.settings)
     spread = range(0, len(unopened.index), max(1, len(unopened.index) // TURNS))
@@ -116,7 +116,7 @@ def train_trail(compiled: Path, device: str = "cpu") -> Figures:
 
 
 def evaluate(compiled: Path, model: str, device: str = "cpu") -> Figures:
-    """A fixed number of test queries ranked among all candidates of their relations."""
+    """Rank a fixed number of test queries among all candidates of their relations."""
     from fewlink.data import Benchmark
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as rank
@@ -126,25 +126,25 @@ def evaluate(compiled: Path, model: str, device: str = "cpu") -> Figures:
     most = max(1, QUERIES // len(tasks))
     fewer = [dataclasses.replace(task, pairs=task.pairs[: SHOTS + most]) for task in tasks]
     benchmark = dataclasses.replace(whole, tasks={**whole.tasks, "test": fewer})
-    found = rank(benchmark, _scorer(whole, model, device), Protocol("test", SHOTS, "full"))
-    ranked = sum(int(task.candidates.sum()) for task in found.tasks)
+    evaluation = rank(benchmark, _scorer(whole, model, device), Protocol("test", SHOTS, "full"))
+    ranked = sum(int(task.candidates.sum()) for task in evaluation.tasks)
     return {
-        "query ms": 1000 * found.seconds / found.queries,
-        "queries/s": found.queries / found.seconds,
-        "candidates": ranked / found.queries,
+        "query ms": 1000 * evaluation.seconds / evaluation.queries,
+        "queries/s": evaluation.queries / evaluation.seconds,
+        "candidates": ranked / evaluation.queries,
     }
 
 
 def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
-    """Predictions of new relations, then of the same one, by a linker that was loaded; and the memory it holds."""
+    """Predict for new relations, then for the last one again, with a loaded linker; and its resident memory."""
     from fewlink.data import candidates_of
     from fewlink.prediction import load
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     linker = load(run, bench=compiled, device=device)
-    loading = time.perf_counter() - began
+    loading = time.perf_counter() - start
     loaded, name = resident(), linker.graph.entities
-    tasks = _asked(linker.benchmark)
+    tasks = _test_relations(linker.benchmark)
 
     def ask(task: Task, head: int) -> None:
         references = [(name[h], name[t]) for h, t in task.pairs[:SHOTS]]
@@ -153,7 +153,7 @@ def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
     new = timed(len(tasks), lambda turn: ask(tasks[turn], SHOTS), device)
     same = timed(PREDICTIONS, lambda turn: ask(tasks[-1], SHOTS + turn % (len(tasks[-1].pairs) - SHOTS)), device)
     after = resident()
-    among = [len(candidates_of("open", task, task.pairs[:SHOTS], linker.graph).ids) for task in tasks]
+    candidates = [len(candidates_of("open", task, task.pairs[:SHOTS], linker.graph).ids) for task in tasks]
     return {
         "load seconds": loading,
         "first ms": new[0],
@@ -161,12 +161,12 @@ def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
         "same relation ms": median(same),
         "resident GB once loaded": loaded / 1e9,
         "resident GB after predictions": after / 1e9,
-        "candidates": median(among),
+        "candidates": median(candidates),
     }
 
 
 def write_run(compiled: Path, run: Path, model: str) -> None:
-    """A run folder as training leaves it, with random vectors and first weights."""
+    """Write a run folder as training does, with random vectors and initial weights."""
     from fewlink.data import open_benchmark
     from fewlink.fewshot.compositions import build
     from fewlink.fewshot.settings import FewShotSettings
@@ -190,7 +190,7 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
 
 
 def random_vectors(benchmark: Benchmark, model: str = "complex", more: int = 0, seed: int = SEED) -> Embeddings:
-    """Vectors (E, d) and (2(R + more), d) of a benchmark's graph, which has R relations."""
+    """Vectors (E, d) and (2(R + more), d) for a benchmark's graph with R relations."""
     import torch
 
     from fewlink.embeddings import Embeddings
@@ -201,39 +201,39 @@ def random_vectors(benchmark: Benchmark, model: str = "complex", more: int = 0, 
 
 
 def trail_tables(benchmark: Benchmark, seed: int) -> tuple[Embeddings, Embeddings]:
-    """Both tables that TRAIL looks at: of the background's relations and those of the train tasks."""
+    """Both tables that TRAIL reads, for the background's relations and those of the train tasks."""
     more = len(benchmark.split("train"))
     return random_vectors(benchmark, "complex", more, seed), random_vectors(benchmark, "transe", more, seed)
 
 
 def warm_up() -> None:
-    """What torch imports with the first optimizer of a process, which takes a second."""
+    """Make torch import the modules of its optimizers, which takes a second."""
     import torch
 
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])
 
 
 def timed(count: int, work: Callable[[int], Any], device: str = "cpu") -> list[float]:
-    """Milliseconds of work(0), work(1), …, until the device is done with it."""
+    """Milliseconds of work(0), work(1), …, including the wait for the device."""
     import torch
 
     times = []
     for turn in range(count):
-        began = time.perf_counter()
+        start = time.perf_counter()
         work(turn)
         if device != "cpu":
             torch.cuda.synchronize()
-        times.append(1000 * (time.perf_counter() - began))
+        times.append(1000 * (time.perf_counter() - start))
     return times
 
 
 def resident() -> int:
-    """Bytes of memory that this process holds."""
+    """Resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
-    """A model with first weights that looks at random vectors."""
+    """A model with initial weights and random vectors."""
     from fewlink.fewshot.learner import assemble
     from fewlink.fewshot.model import FewShotScorer
     from fewlink.fewshot.settings import FewShotSettings
@@ -248,7 +248,7 @@ def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     return FewShotScorer(model, *assemble(benchmark.graph, random_vectors(benchmark), FewShotSettings(model), device))
 
 
-def _asked(benchmark: Benchmark) -> Sequence[Task]:
-    """Relations to ask about, those of test first."""
+def _test_relations(benchmark: Benchmark) -> Sequence[Task]:
+    """Relations with queries, those of test first."""
     tasks = [task for split in ("test", "dev", "train") for task in benchmark.split(split)]
     return [task for task in tasks if len(task.pairs) > SHOTS][: PREDICTIONS + 1]

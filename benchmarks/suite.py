@@ -1,11 +1,10 @@
-"""Every benchmark, one after the other, and what they come to: a table of ratios and a table of growth.
+"""Run every benchmark, then print a table of ratios and a table of growth.
 
     python benchmarks/suite.py [--quick] [--only NAME …] [--run RUN] [--bench BENCH] [--fresh]
 
-RUN is a training run of trail on BENCH; without it a short one is made, whose speed is that of a long one. What needs a
-GPU, data or a package that is not here says so and is left out. Records go to benchmarks/records; with --quick, which
-tries everything on small sizes, to a folder that is removed. Growth that was measured before is not measured again
-unless --fresh is given.
+RUN is a training run of trail on BENCH; by default a short run is trained, which has the same speed. Benchmarks whose
+GPU, data or package is missing are skipped with a message. Records go to benchmarks/records; with --quick, which tries
+everything on small sizes, to a temporary folder. Recorded growth is not measured again unless --fresh is given.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SHORTER = ("views=2", "lessons=1", "steps=2", "evaluate_every=2", "negatives=256
 
 @dataclass(frozen=True)
 class Part:
-    """A script with its arguments, and those for --quick or None; {bench} and {run} are filled in."""
+    """A script with its arguments, and those for --quick or None; {bench} and {run} are replaced."""
 
     name: str
     script: str
@@ -70,16 +69,16 @@ PARTS = (
 )
 
 
-class Unmade(Exception):
-    """Why something did not come about; `left_out` where that is no fault."""
+class NotMeasured(Exception):
+    """Why a benchmark was not measured: `skipped`, or failed."""
 
-    def __init__(self, reason: str, left_out: bool) -> None:
+    def __init__(self, reason: str, skipped: bool) -> None:
         super().__init__(reason)
-        self.left_out = left_out
+        self.skipped = skipped
 
 
 def call(words: Sequence[str], *, shown: bool = True) -> None:
-    """Run Python with these words; its last line of error, where there is one, says what went wrong."""
+    """Run Python with these arguments; if it fails, raises with its last line of error output."""
     process = subprocess.Popen(
         [sys.executable, *words], stdout=None if shown else subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -92,11 +91,11 @@ def call(words: Sequence[str], *, shown: bool = True) -> None:
     if process.wait():
         missing = last.startswith(("skipped:", "ModuleNotFoundError:"))
         reason = last.removeprefix("skipped:").removeprefix("ModuleNotFoundError:").strip()
-        raise Unmade(reason or f"ended with {process.returncode}", missing)
+        raise NotMeasured(reason or f"ended with {process.returncode}", missing)
 
 
 class Prepared:
-    """The benchmark and the run that parts are measured on, made when the first part needs them."""
+    """The benchmark and the run for all parts, made when a part first needs them."""
 
     def __init__(self, folder: Path, bench: str, run: str | None, quick: bool) -> None:
         self.folder, self.quick = folder, quick
@@ -105,25 +104,25 @@ class Prepared:
 
     def bench(self) -> str:
         if self._bench is None:
-            made = self.folder / "small"
-            call(["-m", "fewlink", "data", "generate", *SMALL, "--out", str(made)], shown=False)
-            self._bench, self._checked = str(made), True
+            generated = self.folder / "small"
+            call(["-m", "fewlink", "data", "generate", *SMALL, "--out", str(generated)], shown=False)
+            self._bench, self._checked = str(generated), True
         if not self._checked:
             try:
                 call(["-m", "fewlink", "data", "info", self._bench, "--json"], shown=False)
-            except Unmade as error:
-                raise Unmade(str(error), left_out=True) from None
+            except NotMeasured as error:
+                raise NotMeasured(str(error), skipped=True) from None
             self._checked = True
         return self._bench
 
     def run(self) -> str:
         if self._run is None:
-            made = self.folder / "run"
-            print("a short run of trail is made to measure its speed", file=sys.stderr, flush=True)
+            trained = self.folder / "run"
+            print("training a short run of trail to measure its speed", file=sys.stderr, flush=True)
             changes = [word for change in (*SHORT, *(SHORTER if self.quick else ())) for word in ("--set", change)]
-            words = ["train", self.bench(), "--model", "trail", "--device", "cpu", "--out", str(made), *changes]
+            words = ["train", self.bench(), "--model", "trail", "--device", "cpu", "--out", str(trained), *changes]
             call(["-m", "fewlink", *words])
-            self._run = str(made)
+            self._run = str(trained)
         return self._run
 
 
@@ -131,15 +130,15 @@ def do(part: Part, prepared: Prepared, quick: bool, more: Sequence[str]) -> None
     """Run one part."""
     words = part.quick if quick else part.full
     if words is None:
-        raise Unmade("not part of --quick", left_out=True)
+        raise NotMeasured("not part of --quick", skipped=True)
     if not (HERE / part.script).exists():
-        raise Unmade(f"there is no {part.script}", left_out=True)
+        raise NotMeasured(f"there is no {part.script}", skipped=True)
     filled = {what: getattr(prepared, what)() for what in ("bench", "run") if part.needs(what, quick)}
     call([str(HERE / part.script), *(word.format(**filled) for word in words), *more])
 
 
 def show(folder: Path) -> None:
-    """What all records of a folder come to."""
+    """Print ratios and growth from all records of a folder."""
     records = summary.read_records(folder)
     if rows := summary.ratios(records):
         print("\nRatios\n")
@@ -155,41 +154,41 @@ def show(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes, only to see that everything works")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to test that everything works")
     parser.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="NAME")
     parser.add_argument("--bench", default="nell-one")
     parser.add_argument("--run", help="a training run of trail on BENCH")
     parser.add_argument("--sizes", nargs="+", help="of growth, in entities")
     parser.add_argument("--stages", nargs="+", help="of growth")
-    parser.add_argument("--fresh", action="store_true", help="measure growth again where the record has it")
-    given = parser.parse_args()
-    told, failed = [], False
-    with contextlib.ExitStack() as held:
-        folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
+    parser.add_argument("--fresh", action="store_true", help="measure recorded growth again")
+    options = parser.parse_args()
+    outcomes, failed = [], False
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         records = RECORDS
-        if given.quick:
+        if options.quick:
             records = folder / "records"
-            os.environ[RECORDS_VARIABLE] = str(records)  # of the processes to come
-        prepared = Prepared(folder, given.bench, given.run, given.quick)
+            os.environ[RECORDS_VARIABLE] = str(records)  # of child processes
+        prepared = Prepared(folder, options.bench, options.run, options.quick)
         for part in PARTS:
-            if given.only and part.name not in given.only:
+            if options.only and part.name not in options.only:
                 continue
             print(f"\n{part.name}", flush=True)
-            more = ["--fresh"] * given.fresh
+            more = ["--fresh"] * options.fresh
             for name in ("sizes", "stages"):
-                more += [f"--{name}", *getattr(given, name)] if getattr(given, name) else []
-            began = time.perf_counter()
+                more += [f"--{name}", *getattr(options, name)] if getattr(options, name) else []
+            start = time.perf_counter()
             try:
-                do(part, prepared, given.quick, more if part.name == "growth" else [])
+                do(part, prepared, options.quick, more if part.name == "growth" else [])
                 outcome = "measured"
-            except Unmade as error:
-                outcome = f"{'left out' if error.left_out else 'FAILED'}: {error}"
-                failed |= not error.left_out
+            except NotMeasured as error:
+                outcome = f"{'skipped' if error.skipped else 'FAILED'}: {error}"
+                failed |= not error.skipped
                 print(outcome, flush=True)
-            told.append({"part": part.name, "seconds": round(time.perf_counter() - began), "outcome": outcome})
+            outcomes.append({"part": part.name, "seconds": round(time.perf_counter() - start), "outcome": outcome})
         show(records)
     print()
-    print_table(told)
+    print_table(outcomes)
     if failed:
         raise SystemExit(1)
 

@@ -1,4 +1,4 @@
-"""What the stored records come to: one table of ratios, one of growth with its exponents, and the charts' points."""
+"""Tables from the stored records: ratios, and growth with its exponents; and the points of the charts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ALLOWED = 1.1  # the largest exponent of a stage that grows in proportion to the triples
+ALLOWED = 1.1  # the largest exponent that counts as proportional to the triples
 
 Row = dict[str, Any]
 Records = Mapping[str, Mapping[str, Any]]  # name -> what write_record stored
@@ -34,12 +34,12 @@ def _embeddings(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
 
 
 def _fewshot(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
-    called = {"steps/s": "meta-training FSRL", "queries/s": "evaluating FSRL"}
+    names = {"steps/s": "meta-training FSRL", "queries/s": "evaluating FSRL"}
     for row in results["rows"]:
         if row["side"] != "plain":
             more = row["side"].removeprefix("fewlink")
             where = f"{results['benchmark']}, {results['device']}"
-            yield f"{called[row['what']]}{more} ({where})", "the literal equations", row["times plain"]
+            yield f"{names[row['what']]}{more} ({where})", "the literal equations", row["times plain"]
 
 
 def _trails(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
@@ -47,7 +47,11 @@ def _trails(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
 
 
 def _serving(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
-    yield f"serving {results['clients']} clients, batched ({results['bench']})", "one request by one", results["ratio"]
+    yield (
+        f"serving {results['clients']} clients, batched ({results['bench']})",
+        "one request at a time",
+        results["ratio"],
+    )
 
 
 def _processes(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
@@ -70,7 +74,7 @@ RATIOS: dict[str, Callable[[Mapping[str, Any]], Iterable[tuple[str, str, float]]
 
 
 def ratios(records: Records) -> list[Row]:
-    """How many times as quick what is, and as what; with the record that says so and its day."""
+    """Speed-ups: of what, against what, with the record and its date."""
     return [
         {"what": what, "against": against, "times as quick": ratio, "record": name, "measured": records[name]["date"]}
         for name, of in RATIOS.items()
@@ -84,7 +88,7 @@ def ratios(records: Records) -> list[Row]:
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure of a stage, and how it is called; `key` "seconds" and "peak GB" are those of the whole process."""
+    """A figure of a stage, and its name; the keys "seconds" and "peak GB" are those of the whole process."""
 
     stage: str
     key: str
@@ -104,7 +108,7 @@ TIMES = (
     Measure("train FSRL", "set-up seconds", "FSRL, setting up", "s"),
     Measure("train FSRL", "step ms", "FSRL, a step", "ms"),
     Measure("train TRAIL", "set-up seconds", "TRAIL, setting up", "s"),
-    Measure("train TRAIL", "lesson ms", "TRAIL, a lesson", "ms"),
+    Measure("train TRAIL", "lesson ms", "TRAIL, an episode", "ms"),
     Measure("train TRAIL", "step ms", "TRAIL, a step", "ms"),
     Measure("evaluate FSRL", "query ms", "FSRL, a query ranked", "ms"),
     Measure("evaluate TRAIL", "query ms", "TRAIL, a query ranked", "ms"),
@@ -119,26 +123,28 @@ STAGES = tuple(dict.fromkeys(measure.stage for measure in TIMES))
 SERVED = tuple(stage for stage in STAGES if stage.startswith("predict"))
 MEMORY = (
     *(Measure(stage, "peak GB", stage, "GB") for stage in STAGES),
-    *(Measure(stage, "resident GB once loaded", f"{stage}: held once loaded", "GB") for stage in SERVED),
-    *(Measure(stage, "resident GB after predictions", f"{stage}: held after predictions", "GB") for stage in SERVED),
+    *(Measure(stage, "resident GB once loaded", f"{stage}: resident after loading", "GB") for stage in SERVED),
+    *(
+        Measure(stage, "resident GB after predictions", f"{stage}: resident after predictions", "GB")
+        for stage in SERVED
+    ),
 )
 
 
 def exponent(points: Sequence[tuple[float, float]]) -> float | None:
-    """The slope of log y against log x by least squares; None where it has no meaning."""
+    """The slope of log y against log x by least squares; None if there are fewer than two sizes."""
     logs = [(math.log(x), math.log(y)) for x, y in points if x > 0 and y > 0]
     if len({x for x, _ in logs}) < 2:
         return None
-    middle = [sum(column) / len(logs) for column in zip(*logs, strict=True)]
-    over = sum((x - middle[0]) * (y - middle[1]) for x, y in logs)
-    return over / sum((x - middle[0]) ** 2 for x, _ in logs)
+    means = [sum(column) / len(logs) for column in zip(*logs, strict=True)]
+    over = sum((x - means[0]) * (y - means[1]) for x, y in logs)
+    return over / sum((x - means[0]) ** 2 for x, _ in logs)
 
 
 def points(entries: Iterable[Mapping[str, Any]], measure: Measure) -> list[tuple[float, float]]:
-    """(triples, figure) of every size at which a stage was measured, smallest first."""
-    own = [entry for entry in entries if entry["stage"] == measure.stage]
-    found = [(float(entry["triples"]), measure.of(entry)) for entry in own]
-    return sorted((x, y) for x, y in found if y is not None)
+    """(triples, figure) of every measured size of a stage, smallest first."""
+    values = [(float(entry["triples"]), measure.of(entry)) for entry in entries if entry["stage"] == measure.stage]
+    return sorted((x, y) for x, y in values if y is not None)
 
 
 def growth(entries: Sequence[Mapping[str, Any]], measures: Iterable[Measure]) -> list[Row]:
@@ -146,29 +152,29 @@ def growth(entries: Sequence[Mapping[str, Any]], measures: Iterable[Measure]) ->
     sizes = sorted({entry["entities"] for entry in entries})
     rows = []
     for measure in measures:
-        own = {entry["entities"]: entry for entry in entries if entry["stage"] == measure.stage}
-        if not own:
+        by_size = {entry["entities"]: entry for entry in entries if entry["stage"] == measure.stage}
+        if not by_size:
             continue
-        found = points(entries, measure)
+        measured = points(entries, measure)
         row: Row = {"what": measure.name, "unit": measure.unit}
-        row |= {f"{size:,}": _told(own.get(size), measure) for size in sizes}
-        row |= {"exponent": _shown(exponent(found)), "at the end": _shown(exponent(found[-2:]))}
+        row |= {f"{size:,}": _cell(by_size.get(size), measure) for size in sizes}
+        row |= {"exponent": _slope(exponent(measured)), "at the end": _slope(exponent(measured[-2:]))}
         rows.append(row)
     return rows
 
 
 def too_steep(entries: Sequence[Mapping[str, Any]], measures: Iterable[Measure]) -> list[str]:
-    """The measures that grow faster than allowed between the two largest sizes, where constants count least."""
+    """The measures that grow faster than allowed between the two largest sizes, where constant costs matter least."""
     slopes = {measure.name: exponent(points(entries, measure)[-2:]) for measure in measures}
     return [name for name, slope in slopes.items() if slope is not None and slope > ALLOWED]
 
 
-def _told(entry: Mapping[str, Any] | None, measure: Measure) -> float | str:
+def _cell(entry: Mapping[str, Any] | None, measure: Measure) -> float | str:
     if entry is None:
         return "–"
     value = measure.of(entry)
     return entry.get("failed", "–") if value is None else value
 
 
-def _shown(slope: float | None) -> str:
+def _slope(slope: float | None) -> str:
     return "–" if slope is None else f"{slope:.2f}"

@@ -1,10 +1,10 @@
-"""Finding TRAIL's paths beside walks taken one by one: the trails that join references, and where they lead.
+"""Finding TRAIL's paths, compared with walks taken one by one.
 
     python benchmarks/trail_literal.py [BENCH] [--relations 10] [--repeats 3]
 
-Both sides find the trails of up to three hops that join the first references of some relations, with the same chances,
-which is checked before anything is timed; relations with more than a million walks are passed over. The sides take
-turns, each relation's figure is its best turn, and the ratio is that of the sums.
+Both sides find the paths of up to three hops that join the first references of some relations, with their
+probabilities; that these are equal is checked before timing. Relations with more than a million walks are skipped. The
+sides run in turn, the best turn of each relation counts, and the ratio is that of the sums.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from measure import print_table, write_record
 
 SHOTS = 3
 MOST_WALKS = 1_000_000
-Walk = tuple[int, int, float, float]  # its trail, where it ends, its chance and that of the way back
-Chances = dict[tuple[int, int], tuple[float, float]]  # of a trail and a reference, there and back
+Walk = tuple[int, int, float, float]  # its path, its end, its probability and that of the way back
+Chances = dict[tuple[int, int], tuple[float, float]]  # of a path and a reference, there and back
 
 
 class PlainTrails:
-    """The definition as loops over lists of edges."""
+    """The definition, as loops over lists of edges."""
 
     def __init__(self, graph: Graph) -> None:
         count = len(graph.relations)
@@ -60,17 +60,17 @@ class PlainTrails:
                 yield from self.walks(further, hops - 1)
 
     def joining(self, references: np.ndarray) -> Chances:
-        """The chances of every trail that joins a reference."""
-        found: Chances = {}
+        """The probabilities of every path that joins a reference."""
+        chances: Chances = {}
         for k, (head, tail) in enumerate(references.tolist()):
             for trail, end, there, back in self.walks((0, head, 1.0, 1.0), HOPS):
                 if end == tail:
-                    before = found.get((trail, k), (0.0, 0.0))
-                    found[trail, k] = before[0] + there, before[1] + back
-        return found
+                    before = chances.get((trail, k), (0.0, 0.0))
+                    chances[trail, k] = before[0] + there, before[1] + back
+        return chances
 
     def size(self, references: np.ndarray) -> int:
-        """How many walks there are."""
+        """The number of walks."""
         total, standing = 0, defaultdict(int)
         for head in references[:, 0].tolist():
             standing[head] += 1
@@ -96,18 +96,18 @@ def found_by(finder: TrailFinder, references: np.ndarray) -> Chances:
 
 
 def check(ours: Chances, plain: Chances) -> None:
-    """Refuse to time two sides that do not find the same."""
+    """Raises if the two sides find different paths."""
     same = ours.keys() == plain.keys() and all(
         math.isclose(a, b, rel_tol=1e-4) for key in ours for a, b in zip(ours[key], plain[key], strict=True)
     )
     if not same:
-        raise SystemExit("the two sides find other trails: nothing is timed")
+        raise SystemExit("the two sides find different paths: nothing is timed")
 
 
 def seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -115,8 +115,8 @@ def main() -> None:
     parser.add_argument("benchmark", nargs="?", default="nell-one")
     parser.add_argument("--relations", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=3)
-    given = parser.parse_args()
-    benchmark = open_benchmark(given.benchmark)
+    options = parser.parse_args()
+    benchmark = open_benchmark(options.benchmark)
     graph = known_graph(benchmark)
     plain, finder = PlainTrails(graph), TrailFinder(graph)
     tasks = [task for split in ("test", "dev", "train") for task in benchmark.split(split)]
@@ -130,19 +130,19 @@ def main() -> None:
         check(found_by(finder, references), plain.joining(references))
         turns = [
             (seconds(lambda ids=ids: finder.joining(ids)), seconds(lambda pairs=references: plain.joining(pairs)))
-            for _ in range(given.repeats)
+            for _ in range(options.repeats)
         ]
         ours, theirs = (min(times) for times in zip(*turns, strict=True))
         rows.append({"relation": task.name, "walks": walks, "fewlink ms": 1000 * ours, "plain ms": 1000 * theirs})
-        if len(rows) == given.relations:
+        if len(rows) == options.relations:
             break
     if not rows:
         raise SystemExit(f"skipped: {benchmark.name} has no relation of at most {MOST_WALKS:,} walks")
     print_table(rows)
     ratio = sum(row["plain ms"] for row in rows) / sum(row["fewlink ms"] for row in rows)
     print(f"walks taken one by one take {ratio:.1f} times as long")
-    found = {"bench": benchmark.name, "shots": SHOTS, "repeats": given.repeats, "rows": rows, "ratio": ratio}
-    write_record("trail-literal", found)
+    results = {"bench": benchmark.name, "shots": SHOTS, "repeats": options.repeats, "rows": rows, "ratio": ratio}
+    write_record("trail-literal", results)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How quick TRAIL is: a new relation, a prediction, a lesson, a training step, an evaluation, and the run as a whole.
+"""The speed of TRAIL: a new relation, a prediction, an episode, a training step, an evaluation, and a whole run.
 
 python benchmarks/trail_speed.py nell-one RUN --device cpu
 
-RUN is a training run of trail. Every figure is the median of several turns, with the range; the record goes to
+RUN is a training run of trail. Figures are medians over several turns, with their range. The record is
 records/trail-speed-DEVICE.json.
 """
 
@@ -32,26 +32,26 @@ from fewlink.trail.vectors import TrailVectors
 from fewlink.training import RunConfig, open_run
 from measure import print_table, write_record
 
-TOGETHER = 16  # lessons made side by side in a turn
+TOGETHER = 16  # episodes made together in a turn
 
 
 def turns(what: str, work: Callable[[int], Any], count: int, device: str) -> dict[str, Any]:
-    """Milliseconds of work(0), work(1), …: median, least and most, after a turn of other work that does not count."""
+    """Milliseconds of work(0), work(1), …: median, least and most, after a turn that is not timed."""
     times = []
     for turn in range(-1, count):
         if device != "cpu":
             torch.cuda.synchronize()
-        began = time.perf_counter()
+        start = time.perf_counter()
         work(turn if turn >= 0 else count)
         if device != "cpu":
             torch.cuda.synchronize()
         if turn >= 0:
-            times.append(1000 * (time.perf_counter() - began))
+            times.append(1000 * (time.perf_counter() - start))
     return {"what": what, "median ms": median(times), "least ms": min(times), "most ms": max(times), "turns": count}
 
 
-def course(run: Path) -> dict[str, Any]:
-    """What the run's own log says: seconds and steps to its best checkpoint and to its end, making lessons included."""
+def training_log(run: Path) -> dict[str, Any]:
+    """From the run's log: seconds and steps to its best checkpoint and to its end, making episodes included."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     ends = list(itertools.accumulate(sum(line["seconds"].values()) for line in lines))
     best = max(range(len(lines)), key=lambda n: lines[n]["dev"]["mrr"])
@@ -74,10 +74,10 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--turns", type=int, default=20)
-    given = parser.parse_args()
+    options = parser.parse_args()
 
-    benchmark, device, count = open_benchmark(given.bench), given.device, given.turns
-    scorer = open_run(given.run, benchmark, device=device)
+    benchmark, device, count = open_benchmark(options.bench), options.device, options.turns
+    scorer = open_run(options.run, benchmark, device=device)
     tasks = benchmark.split("dev")
 
     def ask(task_number: int, first: int, head: int) -> None:
@@ -85,9 +85,9 @@ def main() -> None:
         question = Question(task.name, task.pairs[first : first + 3], task.pairs[head : head + 1, 0], task.range)
         np.asarray(torch.as_tensor(scorer(question)).cpu())
 
-    settings = RunConfig.read(given.run).settings
+    settings = RunConfig.read(options.run).settings
     assert isinstance(settings, TrailSettings)
-    vectors = TrailVectors.open(given.run / "embeddings")
+    vectors = TrailVectors.open(options.run / "embeddings")
     learner = TrailLearner(benchmark, vectors, dataclasses.replace(settings, device=device), [settings.seed])
     learner.advance(0, 1)
     new = iter(np.array_split(np.arange(64, len(learner.book.index)), (len(learner.book.index) - 64) // TOGETHER))
@@ -105,10 +105,10 @@ def main() -> None:
         else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     )
     print(f"peak memory {peak / 2**30:.2f} GiB")
-    trained = course(given.run)
+    trained = training_log(options.run)
     print_table([trained])
-    found = {"hardware": hardware(), "rows": rows, "peak_bytes": peak, "training": trained}
-    write_record(f"trail-speed-{device}", {"bench": benchmark.name, **found})
+    results = {"hardware": hardware(), "rows": rows, "peak_bytes": peak, "training": trained}
+    write_record(f"trail-speed-{device}", {"bench": benchmark.name, **results})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The benchmarks of growth: exponents by hand, every stage on a small graph, and a run that goes on where it was."""
+"""The benchmarks of growth: exponents by hand, every stage on a small graph, and resuming."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def test_the_exponent_is_the_slope_of_the_logarithms(points: list[tuple[float, f
 
 
 def test_a_row_of_growth_has_every_size_and_both_exponents() -> None:
-    made, opened = summary.growth(ENTRIES, summary.TIMES)
-    assert list(made.values()) == ["generate", "s", 10.0, 100.0, "0.50", "0.50"]
+    generated, opened = summary.growth(ENTRIES, summary.TIMES)
+    assert list(generated.values()) == ["generate", "s", 10.0, 100.0, "0.50", "0.50"]
     assert list(opened.values()) == ["open it", "s", 1.0, "no memory", "–", "–"]
 
 
-def test_what_grows_faster_than_the_triples_is_named() -> None:
+def test_measures_that_grow_faster_than_the_triples_are_listed() -> None:
     entries = [entry("read", n, float(n) ** 1.5) for n in (10, 100)] + [entry("open", n, float(n)) for n in (10, 100)]
     assert summary.too_steep(entries, summary.TIMES) == ["read triples"]
 
 
-def test_every_measure_is_of_a_stage_that_is_run() -> None:
+def test_every_measure_belongs_to_a_stage() -> None:
     assert {measure.stage for measure in (*summary.TIMES, *summary.MEMORY)} == set(growth.STAGES)
 
 
-def test_the_page_shows_growth_where_it_was_measured() -> None:
+def test_the_page_shows_growth_if_it_was_measured() -> None:
     assert "## Growth" not in page.page({}) and page.pictures({}) == {}
     results = {"threads": 2, "dim": 50, "views": 1, "entries": ENTRIES}
     records = {"growth": {"date": "2026-01-01", "cores": 2, "results": results}}
@@ -68,45 +68,45 @@ def test_the_page_shows_growth_where_it_was_measured() -> None:
     assert all(text.startswith("<svg ") and "xmlns" in text for text in page.pictures(records).values())
 
 
-def test_every_ratio_of_the_stored_records_is_told() -> None:
+def test_every_stored_record_with_a_ratio_is_listed() -> None:
     records = summary.read_records(ROOT / "benchmarks" / "records")
-    told = {row["record"] for row in summary.ratios(records)}
-    assert told == set(records) & set(summary.RATIOS)
+    listed = {row["record"] for row in summary.ratios(records)}
+    assert listed == set(records) & set(summary.RATIOS)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[growth.Place]:
-    made = growth.Place(tmp_path_factory.mktemp("growth"), ENTITIES)
+    place = growth.Place(tmp_path_factory.mktemp("growth"), ENTITIES)
     with quickly(), pytest.MonkeyPatch.context() as patch:
         for name, fewer in (("QUERIES", 4), ("BLOCKS", 1), ("WARM_UP", 1), ("TURNS", 2), ("PREDICTIONS", 2)):
             patch.setattr(stages, name, fewer)
         patch.setattr("fewlink.trail.learner.MEASURED_BY", 2)
-        stages.generate(made.layout, ENTITIES)
-        stages.compile_benchmark(made.layout, made.compiled)
-        yield made
+        stages.generate(place.layout, ENTITIES)
+        stages.compile_benchmark(place.layout, place.compiled)
+        yield place
 
 
 @pytest.mark.parametrize("name", [name for name in growth.STAGES if name not in growth.MADE])
-def test_a_stage_gives_the_figures_that_are_shown(name: str, place: growth.Place) -> None:
+def test_a_stage_returns_the_figures_of_its_measures(name: str, place: growth.Place) -> None:
     stage = growth.STAGES[name]
     if stage.run:
         stages.write_run(place.compiled, place.folder / "run", stage.run)
     figures = stage.work(*stage.arguments(place))
     cost = growth.Cost(1.0, 1.0, 10**9, figures)
-    told = growth._entry(place, name, cost)
+    entry = growth._entry(place, name, cost)
     for measure in (*summary.TIMES, *summary.MEMORY):
         if measure.stage == name:
-            assert (measure.of(told) or 0) > 0, measure
+            assert (measure.of(entry) or 0) > 0, measure
     growth.shutil.rmtree(place.folder / "run", ignore_errors=True)
 
 
-def test_a_stage_without_enough_memory_says_so_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_stage_without_enough_memory_is_reported(tmp_path: Path) -> None:
     assert growth.limited(1 << 30, bytearray, 1 << 32) == "no memory"
     assert isinstance(growth.limited(1 << 30, bytearray, 1 << 20), growth.Cost)
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_stopped_run_is_resumed(tmp_path: Path) -> None:
     def run(*words: str) -> str:
         command = [sys.executable, str(ROOT / "benchmarks" / "suite.py"), "--only", "growth", "--sizes", "600", *words]
         environment = {**os.environ, "FEWLINK_BENCH_RECORDS": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}

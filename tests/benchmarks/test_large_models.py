@@ -14,9 +14,9 @@ def costs(*steps: float, peak: int) -> list[Cost]:
     return [Cost(9.0, 9.0, peak, {"step ms": step}) for step in steps]
 
 
-def test_a_row_has_the_medians_of_both_and_how_many_times_as_much_the_first_takes() -> None:
-    found = {"train FSRL": [costs(5.0, 1.0, 3.0, peak=4_000_000_000), costs(8.0, 2.0, 1.0, peak=1_000_000_000)]}
-    assert large_models.rows(found, ["wiki", "nell"]) == [
+def test_a_row_has_both_medians_and_their_ratio() -> None:
+    costs_of = {"train FSRL": [costs(5.0, 1.0, 3.0, peak=4_000_000_000), costs(8.0, 2.0, 1.0, peak=1_000_000_000)]}
+    assert large_models.rows(costs_of, ["wiki", "nell"]) == [
         {"what": "FSRL, a step", "unit": "ms", "wiki": 3.0, "nell": 2.0, "ratio": 1.5},
         {"what": "train FSRL", "unit": "GB", "wiki": 4.0, "nell": 1.0, "ratio": 4.0},
     ]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.batches import Batch, Batches
-from fewlink.embeddings.losses import OUT
-from fewlink.embeddings.trainer import Run
+from fewlink.embeddings.losses import EXCLUDED
+from fewlink.embeddings.trainer import EmbeddingTrainer
 
 TRIPLES = torch.tensor([[0, 0, 1], [2, 1, 3], [4, 0, 5], [1, 1, 1]])
 
@@ -25,14 +25,14 @@ def examples(batch: Batch) -> list[tuple[int, int, int]]:
     )
 
 
-def test_an_epoch_is_every_triple_in_both_directions() -> None:
+def test_an_epoch_has_every_triple_in_both_directions() -> None:
     settings = EmbeddingSettings(batch_size=3, negatives=2)
     seen = [e for batch in Batches(TRIPLES, 6, 2, settings).epoch(0) for e in examples(batch)]
     forward = [tuple(t) for t in TRIPLES.tolist()]
     assert sorted(seen) == sorted(forward + [(t, r + 2, h) for h, r, t in forward])
 
 
-def test_the_same_epoch_is_the_same_and_another_differs() -> None:
+def test_an_epoch_is_reproducible_and_differs_from_others() -> None:
     batches = Batches(TRIPLES, 6, 2, EmbeddingSettings(batch_size=3, negatives=2, seed=5))
     first, again, other = (torch.cat([b.entities for b in batches.epoch(e)]) for e in (1, 1, 2))
     assert torch.equal(first, again)
@@ -40,7 +40,7 @@ def test_the_same_epoch_is_the_same_and_another_differs() -> None:
 
 
 @given(st.integers(0, 1000), st.integers(1, 30), st.sampled_from(["shared", "each"]))
-def test_the_true_tail_is_never_a_negative(epoch: int, negatives: int, corrupt: str) -> None:
+def test_a_negative_that_is_the_true_tail_is_excluded(epoch: int, negatives: int, corrupt: str) -> None:
     settings = EmbeddingSettings(batch_size=3, negatives=negatives, corrupt=corrupt)
     for batch in Batches(TRIPLES, 6, 2, settings).epoch(epoch):
         size = len(batch)
@@ -48,23 +48,23 @@ def test_the_true_tail_is_never_a_negative(epoch: int, negatives: int, corrupt: 
         assert torch.equal(batch.unique[batch.slots], batch.entities)
         if corrupt == "each":
             marked = rest.view(size, negatives) == tails[:, None]
-            assert torch.equal(marked, batch.penalty == OUT)
+            assert torch.equal(marked, batch.penalty == EXCLUDED)
         else:
             assert len(rest.unique()) == len(rest)
             marked = torch.zeros(size, len(rest), dtype=torch.bool)
-            marked.scatter_(1, batch.position[:, None], (batch.penalty == OUT)[:, None])
+            marked.scatter_(1, batch.position[:, None], (batch.penalty == EXCLUDED)[:, None])
             assert torch.equal(marked, rest == tails[:, None])
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
 @pytest.mark.parametrize("case", [{}, {"corrupt": "each"}, {"regime": "one-vs-all"}, {"model": "rescal"}], ids=str)
 @pytest.mark.parametrize("size", [3, 5])
-def test_a_batch_of_fixed_shape_moves_the_tables_alike(size: int, case: dict[str, Any], optimizer: str) -> None:
+def test_a_batch_of_fixed_shape_gives_the_same_update(size: int, case: dict[str, Any], optimizer: str) -> None:
     settings = EmbeddingSettings(dim=4, batch_size=size, negatives=3, init_scale=0.1, optimizer=optimizer, **case)
     filled = 0
-    runs = [Run(TRIPLES.numpy(), 6, 2, settings) for _ in range(2)]
+    trainers = [EmbeddingTrainer(TRIPLES.numpy(), 6, 2, settings) for _ in range(2)]
     for epoch in range(3):
-        batches = runs[0].batches
+        batches = trainers[0].batches
         for index, examples in enumerate(batches.order(epoch).split(size)):
             drawn = batches.negatives(epoch, index, len(examples))
             exact, fixed = (batches.arrange(examples, drawn, fixed=fixed) for fixed in (False, True))
@@ -75,24 +75,24 @@ def test_a_batch_of_fixed_shape_moves_the_tables_alike(size: int, case: dict[str
                 fixed.relations.repeat_interleave(fixed.counts), exact.relations.repeat_interleave(exact.counts)
             )
             filled += int((fixed.counts == 0).sum())
-            losses = runs[0].step(exact, 0.1), runs[1].step(fixed, torch.tensor(0.1))
+            losses = trainers[0].step(exact, 0.1), trainers[1].step(fixed, torch.tensor(0.1))
             torch.testing.assert_close(*losses)
-    assert filled or size == 5, "some batch has a relation less than it could have"
+    assert filled or size == 5, "some batch must be padded with a relation"
     for name in ("entities", "relations"):
-        torch.testing.assert_close(*(run.tables.vectors[name] for run in runs))
-        for part in runs[0].tables.states[name]:
-            torch.testing.assert_close(*(run.tables.states[name][part] for run in runs))
+        torch.testing.assert_close(*(trainer.tables.vectors[name] for trainer in trainers))
+        for part in trainers[0].tables.states[name]:
+            torch.testing.assert_close(*(trainer.tables.states[name][part] for trainer in trainers))
 
 
 @pytest.mark.parametrize("corrupt", ["shared", "each"])
-def test_every_batch_of_every_epoch_has_negatives_of_its_own(corrupt: str) -> None:
+def test_each_batch_of_each_epoch_has_its_own_negatives(corrupt: str) -> None:
     batches = Batches(TRIPLES, 10**6, 2, EmbeddingSettings(negatives=5, corrupt=corrupt))
     drawn = {tuple(batches.negatives(epoch, index, 3).flatten().tolist()) for epoch in (0, 1) for index in (0, 1)}
     assert len(drawn) == 4
 
 
 @given(st.integers(0, 1000), st.integers(1, 30))
-def test_a_pool_has_as_many_entities_as_it_is_to_have(epoch: int, negatives: int) -> None:
+def test_a_pool_has_distinct_entities_of_the_requested_number(epoch: int, negatives: int) -> None:
     batches = Batches(TRIPLES, 20, 2, EmbeddingSettings(negatives=negatives))
     pool = batches.negatives(epoch, 0, 3)
     assert pool.tolist() == sorted(set(pool.tolist())) and len(pool) == min(negatives, 20)

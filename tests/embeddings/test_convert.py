@@ -1,4 +1,4 @@
-"""Formats of other programs: round trips, missing names, and PyKEEN folders read without running their code."""
+"""Other formats: round trips, missing names, and PyKEEN folders read without running their code."""
 
 from __future__ import annotations
 
@@ -17,8 +17,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fewlink.base.errors import FewlinkError
-from fewlink.embeddings import Embeddings, from_nell_one, from_numpy, from_pykeen, to_numpy, to_projector, to_word2vec
-from fewlink.embeddings.pykeen_folder import pykeen_names
+from fewlink.embeddings import (
+    Embeddings,
+    from_nell_one,
+    from_numpy,
+    from_pykeen,
+    pykeen_names,
+    to_numpy,
+    to_projector,
+    to_word2vec,
+)
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 VECTORS = arrays.arrays(np.float32, st.tuples(st.integers(1, 6), st.just(4)), elements=FLOATS)
@@ -36,7 +44,7 @@ def test_numpy_round_trip(tmp_path: Path, vectors: np.ndarray) -> None:
 
 @given(VECTORS)
 @SAME_FOLDER
-def test_text_gives_back_the_same_numbers(tmp_path: Path, vectors: np.ndarray) -> None:
+def test_text_round_trip(tmp_path: Path, vectors: np.ndarray) -> None:
     names = [f"a name {i}" for i in range(len(vectors))]
     to_word2vec(tmp_path / "w.txt", names, torch.from_numpy(vectors))
     first, *lines = (tmp_path / "w.txt").read_text().splitlines()
@@ -44,12 +52,12 @@ def test_text_gives_back_the_same_numbers(tmp_path: Path, vectors: np.ndarray) -
     assert [line.split(" ")[0] for line in lines] == [n.replace(" ", "_") for n in names]
     assert np.array_equal(np.array([line.split(" ")[1:] for line in lines], dtype=np.float32), vectors)
     to_projector(tmp_path / "p", names, torch.from_numpy(vectors))
-    found = np.loadtxt(tmp_path / "p" / "tensors.tsv", dtype=np.float32, delimiter="\t", ndmin=2)
-    assert np.array_equal(found, vectors)
+    tensors = np.loadtxt(tmp_path / "p" / "tensors.tsv", dtype=np.float32, delimiter="\t", ndmin=2)
+    assert np.array_equal(tensors, vectors)
     assert (tmp_path / "p" / "metadata.tsv").read_text().splitlines() == names
 
 
-def test_numpy_pickles_and_absent_files_are_refused(tmp_path: Path) -> None:
+def test_numpy_pickles_and_missing_files_raise(tmp_path: Path) -> None:
     np.save(tmp_path / "o.npy", np.array([{}], dtype=object))
     for name in ("o.npy", "absent.npy"):
         with pytest.raises(FewlinkError, match=name):
@@ -65,19 +73,19 @@ def release(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_nell_one_text_is_reordered(release: Path) -> None:
+def test_nell_one_text_has_the_order_of_the_names(release: Path) -> None:
     table = from_nell_one(release, ["b", "a"], ["r"])
     assert table.entities.tolist() == [[1, 2, 3, 4], [9, 10, 11, 12]]
     assert table.relations.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
 
 
-def test_nell_one_text_without_inverses_is_filled(release: Path) -> None:
+def test_nell_one_text_without_inverses_is_completed(release: Path) -> None:
     (release / "relation2ids").write_text(json.dumps({"r": 0, "s": 1}))
     (release / "relation2vec.ComplEx").write_text("1 2 3 4\n0 1 0 0\n")
     assert from_nell_one(release, ["a"], ["r"]).relations.tolist() == [[1, 2, 3, 4], [1, 2, -3, -4]]
 
 
-def test_nell_one_errors_say_where(release: Path) -> None:
+def test_nell_one_errors_name_file_and_line(release: Path) -> None:
     with pytest.raises(FewlinkError, match=r"7 of 8 names, the first: 0, 1, 2, 3, 4$"):
         from_nell_one(release, ["a", *map(str, range(7))], ["r"])
     (release / "entity2vec.ComplEx").write_text("1 2 3 4\n5 6\n")
@@ -97,7 +105,7 @@ PYKEEN: list[tuple[str, dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("name", "options", "inverse"), PYKEEN)
-def test_trained_pykeen_models_score_alike(name: str, options: dict[str, Any], inverse: bool, tmp_path: Path) -> None:
+def test_imported_pykeen_models_score_alike(name: str, options: dict[str, Any], inverse: bool, tmp_path: Path) -> None:
     pipeline = pytest.importorskip("pykeen.pipeline").pipeline
     result = pipeline(
         dataset="nations",
@@ -117,8 +125,8 @@ def test_trained_pykeen_models_score_alike(name: str, options: dict[str, Any], i
     torch.testing.assert_close(table.score(*triples.T), expected)
 
     entities, relations = pykeen_names(tmp_path / "m")
-    turned = from_pykeen(tmp_path / "m", entities[::-1], relations)
-    assert torch.equal(turned.entities, table.entities.flip(0))
+    reversed_table = from_pykeen(tmp_path / "m", entities[::-1], relations)
+    assert torch.equal(reversed_table.entities, table.entities.flip(0))
     if inverse:
         backwards = result.model.score_hrt_inverse(numbers.clone()).squeeze(1)
         torch.testing.assert_close(table.score(triples[:, 2], triples[:, 1] + 55, triples[:, 0]), backwards)
@@ -129,7 +137,7 @@ def test_trained_pykeen_models_score_alike(name: str, options: dict[str, Any], i
     assert torch.equal(same.entities, table.entities) and torch.equal(same.relations, table.relations)
 
 
-class Evil:
+class RunsCode:
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -137,7 +145,7 @@ class Evil:
         return Path.touch, (self.path,)
 
 
-def pykeen_like(folder: Path) -> Path:
+def folder_with_names(folder: Path) -> Path:
     for what, names in (("entity", "ab"), ("relation", "r")):
         place = folder / "training_triples"
         place.mkdir(parents=True, exist_ok=True)
@@ -148,19 +156,19 @@ def pykeen_like(folder: Path) -> Path:
 
 @pytest.mark.parametrize("file", ["trained_model.pkl", "model.pt"])
 def test_code_in_a_pickle_never_runs(file: str, tmp_path: Path) -> None:
-    folder = pykeen_like(tmp_path / "m")
-    torch.save({"model": Evil(tmp_path / "ran"), "weights": torch.ones(2)}, folder / file)
+    folder = folder_with_names(tmp_path / "m")
+    torch.save({"model": RunsCode(tmp_path / "ran"), "weights": torch.ones(2)}, folder / file)
     with pytest.raises(FewlinkError, match=r"is not a model saved by PyKEEN|is not a state dict"):
         from_pykeen(folder, model="complex")
     assert not (tmp_path / "ran").exists()
-    torch.load(folder / file, weights_only=False)  # the pickle would have run
+    torch.load(folder / file, weights_only=False)  # plain unpickling runs it
     assert (tmp_path / "ran").exists()
 
 
 @given(st.binary(max_size=200))
 @SAME_FOLDER
-def test_damaged_models_are_refused(tmp_path: Path, content: bytes) -> None:
-    folder = pykeen_like(tmp_path / "m")
+def test_damaged_models_raise(tmp_path: Path, content: bytes) -> None:
+    folder = folder_with_names(tmp_path / "m")
     (folder / "trained_model.pkl").write_bytes(content)
     with pytest.raises(FewlinkError):
         from_pykeen(folder)

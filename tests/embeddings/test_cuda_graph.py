@@ -1,4 +1,4 @@
-"""Epochs as a GPU goes through them: every step sees its own examples, negatives and rate, recorded or not."""
+"""Epochs of a GPU: each step has its own examples, negatives and learning rate, captured or not."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from fewlink.base.errors import FewlinkError
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import EmbeddingSettings, cuda_graph
-from fewlink.embeddings.cuda_graph import RecordedEpochs
+from fewlink.embeddings.cuda_graph import CUDAGraphEpochs
 from fewlink.embeddings.interactions import INTERACTIONS
-from fewlink.embeddings.trainer import Run
+from fewlink.embeddings.trainer import EmbeddingTrainer
 
 
 @pytest.fixture
-def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
-    monkeypatch.setattr(RecordedEpochs, "_advance", RecordedEpochs._step)
-    monkeypatch.setattr(cuda_graph, "AT_ONCE", 3)  # several blocks, the last one short
+    monkeypatch.setattr(CUDAGraphEpochs, "_advance", CUDAGraphEpochs._step)
+    monkeypatch.setattr(cuda_graph, "STEPS_AT_ONCE", 3)  # several blocks, the last one short
 
 
-@pytest.mark.usefixtures("unrecorded")
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("corrupt", ["shared", "each"])
 @pytest.mark.parametrize("batch", [7, 10, 100])  # with a short last batch, without, and with no other
-def test_an_epoch_is_that_of_the_cpu(batch: int, corrupt: str) -> None:
+def test_an_epoch_equals_that_of_the_cpu(batch: int, corrupt: str) -> None:
     random = np.random.default_rng(0)
     triples = np.stack([random.integers(n, size=40) for n in (12, 3, 12)], 1)
     settings = EmbeddingSettings(
         dim=4, batch_size=batch, negatives=5, corrupt=corrupt, epochs=3, schedule="linear", init_scale=0.1
     )
-    one, other = (Run(triples, 12, 3, settings) for _ in range(2))
-    epochs, looks = RecordedEpochs(other.batches), list[int]()
+    one, other = (EmbeddingTrainer(triples, 12, 3, settings) for _ in range(2))
+    epochs, checked = CUDAGraphEpochs(other.batches), list[int]()
     steps = len(other.batches)
     for epoch in range(3):
         trace = one.epoch()
         rates = [settings.rate_at(epoch * steps + index, 3 * steps) for index in range(steps)]
-        losses, _ = epochs.epoch(epoch, rates, other.step, lambda seen: looks.append(len(seen)))
-        assert len(losses) == steps and looks[-1] == steps
+        losses, _ = epochs.epoch(epoch, rates, other.step, lambda losses: checked.append(len(losses)))
+        assert len(losses) == steps and checked[-1] == steps
         assert float(losses.mean()) == pytest.approx(trace["loss"], rel=1e-5)
         for name in ("entities", "relations"):
             torch.testing.assert_close(other.tables.vectors[name], one.tables.vectors[name])
 
 
-def test_a_loss_that_is_none_is_seen_among_many() -> None:
-    run = Run(np.zeros((4, 3), dtype=int), 1, 1, EmbeddingSettings(dim=2))
-    run.device = "cuda"  # where losses are looked at some at a time
-    run._look(torch.ones(3))
+def test_a_loss_that_is_not_finite_raises() -> None:
+    trainer = EmbeddingTrainer(np.zeros((4, 3), dtype=int), 1, 1, EmbeddingSettings(dim=2))
+    trainer.device = "cuda"  # where many losses are checked together
+    trainer._check_losses(torch.ones(3))
     with pytest.raises(FewlinkError, match="batch 2"):
-        run._look(torch.tensor([1.0, float("nan"), 1.0]))
+        trainer._check_losses(torch.tensor([1.0, float("nan"), 1.0]))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -67,28 +67,29 @@ def test_a_loss_that_is_none_is_seen_among_many() -> None:
     ids=str,
 )
 @pytest.mark.parametrize("model", INTERACTIONS)
-def test_a_gpu_ends_where_the_cpu_does(model: str, case: dict[str, Any]) -> None:
+def test_a_gpu_trains_the_vectors_of_the_cpu(model: str, case: dict[str, Any]) -> None:
     benchmark = open_benchmark("umls")
     data, entities = training_triples(benchmark), len(benchmark.graph.entities)
-    wanted = {"model": model, "dim": 16, "batch_size": 500, "negatives": 60, "learning_rate": 0.05, "init_scale": 0.1}
-    settings = EmbeddingSettings(**{**wanted, **case}, epochs=3)
-    runs = [
-        Run(data.triples, entities, len(data.relations), dataclasses.replace(settings, device=device))
+    values = {"model": model, "dim": 16, "batch_size": 500, "negatives": 60, "learning_rate": 0.05, "init_scale": 0.1}
+    settings = EmbeddingSettings(**{**values, **case}, epochs=3)
+    trainers = [
+        EmbeddingTrainer(data.triples, entities, len(data.relations), dataclasses.replace(settings, device=device))
         for device in ("cpu", "cuda")
     ]
-    losses = [[run.epoch()["loss"] for _ in range(3)] for run in runs]
+    losses = [[trainer.epoch()["loss"] for _ in range(3)] for trainer in trainers]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     for name in ("entities", "relations"):
-        here, there = (run.tables.vectors[name].cpu() for run in runs)
-        torch.testing.assert_close(there, here, atol=1e-3, rtol=1e-3)
+        on_cpu, on_gpu = (trainer.tables.vectors[name].cpu() for trainer in trainers)
+        torch.testing.assert_close(on_gpu, on_cpu, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_run_that_is_let_go_of_leaves_no_memory() -> None:
-    def left() -> int:
+def test_a_deleted_trainer_frees_its_memory() -> None:
+    def allocated() -> int:
         triples = np.random.default_rng(0).integers(300, size=(2000, 3))
-        Run(triples, 10**5, 300, EmbeddingSettings(dim=16, batch_size=256, negatives=64, device="cuda")).epoch()
+        settings = EmbeddingSettings(dim=16, batch_size=256, negatives=64, device="cuda")
+        EmbeddingTrainer(triples, 10**5, 300, settings).epoch()
         return torch.cuda.memory_allocated()
 
-    first = left()
-    assert left() < first + 10**6
+    first = allocated()
+    assert allocated() < first + 10**6

@@ -1,4 +1,4 @@
-"""Held-out triples: which are chosen, and ranks against a literal slow version."""
+"""Held-out triples: their choice, and their MRR against a literal slow version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fewlink.embeddings import interaction
 from fewlink.embeddings.early_stopping import HeldOut, choose_held_out
 
 
-def test_protected_and_only_triples_stay() -> None:
+def test_protected_and_only_triples_stay_in_training() -> None:
     triples = np.array([[0, 0, 1], [0, 0, 2], [1, 0, 2], [3, 0, 1], [1, 1, 2]])
     protected = np.array([True, False, False, False, False])
     for seed in range(20):
@@ -20,7 +20,7 @@ def test_protected_and_only_triples_stay() -> None:
         assert not mask[[0, 3, 4]].any()
 
 
-def test_nothing_to_hold_out_is_an_error() -> None:
+def test_nothing_to_hold_out_raises() -> None:
     with pytest.raises(FewlinkError, match=r"held_out is 0\.5"):
         choose_held_out(np.array([[0, 0, 1], [2, 1, 3]]), 0.5, 0)
 
@@ -29,9 +29,9 @@ def test_mrr_by_hand() -> None:
     # DistMult with one dimension and relation 1: a score is h·t
     entities, relations = torch.tensor([[1.0], [2.0], [3.0], [2.0]]), torch.ones(2, 1)
     held, known = np.array([[0, 0, 1]]), np.array([[0, 0, 1], [0, 0, 2]])
-    # tails of 0: entity 2 is known, 1 ties with 3: rank 1.5. heads of 1: 2 and 1, 3 score higher than 0: rank 4
-    found = HeldOut(held, known, 1, 0).mrr(interaction("distmult"), entities, relations)
-    assert found == pytest.approx((1 / 1.5 + 1 / 4) / 2)
+    # tails of 0: entity 2 is known, 1 ties with 3: rank 1.5. heads of 1: 1, 2 and 3 score higher than 0: rank 4
+    mrr = HeldOut(held, known, 1, 0).mrr(interaction("distmult"), entities, relations)
+    assert mrr == pytest.approx((1 / 1.5 + 1 / 4) / 2)
 
 
 @pytest.mark.parametrize("name", ["complex", "transe"])

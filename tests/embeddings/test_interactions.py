@@ -48,7 +48,7 @@ def test_powers_have_a_gradient_at_zero(name: str, power: float) -> None:
 
 
 @pytest.mark.parametrize(("name", "norm"), NAMES)
-def test_against_equals_triples(name: str, norm: int) -> None:
+def test_against_equals_scores_of_triples(name: str, norm: int) -> None:
     rule = interaction(name, norm)
     q, table = rule.query(rows(5, 6, 0), rows(5, rule.relation_width(6), 1)), rows(9, 6, 2)
     expected = torch.stack([rule.compare(q, t.expand_as(q)) for t in table], dim=1)
@@ -56,7 +56,7 @@ def test_against_equals_triples(name: str, norm: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "norm"), NAMES)
-def test_inverse_scores_alike(name: str, norm: int) -> None:
+def test_inverse_relations_have_equal_scores(name: str, norm: int) -> None:
     rule = interaction(name, norm)
     h, r, t = rows(7, 6, 0), rows(7, rule.relation_width(6), 1), rows(7, 6, 2)
     backwards = rule.compare(rule.query(t, rule.inverse(r)), h)

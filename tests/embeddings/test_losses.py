@@ -32,21 +32,21 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_scores_far_apart_give_finite_losses(loss: str) -> None:
-    true, others = torch.tensor([300.0, -300.0]), torch.tensor([[-300.0, losses.OUT], [300.0, losses.OUT]])
-    found = LOSSES[loss](true, others, 1.0)
-    assert all(part.isfinite().all() for part in found)
-    assert found[0][0] == pytest.approx(0.0, abs=1e-6) and found[0][1] > 250
+    true, others = torch.tensor([300.0, -300.0]), torch.tensor([[-300.0, losses.EXCLUDED], [300.0, losses.EXCLUDED]])
+    values, *gradients = LOSSES[loss](true, others, 1.0)
+    assert all(part.isfinite().all() for part in (values, *gradients))
+    assert values[0] == pytest.approx(0.0, abs=1e-6) and values[1] > 250
 
 
-@pytest.mark.parametrize("columns", [1, 1000, 8192, 70_001])  # torch has kernels of several kinds
+@pytest.mark.parametrize("columns", [1, 1000, 8192, 70_001])  # torch has different kernels for these
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_gpu)])
-def test_softmax_is_the_cross_entropy_whatever_the_width(columns: int, device: str) -> None:
+def test_softmax_equals_the_cross_entropy_at_any_width(columns: int, device: str) -> None:
     true, others = (torch.randn(7, n, generator=torch.Generator().manual_seed(n)) for n in (1, columns))
     scores = torch.cat([true, others], 1).double().requires_grad_()
     expected = functional.cross_entropy(scores, torch.zeros(7, dtype=torch.long), reduction="none")
-    slopes = torch.autograd.grad(expected.sum(), scores)[0].float()
-    found = (part.cpu() for part in LOSSES["softmax"](true[:, 0].to(device), others.to(device), 1.0))
-    for one, other in zip(found, (expected.float(), slopes[:, 0], slopes[:, 1:]), strict=True):
+    gradients = torch.autograd.grad(expected.sum(), scores)[0].float()
+    computed = (part.cpu() for part in LOSSES["softmax"](true[:, 0].to(device), others.to(device), 1.0))
+    for one, other in zip(computed, (expected.float(), gradients[:, 0], gradients[:, 1:]), strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -57,7 +57,7 @@ def slow_loss(
     pools: list[list[int]],
     tables: list[torch.Tensor],
 ) -> torch.Tensor:
-    """One example after the other, written from the definitions."""
+    """One example after the other, from the definitions."""
     rule = interaction(settings.model, settings.norm)
     entities, relations = tables
     total = entities.new_zeros(())
@@ -90,7 +90,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
-def test_gradient_equals_a_dense_one(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradient_equals_a_dense_gradient(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "slice_rows", lambda *_: 3)  # several slices, the last one short
     settings = EmbeddingSettings(dim=4, negatives=5, n3=0.1, lp=0.2, lp_power=2.0, **case)
     rule = interaction(settings.model, settings.norm)
@@ -113,21 +113,21 @@ def test_gradient_equals_a_dense_one(case: dict[str, Any], monkeypatch: pytest.M
     expected = torch.autograd.grad(slow, tables)
 
     rows = tables[0].detach()[batch.entities].requires_grad_()
-    kinds = tables[1].detach()[batch.relations].requires_grad_()
-    every = tables[0].detach().requires_grad_() if settings.regime == "one-vs-all" else None
+    relation_rows = tables[1].detach()[batch.relations].requires_grad_()
+    all_rows = tables[0].detach().requires_grad_() if settings.regime == "one-vs-all" else None
     batch = type(batch)(**{**vars(batch), "penalty": batch.penalty.double()})
-    value, penalty = step_loss(rule, settings, batch, rows, kinds, every)
-    leaves = [rows, kinds, *([] if every is None else [every])]
+    value, penalty = step_loss(rule, settings, batch, rows, relation_rows, all_rows)
+    leaves = [rows, relation_rows, *([] if all_rows is None else [all_rows])]
     gradients = torch.autograd.grad(value + penalty, leaves)
     dense = torch.zeros_like(tables[0]).index_add_(0, batch.unique[batch.slots], gradients[0])
-    if every is not None:
+    if all_rows is not None:
         dense += gradients[2]
     torch.testing.assert_close(value + penalty, slow)
     torch.testing.assert_close(dense, expected[0], atol=1e-7, rtol=1e-6)
     torch.testing.assert_close(torch.zeros_like(tables[1]).index_copy_(0, batch.relations, gradients[1]), expected[1])
 
 
-def test_slices_stay_inside_the_budget() -> None:
+def test_slices_stay_within_the_memory_limit() -> None:
     assert losses.slice_rows(8192, 4, "cpu") * 8192 * 4 <= losses.SLICE_BYTES["cpu"]
     assert losses.slice_rows(5_000_000, 4, "cpu") * 5_000_000 * 4 <= losses.SLICE_BYTES["cpu"]
     assert losses.slice_rows(10**9, 4, "cpu") == 1

@@ -1,4 +1,4 @@
-"""Row-sparse optimizers against torch's dense ones."""
+"""Row-wise optimizers against torch's dense ones."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_each_row_equals_torch_over_its_own_steps(name: str) -> None:
     for gradient, rows in zip(steps, touched, strict=True):
         rule.step(table, state, gradient[rows], 0.1, rows)
     for row in range(4):
-        own = [g[row : row + 1] for g, rows in zip(steps, touched, strict=True) if row in rows]
-        torch.testing.assert_close(table[row : row + 1], dense_result(name, start[:1], own, 0.1))
+        gradients_of_row = [g[row : row + 1] for g, rows in zip(steps, touched, strict=True) if row in rows]
+        torch.testing.assert_close(table[row : row + 1], dense_result(name, start[:1], gradients_of_row, 0.1))
     assert torch.equal(table[4], start[4])
 
 

@@ -1,4 +1,4 @@
-"""Settings say which field is wrong and what is allowed."""
+"""Errors of settings name the wrong field and the allowed values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fewlink.embeddings import EmbeddingSettings
         ({"learning_rat": 0.1}, "did you mean 'learning_rate'"),
     ],
 )
-def test_refusals(values: dict[str, Any], message: str) -> None:
+def test_invalid_values_raise(values: dict[str, Any], message: str) -> None:
     with pytest.raises(FewlinkError, match=message):
         EmbeddingSettings.from_dict(values)
 

@@ -1,4 +1,4 @@
-"""Several processes train what one trains: in every regime, in numbers that change, and in how they fail."""
+"""Several processes train the vectors of one process, in every regime and in changing numbers; their errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fewlink.embeddings.shards import PIECE, Shard, first_vectors
 pytestmark = pytest.mark.slow
 
 COUNTS = (2, 3, 4)
-UNEVEN = 133  # the last of six batches of the 666 examples has one
+UNEVEN = 133  # the last of six batches of the 666 examples has one example
 
 CASES: dict[str, dict[str, Any]] = {
     "complex": {"batch_size": UNEVEN},
@@ -45,16 +45,16 @@ CASES: dict[str, dict[str, Any]] = {
     "one-vs-all, adam": {"regime": "one-vs-all", "optimizer": "adam", "learning_rate": 0.01, "batch_size": UNEVEN},
 }
 CHAIN: dict[str, Any] = {"optimizer": "adam", "learning_rate": 0.01, "held_out": 0.1, "patience": 9}
-FEW = np.array([[0, 0, 1], [1, 0, 2]])  # of three entities: the fourth process has no row
+FEW = np.array([[0, 0, 1], [1, 0, 2]])  # three entities: the fourth process has no row
 
 
 def small(**changes: Any) -> EmbeddingSettings:
-    """Few batches: in each, processes wait for each other several times."""
+    """Few batches, because in each the processes wait for each other several times."""
     return EmbeddingSettings(**{**SMALL, "epochs": 2, "batch_size": 128, **changes})
 
 
-# Everything that processes are asked for, in one start of each: starting them costs more than their work. One loads
-# torch and what an optimizer needs of it, and they are its forks; one thread, so that forking is safe.
+# All work of the processes is done in one start of each, because starting takes longer than the work. One process loads
+# torch and forks the others; it has one thread, so that forking is safe.
 SCRIPT = """
 import json, os, sys
 from pathlib import Path
@@ -63,8 +63,8 @@ torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)
 torch.optim.Adam([torch.zeros(1)])
 os.fsync = lambda handle: None
-from fewlink import together
-from tests.embeddings.test_shards import COUNTS, asked
+from fewlink.base import distributed
+from tests.embeddings.test_shards import COUNTS, work_of_each
 
 place = Path(sys.argv[1])
 
@@ -72,8 +72,8 @@ def work(rank):
     for count in (count for count in COUNTS if rank < count):
         dist.init_process_group("gloo", init_method=f"file://{place}/store-{count}", rank=rank, world_size=count)
         assert distributed.count() == count and distributed.rank() == rank
-        told = asked(place, count)
-        (place / f"told-{count}-{rank}.json").write_text(json.dumps(told))
+        results = work_of_each(place, count)
+        (place / f"results-{count}-{rank}.json").write_text(json.dumps(results))
         dist.destroy_process_group()
 
 for rank in range(max(COUNTS)):
@@ -81,22 +81,22 @@ for rank in range(max(COUNTS)):
         work(rank)
         sys.exit()
 for _ in range(max(COUNTS)):
-    assert os.wait()[1] == 0, "one has failed, and the others would wait for it"
+    assert os.wait()[1] == 0, "one failed, and the others would wait for it"
 """
 
 
-def asked(place: Path, count: int) -> dict[str, Any]:
-    """What each of `count` processes does; its tables go into a file, and what else it tells is given back."""
-    told: dict[str, Any] = {}
+def work_of_each(place: Path, count: int) -> dict[str, Any]:
+    """The work of each of `count` processes: writes its tables to a file, and returns the other results."""
+    results: dict[str, Any] = {}
     tables = {name: train(planted(), ENTITIES, 4, small(**case)) for name, case in CASES.items()}
     tables["few"] = train(FEW, 3, 1, small(negatives=2, dim=6))
     chained = small(**CHAIN, epochs=count)  # after epoch 1 of one process, 2 of two and so on
     tables["chain"] = train(planted(), ENTITIES, 4, chained, resume=place / "chain")
-    told["beside the chain"] = distributed.gathered(sorted(path.name for path in place.glob("chain*")))
+    results["beside the chain"] = distributed.gathered(sorted(path.name for path in place.glob("chain*")))
     for epochs in (1, 2):
         state = place / f"parts-{count}"
         tables["parts"] = train(planted(), ENTITIES, 4, small(epochs=epochs, batch_size=UNEVEN), resume=state)
-    told["alone"] = distributed.from_first(lambda: train(planted(), ENTITIES, 4, small(epochs=1)).facts["epochs"])
+    results["alone"] = distributed.from_first(lambda: train(planted(), ENTITIES, 4, small(epochs=1)).facts["epochs"])
     distributed.gathered(None)
     if distributed.rank() == 0:
         next(place.glob(f"parts-{count}.epoch-2.1-of-*")).unlink()
@@ -112,14 +112,14 @@ def asked(place: Path, count: int) -> dict[str, Any]:
         try:
             train(arguments, ENTITIES, 4, small(**change), resume=resume)
         except FewlinkError as error:
-            told[what] = str(error)
+            results[what] = str(error)
     parts = {
         f"{name}.{kind}": getattr(t, kind).numpy() for name, t in tables.items() for kind in ("entities", "relations")
     }
     np.savez(place / f"tables-{count}-{distributed.rank()}.npz", **parts)
-    told["mrr"] = {name: table.facts["held_out_mrr"] for name, table in tables.items()}
-    told["losses"] = {name: [trace["loss"] for trace in table.trace] for name, table in tables.items()}
-    return told
+    results["mrr"] = {name: table.facts["held_out_mrr"] for name, table in tables.items()}
+    results["losses"] = {name: [trace["loss"] for trace in table.trace] for name, table in tables.items()}
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def exact() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, exact: None) -> Path:
-    """Where two, three and four processes have done what they are asked."""
+    """The folder with the results of two, three and four processes."""
     place = tmp_path_factory.mktemp("shards")
     train(planted(), ENTITIES, 4, small(**CHAIN, epochs=1), resume=place / "chain")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
@@ -155,65 +155,66 @@ def place(tmp_path_factory: pytest.TempPathFactory, exact: None) -> Path:
     return place
 
 
-def told(place: Path, count: int) -> list[dict[str, Any]]:
-    return [json.loads((place / f"told-{count}-{rank}.json").read_text()) for rank in range(count)]
+def results_of(place: Path, count: int) -> list[dict[str, Any]]:
+    return [json.loads((place / f"results-{count}-{rank}.json").read_text()) for rank in range(count)]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_they_train_what_one_process_trains(name: str, place: Path) -> None:
+def test_several_processes_train_the_vectors_of_one(name: str, place: Path) -> None:
     alone = train(planted(), ENTITIES, 4, small(**CASES[name]))
     for count in COUNTS:
         for rank in range(count):
-            found = np.load(place / f"tables-{count}-{rank}.npz")
+            tables = np.load(place / f"tables-{count}-{rank}.npz")
             for kind in ("entities", "relations"):
                 expected = getattr(alone, kind).numpy()
-                np.testing.assert_allclose(found[f"{name}.{kind}"], expected, rtol=1e-9, atol=1e-11)
-        for each in told(place, count):
+                np.testing.assert_allclose(tables[f"{name}.{kind}"], expected, rtol=1e-9, atol=1e-11)
+        for each in results_of(place, count):
             assert each["mrr"][name] == (alone.facts["held_out_mrr"] and pytest.approx(alone.facts["held_out_mrr"]))
             assert each["losses"][name] == pytest.approx([trace["loss"] for trace in alone.trace], rel=1e-10)
 
 
-def test_a_process_may_have_no_row(place: Path) -> None:
+def test_a_process_may_have_no_rows(place: Path) -> None:
     alone = train(FEW, 3, 1, small(negatives=2, dim=6))
     for rank in range(4):
-        found = np.load(place / f"tables-4-{rank}.npz")
-        np.testing.assert_allclose(found["few.entities"], alone.entities.numpy(), rtol=1e-10, atol=1e-12)
+        tables = np.load(place / f"tables-4-{rank}.npz")
+        np.testing.assert_allclose(tables["few.entities"], alone.entities.numpy(), rtol=1e-10, atol=1e-12)
 
 
-def test_a_run_goes_from_one_process_to_two_three_four_and_back(place: Path) -> None:
+def test_a_run_is_resumed_by_two_three_four_and_one_process(place: Path) -> None:
     for count in COUNTS:
         shards = [f"chain.epoch-{count}.{rank}-of-{count}" for rank in range(1, count)]
-        assert told(place, count)[0]["beside the chain"] == [["chain", *shards, "chain.whole"]] * count
+        assert results_of(place, count)[0]["beside the chain"] == [["chain", *shards, "chain.whole"]] * count
     settings = small(**CHAIN, epochs=5)
-    found = train(planted(), ENTITIES, 4, settings, resume=place / "chain")
+    resumed = train(planted(), ENTITIES, 4, settings, resume=place / "chain")
     alone = train(planted(), ENTITIES, 4, settings)
-    torch.testing.assert_close(found.entities, alone.entities, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(found.relations, alone.relations, rtol=1e-9, atol=1e-11)
-    assert found.facts["held_out_mrr"] == pytest.approx(alone.facts["held_out_mrr"])
-    assert [trace["epoch"] for trace in found.trace] == [1, 2, 3, 4, 5]
+    torch.testing.assert_close(resumed.entities, alone.entities, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(resumed.relations, alone.relations, rtol=1e-9, atol=1e-11)
+    assert resumed.facts["held_out_mrr"] == pytest.approx(alone.facts["held_out_mrr"])
+    assert [trace["epoch"] for trace in resumed.trace] == [1, 2, 3, 4, 5]
     assert not list(place.glob("chain.epoch-*"))
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_they_continue_to_the_bit(count: int, place: Path) -> None:
+def test_resumed_processes_are_equal_to_the_bit(count: int, place: Path) -> None:
     first = np.load(place / f"tables-{count}-0.npz")
     for rank in range(count):
-        found = np.load(place / f"tables-{count}-{rank}.npz")
+        tables = np.load(place / f"tables-{count}-{rank}.npz")
         for kind in ("entities", "relations"):
-            assert np.array_equal(found[f"parts.{kind}"], first[f"complex.{kind}"])
+            assert np.array_equal(tables[f"parts.{kind}"], first[f"complex.{kind}"])
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_all_are_told_what_is_refused(count: int, place: Path) -> None:
+def test_all_processes_raise_the_same_error(count: int, place: Path) -> None:
+    results = results_of(place, count)
     for what, message in (
         ("missing", f"parts-{count}.epoch-2.1-of-{count}: is a part of the state"),
-        ("other settings", "trained with dim = 16, and 8 is asked for"),
+        ("other settings", "trained with dim = 16, not 8"),
         ("other triples", "the processes were given different triples or settings"),
         ("other places", "all processes need the same folder"),
         ("no number", "train with a smaller learning_rate"),
     ):
-        assert all(message in each[what] for each in told(place, count)), (what, [e[what] for e in told(place, count)])
-    assert all(each["alone"] == 1 for each in told(place, count))
+        assert all(message in each[what] for each in results), (what, [each[what] for each in results])
+    assert all(each["alone"] == 1 for each in results)
     assert not list(place.glob("**/.seen-by-all-*"))
 
 
@@ -228,7 +229,7 @@ def test_places_sort_by_process_and_row(total: int, count: int) -> None:
         assert own.tolist() == [shard.rank * shard.most + row for row in range(len(shard))]
 
 
-def test_pieces_name_the_ids_of_rows() -> None:
+def test_pieces_have_the_ids_of_their_rows() -> None:
     shard = Shard(3 * PIECE + 7, 1, 2)
     ids = list(range(1, shard.total, 2))
     for rows, whole in shard.pieces():
@@ -238,34 +239,34 @@ def test_pieces_name_the_ids_of_rows() -> None:
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("total", [3, 1000, PIECE + 1, 2 * PIECE])
-def test_first_vectors_are_those_of_one_process(total: int, kind: torch.dtype) -> None:
+def test_initial_vectors_are_those_of_one_process(total: int, kind: torch.dtype) -> None:
     torch.set_default_dtype(kind)
     try:
         whole = torch.empty(total, 3).normal_(0, 0.1, generator=torch_generator(7))
         for count in (1, 2, 5):
             for rank in range(count):
-                found = first_vectors(Shard(total, rank, count), 3, 0.1, torch_generator(7))
-                assert torch.equal(found, whole[rank::count])
+                rows = first_vectors(Shard(total, rank, count), 3, 0.1, torch_generator(7))
+                assert torch.equal(rows, whole[rank::count])
     finally:
         torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("corrupt", ["shared", "each"])
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_the_parts_of_a_batch_are_the_batch(count: int, corrupt: str) -> None:
+def test_the_shares_of_a_batch_make_up_the_batch(count: int, corrupt: str) -> None:
     settings = EmbeddingSettings(batch_size=UNEVEN, negatives=7, corrupt=corrupt)
     triples = torch.from_numpy(planted())
     whole = list(Batches(triples, ENTITIES, 4, settings).epoch(3))
     parts = [list(Batches(triples, ENTITIES, 4, settings, (rank, count)).epoch(3)) for rank in range(count)]
-    for batch, *own in zip(whole, *parts, strict=True):
-        assert sum(map(len, own)) == len(batch) == batch.size == own[0].size
-        assert sorted(e for part in own for e in examples(part)) == sorted(examples(batch))
+    for batch, *shares in zip(whole, *parts, strict=True):
+        assert sum(map(len, shares)) == len(batch) == batch.size == shares[0].size
+        assert sorted(e for part in shares for e in examples(part)) == sorted(examples(batch))
         if corrupt == "shared":
-            assert all(torch.equal(part.entities[2 * len(part) :], batch.entities[2 * len(batch) :]) for part in own)
+            assert all(torch.equal(part.entities[2 * len(part) :], batch.entities[2 * len(batch) :]) for part in shares)
 
 
 def examples(batch: Batch) -> list[tuple[int, ...]]:
-    """Head, relation, tail and, where each has its own, negatives of every example."""
+    """Head, relation, tail and, if it has its own, the negatives of every example."""
     size, kinds = len(batch), batch.relations.repeat_interleave(batch.counts)
     columns = [batch.entities[:size], kinds, batch.entities[size : 2 * size]]
     if batch.penalty.dim() == 2:
@@ -273,8 +274,8 @@ def examples(batch: Batch) -> list[tuple[int, ...]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def test_a_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three processes, one after the other in this one, stopped before and after the renaming and before removing."""
+def test_a_kill_at_any_moment_leaves_an_intact_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three processes, simulated in this one, are killed before and after the renaming and before removing."""
     path, settings = tmp_path / "state", small()
     monkeypatch.setattr(distributed, "everywhere", lambda make: make())
     monkeypatch.setattr(distributed, "from_first", lambda make: make())
@@ -293,8 +294,8 @@ def test_a_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path, monkeypatch: 
                     patch.setattr(checkpoint, "_replace", lambda *arguments: None)
                 save_state(path, tensors, facts, Shard(10, rank, 3))
 
-    def whole() -> int:
-        """The epoch of the state, which every number of processes reads alike."""
+    def epoch_of_state() -> int:
+        """The epoch of the state, which any number of processes reads alike."""
         for count in (1, 2, 3, 4):
             for rank in range(count):
                 tensors, facts = load_state(path, settings, "some", "cpu", Shard(10, rank, count))
@@ -304,21 +305,21 @@ def test_a_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path, monkeypatch: 
         return int(facts["done"])
 
     save(1)
-    assert whole() == 1
+    assert epoch_of_state() == 1
     save(2, ranks=(1,))  # killed before the others had written
-    assert whole() == 1
+    assert epoch_of_state() == 1
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "_replace", lambda *arguments: None)  # killed before the renaming
         save(2)
-    assert whole() == 1
+    assert epoch_of_state() == 1
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", lambda self, missing_ok=False: None)  # killed before the old one was removed
         save(2)
-    assert whole() == 2 and len(list(tmp_path.iterdir())) == 5
+    assert epoch_of_state() == 2 and len(list(tmp_path.iterdir())) == 5
     save(3)
-    assert whole() == 3 and len(list(tmp_path.iterdir())) == 3
+    assert epoch_of_state() == 3 and len(list(tmp_path.iterdir())) == 3
     assert Path.unlink is removed
     monkeypatch.setattr(distributed, "rank", lambda: 0)
     next(tmp_path.glob("state.epoch-*")).write_bytes(b"damaged")
     with pytest.raises(FewlinkError, match="is not a training state"):
-        whole()
+        epoch_of_state()

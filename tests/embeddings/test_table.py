@@ -1,4 +1,4 @@
-"""Tables on disk, and refusal of another graph's."""
+"""Scores from tables, tables on disk, and errors for tables of another graph."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def table(model: str = "complex", dim: int = 4) -> Embeddings:
 
 
 @pytest.mark.parametrize("model", ["rescal", "transe", "distmult", "complex"])
-def test_scores_of_all_equal_scores_of_each(model: str) -> None:
+def test_score_all_equals_score(model: str) -> None:
     vectors = table(model)
     heads, relations, candidates = torch.tensor([0, 3]), torch.tensor([1, 2]), torch.tensor([4, 0, 2])
     expected = torch.stack([vectors.score(heads, relations, c.expand(2)) for c in candidates], dim=1)
@@ -28,7 +28,7 @@ def test_scores_of_all_equal_scores_of_each(model: str) -> None:
     assert vectors.score_all(heads, relations).shape == (2, 5)
 
 
-def test_round_trip_and_other_graph(tmp_path: Path) -> None:
+def test_round_trip_and_a_table_of_another_graph(tmp_path: Path) -> None:
     vectors = table()
     vectors.save(tmp_path / "t", "abc", graph="umls", entity_names=list("abcde"), relation_names=["r", "s"])
     back = Embeddings.open(tmp_path / "t", "abc")
@@ -39,9 +39,9 @@ def test_round_trip_and_other_graph(tmp_path: Path) -> None:
         Embeddings.open(tmp_path / "t", "xyz")
 
 
-def test_wrong_shapes_are_refused(tmp_path: Path) -> None:
+def test_wrong_shapes_raise(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match="needs its inverse"):
         Embeddings(torch.zeros(3, 4), torch.zeros(3, 4), "complex")
-    with pytest.raises(FewlinkError, match="4 names are given for 5 entities"):
+    with pytest.raises(FewlinkError, match="there are 4 names for 5 entities"):
         table().save(tmp_path / "t", "abc", entity_names=list("abcd"))
     assert not (tmp_path / "t").exists()

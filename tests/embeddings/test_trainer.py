@@ -1,4 +1,4 @@
-"""The trainer learns planted structure, repeats itself to the bit, resumes after SIGKILL and stops on NaN."""
+"""The trainer learns planted structure, is reproducible to the bit, resumes after SIGKILL and raises on NaN."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTITIES = 100
 
 
 def planted() -> np.ndarray:
-    """Entities are the points of a 10 by 10 grid; relation r joins each with the point one step of its own away."""
+    """Entities are the points of a 10 by 10 grid; each relation joins points at one fixed offset."""
     steps = enumerate(((1, 0), (0, 1), (1, 1), (2, 1)))
     return np.array(
         [[10 * x + y, r, 10 * (x + a) + y + b] for r, (a, b) in steps for x in range(10 - a) for y in range(10 - b)]
@@ -60,7 +60,7 @@ def test_planted_structure_is_learnt(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "case", [{}, {"optimizer": "adam"}, {"regime": "one-vs-all", "schedule": "cosine"}, {"model": "rescal"}], ids=str
 )
-def test_resumed_run_equals_undisturbed_run(case: dict[str, Any], tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_run(case: dict[str, Any], tmp_path: Path) -> None:
     triples, settings = planted(), small(held_out=0.1, patience=9, **case)
     whole = train(triples, ENTITIES, 4, settings)
     again = train(triples, ENTITIES, 4, settings)
@@ -82,7 +82,7 @@ def test_resumed_run_equals_undisturbed_run(case: dict[str, Any], tmp_path: Path
     assert resumed.facts["held_out_mrr"] == whole.facts["held_out_mrr"]
 
 
-# One process loads torch, and forks a child for each run; one thread, so that forking is safe.
+# One process loads torch and forks a child for each run; it has one thread, so that forking is safe.
 RUNS = """
 import json, multiprocessing, signal, sys, time
 from pathlib import Path
@@ -123,7 +123,7 @@ assert ended(start("killed")) == 0
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_and_resumed_is_bit_equal(tmp_path: Path) -> None:
+def test_a_run_killed_and_resumed_is_equal_to_the_bit(tmp_path: Path) -> None:
     np.save(tmp_path / "triples.npy", planted())
     settings = json.dumps({**SMALL, "epochs": 100, "held_out": 0.1, "patience": 100, "dim": 64})
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -135,7 +135,7 @@ def test_killed_at_any_moment_and_resumed_is_bit_equal(tmp_path: Path) -> None:
         assert np.array_equal(whole[name], resumed[name])
 
 
-def test_a_loss_that_is_no_number_stops_and_leaves_the_last_state(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_raises_and_leaves_the_last_state(tmp_path: Path) -> None:
     state = tmp_path / "state"
     triples = planted()
     train(triples, ENTITIES, 4, small(epochs=1), resume=state)
@@ -146,21 +146,21 @@ def test_a_loss_that_is_no_number_stops_and_leaves_the_last_state(tmp_path: Path
     assert state.read_bytes() == good
 
 
-def test_other_settings_or_triples_are_refused(tmp_path: Path) -> None:
+def test_other_settings_or_triples_raise(tmp_path: Path) -> None:
     state, triples = tmp_path / "state", planted()
     train(triples, ENTITIES, 4, small(epochs=1), resume=state)
-    with pytest.raises(FewlinkError, match=r"trained with dim = 16, and 8 is asked for"):
+    with pytest.raises(FewlinkError, match=r"trained with dim = 16, not 8"):
         train(triples, ENTITIES, 4, small(dim=8), resume=state)
     with pytest.raises(FewlinkError, match="trained on other triples"):
         train(triples[1:], ENTITIES, 4, small(), resume=state)
     longer = train(triples, ENTITIES, 4, small(epochs=3), resume=state)
     assert torch.equal(longer.entities, train(triples, ENTITIES, 4, small(epochs=3)).entities)
     train(triples, ENTITIES, 4, small(epochs=1, schedule="linear"), resume=tmp_path / "falling")
-    with pytest.raises(FewlinkError, match="trained with epochs = 1, and 2 is asked for"):
+    with pytest.raises(FewlinkError, match="trained with epochs = 1, not 2"):
         train(triples, ENTITIES, 4, small(epochs=2, schedule="linear"), resume=tmp_path / "falling")
 
 
-def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_state_raises(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.write_bytes(b"not a state")
     with pytest.raises(FewlinkError, match="remove it to start again"):
@@ -171,12 +171,12 @@ def test_early_stopping_keeps_the_best_table() -> None:
     traces: list[dict[str, Any]] = []
     settings = small(epochs=200, held_out=0.1, patience=2, learning_rate=0.5)
     table = train(planted(), ENTITIES, 4, settings, on_epoch=traces.append)
-    found = [trace["held_out_mrr"] for trace in traces]
+    mrrs = [trace["held_out_mrr"] for trace in traces]
     assert len(traces) < 200
-    assert table.facts["held_out_mrr"] == max(found) == found[-3]
+    assert table.facts["held_out_mrr"] == max(mrrs) == mrrs[-3]
 
 
-def test_trace_names_its_phases() -> None:
+def test_a_trace_has_the_seconds_of_each_phase() -> None:
     traces: list[dict[str, Any]] = []
     train(planted(), ENTITIES, 4, small(epochs=1), on_epoch=traces.append)
     assert set(traces[0]["seconds"]) == {"sampling", "step", "evaluation", "saving"}
@@ -192,6 +192,6 @@ def test_trace_names_its_phases() -> None:
         (np.array([[0, 0, 100]]), "tail ids run from 100 to 100"),
     ],
 )
-def test_bad_triples_are_named(triples: np.ndarray, message: str) -> None:
+def test_invalid_triples_raise(triples: np.ndarray, message: str) -> None:
     with pytest.raises(FewlinkError, match=message):
         train(triples, ENTITIES, 4, small())

@@ -1,3 +1,5 @@
+"""The evaluator: ranks by hand and against a literal loop, shards, and errors."""
+
 from __future__ import annotations
 
 import pickle
@@ -15,6 +17,7 @@ from fewlink.base.errors import FewlinkError, InputError, MissingExtra, ScoreErr
 from fewlink.baselines.learning_free import LEARNING_FREE, learning_free
 from fewlink.data import PROTOCOLS, Task, candidates_of, likely_tails, open_benchmark
 from fewlink.evaluation import Evaluation, Protocol, TaskRanks, evaluate, evaluator, merge, rank_split, rank_task
+from fewlink.evaluation.evaluator import example_predictions
 from fewlink.graph import Graph
 from fewlink.scorers import Question
 
@@ -46,22 +49,22 @@ def by_query(tasks: Sequence[TaskRanks]) -> Ranks:
 
 
 def literal_ranks(graph: Graph, task: Task, protocol: Protocol, score: Callable[[int, int], float]) -> Ranks:
-    """Query by query; under `open` every entity is a candidate, and those outside the range tie at the bottom."""
+    """Query by query; under `open` every entity is a candidate, and those outside the range tie behind all others."""
     references, queries = task.split(protocol.shots, protocol.draw, protocol.seed)
     pool = candidates_of(protocol.candidates, task, references, graph)
     scored, rivals_of_all = set(pool.ids.tolist()), set(pool.ids[pool.counted].tolist())
     if protocol.candidates == "open":
         rivals_of_all = set(range(len(graph.entities)))
-    found: Ranks = {}
+    ranks: Ranks = {}
     for head, tail in queries.tolist():
         rivals = rivals_of_all - set(task.known_tails[head].tolist())
-        own, *others = (score(head, c) if c in scored else -1e9 for c in (tail, *rivals))
-        rank = 1 + sum(s > own for s in others) + sum(s == own for s in others) / 2
-        found[task.name, head, tail] = (rank, len(rivals) + 1)
-    return found
+        true_score, *others = (score(head, c) if c in scored else -1e9 for c in (tail, *rivals))
+        rank = 1 + sum(s > true_score for s in others) + sum(s == true_score for s in others) / 2
+        ranks[task.name, head, tail] = (rank, len(rivals) + 1)
+    return ranks
 
 
-def test_ranks_of_three_queries_worked_out_by_hand() -> None:
+def test_ranks_of_three_queries_by_hand() -> None:
     task = task_of([(4, 0), (0, 1), (0, 2), (1, 3)], range=[0, 1, 2, 3], known=[(1, 0)])
     ranked = rank_task(GRAPH, By(lambda h, c: c), task, Protocol(shots=1))
     # (0, 1): 2 is known too, 3 is higher. (0, 2): 1 is known too, 3 is higher. (1, 3): highest; 0 is known too.
@@ -70,13 +73,13 @@ def test_ranks_of_three_queries_worked_out_by_hand() -> None:
     assert ranked.row()["candidates"] == 4
 
 
-def test_the_references_are_not_asked_but_stay_known() -> None:
+def test_references_are_no_queries_but_known_answers() -> None:
     task = task_of([(0, 3), (0, 1), (2, 3)], range=[1, 2, 3])
     ranked = by_query([rank_task(GRAPH, By(lambda h, c: c), task, Protocol(shots=1))])
     assert ranked == {("task", 0, 1): (2, 2), ("task", 2, 3): (1, 3)}
 
 
-def test_micro_counts_queries_and_macro_relations() -> None:
+def test_micro_averages_over_queries_and_macro_over_relations() -> None:
     easy = task_of([(4, 3), (0, 3), (1, 3), (2, 3)], range=[1, 3], name="easy")
     hard = task_of([(4, 1), (0, 1)], range=[1, 3], name="hard")
     evaluation = evaluate(benchmark_of(GRAPH, test=[easy, hard]), By(lambda h, c: c), Protocol(shots=1))
@@ -87,7 +90,7 @@ def test_micro_counts_queries_and_macro_relations() -> None:
 
 
 @pytest.mark.parametrize("candidates", ["paper", "full"])
-def test_a_constant_scorer_gets_what_chance_gives(candidates: str) -> None:
+def test_a_constant_scorer_has_the_metrics_of_chance(candidates: str) -> None:
     evaluation = evaluate(open_benchmark("umls"), By(lambda h, c: 0.0), Protocol(candidates=candidates))
     ranks = np.concatenate([t.ranks for t in evaluation.tasks])
     counts = np.concatenate([t.candidates for t in evaluation.tasks])
@@ -102,16 +105,16 @@ pairs = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=2, ma
 
 @pytest.mark.parametrize("candidates", PROTOCOLS)
 @given(id_triples, pairs, pairs, st.integers(0, 2), st.integers(0, 3))
-def test_ranks_are_those_of_a_literal_loop(
+def test_ranks_equal_a_literal_loop(
     candidates: str,
     triples: list[tuple[int, int, int]],
-    asked: list[tuple[int, int]],
+    task_pairs: list[tuple[int, int]],
     known: list[tuple[int, int]],
     draw: int,
     seed: int,
 ) -> None:
     graph = id_graph(triples)
-    task = task_of(asked, likely_tails(graph, np.array([t for _, t in asked])).tolist(), known)
+    task = task_of(task_pairs, likely_tails(graph, np.array([t for _, t in task_pairs])).tolist(), known)
     protocol = Protocol(shots=1, candidates=candidates, draw=draw, seed=seed)
 
     def score(head: int, tail: int) -> float:
@@ -121,7 +124,7 @@ def test_ranks_are_those_of_a_literal_loop(
     assert by_query([ranked]) == literal_ranks(graph, task, protocol, score)
 
 
-def test_paper_ranks_among_at_most_a_thousand_and_reports_as_many() -> None:
+def test_paper_ranks_among_at_most_a_thousand_candidates() -> None:
     graph = id_graph([(0, 0, 1)], entities=3000)
     task = task_of([(i, 29 * i) for i in range(100)], range=range(3000))
     ranked = rank_task(graph, By(lambda h, c: c), task, Protocol(candidates="paper"))
@@ -129,7 +132,7 @@ def test_paper_ranks_among_at_most_a_thousand_and_reports_as_many() -> None:
     assert ranked.row()["candidates"] == 1000
 
 
-def test_paper_ranks_are_those_of_a_literal_loop_over_the_sample() -> None:
+def test_paper_ranks_equal_a_literal_loop_over_the_sample() -> None:
     graph = id_graph([(0, 0, 1)], entities=3000)
     task = task_of([(i % 7, 29 * i) for i in range(20)], range=range(3000))
     protocol = Protocol(candidates="paper")
@@ -141,14 +144,14 @@ def test_paper_ranks_are_those_of_a_literal_loop_over_the_sample() -> None:
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
-def test_a_score_that_is_no_number_is_an_error_that_says_where(wrong: float) -> None:
+def test_a_score_that_is_not_finite_raises_and_says_where(wrong: float) -> None:
     task = task_of([(0, 1), (0, 2), (1, 3)], range=[1, 2, 3], name="visits")
     scorer = By(lambda h, c: wrong if (h, c) == (1, 2) else 0.0)
     with pytest.raises(ScoreError, match=r"scorer 'by' gave .* for visits, head 1, candidate 2"):
         rank_task(GRAPH, scorer, task, Protocol(shots=1))
 
 
-def test_scores_of_the_wrong_shape_are_an_error() -> None:
+def test_scores_of_the_wrong_shape_raise() -> None:
     class Flat:
         name = "flat"
 
@@ -159,7 +162,7 @@ def test_scores_of_the_wrong_shape_are_an_error() -> None:
         rank_task(GRAPH, Flat(), task_of([(0, 1), (0, 2), (1, 3)], range=[1, 2, 3]), Protocol(shots=1))
 
 
-def test_tensors_and_arrays_of_any_kind_of_number_are_scores() -> None:
+def test_scores_may_have_any_numeric_type() -> None:
     task = task_of([(0, 1), (0, 2), (1, 3)], range=[1, 2, 3])
     for kind in (torch.float16, torch.bfloat16, torch.float64, torch.int64):
 
@@ -172,7 +175,7 @@ def test_tensors_and_arrays_of_any_kind_of_number_are_scores() -> None:
         assert rank_task(GRAPH, Typed(), task, Protocol(shots=1)).ranks.tolist() == [2, 1]
 
 
-def test_a_true_tail_outside_a_closed_range_is_an_error_and_no_rank() -> None:
+def test_a_true_tail_outside_a_closed_range_raises() -> None:
     task = task_of([(0, 1), (1, 4)], range=[1, 2])
     with pytest.raises(FewlinkError):
         rank_task(GRAPH, By(lambda h, c: c), task, Protocol(shots=1))
@@ -180,7 +183,7 @@ def test_a_true_tail_outside_a_closed_range_is_an_error_and_no_rank() -> None:
 
 @pytest.mark.parametrize("name", LEARNING_FREE)
 @pytest.mark.parametrize("candidates", PROTOCOLS)
-def test_the_number_of_scores_held_at_once_changes_nothing(
+def test_ranks_do_not_depend_on_the_number_of_scores_in_memory(
     name: str, candidates: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     benchmark, protocol = open_benchmark("umls"), Protocol(candidates=candidates, draw=1)
@@ -193,7 +196,7 @@ def test_the_number_of_scores_held_at_once_changes_nothing(
 
 
 @pytest.mark.parametrize("name", LEARNING_FREE)
-def test_shards_hold_each_query_once_and_make_the_same_figures(name: str) -> None:
+def test_shards_contain_each_query_once_and_have_the_same_metrics(name: str) -> None:
     benchmark = open_benchmark("umls")
     scorer = learning_free(name, benchmark.graph)
     whole = Evaluation(Protocol(), rank_split(benchmark, scorer, Protocol()), 0)
@@ -206,7 +209,7 @@ def test_shards_hold_each_query_once_and_make_the_same_figures(name: str) -> Non
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_figures_of_one() -> None:
+def test_two_processes_give_the_metrics_of_one() -> None:
     tasks = [task_of([(h, t) for h in range(5) for t in range(h % 2, 5, 2)], range=range(5), name=n) for n in "xy"]
     benchmark = benchmark_of(GRAPH, test=tasks)
     scorer = learning_free("rules", GRAPH)
@@ -215,7 +218,7 @@ def test_two_processes_give_the_figures_of_one() -> None:
     assert one.metrics() == two.metrics()
 
 
-def test_more_shards_than_heads_are_no_problem() -> None:
+def test_there_may_be_more_shards_than_heads() -> None:
     task = task_of([(0, 1), (0, 2), (0, 3)], range=[1, 2, 3])
     benchmark, scorer = benchmark_of(GRAPH, test=[task]), By(lambda h, c: c)
     merged = merge([rank_split(benchmark, scorer, Protocol(shots=1), (i, 4)) for i in range(4)])
@@ -225,7 +228,7 @@ def test_more_shards_than_heads_are_no_problem() -> None:
 @pytest.mark.parametrize(
     "error", [FewlinkError("x"), InputError("file", "is bad", 3), MissingExtra("this", "that"), ScoreError("y")]
 )
-def test_errors_travel_between_processes(error: FewlinkError) -> None:
+def test_errors_can_be_pickled(error: FewlinkError) -> None:
     again = pickle.loads(pickle.dumps(error))  # noqa: S301
     assert (type(again), str(again)) == (type(error), str(error))
 
@@ -241,18 +244,31 @@ def test_errors_travel_between_processes(error: FewlinkError) -> None:
         ({"draw": -1}, "draw"),
     ],
 )
-def test_a_protocol_that_makes_no_sense_is_refused(protocol: dict[str, Any], problem: str) -> None:
+def test_an_invalid_protocol_raises(protocol: dict[str, Any], problem: str) -> None:
     benchmark = benchmark_of(GRAPH, test=[task_of([(0, 1), (0, 2), (0, 3)], range=[1, 2, 3])])
     with pytest.raises(FewlinkError, match=problem):
         evaluate(benchmark, By(lambda h, c: 0.0), Protocol(**{"shots": 1, **protocol}))
 
 
-def test_no_processes_are_refused() -> None:
+def test_zero_processes_raise() -> None:
     with pytest.raises(FewlinkError, match="processes must be at least 1"):
         evaluate(benchmark_of(GRAPH), By(lambda h, c: 0.0), processes=0)
 
 
-def test_random_scores_rank_in_the_middle_on_average() -> None:
+def test_random_scores_have_an_amri_of_zero_on_average() -> None:
     benchmark = open_benchmark("umls")
     figures = [evaluate(benchmark, learning_free("random", benchmark.graph, s)).metrics()["micro"] for s in range(3)]
     assert abs(float(np.mean([f["amri"] for f in figures]))) < 0.1
+
+
+def test_examples_are_a_right_and_a_wrong_prediction_without_other_answers() -> None:
+    graph = graph_of("a r b", "b r c", "c r d", "d r e", "e r f", "f r g")
+    pairs = [(6, 0), (0, 1), (0, 4), (1, 0), (2, 5)]  # (6, 0) is the reference
+    benchmark = benchmark_of(graph, test=[task_of(pairs, range=[0, 1, 2, 3, 4, 5], name="likes")])
+    scorer = By(lambda h, c: -c)
+    right, wrong = example_predictions(benchmark, scorer, evaluate(benchmark, scorer, Protocol(shots=1)))
+    assert (right["relation"], right["head"], right["tail"], right["rank"]) == ("likes", "b", "a", 1.0)
+    assert right["best"] == ["a", "b", "c", "d", "e"]
+    # ranks of the others: (0, 1) 2, (0, 4) 4 as b is known, (2, 5) 6; the example is their median
+    assert (wrong["head"], wrong["tail"], wrong["rank"]) == ("a", "e", 4.0)
+    assert wrong["best"] == ["a", "c", "d", "e", "f"]

@@ -1,4 +1,4 @@
-"""Ranks and metrics equal PyKEEN's realistic ones. Scores are drawn from few integers, so that ties abound."""
+"""Ranks and metrics equal PyKEEN's realistic ones. Scores are drawn from few integers, so that many are tied."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fewlink.evaluation.metrics import summarise
-from fewlink.evaluation.ranks import realistic_ranks
+from fewlink.evaluation import realistic_ranks, summarise
 
 pytest.importorskip("pykeen")
 
@@ -55,7 +54,7 @@ def make_problem(seed: int, heads: int, columns: int, queries: int, values: int,
 
 
 def pykeen_scores(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
-    """True scores (Q, 1) and all scores (Q, C) as PyKEEN wants them: NaN where a column does not count."""
+    """True scores (Q, 1) and all scores (Q, C) as PyKEEN expects them: NaN where a column does not count."""
     scores, rows, true, excluded, counted = problem
     every_query = torch.arange(len(rows))
     all_scores = scores[rows].clone()  # (Q, C)
@@ -101,7 +100,7 @@ def test_no_exclusions(problem: Problem) -> None:
 
 @settings(deadline=None)
 @given(problems)
-def test_an_excluded_true_column_still_counts_as_itself(problem: Problem) -> None:
+def test_an_excluded_true_column_still_competes(problem: Problem) -> None:
     queries, columns = problem.excluded
     also_true = (torch.cat([queries, torch.arange(len(problem.rows))]), torch.cat([columns, problem.true]))
     assert_agree(problem._replace(excluded=also_true))
@@ -111,16 +110,16 @@ def test_an_excluded_true_column_still_counts_as_itself(problem: Problem) -> Non
 @given(problems)
 def test_each_metric(problem: Problem) -> None:
     ranks, candidates = realistic_ranks(*problem)
-    ours = summarise(ranks, candidates)
+    metrics = summarise(ranks, candidates)
     for name, metric in METRICS.items():
         if name == "amri" and candidates.max() == 1:
-            continue  # nothing to choose from: the index is 0 / 0
-        assert ours[name] == pytest.approx(metric(ranks.numpy(), candidates.numpy()), abs=1e-12), name
+            continue  # the index is 0 / 0
+        assert metrics[name] == pytest.approx(metric(ranks.numpy(), candidates.numpy()), abs=1e-12), name
 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_whole_evaluator(masked: bool) -> None:
-    """A thousand queries in batches through PyKEEN's evaluator, which averages in float32, give the same summary."""
+    """PyKEEN's evaluator, which averages in float32, gives the same metrics for a thousand queries in batches."""
     problem = make_problem(seed=1, heads=60, columns=500, queries=1000, values=40, masked=masked)
     ours = summarise(*realistic_ranks(*problem))
 

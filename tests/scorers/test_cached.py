@@ -1,3 +1,5 @@
+"""Cached scores are those of the scorer, computed once."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -13,62 +15,62 @@ REFERENCES = np.array([[0, 1]], np.int32)
 
 
 class Counting:
-    """Scores 10·head + candidate, and counts how often it is asked."""
+    """Scores 10·head + candidate, and counts its calls."""
 
     name = "counting"
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls = 0
 
     def __call__(self, question: Question) -> np.ndarray:
-        self.asked += 1
+        self.calls += 1
         return (10 * question.heads[:, None] + question.candidates).astype(np.float32)
 
 
-def ask(scorer: CachedScorer, heads: list[int], candidates: list[int], relation: str = "r") -> list[list[float]]:
+def scores(scorer: CachedScorer, heads: list[int], candidates: list[int], relation: str = "r") -> list[list[float]]:
     question = Question(relation, REFERENCES, np.array(heads, np.int32), np.array(candidates, np.int32))
     return np.asarray(scorer(question)).tolist()
 
 
-def test_fewer_candidates_of_the_same_heads_are_not_scored_again() -> None:
+def test_a_subset_of_cached_candidates_is_not_scored_again() -> None:
     counting = Counting()
     scorer = CachedScorer(counting)
-    assert ask(scorer, [1, 2], [5, 3, 4]) == [[15, 13, 14], [25, 23, 24]]
-    assert ask(scorer, [2], [4, 5]) == [[24, 25]]
-    assert ask(scorer, [2, 1], [3]) == [[23], [13]]
-    assert counting.asked == 1
+    assert scores(scorer, [1, 2], [5, 3, 4]) == [[15, 13, 14], [25, 23, 24]]
+    assert scores(scorer, [2], [4, 5]) == [[24, 25]]
+    assert scores(scorer, [2, 1], [3]) == [[23], [13]]
+    assert counting.calls == 1
 
 
-def test_what_is_new_is_scored() -> None:
+def test_new_candidates_heads_and_relations_are_scored() -> None:
     counting = Counting()
     scorer = CachedScorer(counting)
-    ask(scorer, [1], [3, 4])
-    assert ask(scorer, [1], [4, 5]) == [[14, 15]]
-    assert ask(scorer, [3], [3, 4]) == [[33, 34]]
-    assert ask(scorer, [1], [3], relation="other") == [[13]]
-    assert counting.asked == 4
-    assert ask(scorer, [1, 3], [4]) == [[14], [34]]
-    assert counting.asked == 4
+    scores(scorer, [1], [3, 4])
+    assert scores(scorer, [1], [4, 5]) == [[14, 15]]
+    assert scores(scorer, [3], [3, 4]) == [[33, 34]]
+    assert scores(scorer, [1], [3], relation="other") == [[13]]
+    assert counting.calls == 4
+    assert scores(scorer, [1, 3], [4]) == [[14], [34]]
+    assert counting.calls == 4
 
 
-def test_other_references_are_another_question() -> None:
+def test_other_references_are_scored_anew() -> None:
     counting = Counting()
     scorer = CachedScorer(counting)
     for references in (REFERENCES, REFERENCES + 1):
         scorer(Question("r", references, np.array([1], np.int32), np.array([3, 4], np.int32)))
-    assert counting.asked == 2
+    assert counting.calls == 2
 
 
-def test_it_does_not_remember_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached, "REMEMBERED", 3)
+def test_the_size_of_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached, "MOST_SCORES", 3)
     counting = Counting()
     scorer = CachedScorer(counting)
     for _ in range(2):
-        ask(scorer, [1, 2], [3, 4])
-    assert counting.asked == 2
+        scores(scorer, [1, 2], [3, 4])
+    assert counting.calls == 2
 
 
-def test_ranks_are_the_same_with_it() -> None:
+def test_metrics_equal_those_of_the_uncached_scorer() -> None:
     benchmark = open_benchmark("umls")
     rules = learning_free("rules", benchmark.graph)
     scorer = CachedScorer(rules)

@@ -43,9 +43,9 @@ def near(one: torch.Tensor, two: torch.Tensor) -> bool:
 
 def test_a_table_is_halved_and_made_whole_again() -> None:
     table = vectors_of(9, 2)
-    half = table.halved()
+    half = table.half_precision()
     assert half.entities.dtype == torch.float16 and half.relations.dtype == torch.float32
-    assert half.whole().entities.dtype == torch.float32 and table.whole() is table
+    assert half.single_precision().entities.dtype == torch.float32 and table.single_precision() is table
     heads, relations, tails = torch.arange(9), torch.arange(9) % 4, torch.arange(9).flip(0)
     assert near(table.score(heads, relations, tails), half.score(heads, relations, tails))
     assert near(table.score_all(heads, relations), half.score_all(heads, relations))
@@ -56,7 +56,7 @@ def test_a_table_is_halved_and_made_whole_again() -> None:
 def test_few_shot_models_look_at_half_vectors(model: str) -> None:
     table = vectors_of(len(UMLS.graph.entities), len(UMLS.graph.relations))
     scores = []
-    for vectors in (table, table.halved()):
+    for vectors in (table, table.half_precision()):
         scorer = FewShotScorer(model, *assemble(UMLS.graph, vectors, FewShotSettings(model), "cpu"))
         scores.append(torch.as_tensor(scorer(QUESTION)))
     assert near(*scores)
@@ -68,7 +68,7 @@ def test_trail_reads_half_vectors() -> None:
     model = build("trail")
     scores = [
         TrailScorer("trail", model, GraphContext(graph, *some))(QUESTION)
-        for some in (tables, [table.halved() for table in tables])
+        for some in (tables, [table.half_precision() for table in tables])
     ]
     assert near(*scores)
 
@@ -94,6 +94,6 @@ def test_trail_keeps_half_vectors_when_asked(tmp_path: Path) -> None:
 
 
 def test_a_table_in_half_precision_grows() -> None:
-    table = vectors_of(len(UMLS.graph.entities), len(UMLS.graph.relations)).halved()
+    table = vectors_of(len(UMLS.graph.entities), len(UMLS.graph.relations)).half_precision()
     grown = fold_in(table, UMLS.graph, len(UMLS.graph.entities), len(UMLS.graph.relations), 0)
     assert np.allclose(grown.entities.numpy(), table.entities.float().numpy())

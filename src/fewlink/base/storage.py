@@ -37,7 +37,7 @@ def write_bytes(path: Path, content: bytes) -> None:
             os.replace(draft, path)
         finally:
             draft.unlink(missing_ok=True)
-        _sync(path.parent)
+        sync_folder(path.parent)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -90,7 +90,7 @@ def new_folder(path: Path, format: str, facts: dict[str, Any]) -> Iterator[Path]
                 shutil.rmtree(old, ignore_errors=True)
             else:
                 os.rename(draft, path)
-            _sync(path.parent)
+            sync_folder(path.parent)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 
@@ -160,7 +160,7 @@ def _is_running(process: int) -> bool:
 def _write_manifest(folder: Path, format: str, facts: dict[str, Any]) -> None:
     files = {str(f.relative_to(folder)): f for f in sorted(folder.rglob("*")) if f.is_file()}
     for file in files.values():
-        _sync(file)
+        sync_file(file)
     listed = {name: {"bytes": f.stat().st_size, "sha256": sha256_file(f)} for name, f in files.items()}
     manifest = {"format": format, **facts, "files": listed}
     write_json(folder / MANIFEST, {**manifest, "sha256": _sha256_json(manifest)})
@@ -179,7 +179,12 @@ def _writing(path: Path) -> Iterator[None]:
         raise FewlinkError(f"{path} cannot be written ({error.strerror or error})") from None
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

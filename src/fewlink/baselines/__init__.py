@@ -1,1 +1,1 @@
-"""Scorers to compare with: learning-free ones, and embedding models that see the references as triples."""
+"""Baselines: learning-free scorers, and embedding models that see the references as triples."""

@@ -1,23 +1,28 @@
-"""The embedding family: the paper's baselines, ordinary embedding models that see the references as triples."""
+"""The embedding family: the paper's baselines, which see the references as triples, and the search for settings."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, MissingExtra
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import INTERACTIONS, Embeddings, EmbeddingSettings, train
+from fewlink.evaluation import Protocol, evaluate
 from fewlink.scorers import Question
 from fewlink.training.family import BaselineFamily, Prepared, Reporter
 
+JOURNAL = "trials.log"
+OBJECTIVES = ("dev", "held-out")
 
-class RelationalScorer:
+
+class EmbeddingScorer:
     """score(h, c) = the model's score of (h, r, c), with r's vector trained on the references."""
 
     def __init__(self, embeddings: Embeddings, relations: Sequence[str], device: str = "cpu") -> None:
@@ -70,15 +75,103 @@ def train_baseline(
     draw: int = 0,
     seed: int = 0,
     on_epoch: Reporter | None = None,
-) -> RelationalScorer:
-    """Train on background, meta-training relations and the K references of dev and test relations; hold none back.
+) -> EmbeddingScorer:
+    """Train on the background graph, all meta-training pairs and the K references of each dev and test relation.
 
-    Early stopping, where the settings ask for it, looks at held-out background triples only.
+    Early stopping, if the settings enable it, holds out background triples only.
     """
     data = training_triples(benchmark, with_train_tasks=True, shots=shots, draw=draw, seed=seed)
     sizes = len(benchmark.graph.entities), len(data.relations)
     embeddings = train(data.triples, *sizes, settings, on_epoch=on_epoch, protected=~data.background)
-    return RelationalScorer(embeddings, data.relations, settings.device)
+    return EmbeddingScorer(embeddings, data.relations, settings.device)
+
+
+def suggest(trial: Any, base: EmbeddingSettings) -> EmbeddingSettings:
+    """One point of a search space that contains the base settings; model, dim, regime and loss are fixed."""
+
+    def number(name: str, low: float, high: float) -> float:
+        value = getattr(base, name) or low
+        return float(trial.suggest_float(name, min(low, value), max(high, value), log=True))
+
+    def one_of(name: str, *choices: Any) -> Any:
+        return trial.suggest_categorical(name, sorted({*choices, getattr(base, name)}))
+
+    changes: dict[str, Any] = {
+        "learning_rate": number("learning_rate", 0.003, 0.5),
+        "epochs": trial.suggest_int("epochs", min(4, base.epochs), max(40, base.epochs), log=True),
+        "batch_size": one_of("batch_size", 512, 1024, 2048, 4096),
+        "negatives": one_of("negatives", 512, 2048, 8192),
+        "init_scale": number("init_scale", 1e-4, 0.3),
+        "schedule": one_of("schedule", "constant", "linear"),
+    }
+    if base.model == "transe":
+        changes["norm"] = one_of("norm", 1, 2)
+    else:
+        changes["n3"] = number("n3", 1e-4, 0.5)
+    return dataclasses.replace(base, **changes)
+
+
+def tune(
+    benchmark: Benchmark,
+    base: EmbeddingSettings,
+    folder: Path,
+    *,
+    trials: int,
+    shots: int = 3,
+    folds: int = 5,
+    objective: str = "dev",
+    seed: int = 0,
+) -> tuple[EmbeddingSettings, float, int]:
+    """Search with optuna; the best settings, their value, and the number of finished trials in `folder`.
+
+    `trials` is the total: a further call continues, and several processes can share a folder. The objective `dev` is
+    the mean over relations of the MRR (`full`) on dev and on one of `folds` folds of the meta-training relations, which
+    is treated like dev, because dev alone has too few relations to compare settings. Test is never used.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise MissingExtra("tuning", "hpo") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    folder.mkdir(parents=True, exist_ok=True)
+    from optuna.storages import JournalStorage, journal
+
+    storage = JournalStorage(journal.JournalFileBackend(str(folder / JOURNAL)))
+    name = f"{benchmark.name} {base.model} dim {base.dim} K={shots} {objective}"
+    study = optuna.create_study(
+        study_name=name,
+        storage=storage,
+        direction="maximize",
+        load_if_exists=True,
+        sampler=optuna.samplers.TPESampler(seed=None, constant_liar=True),
+    )
+    if not study.trials:  # the base settings are the first trial
+        study.enqueue_trial({name: value for name, value in base.as_dict().items() if value != 0})
+    folded = benchmark.with_fold(seed % folds, folds) if folds else benchmark
+
+    def objective_value(trial: Any) -> float:
+        settings = suggest(trial, base)
+        if objective == "held-out":
+            settings = dataclasses.replace(settings, held_out=settings.held_out or 0.02)
+        try:
+            scorer = train_baseline(folded, settings, shots=shots)
+        except FewlinkError:  # the learning rate is too high: training diverged
+            return 0.0
+        if objective == "held-out":
+            return float(scorer.embeddings.facts["held_out_mrr"])
+        return evaluate(folded, scorer, Protocol("dev", shots, "full")).metrics()["macro"]["mrr"]
+
+    def finished() -> int:
+        return sum(trial.state == optuna.trial.TrialState.COMPLETE for trial in study.trials)
+
+    def stop_if_done(study: Any, trial: Any) -> None:
+        if finished() >= trials:
+            study.stop()
+
+    if finished() < trials:
+        study.optimize(objective_value, n_trials=trials - finished(), callbacks=[stop_if_done])
+    best = suggest(optuna.trial.FixedTrial(study.best_params), base)
+    return best, float(study.best_value), finished()
 
 
 FAMILY = EmbeddingFamily()

@@ -81,8 +81,8 @@ def tune(
     from fewlink.base.recipes import as_toml
     from fewlink.base.resolver import choose
     from fewlink.base.storage import write_bytes
-    from fewlink.baselines.tuning import OBJECTIVES
-    from fewlink.baselines.tuning import tune as search
+    from fewlink.baselines.embedding import OBJECTIVES
+    from fewlink.baselines.embedding import tune as search
     from fewlink.data import open_benchmark
 
     choose("objective", objective, dict.fromkeys(OBJECTIVES))

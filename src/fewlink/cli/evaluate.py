@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from fewlink.base.metrics import LABELS
 from fewlink.cli import common
 
 if TYPE_CHECKING:
@@ -124,11 +125,9 @@ def _print(records: list[Record], files: list[Path]) -> None:
 
     result_table([result_row([r]) for r in records])
     if len(records) == 1:
-        rows = [
-            [name, row["queries"], row["candidates"], row["mrr"], row["hits@1"], row["hits@10"]]
-            for name, row in records[0].relations.items()
-        ]
-        common.print_table(["relation", "queries", "candidates", "MRR", "Hits@1", "Hits@10"], rows)
+        columns = ("queries", "candidates", "mrr", "hits@1", "hits@10")
+        rows = [[name, *(row[column] for column in columns)] for name, row in records[0].relations.items()]
+        common.print_table(["relation", *(LABELS.get(column, column) for column in columns)], rows)
     for file in dict.fromkeys(files):
         print(f"stored in {file}")
 

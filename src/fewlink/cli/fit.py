@@ -8,10 +8,11 @@ from pathlib import Path
 
 import typer
 
+from fewlink.base.metrics import labelled
 from fewlink.cli import common
 from fewlink.cli.data import NAMES, ON_ERROR, TRIPLES, TYPES
 
-FIGURES = {"MRR": "mrr", "Hits@1": "hits@1", "Hits@5": "hits@5", "Hits@10": "hits@10"}
+FIGURES = labelled("mrr", "hits@1", "hits@5", "hits@10")
 
 
 def fit(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fewlink.base.metrics import labelled
 from fewlink.cli.common import FOLDER
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
 FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
-SHOWN = {"MRR": "mrr", "Hits@10": "hits@10", "Hits@5": "hits@5", "Hits@1": "hits@1", "AMRI": "amri"}  # MR: --json
+SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
 
 
 def results(

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fewlink.base.metrics import labelled
 from fewlink.cli import common
 
 if TYPE_CHECKING:
     from fewlink.training import RunResult
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
-FIGURES = {"dev MRR": "mrr", "Hits@1": "hits@1", "Hits@5": "hits@5", "Hits@10": "hits@10"}
+FIGURES = {"dev MRR": "mrr", **labelled("hits@1", "hits@5", "hits@10")}
 
 
 def train(

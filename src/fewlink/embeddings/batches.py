@@ -1,4 +1,4 @@
-"""Batches as a pure function of (seed, epoch, batch), with every index worked out where the triples are."""
+"""Batches as a pure function of (seed, epoch, batch), computed on the device of the triples."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 from fewlink.base.seeds import derive, generator
-from fewlink.embeddings.losses import OUT
+from fewlink.embeddings.losses import EXCLUDED
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Shard
 
 
 def torch_generator(seed: int, *words: object) -> torch.Generator:
-    """A torch generator on the CPU for one purpose."""
+    """A torch generator on the CPU with a seed derived from these words."""
     return torch.Generator().manual_seed(derive(seed, *words))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """B examples sorted by relation, and where their rows lie; of several processes, the B that this one works on.
+    """B examples sorted by relation, and the places of their rows; with several processes, the share of this one.
 
     entities    (M,)    places of rows to gather: B heads, B tails, then the negatives (none in one-vs-all)
     unique      (U,)    those places, each once, ascending
@@ -29,11 +29,12 @@ class Batch:
     relations   (V,)    relations of the batch, each once, ascending
     counts      (V,)    examples of each relation
     position    (B,)    a column of the pool; (B, N) negatives have none
-    penalty     (B,) or (B, N)  `OUT` where the negative is the true tail, 0 elsewhere
+    penalty     (B,) or (B, N)  `EXCLUDED` where the negative is the true tail, 0 elsewhere
     size                examples of the batch of all processes
 
-    In a batch of fixed shape U and V are the most there can be: the last place and the last relation, the latter with a
-    count of 0, fill what is left. `filled` are then the numbers (U,) and (V,) of what stands there, and None otherwise.
+    In a batch of fixed shape, U and V are the largest possible numbers. `unique` and `relations` are padded with their
+    last value, padded relations with a count of 0, and `filled` are the indices (U,) and (V,) of the values; it is None
+    in other batches.
     """
 
     entities: Tensor
@@ -53,8 +54,8 @@ class Batch:
 class Batches:
     """All examples of a graph: triple i forwards is example i, and backwards, under relation r + R, example n + i.
 
-    `part` is a process and how many there are: all draw the same batch, and each works on a run of its examples.
-    `shard` says where the entities' rows lie. Batches are the same wherever the triples (n, 3) are.
+    `part` is (rank, processes): all processes draw the same batch, and each has a contiguous share of its examples.
+    `shard` gives the places of entities' rows. Batches do not depend on the device of the triples (n, 3).
     """
 
     def __init__(
@@ -80,12 +81,12 @@ class Batches:
             yield self.arrange(examples, self.negatives(epoch, index, len(examples)))
 
     def order(self, epoch: int) -> Tensor:
-        """The numbers of all examples, (2n,), in an order of this epoch's own."""
-        kind = torch.int32 if self.examples < 1 << 31 else torch.int64  # the same order in half the memory
-        return torch.randperm(self.examples, generator=torch_generator(self.settings.seed, "order", epoch), dtype=kind)
+        """The indices of all examples, (2n,), in the order of this epoch."""
+        dtype = torch.int32 if self.examples < 1 << 31 else torch.int64  # the same order in half the memory
+        return torch.randperm(self.examples, generator=torch_generator(self.settings.seed, "order", epoch), dtype=dtype)
 
     def negatives(self, epoch: int, index: int, size: int) -> Tensor:
-        """Entities drawn uniformly for a batch of examples: a pool (K,), ascending, or (size, N), for each its own."""
+        """Entities drawn uniformly for a batch: a pool (K,), ascending, or (size, N), N for each example."""
         words, count = (self.settings.seed, "negatives", epoch, index), self.settings.negatives
         if self.settings.corrupt == "each":
             return torch.randint(self.entities, (size, count), generator=torch_generator(*words))
@@ -97,10 +98,10 @@ class Batches:
         return torch.from_numpy(drawn).sort().values
 
     def arrange(self, examples: Tensor, negatives: Tensor, *, fixed: bool = False) -> Batch:
-        """This process's part of the batch of examples (B,); one of fixed shape is made without a look at any value."""
+        """This process's share of the batch of examples (B,); with `fixed`, no shape depends on a value."""
         size, (rank, count) = len(examples), self.part
-        own = slice(size * rank // count, size * (rank + 1) // count)  # empty where a batch is too small for all
-        examples = examples[own].long()
+        share = slice(size * rank // count, size * (rank + 1) // count)  # empty if there are fewer examples than ranks
+        examples = examples[share].long()
         backwards = examples >= len(self.triples)
         triples = self.triples.index_select(0, torch.where(backwards, examples - len(self.triples), examples)).long()
         relation, by = (triples[:, 1] + self.relations * backwards).sort(stable=True)
@@ -109,8 +110,8 @@ class Batches:
         tails = torch.where(backwards, triples[:, 0], triples[:, 2])
         negatives = negatives.to(tails.device)
         if negatives.dim() == 2:
-            negatives = negatives[own].index_select(0, by)  # (B, N)
-            position, penalty = tails, torch.where(negatives == tails[:, None], OUT, 0.0)
+            negatives = negatives[share].index_select(0, by)  # (B, N)
+            position, penalty = tails, torch.where(negatives == tails[:, None], EXCLUDED, 0.0)
         else:
             position, penalty = self._true_tails(tails, negatives)
         entities = self.shard.places(torch.cat([heads, tails, negatives.flatten()]))
@@ -119,22 +120,22 @@ class Batches:
             relations, counts = relation.unique_consecutive(return_counts=True)
             return Batch(entities, unique, slots, relations, counts, position, penalty, size)
         places, order = entities.sort()
-        unique, numbers, filled = _each_once(places, len(places))
-        slots = torch.empty_like(numbers).scatter_(0, order, numbers)
-        relations, numbers, kinds = _each_once(relation, min(len(relation), 2 * self.relations))
-        counts = torch.zeros_like(relations).scatter_add_(0, numbers, torch.ones_like(numbers))
-        return Batch(entities, unique, slots, relations, counts, position, penalty, size, (filled, kinds))
+        unique, indices, filled = _padded_unique(places, len(places))
+        slots = torch.empty_like(indices).scatter_(0, order, indices)
+        relations, indices, filled_relations = _padded_unique(relation, min(len(relation), 2 * self.relations))
+        counts = torch.zeros_like(relations).scatter_add_(0, indices, torch.ones_like(indices))
+        return Batch(entities, unique, slots, relations, counts, position, penalty, size, (filled, filled_relations))
 
     def _true_tails(self, tails: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
-        """Where in the pool (K,) tails (B,) would stand, and a penalty where they do."""
+        """The position of tails (B,) in the pool (K,), and their penalty."""
         if not 0 < len(pool) < self.entities:  # every entity is a column
-            return tails, torch.full(tails.shape, OUT, device=tails.device)
+            return tails, torch.full(tails.shape, EXCLUDED, device=tails.device)
         position = torch.searchsorted(pool, tails).clamp_max_(len(pool) - 1)
-        return position, torch.where(pool[position] == tails, OUT, 0.0)
+        return position, torch.where(pool[position] == tails, EXCLUDED, 0.0)
 
 
-def _each_once(values: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of ascending values (n,): each once, the last one filling up to `most`; the number (n,) of each; and `filled`."""
-    numbers = (values.diff(prepend=values[:1]) != 0).cumsum(0)
-    unique = values[-1:].repeat(most).scatter_(0, numbers, values)
-    return unique, numbers, torch.arange(most, device=values.device).minimum(numbers[-1])
+def _padded_unique(values: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of ascending values (n,): each once, padded with the last (size,); their indices (n,); and `filled` (size,)."""
+    indices = (values.diff(prepend=values[:1]) != 0).cumsum(0)
+    unique = values[-1:].repeat(size).scatter_(0, indices, values)
+    return unique, indices, torch.arange(size, device=values.device).minimum(indices[-1])

@@ -1,8 +1,8 @@
-"""The complete state of a training run: one file, and one more for each further process, always whole.
+"""The state of a training run: one file, and one more for each further process, replaced atomically.
 
-The state of a run is the file at its path. It names how many processes wrote it; the rows of the entity tables that
-the others kept lie beside it, in files named by epoch and process. A new state is written beside the old one, and the
-renaming of the first process's file makes it the state.
+The file at the state's path says how many processes wrote it. The entity rows of the other processes are beside it, in
+files named by epoch and process. A new state is written beside the old one and takes effect when the first process
+renames its file.
 """
 
 from __future__ import annotations
@@ -24,42 +24,43 @@ from torch import Tensor
 
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.storage import sync_file, sync_folder
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import PIECE, Shard
 
 FORMAT = "fewlink-embedding-state/1"
-MAY_CHANGE = {"device", "save_every"}
+MAY_CHANGE = {"device", "save_every"}  # settings of a resumed run
 
 
-def digest(triples: np.ndarray, entities: int, relations: int) -> str:
-    """The sha256 of what is trained on: the sizes and every triple in order."""
-    seen = hashlib.sha256(f"{entities} {relations} {len(triples)}".encode())
+def triples_digest(triples: np.ndarray, entities: int, relations: int) -> str:
+    """The sha256 of the sizes and of every triple in order."""
+    digest = hashlib.sha256(f"{entities} {relations} {len(triples)}".encode())
     for first in range(0, len(triples), PIECE):
-        seen.update(np.ascontiguousarray(triples[first : first + PIECE], dtype="<i8").data)
-    return seen.hexdigest()
+        digest.update(np.ascontiguousarray(triples[first : first + PIECE], dtype="<i8").data)
+    return digest.hexdigest()
 
 
 def check_shared(folder: Path) -> None:
-    """Refuse a folder that is not the same one for all processes."""
+    """Raises if the processes do not share the folder."""
     if distributed.count() == 1:
         return
-    mark = distributed.from_first(lambda: _mark(folder))
+    marker = distributed.from_first(lambda: _write_marker(folder))
     try:
-        distributed.everywhere(lambda: _see(folder / mark))
+        distributed.everywhere(lambda: _check_marker(folder / marker))
     finally:
         if distributed.rank() == 0:
-            (folder / mark).unlink(missing_ok=True)
+            (folder / marker).unlink(missing_ok=True)
 
 
-def is_there(path: Path) -> bool:
-    """Whether there is a state to continue from, as the first process sees it."""
+def state_exists(path: Path) -> bool:
+    """Whether the first process sees a state to resume from."""
     return distributed.from_first(path.exists)
 
 
 def save_state(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], shard: Shard) -> None:
-    """Replace the state in one step: processes killed at any moment leave the old one or the new one.
+    """Replace the state atomically: processes killed at any moment leave the old state or the new one.
 
-    Tensors whose name has "entities" in it hold the rows of the shard; all others are alike in every process.
+    Tensors with "entities" in their name have the rows of the shard; all others are equal in every process.
     """
     facts = {**facts, "shards": shard.count}
     beside = path.with_name(f".{path.name}.part")
@@ -71,27 +72,27 @@ def save_state(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], sh
 def load_state(
     path: Path, settings: EmbeddingSettings, trained_on: str, device: str, shard: Shard
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and facts of a state made with the same settings on the same triples, by any number of processes.
+    """Tensors and facts of a state, of the entity tables the rows of the shard.
 
-    Of the entity tables they are the rows of the shard.
+    The state may be written by any number of processes; raises if its settings or triples are others.
     """
     return distributed.everywhere(lambda: _load(path, settings, trained_on, device, shard))
 
 
 def whole_file(path: Path) -> Path:
-    """Where the parts of an entity table are brought together when the run of this state has ended."""
+    """The file in which the processes collect the final entity table."""
     return path.with_name(f"{path.name}.whole")
 
 
 def remove_state(path: Path) -> None:
-    """Remove the state and all that lies beside it, when every process is done with it."""
+    """Remove the state and all files beside it once every process is done with them."""
     distributed.gathered(None)
     if distributed.rank() == 0:
         for file in (path, whole_file(path), *_shard_files(path)):
             file.unlink(missing_ok=True)
 
 
-def _mark(folder: Path) -> str:
+def _write_marker(folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".seen-by-all-", dir=folder)
@@ -101,11 +102,11 @@ def _mark(folder: Path) -> str:
     return Path(name).name
 
 
-def _see(mark: Path) -> None:
-    if not mark.exists():
+def _check_marker(marker: Path) -> None:
+    if not marker.exists():
         raise FewlinkError(
-            f"process {distributed.rank()} does not see in {mark.parent} what the first process wrote there: "
-            "all processes need the same folder, on a file system that their machines share"
+            f"process {distributed.rank()} does not see the file that the first process wrote into {marker.parent}: "
+            "all processes need the same folder, on a shared file system"
         )
 
 
@@ -118,31 +119,26 @@ def _shard_files(path: Path) -> list[Path]:
 
 
 def _write(files: list[Path], tensors: dict[str, Tensor], facts: dict[str, Any], shard: Shard) -> None:
-    """Write this process's file: in the first one everything, in the others their rows of the entity tables."""
-    if distributed.rank() >= len(files):  # the first has all rows
+    """Write this process's file: all tensors in the first process, its entity rows in the others."""
+    if distributed.rank() >= len(files):  # the first process has all rows
         return
     file = files[distributed.rank()]
-    kept = {name: x.cpu() for name, x in tensors.items() if shard.rank == 0 or "entities" in name}
+    stored = {name: x.cpu() for name, x in tensors.items() if shard.rank == 0 or "entities" in name}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        save_file(kept, file, {"format": FORMAT, "facts": json.dumps(facts)})
+        save_file(stored, file, {"format": FORMAT, "facts": json.dumps(facts)})
     except (OSError, SafetensorError) as error:
         raise _unwritable(file.parent, error) from None
-    with file.open("rb") as written:
-        os.fsync(written.fileno())
+    sync_file(file)
 
 
 def _replace(path: Path, beside: Path, others: list[Path]) -> None:
-    """Make what was written the state, and remove what belonged to the old one."""
+    """Make the written files the state, and remove those of the old state."""
     for file in others:
         if not file.exists():
-            raise InputError(file, "was written by another process and is not seen here: all need the same folder")
+            raise InputError(file, "was written by another process and is missing here: all need the same folder")
     os.replace(beside, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
     for old in set(_shard_files(path)) - set(others):
         old.unlink(missing_ok=True)
 
@@ -158,19 +154,19 @@ def _load(
             if not file.exists():
                 raise InputError(
                     file,
-                    f"is a part of the state {path} and cannot be seen: put it back, on a file system that all "
+                    f"is a part of the state {path} and is missing: put it back, on a file system that all "
                     f"processes share, or remove {path} to start again",
                 )
         files = [first, *(_open(file, opened)[0] for file in others)]
         tensors = {
-            name: _own_rows(files, name, shard) if "entities" in name else first.get_tensor(name).clone()
+            name: _rows_of(files, name, shard) if "entities" in name else first.get_tensor(name).clone()
             for name in first.keys()  # noqa: SIM118
         }
     return {name: x.to(device) for name, x in tensors.items()}, facts
 
 
 def _open(path: Path, opened: ExitStack) -> tuple[Any, dict[str, Any]]:
-    """A file of a state, and the facts in it."""
+    """A file of a state, and its facts."""
     try:
         file = opened.enter_context(safe_open(path, framework="pt"))
     except (OSError, SafetensorError) as error:
@@ -181,16 +177,16 @@ def _open(path: Path, opened: ExitStack) -> tuple[Any, dict[str, Any]]:
     return file, json.loads(meta["facts"])
 
 
-def _own_rows(files: list[Any], name: str, shard: Shard) -> Tensor:
-    """The rows of a shard (n, …) out of files that each hold those of one of as many processes, a piece at a time."""
+def _rows_of(files: list[Any], name: str, shard: Shard) -> Tensor:
+    """The rows of a shard (n, …), a piece at a time, from files that each have the rows of one process."""
     slices = [file.get_slice(name) for file in files]
     rows: Tensor = slices[0][:0].new_empty(len(shard), *slices[0].get_shape()[1:])
-    for rank, lies in enumerate(slices):
+    for rank, stored in enumerate(slices):
         for part, ids in Shard(shard.total, rank, len(files)).pieces():
             numbers = torch.arange(ids.start, ids.stop, ids.step)
-            own = numbers % shard.count == shard.rank
-            if own.any():
-                rows[numbers[own] // shard.count] = lies[part][own]
+            inside = numbers % shard.count == shard.rank
+            if inside.any():
+                rows[numbers[inside] // shard.count] = stored[part][inside]
     return rows
 
 
@@ -198,11 +194,11 @@ def _check(path: Path, facts: dict[str, Any], settings: EmbeddingSettings, train
     if facts["triples"] != trained_on:
         raise FewlinkError(f"{path} was trained on other triples: remove it to start again, or give the same triples")
     allowed = MAY_CHANGE | ({"epochs"} if settings.schedule == "constant" else set())
-    wanted, found = settings.as_dict(), facts["settings"]
-    for name in sorted(wanted.keys() | found.keys()):
-        if name not in allowed and wanted.get(name) != found.get(name):
+    new, old = settings.as_dict(), facts["settings"]
+    for name in sorted(new.keys() | old.keys()):
+        if name not in allowed and new.get(name) != old.get(name):
             raise FewlinkError(
-                f"{path} was trained with {name} = {found.get(name)!r}, and {wanted.get(name)!r} is asked for: "
+                f"{path} was trained with {name} = {old.get(name)!r}, not {new.get(name)!r}: "
                 "give the same settings, or remove the file to start again"
             )
 

@@ -1,4 +1,4 @@
-"""Epochs on a GPU: a step is recorded once as a CUDA graph and replayed, so that no kernel waits for the CPU."""
+"""Epochs on a GPU: one step is captured as a CUDA graph and replayed, so that no kernel waits for the CPU."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from fewlink.base.threads import prefetch, prefetch_indexed
 from fewlink.embeddings.batches import Batch, Batches
 from fewlink.embeddings.optimizers import Rate
 
-WARM_UP = 3  # steps before one is recorded
-AT_ONCE = 64  # steps whose negatives are drawn together
-DRAWN_BYTES = 64 << 20  # and the most that these take
+WARM_UP = 3  # eager steps before the capture
+STEPS_AT_ONCE = 64  # steps whose negatives are drawn together
+DRAWN_BYTES = 64 << 20  # limit of their memory
 
 
 Step = Callable[[Batch, Rate], Tensor]
-"""Moves the tables along a batch at a rate, and gives its loss ()."""
+"""Updates the tables by a batch at a learning rate; returns the loss, a scalar."""
 
 
-class RecordedEpochs:
-    """The steps of all epochs.
+class CUDAGraphEpochs:
+    """The steps of all epochs, replayed from one CUDA graph.
 
-    Examples, negatives, rates and losses of an epoch lie on the device, and so does `at`, the step that comes next. The
-    last batch of an epoch, which may be short, is not a recorded one.
+    Examples, negatives, learning rates and losses of an epoch are on the device, as is `at`, the index of the next
+    step. The last batch of an epoch may be short; it runs eagerly.
     """
 
     def __init__(self, batches: Batches) -> None:
@@ -35,40 +35,40 @@ class RecordedEpochs:
         self.order: Tensor | None = None
         self.places = torch.arange(self.size, device=device)
         one = batches.negatives(0, 0, self.size)
-        self.block = max(1, min(AT_ONCE, DRAWN_BYTES // max(1, one.nbytes)))
+        self.block = max(1, min(STEPS_AT_ONCE, DRAWN_BYTES // max(1, one.nbytes)))
         self.drawn = torch.empty(self.block, *one.shape, dtype=one.dtype, device=device)
         self.rates, self.losses = (torch.zeros(len(batches), device=device) for _ in range(2))
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         self.warm, self.graph = 0, torch.cuda.CUDAGraph()
 
     def epoch(
-        self, epoch: int, rates: Sequence[float], step: Step, look: Callable[[Tensor], None]
+        self, epoch: int, rates: Sequence[float], step: Step, check: Callable[[Tensor], None]
     ) -> tuple[Tensor, float]:
-        """The losses of all steps, and the seconds that went into waiting for what is drawn on the CPU.
+        """The losses of all steps, and the seconds spent waiting for random draws of the CPU.
 
-        `step` is the same in every epoch; `look` is called with the losses so far every now and then.
+        `step` must be the same in every epoch; `check` is called with the losses so far after every block of steps.
         """
-        began = time.perf_counter()
+        start = time.perf_counter()
         order = self.orders(epoch)
         self.order = order.to(self.at.device) if self.order is None else self.order.copy_(order)
         del order
         self.rates.copy_(torch.tensor(rates))
         self.at.zero_()
-        waited, done = time.perf_counter() - began, 0
-        began = time.perf_counter()
+        waited, done = time.perf_counter() - start, 0
+        start = time.perf_counter()
         for drawn in prefetch(self._blocks(epoch)):
-            waited += time.perf_counter() - began
+            waited += time.perf_counter() - start
             self.drawn[: len(drawn)] = drawn.to(self.at.device)
             for _ in range(len(drawn)):
                 self._advance(step)
             done += len(drawn)
-            look(self.losses[:done])
-            began = time.perf_counter()
+            check(self.losses[:done])
+            start = time.perf_counter()
         if self.full < len(self.batches):
             examples = self.order[self.full * self.size :]
             last = self.batches.arrange(examples, self.batches.negatives(epoch, self.full, len(examples)))
             self.losses[self.full] = step(last, rates[self.full])
-        look(self.losses)
+        check(self.losses)
         return self.losses, waited
 
     def _blocks(self, epoch: int) -> Iterator[Tensor]:
@@ -78,12 +78,13 @@ class RecordedEpochs:
             yield torch.stack([self.batches.negatives(epoch, index, self.size) for index in steps])
 
     def _advance(self, step: Step) -> None:
+        """One step: eager at first, then captured, then replayed."""
         if self.warm < WARM_UP:
-            aside = torch.cuda.Stream()
-            aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(aside):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
                 self._step(step)
-            torch.cuda.current_stream().wait_stream(aside)
+            torch.cuda.current_stream().wait_stream(stream)
         elif self.warm == WARM_UP:
             with torch.cuda.graph(self.graph, stream=torch.cuda.Stream()):
                 self._step(step)
@@ -94,8 +95,8 @@ class RecordedEpochs:
     def _step(self, step: Step) -> None:
         assert self.order is not None
         examples = self.order.index_select(0, self.at * self.size + self.places)
-        drawn = self.drawn.index_select(0, self.at % self.block).squeeze(0)
+        negatives = self.drawn.index_select(0, self.at % self.block).squeeze(0)
         rate = self.rates.index_select(0, self.at).squeeze(0)
-        loss = step(self.batches.arrange(examples, drawn, fixed=True), rate)
+        loss = step(self.batches.arrange(examples, negatives, fixed=True), rate)
         self.losses.index_copy_(0, self.at, loss.view(1))
         self.at += 1

@@ -1,7 +1,7 @@
-"""Four score functions, each a query vector made from head and relation that is compared with a tail.
+"""Four score functions, each the comparison of a tail with a query vector made from head and relation.
 
-Every one is written as score(h, r, t) = compare(query(h, r), t), so that scoring a query against all entities is one
-matrix product. `dim` counts the real numbers of an entity vector.
+Each is written as score(h, r, t) = compare(query(h, r), t), so that scoring a query against all entities is one matrix
+product. `dim` is the number of reals in an entity vector.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ TINY = 1e-12  # keeps square roots differentiable at a distance of zero
 
 
 class Interaction(ABC):
-    """The shared half of the bilinear interactions: the comparison is the inner product ⟨q, t⟩."""
+    """A score function; by default the comparison is the inner product ⟨q, t⟩, as in the bilinear models."""
 
     name: str
-    reals_a_number = 1
+    reals_per_number = 1
 
     def __init__(self, norm: int = 2) -> None:
         self.norm = norm
 
     def check_dim(self, dim: int) -> None:
-        """Refuse a number of reals that entity vectors of this interaction cannot have."""
+        """Raises if entity vectors cannot have this many reals."""
         if dim < 1:
             raise FewlinkError(f"dim is {dim}: it must be at least 1")
 
     def relation_width(self, dim: int) -> int:
-        """Reals in one relation row."""
+        """The number of reals in a relation row."""
         return dim
 
     @abstractmethod
@@ -57,18 +57,15 @@ class Interaction(ABC):
         return q @ table.T
 
     def bytes_per_score(self, dim: int) -> int:
-        """Working memory of one cell of `against` and its gradient."""
+        """Working memory of one score of `against` and its gradient."""
         return 4
 
     def powers(self, rows: Tensor, p: float) -> Tensor:
-        """Σ|x|ᵖ of each row (n, w) to (n,); with p = 3 this is the N3 regulariser (Lacroix et al. 2018).
-
-        Of a complex number |x| is the modulus.
-        """
-        return Powers.apply(rows, p, self.reals_a_number)  # type: ignore[no-any-return, no-untyped-call]
+        """Σ|x|ᵖ of each row (n, w) to (n,), |x| the modulus of complex x; p = 3 is N3 (Lacroix et al. 2018)."""
+        return Powers.apply(rows, p, self.reals_per_number)  # type: ignore[no-any-return, no-untyped-call]
 
     def check(self, entities: Tensor, relations: Tensor) -> None:
-        """Refuse tables whose widths do not belong together."""
+        """Raises if the widths of the tables do not match."""
         dim, width = entities.shape[1], relations.shape[1]
         self.check_dim(dim)
         if width != self.relation_width(dim):
@@ -93,7 +90,7 @@ class RESCAL(Interaction):
     def query_segments(self, h: Tensor, r: Tensor, counts: Tensor) -> Tensor:
         if h.device.type != "cpu" or not len(h):
             return super().query_segments(h, r, counts)
-        # a product per relation reads each W_r once; copying it to every example would move B·d² numbers
+        # one product per relation reads each W_r once; a copy for every example would move B·d² numbers
         d = h.shape[-1]
         heads = h.split(counts.tolist())
         return torch.cat([part @ w.view(d, d) for part, w in zip(heads, r.unbind(), strict=True)])  # (B, d)
@@ -145,15 +142,15 @@ class DistMult(Interaction):
 
 
 class ComplEx(Interaction):
-    """score = Re Σ h ⊙ r ⊙ conj(t) over dim/2 complex numbers kept as [re | im] (Trouillon et al., ICML 2016)."""
+    """score = Re Σ h ⊙ r ⊙ conj(t) over dim/2 complex numbers stored as [re | im] (Trouillon et al., ICML 2016)."""
 
     name = "complex"
-    reals_a_number = 2
+    reals_per_number = 2
 
     def check_dim(self, dim: int) -> None:
         super().check_dim(dim)
         if dim % 2:
-            raise FewlinkError(f"dim is {dim}: complex keeps dim/2 complex numbers, so it must be even")
+            raise FewlinkError(f"dim is {dim}: complex has dim/2 complex numbers, so it must be even")
 
     def query(self, h: Tensor, r: Tensor) -> Tensor:
         a, b = h.chunk(2, -1)  # (B, d/2) each
@@ -166,7 +163,7 @@ class ComplEx(Interaction):
 
 
 class Powers(torch.autograd.Function):
-    """Σ|z|ᵖ of each row (n, w), in which the reals of a number z lie w / parts apart, to (n,)."""
+    """Σ|z|ᵖ of each row (n, w), where the reals of a number z are w / parts apart, to (n,)."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, p: float, parts: int) -> Tensor:
@@ -180,8 +177,8 @@ class Powers(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         rows, factors = ctx.saved_tensors
-        slopes = factors * (ctx.p * grad_outputs[0]).unsqueeze(-1)  # by |z|ᵖ = (x² + y²)^(p/2): p · |z|ᵖ⁻² · x
-        return (rows.unflatten(-1, (ctx.parts, -1)) * slopes.unsqueeze(-2)).flatten(-2), None, None
+        scale = factors * (ctx.p * grad_outputs[0]).unsqueeze(-1)  # by |z|ᵖ = (x² + y²)^(p/2): p · |z|ᵖ⁻² · x
+        return (rows.unflatten(-1, (ctx.parts, -1)) * scale.unsqueeze(-2)).flatten(-2), None, None
 
 
 INTERACTIONS: dict[str, type[Interaction]] = {kind.name: kind for kind in (RESCAL, TransE, DistMult, ComplEx)}

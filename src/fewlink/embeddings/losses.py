@@ -1,4 +1,4 @@
-"""Losses of one true tail against many others, with the gradient computed a slice of the batch at a time."""
+"""Losses of one true tail against many others, with the gradient computed for a slice of the batch at a time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch.nn.functional import softplus
 
 from fewlink.embeddings.interactions import Interaction
 
-OUT = -1e9  # the score of a negative that is the true tail itself: no loss gives it weight
-CACHE_BYTES = 16 << 20  # a slice of scores that stays near the processor
+EXCLUDED = -1e9  # added to the score of a negative that is the true tail: no loss gives it weight
+CACHE_BYTES = 16 << 20  # a slice of scores that fits the processor's cache
 SLICE_BYTES = {"cpu": 256 << 20, "cuda": 1 << 30}
 SLICE_ROWS = 256
 
 Loss = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
-"""From true scores (B,), others (B, K) and the margin: values (B,), and the slopes by true scores and by others.
+"""From true scores (B,), others (B, K) and the margin: values (B,), and their gradients by true scores and others.
 
-The others are written over.
+The others are overwritten.
 """
 
 
@@ -27,9 +27,9 @@ def softmax(true: Tensor, others: Tensor, margin: float) -> tuple[Tensor, Tensor
     """−log softmax of the true score among itself and the others."""
     top = others.amax(-1)
     shares = torch.softmax(others, -1, out=others)
-    among = top - shares.amax(-1).log()  # of e^other; the largest share is e^top of it
-    total = torch.logaddexp(among, true)
-    not_true = (among - total).exp()
+    log_sum = top - shares.amax(-1).log()  # log Σ e^other, of which e^top is the largest share
+    total = torch.logaddexp(log_sum, true)
+    not_true = (log_sum - total).exp()
     return total - true, -not_true, shares.mul_(not_true.unsqueeze(-1))
 
 
@@ -42,15 +42,15 @@ def logistic(true: Tensor, others: Tensor, margin: float) -> tuple[Tensor, Tenso
 def margin_loss(true: Tensor, others: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
     """mean max(0, margin − true + other)."""
     value = others.add_((margin - true).unsqueeze(-1)).relu_().mean(-1)
-    slopes = others.sign_().div_(others.shape[-1])
-    return value, -slopes.sum(-1), slopes
+    gradient = others.sign_().div_(others.shape[-1])
+    return value, -gradient.sum(-1), gradient
 
 
 LOSSES: dict[str, Loss] = {"softmax": softmax, "logistic": logistic, "margin": margin_loss}
 
 
 def slice_rows(columns: int, bytes_per_score: int, device: str) -> int:
-    """How many rows of a score matrix with so many columns are worked on at once."""
+    """The number of rows of a score matrix with so many columns that are computed at once."""
     row = columns * bytes_per_score
     if device != "cpu":
         return max(1, SLICE_BYTES["cuda"] // row)
@@ -58,25 +58,24 @@ def slice_rows(columns: int, bytes_per_score: int, device: str) -> int:
 
 
 class EachLoss(torch.autograd.Function):
-    """The sum of the losses of true scores (B,) against others (B, N) of their own."""
+    """The sum of the losses of true scores (B,), each against its own others (B, N)."""
 
     @staticmethod
     def forward(ctx: Any, true: Tensor, others: Tensor, loss: Loss, margin: float) -> Tensor:
-        values, *slopes = loss(true, others.clone(), margin)
-        ctx.save_for_backward(*slopes)
+        values, *gradients = loss(true, others.clone(), margin)
+        ctx.save_for_backward(*gradients)
         return values.sum()
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        return *(slopes * grad_outputs[0] for slopes in ctx.saved_tensors), None, None
+        return *(gradient * grad_outputs[0] for gradient in ctx.saved_tensors), None, None
 
 
 class PoolLoss(torch.autograd.Function):
     """The sum of the losses of queries (B, d) with true tails (B, d) against one pool (K, d) for all of them.
 
-    The score matrix (B, K) exists a slice at a time; each slice gives its gradient at once, so the backward pass
-    only hands over what is there. `position` (B,) is a column and `penalty` (B,) is `OUT` where that column is the
-    true tail and 0 elsewhere.
+    The forward pass computes the score matrix (B, K) and its gradients slice by slice; the backward pass only scales
+    them. `position` (B,) is a column of the pool; `penalty` (B,) is `EXCLUDED` if that column is the true tail, else 0.
     """
 
     @staticmethod
@@ -105,8 +104,8 @@ class PoolLoss(torch.autograd.Function):
                 others = others.to(q.dtype)
                 true = interaction.compare(leaves[0], leaves[1])  # (rows,)
             scores = others.detach().scatter_add_(1, position[part, None], penalty[part, None])
-            values, *slopes = loss(true.detach(), scores, margin)
-            for_q, for_t, for_pool = torch.autograd.grad([true, others], leaves, slopes)
+            values, *score_gradients = loss(true.detach(), scores, margin)
+            for_q, for_t, for_pool = torch.autograd.grad([true, others], leaves, score_gradients)
             gradients[0][part], gradients[1][part] = for_q, for_t
             gradients[2].add_(for_pool)
             total += values.sum()

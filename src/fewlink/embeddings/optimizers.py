@@ -1,4 +1,4 @@
-"""Adagrad and Adam that can update some rows of a table and leave all others untouched in memory."""
+"""Adagrad and Adam that can update some rows of a table without touching the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
-Rate = float | Tensor  # a tensor () where a recorded step reads it
+Rate = float | Tensor  # a scalar tensor in a captured step
 
 
 class RowOptimizer(Protocol):
@@ -18,16 +18,16 @@ class RowOptimizer(Protocol):
         """The state before the first step."""
 
     def step(self, table: Tensor, state: State, gradient: Tensor, rate: Rate, rows: Tensor | None = None) -> None:
-        """Move `rows` (U,) of a table (n, w) along a gradient (U, w); all rows when None.
+        """Update `rows` (U,) of a table (n, w), or all rows if None, by a gradient (U, w).
 
-        A row that is named several times has the same gradient each time, and moves once.
+        A repeated row has the same gradient each time and is updated once.
         """
 
 
 class Adagrad:
     """s ← s + g²; x ← x − rate · g / (√s + ε) (Duchi, Hazan and Singer, JMLR 2011).
 
-    A row whose gradient is zero does not move, so touched rows alone give the dense result exactly.
+    A row with a zero gradient does not change, so updating touched rows gives the dense result exactly.
     """
 
     epsilon = 1e-10
@@ -50,7 +50,7 @@ class Adagrad:
 class Adam:
     """Adam (Kingma and Ba, ICLR 2015) in which each row counts its own steps.
 
-    A row goes through exactly the updates dense Adam would give it if only the steps that touch it took place.
+    A row receives exactly the updates that dense Adam would make if there were only the steps that touch it.
     """
 
     beta1, beta2, epsilon = 0.9, 0.999, 1e-8

@@ -1,4 +1,4 @@
-"""Everything that decides how embeddings are trained, validated where it is made."""
+"""Settings of the embedding trainer, validated on creation."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fewlink.embeddings.losses import SLICE_BYTES
 
 @dataclass(frozen=True)
 class EmbeddingSettings(Settings):
-    """How a table of vectors is trained.
+    """Settings of an embedding model and its training.
 
     model           rescal, transe, distmult or complex
     dim             real numbers per entity (complex: dim/2 complex numbers)
-    regime          sampled: against random entities, only touched rows move; one-vs-all: against every entity
-    loss            softmax, logistic or margin; one-vs-all takes softmax
+    regime          sampled: against random entities, updating touched rows only; one-vs-all: against every entity
+    loss            softmax, logistic or margin; one-vs-all needs softmax
     negatives       random entities per batch (corrupt = shared) or per triple (corrupt = each)
     corrupt         whether a batch shares its negatives
-    batch_size      examples a step; an example is one triple in one direction
+    batch_size      examples per step; an example is one triple in one direction
     epochs          passes over all triples, each in both directions
     schedule        learning rate over all steps: constant, or falling to zero linearly or as a cosine
     n3, lp          weights of Σ|x|³ and Σ|x|^lp_power of head, relation and tail, averaged over the batch
     margin          of the margin loss
     norm            p of TransE's distance, 1 or 2
-    init_scale      standard deviation of the first vectors
+    init_scale      standard deviation of the initial vectors
     held_out        share of the triples held out for early stopping; 0 trains all epochs on everything
     patience        evaluations without a better held-out MRR before training stops
     evaluate_every  epochs between held-out evaluations
@@ -87,25 +87,25 @@ class EmbeddingSettings(Settings):
     def needs(
         self, entities: int, relations: int, triples: int, processes: int = 1, device: str = "cpu"
     ) -> dict[str, float]:
-        """Bytes that training in each of some processes takes of a device's memory, by what they are for.
+        """Bytes of a device's memory that training takes in each process, by purpose.
 
-        Training on a GPU takes the CPU's memory as well: vectors are made and saved there.
+        Training on a GPU also takes memory of the CPU, where vectors are made and saved.
         """
-        own = entities if self.regime == "one-vs-all" else entities / processes
-        table = 4.0 * own * self.dim
-        optimizer = {"adagrad": table, "adam": 2 * table + 4 * own}[self.optimizer]
-        kinds = 4.0 * 2 * relations * interaction(self.model).relation_width(self.dim)
-        needs = {"vectors": table * (1 + (self.held_out > 0)) + kinds, "the optimizer": optimizer + kinds}
+        rows = entities if self.regime == "one-vs-all" else entities / processes
+        table = 4.0 * rows * self.dim
+        optimizer = {"adagrad": table, "adam": 2 * table + 4 * rows}[self.optimizer]
+        others = 4.0 * 2 * relations * interaction(self.model).relation_width(self.dim)
+        needs = {"vectors": table * (1 + (self.held_out > 0)) + others, "the optimizer": optimizer + others}
         if device == self.device and self.regime == "one-vs-all":
             needs["gradients of every entity"] = 2 * table
-        if device == "cpu":  # triples as they come, as they are trained on, and their order
+        if device == "cpu":  # triples as given, as trained on, and their order
             return {**needs, "triples": 60.0 * triples, "the program": PROGRAM}
         columns = entities if self.regime == "one-vs-all" else self.negatives
         score = interaction(self.model, self.norm).bytes_per_score(self.dim)
         scores = min(1.0 * self.batch_size * columns * score, SLICE_BYTES["cuda"])
-        rows = 4.0 * self.batch_size * (2 + self.negatives * (self.corrupt == "each")) * self.dim
+        gathered = 4.0 * self.batch_size * (2 + self.negatives * (self.corrupt == "each")) * self.dim
         order = 8 if 2 * triples < 1 << 31 else 16
-        return {**needs, "triples": (12.0 + order) * triples, "a step": 3 * scores + 8 * rows}
+        return {**needs, "triples": (12.0 + order) * triples, "a step": 3 * scores + 8 * gathered}
 
     def rate_at(self, step: int, steps: int) -> float:
         """The learning rate of one step out of all."""

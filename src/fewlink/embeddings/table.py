@@ -1,4 +1,4 @@
-"""Trained vectors: scores from them, and the folder they are kept in."""
+"""Trained vectors: their scores, and the folder that stores them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FORMAT = "fewlink-embeddings/1"
 
 
 def rows(table: Tensor, ids: Tensor) -> Tensor:
-    """table[ids], (…, *row), in single precision where the table is in half; quick forwards and back on any device."""
-    found = table.index_select(0, ids.flatten()).view(*ids.shape, *table.shape[1:])
-    return found.float() if found.dtype == torch.float16 else found
+    """table[ids], (…, *row), in single precision if the table is in half; fast in both passes on any device."""
+    selected = table.index_select(0, ids.flatten()).view(*ids.shape, *table.shape[1:])
+    return selected.float() if selected.dtype == torch.float16 else selected
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Embeddings:
         object.__setattr__(self, "interaction", interaction(self.model, self.norm))
         self.interaction.check(self.entities, self.relations)
         if len(self.relations) % 2:
-            raise FewlinkError(f"there are {len(self.relations)} relation rows: each relation needs its inverse too")
+            raise FewlinkError(f"there are {len(self.relations)} relation rows: each relation needs its inverse")
 
     @property
     def dim(self) -> int:
@@ -57,12 +57,12 @@ class Embeddings:
         tables = self.entities.to(device), self.relations.to(device)
         return Embeddings(*tables, self.model, self.norm, self.settings, self.facts, self.trace)
 
-    def halved(self) -> Embeddings:
-        """The same with entities in half precision: half the memory, three digits of each number."""
+    def half_precision(self) -> Embeddings:
+        """A copy with entities in half precision: half the memory, three digits of each number."""
         return replace(self, entities=self.entities.half())
 
-    def whole(self) -> Embeddings:
-        """The same with entities in single precision, where they are in half."""
+    def single_precision(self) -> Embeddings:
+        """A copy with entities in single precision; the same object if they are not in half."""
         return replace(self, entities=self.entities.float()) if self.entities.dtype == torch.float16 else self
 
     @torch.no_grad()
@@ -73,7 +73,7 @@ class Embeddings:
     @torch.no_grad()
     def score_all(self, heads: Tensor, relations: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Scores of queries (B,), (B,) against candidate ids (C,), or every entity, to (B, C)."""
-        table = self.whole().entities if candidates is None else rows(self.entities, candidates)
+        table = self.single_precision().entities if candidates is None else rows(self.entities, candidates)
         return self.interaction.against(self.queries(heads, relations), table)
 
     @torch.no_grad()
@@ -99,15 +99,15 @@ class Embeddings:
         entity_names: Sequence[str] | None = None,
         relation_names: Sequence[str] | None = None,
     ) -> None:
-        """Write the folder in one step. `fingerprint` stands for the graph's vocabulary, `graph` names it to people.
+        """Write the folder atomically. `fingerprint` identifies the graph's vocabulary; `graph` is its name.
 
-        With names the folder also holds `entities.json` and `relations.json`.
+        With names the folder also has `entities.json` and `relations.json`.
         """
         expected = {"entities": len(self.entities), "relations": len(self.relations) // 2}
         names = {"entities": entity_names, "relations": relation_names}
-        for what, given in names.items():
-            if given is not None and len(given) != expected[what]:
-                raise FewlinkError(f"{len(given)} names are given for {expected[what]} {what}")
+        for what, listed in names.items():
+            if listed is not None and len(listed) != expected[what]:
+                raise FewlinkError(f"there are {len(listed)} names for {expected[what]} {what}")
         config = {"model": self.model, "norm": self.norm, "dim": self.dim, **expected}
         config |= {"graph": graph, "fingerprint": fingerprint, "settings": self.settings, "measured": self.facts}
         with new_folder(folder, FORMAT, {"fingerprint": fingerprint}) as path:
@@ -115,13 +115,13 @@ class Embeddings:
             save_file({name: table.contiguous().cpu() for name, table in tables.items()}, path / "weights.safetensors")
             write_json(path / "config.json", config)
             (path / "trace.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in self.trace), "utf-8")
-            for what, given in names.items():
-                if given is not None:
-                    write_json(path / f"{what}.json", list(given))
+            for what, listed in names.items():
+                if listed is not None:
+                    write_json(path / f"{what}.json", list(listed))
 
     @classmethod
     def open(cls, folder: Path, fingerprint: str | None = None) -> Embeddings:
-        """Read a saved folder; with a fingerprint, only when it was trained on the graph with that vocabulary."""
+        """Read a saved folder; raises if it was trained on a graph with another fingerprint than the given one."""
         folder = Path(folder)
         open_folder(folder, FORMAT)
         config = read_json(folder / "config.json")
@@ -130,7 +130,7 @@ class Embeddings:
             raise InputError(
                 folder,
                 f"was trained on {trained_on} ({config['entities']} entities, {config['relations']} relations, "
-                f"vocabulary {config['fingerprint']}), and this graph has vocabulary {fingerprint}: "
+                f"vocabulary {config['fingerprint']}), but this graph has vocabulary {fingerprint}: "
                 "train embeddings on this graph, or use the graph they were trained on",
             )
         tables = load_file(folder / "weights.safetensors")
@@ -145,14 +145,14 @@ class Embeddings:
 
 
 def check_fits(embeddings: Embeddings, entities: int, relations: int) -> None:
-    """Raise unless the relations are vectors, and there is one for each entity and, at least, each relation."""
+    """Raises unless relations are vectors, and every entity and relation of the graph has one."""
     if embeddings.relations.shape[1] != embeddings.dim:
         raise FewlinkError(
             f"{embeddings.model} relations are not vectors of {embeddings.dim} reals: "
             "pretrain with complex, transe or distmult"
         )
-    found, known = len(embeddings.entities), len(embeddings.relations) // 2
-    if found != entities:
-        raise FewlinkError(f"the embeddings have {found} entities and the graph {entities}: train them on this graph")
+    count, known = len(embeddings.entities), len(embeddings.relations) // 2
+    if count != entities:
+        raise FewlinkError(f"the embeddings have {count} entities and the graph {entities}: train them on this graph")
     if known < relations:
         raise FewlinkError(f"the embeddings have {known} relations and the graph {relations}: train them on this graph")

@@ -1,10 +1,10 @@
-"""One trainer for four interactions: sampled with touched rows only, or one-vs-all.
+"""One trainer for four interactions: sampled negatives with updates of touched rows only, or one-vs-all.
 
 Relations are reciprocal (Lacroix et al. 2018): relation r + R is the inverse of r, every triple is trained in both
-directions, and only tails are predicted. All randomness is a pure function of (seed, epoch, batch), so a run that is
-resumed on the CPU ends in the same bytes as one that was never stopped, given the same number of threads (RESCAL's
-small products differ in the last bit with another number; the others were seen not to) and of processes (several
-processes share each batch and end where one does, to rounding; see `shards`).
+directions, and only tails are predicted. All randomness is a pure function of (seed, epoch, batch), so a run resumed on
+the CPU gives the same bytes as one that was never stopped, with the same number of threads (RESCAL's small products
+depend on it in the last bit) and of processes (which share each batch and agree with one process up to rounding; see
+`shards`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,15 @@ from torch import Tensor
 from fewlink.base import distributed, memory
 from fewlink.base.errors import FewlinkError
 from fewlink.embeddings.batches import Batch, Batches, torch_generator
-from fewlink.embeddings.checkpoint import check_shared, digest, is_there, load_state, save_state, whole_file
-from fewlink.embeddings.cuda_graph import RecordedEpochs
+from fewlink.embeddings.checkpoint import (
+    check_shared,
+    load_state,
+    save_state,
+    state_exists,
+    triples_digest,
+    whole_file,
+)
+from fewlink.embeddings.cuda_graph import CUDAGraphEpochs
 from fewlink.embeddings.early_stopping import HeldOut, choose_held_out
 from fewlink.embeddings.interactions import Interaction, interaction
 from fewlink.embeddings.losses import LOSSES, EachLoss, PoolLoss
@@ -32,7 +39,7 @@ from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Shard, first_vectors, shard_of, tables_of
 from fewlink.embeddings.table import Embeddings
 
-LOOK_EVERY = 64  # batches between looks at the loss on GPUs, where each look waits for the device
+CHECK_EVERY = 64  # batches between checks of the losses on GPUs, where each check waits for the device
 
 
 def train(
@@ -45,35 +52,35 @@ def train(
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     protected: np.ndarray | None = None,
 ) -> Embeddings:
-    """Vectors for all entities and relations from triples (n, 3) of ids (head, relation, tail).
+    """Train vectors for all entities and relations on triples (n, 3) of ids (head, relation, tail).
 
-    `resume` is the state file: written after each epoch, and continued from when it exists. `protected` (n,) marks
-    triples that are never held out. `on_epoch` receives epoch, epochs, loss, learning_rate, triples_per_second (a
-    triple in one direction counts once), seconds (sampling, step, evaluation, saving), held_out_mrr and
+    `resume` is the state file: it is written after each epoch, and training resumes from it if it exists. `protected`
+    (n,) marks triples that are never held out. `on_epoch` receives epoch, epochs, loss, learning_rate,
+    triples_per_second (per direction), seconds (sampling, step, evaluation, saving), held_out_mrr and
     best_held_out_mrr.
 
-    Several processes, each called with the same triples and settings, train as one and each get the same vectors: in
-    memory, or in a file beside `resume` that `remove_state` removes. The state may be continued by any number of them.
+    Several processes called with the same triples and settings share the work and return the same vectors: in memory,
+    or in a file beside `resume` that `remove_state` removes. Any number of processes may resume from a state.
     """
     triples = _checked(triples, entities, relations, protected)
     distributed.use_device(settings.device)
     for device in dict.fromkeys(("cpu", settings.device)):
         needs = settings.needs(entities, relations, len(triples), distributed.count(), device)
         memory.ensure("pretraining", needs, device, "use a smaller dim, or several machines")
-    run = Run(triples, entities, relations, settings, protected)
+    trainer = EmbeddingTrainer(triples, entities, relations, settings, protected)
     if resume is not None:
         check_shared(resume.parent)
-        if is_there(resume):
-            run.load(resume)
-    while not run.finished:
-        trace = run.epoch()
+        if state_exists(resume):
+            trainer.load(resume)
+    while not trainer.finished:
+        trace = trainer.epoch()
         start = time.perf_counter()
-        if resume is not None and (run.done % settings.save_every == 0 or run.finished):
-            run.save(resume)
+        if resume is not None and (trainer.done % settings.save_every == 0 or trainer.finished):
+            trainer.save(resume)
         trace["seconds"]["saving"] = time.perf_counter() - start
         if on_epoch is not None:
             on_epoch(trace)
-    return run.result(resume and whole_file(resume))
+    return trainer.result(resume and whole_file(resume))
 
 
 def step_loss(
@@ -81,24 +88,24 @@ def step_loss(
     settings: EmbeddingSettings,
     batch: Batch,
     rows: Tensor,
-    kinds: Tensor,
-    every: Tensor | None = None,
+    relation_rows: Tensor,
+    all_rows: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The loss of a batch and its regulariser, both scalars, from the gathered rows.
 
-    Shapes: rows (M, d) as `batch.entities`, kinds (V, w) as `batch.relations`; `every` (E, d) in one-vs-all. Of
-    several processes each gives its share: the sum of all is the mean over the whole batch.
+    Shapes: rows (M, d) as `batch.entities`, relation_rows (V, w) as `batch.relations`; all_rows (E, d) in one-vs-all.
+    With several processes each returns its share: the sum over all is the mean over the whole batch.
     """
     size = len(batch)
     h, t, others = rows.split([size, size, len(rows) - 2 * size])  # (B, d), (B, d), (K or B·N, d)
-    q = rule.query_segments(h, kinds, batch.counts)  # (B, d)
+    q = rule.query_segments(h, relation_rows, batch.counts)  # (B, d)
     loss = LOSSES[settings.loss]
     if settings.corrupt == "each":
         each = others.view(*batch.penalty.shape, others.shape[-1])  # (B, N, d)
         scores = rule.compare(q.unsqueeze(1), each) + batch.penalty  # (B, N)
         value = EachLoss.apply(rule.compare(q, t), scores, loss, settings.margin)  # type: ignore[no-untyped-call]
     else:
-        pool = others if every is None else every
+        pool = others if all_rows is None else all_rows
         value = PoolLoss.apply(  # type: ignore[no-untyped-call]
             *(q, t, pool, batch.position, batch.penalty),
             *(rule, loss, settings.margin, settings.mixed_precision),
@@ -108,12 +115,12 @@ def step_loss(
     for weight, power in ((settings.n3, 3.0), (settings.lp, settings.lp_power)):
         if weight:
             ends = rule.powers(rows[: 2 * size], power).sum()
-            penalty = penalty + weight / batch.size * (ends + (rule.powers(kinds, power) * batch.counts).sum())
+            penalty = penalty + weight / batch.size * (ends + (rule.powers(relation_rows, power) * batch.counts).sum())
     return value, penalty
 
 
-class Run:
-    """Tables, optimizer state and counters: all that a resumed run needs, and the step that changes them."""
+class EmbeddingTrainer:
+    """Tables, optimizer state and counters, which make up the state of a run, and the training step."""
 
     def __init__(
         self,
@@ -125,30 +132,30 @@ class Run:
     ) -> None:
         self.settings, self.device = settings, settings.device
         self.rule = interaction(settings.model, settings.norm)
-        self.trained_on = digest(triples, entities, relations)
-        self._check_alike()
-        held = choose_held_out(triples, settings.held_out, settings.seed, protected)
-        self.held = HeldOut(triples[held], triples, relations, settings.seed) if held.any() else None
+        self.trained_on = triples_digest(triples, entities, relations)
+        self._check_inputs()
+        mask = choose_held_out(triples, settings.held_out, settings.seed, protected)
+        self.held_out = HeldOut(triples[mask], triples, relations, settings.seed) if mask.any() else None
         shard, part = shard_of(settings, entities), (distributed.rank(), distributed.count())
-        trained = torch.from_numpy(triples[~held] if self.held else triples).to(self.device)
+        trained = torch.from_numpy(triples[~mask] if self.held_out else triples).to(self.device)
         self.batches = Batches(trained, entities, relations, settings, part, shard)
         vectors = {
-            "entities": self._start("entities", shard, settings.dim),
-            "relations": self._start("relations", Shard(2 * relations), self.rule.relation_width(settings.dim)),
+            "entities": self._initial("entities", shard, settings.dim),
+            "relations": self._initial("relations", Shard(2 * relations), self.rule.relation_width(settings.dim)),
         }
         self.tables = tables_of(settings, shard, vectors)
         self.best: dict[str, Tensor] = {}
         self.best_mrr, self.waited, self.done = -1.0, 0, 0
         self.seconds = 0.0
         self.trace: list[dict[str, Any]] = []
-        self._recorded: RecordedEpochs | None = None
+        self._graph: CUDAGraphEpochs | None = None
 
-    def _start(self, name: str, shard: Shard, width: int) -> Tensor:
+    def _initial(self, name: str, shard: Shard, width: int) -> Tensor:
         random = torch_generator(self.settings.seed, "start", name)
         return first_vectors(shard, width, self.settings.init_scale, random).to(self.device)
 
-    def _check_alike(self) -> None:
-        """Refuse processes that were not started with the same triples and settings."""
+    def _check_inputs(self) -> None:
+        """Raises if the processes have different triples or settings."""
         settings = {**self.settings.as_dict(), "device": ""}
         if any(other != (self.trained_on, settings) for other in distributed.gathered((self.trained_on, settings))):
             raise FewlinkError("the processes were given different triples or settings: start all with the same ones")
@@ -158,8 +165,8 @@ class Run:
         return self.done >= self.settings.epochs or self.waited >= self.settings.patience
 
     def epoch(self) -> dict[str, Any]:
-        """Train one epoch and evaluate; its trace."""
-        began = time.perf_counter()
+        """Train one epoch and evaluate; returns its trace."""
+        start = time.perf_counter()
         steps, size = len(self.batches), self.batches.examples
         rates = [
             self.settings.rate_at(self.done * steps + index, self.settings.epochs * steps) for index in range(steps)
@@ -167,12 +174,12 @@ class Run:
         if self.device == "cpu" or distributed.count() > 1:
             losses, sampling = self._steps(rates)
         else:
-            self._recorded = self._recorded or RecordedEpochs(self.batches)
-            losses, sampling = self._recorded.epoch(self.done, rates, self.step, self._look)
-        trained = time.perf_counter() - began
+            self._graph = self._graph or CUDAGraphEpochs(self.batches)
+            losses, sampling = self._graph.epoch(self.done, rates, self.step, self._check_losses)
+        trained = time.perf_counter() - start
         self.done += 1
         mrr = self._evaluate()
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.perf_counter() - start
         trace = {
             "epoch": self.done,
             "epochs": self.settings.epochs,
@@ -182,7 +189,7 @@ class Run:
             "seconds": {
                 "sampling": sampling,
                 "step": trained - sampling,
-                "evaluation": time.perf_counter() - began - trained,
+                "evaluation": time.perf_counter() - start - trained,
             },
             "held_out_mrr": mrr,
             "best_held_out_mrr": self.best_mrr if self.best else None,
@@ -191,34 +198,34 @@ class Run:
         return trace
 
     def _steps(self, rates: Sequence[float]) -> tuple[Tensor, float]:
-        """The losses of an epoch's steps, and the seconds that went into making its batches."""
+        """The losses of an epoch's steps, and the seconds spent on making its batches."""
         losses, sampling, clock = torch.zeros(len(rates), device=self.device), 0.0, time.perf_counter()
         for index, batch in enumerate(self.batches.epoch(self.done)):
             sampling += time.perf_counter() - clock
             losses[index] = self.step(batch, rates[index])
-            if self.device == "cpu" or index % LOOK_EVERY == LOOK_EVERY - 1:
-                self._look(losses[: index + 1])
+            if self.device == "cpu" or index % CHECK_EVERY == CHECK_EVERY - 1:
+                self._check_losses(losses[: index + 1])
             clock = time.perf_counter()
-        self._look(losses)
+        self._check_losses(losses)
         return losses, sampling
 
     def step(self, batch: Batch, rate: Rate) -> Tensor:
-        """Move the tables along one batch; its loss with the regulariser, a scalar."""
+        """Update the tables by one batch; its loss with the regulariser, a scalar."""
         leaves = [rows.requires_grad_() for rows in self.tables.gather(batch)]
         value, penalty = step_loss(self.rule, self.settings, batch, *leaves)
         loss = value + penalty
         gradients = torch.autograd.grad(loss, leaves)
-        return self.tables.move(batch, gradients, loss.detach(), rate)
+        return self.tables.update(batch, gradients, loss.detach(), rate)
 
-    def _look(self, losses: Tensor) -> None:
-        """Stop at the first loss that is not a number."""
+    def _check_losses(self, losses: Tensor) -> None:
+        """Raises if a loss is not finite."""
         if self.device == "cpu" and math.isfinite(float(losses[-1])):
             return
         bad = (~torch.isfinite(losses)).nonzero()
         if len(bad):
             raise FewlinkError(
                 f"the loss is {float(losses[bad[0]])} in epoch {self.done + 1}, batch {int(bad[0]) + 1}: "
-                "train with a smaller learning_rate; the last saved state is whole"
+                "train with a smaller learning_rate; the last saved state is intact"
             )
 
     def _evaluate(self) -> float | None:
@@ -229,12 +236,12 @@ class Run:
             if not math.isfinite(float(total)):
                 raise FewlinkError(
                     f"the {name} table is not finite after epoch {self.done}, batch {len(self.batches)}: "
-                    "train with a smaller learning_rate; the last saved state is whole"
+                    "train with a smaller learning_rate; the last saved state is intact"
                 )
-        if self.held is None or (self.done % self.settings.evaluate_every and self.done < self.settings.epochs):
+        if self.held_out is None or (self.done % self.settings.evaluate_every and self.done < self.settings.epochs):
             return None
-        entities, shard = self.tables.part()
-        mrr = self.held.mrr(self.rule, entities, self.tables.vectors["relations"], shard)
+        entities, shard = self.tables.share()
+        mrr = self.held_out.mrr(self.rule, entities, self.tables.vectors["relations"], shard)
         if mrr > self.best_mrr:
             self.best_mrr, self.waited = mrr, 0
             for name, table in self.tables.vectors.items():
@@ -260,14 +267,14 @@ class Run:
         self.tables.states = {name: {p: tensors[f"{name}.{p}"] for p in state} for name, state in states.items()}
         self.done, self.waited, self.seconds = facts["done"], facts["waited"], facts["seconds"]
         self.best_mrr, self.trace = facts["best_mrr"], facts["trace"]
-        self._recorded = None
+        self._graph = None
 
-    def result(self, place: Path | None = None) -> Embeddings:
-        """The vectors; where several processes keep parts of them, as `ShardedTables.whole` says."""
+    def result(self, file: Path | None = None) -> Embeddings:
+        """The best vectors; sharded ones are collected in memory or in `file`."""
         best = self.best or self.tables.vectors
         facts = {"epochs": self.done, "seconds": self.seconds, "held_out_mrr": self.best_mrr if self.best else None}
         return Embeddings(
-            self.tables.whole(best["entities"], place),
+            self.tables.collect(best["entities"], file),
             best["relations"].cpu(),
             self.settings.model,
             self.settings.norm,
@@ -278,7 +285,7 @@ class Run:
 
 
 def _checked(triples: np.ndarray, entities: int, relations: int, protected: np.ndarray | None) -> np.ndarray:
-    """The triples as contiguous ids, of 32 bits where that is enough, or an error that says what is wrong with them."""
+    """The triples as contiguous ids, of 32 bits if these suffice; raises if any is invalid."""
     if triples.ndim != 2 or triples.shape[1] != 3 or not np.issubdtype(triples.dtype, np.integer):
         raise FewlinkError(f"triples must be whole numbers of shape (n, 3), not {triples.dtype} {triples.shape}")
     if not len(triples):
@@ -288,5 +295,5 @@ def _checked(triples: np.ndarray, entities: int, relations: int, protected: np.n
         if low < 0 or high >= limit:
             raise FewlinkError(f"{name} ids run from {low} to {high}: they must lie between 0 and {limit - 1}")
     if protected is not None and protected.shape != (len(triples),):
-        raise FewlinkError(f"protected has shape {protected.shape}: it must have one entry for each of {len(triples)}")
+        raise FewlinkError(f"protected has shape {protected.shape}: it must be ({len(triples)},)")
     return np.ascontiguousarray(triples, dtype=np.int32 if max(entities, relations) < 1 << 31 else np.int64)

@@ -1,10 +1,11 @@
-"""Honest ranks, metrics and result records."""
+"""Ranks, metrics and result records, by one evaluator for every scorer."""
 
+from fewlink.base.metrics import LABELS, METRICS
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks, evaluate, merge, rank_split, rank_task
-from fewlink.evaluation.metrics import METRICS, summarise
-from fewlink.evaluation.ranks import realistic_ranks
+from fewlink.evaluation.ranks import realistic_ranks, summarise
 
 __all__ = [
+    "LABELS",
     "METRICS",
     "Evaluation",
     "Protocol",

@@ -13,21 +13,24 @@ import torch
 
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError, ScoreError
+from fewlink.base.metrics import realistic_rank
 from fewlink.base.progress import progress
 from fewlink.data import Benchmark, Candidates, Task, candidates_of
-from fewlink.evaluation.metrics import average, summarise
-from fewlink.evaluation.ranks import realistic_ranks
+from fewlink.evaluation.ranks import average, realistic_ranks, summarise
 from fewlink.graph import Graph
-from fewlink.scorers import Question, Scorer
+from fewlink.scorers import Question, Scorer, best_tails
 
-SCORED_AT_ONCE = 1 << 23  # scores held at once: 32 MB of float32, and some masks of that shape
+SCORED_AT_ONCE = 1 << 23  # scores in memory at once: 32 MB of float32, and some masks of that shape
+SHOWN = 5  # best tails of an example
+
+Example = dict[str, str | float | list[str]]
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is asked: which split, how many references and which, and against which candidates.
+    """The split, the number and choice of references, and the candidates that queries are ranked against.
 
-    `draw` 0 takes the first `shots` pairs of each relation as references, n > 0 the n-th random choice under `seed`.
+    `draw` 0 takes the first `shots` pairs of each relation as references, n > 0 the n-th random draw of `seed`.
     """
 
     split: str = "test"
@@ -63,7 +66,7 @@ class TaskRanks:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The ranks of a whole split, and what they come to."""
+    """The ranks of a whole split and the metrics computed from them."""
 
     protocol: Protocol
     tasks: Sequence[TaskRanks]
@@ -86,16 +89,16 @@ class Evaluation:
 def evaluate(
     benchmark: Benchmark, scorer: Scorer, protocol: Protocol = Protocol(), *, processes: int = 1
 ) -> Evaluation:
-    """Rank every query of a split. The number of processes changes the time, never the ranks.
+    """Rank every query of a split. Ranks do not depend on the number of processes.
 
-    Where torchrun started several processes, each ranks its share and all of them get the whole.
+    Under torchrun each process ranks its share, and all of them return the whole.
     """
-    begun = time.monotonic()
+    start = time.monotonic()
     if processes < 1:
         raise FewlinkError(f"processes must be at least 1, got {processes}")
     if distributed.count() > 1:
-        own = rank_split(benchmark, scorer, protocol, (distributed.rank(), distributed.count()))
-        tasks = merge(distributed.gathered(own))
+        share = rank_split(benchmark, scorer, protocol, (distributed.rank(), distributed.count()))
+        tasks = merge(distributed.gathered(share))
     elif processes == 1:
         tasks = rank_split(benchmark, scorer, protocol)
     else:
@@ -103,7 +106,7 @@ def evaluate(
         with concurrent.futures.ProcessPoolExecutor(processes, mp_context=spawn) as pool:
             jobs = [pool.submit(_rank_shard, benchmark, scorer, protocol, (i, processes)) for i in range(processes)]
             tasks = merge([job.result() for job in jobs])
-    return Evaluation(protocol, tasks, time.monotonic() - begun)
+    return Evaluation(protocol, tasks, time.monotonic() - start)
 
 
 def rank_split(
@@ -123,7 +126,7 @@ def rank_split(
 
 
 def merge(shards: Sequence[Sequence[TaskRanks]]) -> list[TaskRanks]:
-    """One result from those of all shards, in the order a single process would have."""
+    """The results of all shards as one, in the order of a single process."""
     merged = []
     for parts in zip(*shards, strict=True):
         queries, ranks, candidates = (
@@ -137,7 +140,7 @@ def merge(shards: Sequence[Sequence[TaskRanks]]) -> list[TaskRanks]:
 def rank_task(
     graph: Graph, scorer: Scorer, task: Task, protocol: Protocol, shard: tuple[int, int] = (0, 1)
 ) -> TaskRanks:
-    """The ranks of a relation's queries. Each head is scored once against all candidates, for all of its queries."""
+    """The ranks of a relation's queries. A head with several queries is scored once against all candidates."""
     references, queries = task.split(protocol.shots, protocol.draw, protocol.seed)
     pool = candidates_of(protocol.candidates, task, references, graph)
     queries = queries[np.argsort(queries[:, 0], kind="stable")]
@@ -155,9 +158,9 @@ def _rank_part(
     scorer: Scorer, task: Task, references: np.ndarray, pool: Candidates, queries: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     heads, rows = np.unique(queries[:, 0], return_inverse=True)
-    answer = scorer(Question(task.name, references, heads, pool.ids))
-    scores = torch.from_numpy(np.array(answer)) if isinstance(answer, np.ndarray) else answer
-    _refuse_unranked(scores, scorer, task, heads, pool)
+    output = scorer(Question(task.name, references, heads, pool.ids))
+    scores = torch.from_numpy(np.array(output)) if isinstance(output, np.ndarray) else output
+    _check_scores(scores, scorer, task, heads, pool)
 
     known = [task.known_tails[int(h)] for h in queries[:, 0]]
     owners = np.repeat(np.arange(len(queries)), [len(k) for k in known])
@@ -167,7 +170,7 @@ def _rank_part(
     if not (pool.outside or within.all()):
         missing = int(queries[~within][0, 1])
         raise FewlinkError(
-            f"{task.name}: the true tail {missing} is not among the candidates; mend the relation's range"
+            f"{task.name}: the true tail {missing} is not among the candidates: add it to the relation's range"
         )
 
     def on_device(array: np.ndarray) -> torch.Tensor:
@@ -176,7 +179,7 @@ def _rank_part(
     excluded = (on_device(owners[inside]), on_device(columns[inside]))
     ranks, counts = realistic_ranks(scores, on_device(rows), on_device(true), excluded, on_device(pool.counted))
     if pool.outside:
-        others = ~inside & (tails != queries[owners, 1])  # known answers outside the range do not compete either
+        others = ~inside & (tails != queries[owners, 1])  # known answers outside the range are excluded too
         behind = pool.outside - np.bincount(owners[others], minlength=len(queries))
         return _with_outside(ranks.cpu().numpy(), counts.cpu().numpy(), within, behind, pool, owners[inside])
     return ranks.cpu().numpy(), counts.cpu().numpy()
@@ -190,20 +193,21 @@ def _with_outside(
     pool: Candidates,
     known_inside: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ranks where `behind` further entities share the last place: a true tail among them stands in their middle."""
+    """Ranks if `behind` further entities tie behind all candidates; a true tail may be one of them."""
     ahead = len(pool.ids) - np.bincount(known_inside, minlength=len(ranks))
-    last = 1 + ahead + (behind - 1) / 2
+    last = realistic_rank(ahead, behind - 1)
     return np.where(within, ranks, last), np.where(within, counts + behind, ahead + behind)
 
 
-def _columns(ids: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The column of each wanted id (0 where it has none) and whether it has one."""
-    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    found = ids[at] == wanted
-    return np.where(found, at, 0), found
+def _columns(candidates: np.ndarray, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The column of each entity among sorted candidates, 0 if it is none of them, and whether it is one."""
+    at = np.minimum(np.searchsorted(candidates, entities), len(candidates) - 1)
+    inside = candidates[at] == entities
+    return np.where(inside, at, 0), inside
 
 
-def _refuse_unranked(scores: torch.Tensor, scorer: Scorer, task: Task, heads: np.ndarray, pool: Candidates) -> None:
+def _check_scores(scores: torch.Tensor, scorer: Scorer, task: Task, heads: np.ndarray, pool: Candidates) -> None:
+    """Raises unless there is one finite score for each head and candidate."""
     expected = (len(heads), len(pool.ids))
     if tuple(scores.shape) != expected:
         raise ScoreError(
@@ -220,3 +224,35 @@ def _refuse_unranked(scores: torch.Tensor, scorer: Scorer, task: Task, heads: np
 def _rank_shard(benchmark: Benchmark, scorer: Scorer, protocol: Protocol, shard: tuple[int, int]) -> list[TaskRanks]:
     torch.set_num_threads(1)
     return rank_split(benchmark, scorer, protocol, shard)
+
+
+def example_predictions(benchmark: Benchmark, scorer: Scorer, evaluation: Evaluation) -> list[Example]:
+    """For each relation, its first query with a rank below 2, and the median of the others, in names."""
+    protocol = evaluation.protocol
+    examples: list[Example] = []
+    for ranked in evaluation.tasks:
+        task = benchmark.task(ranked.relation)
+        references, _ = task.split(protocol.shots, protocol.draw, protocol.seed)
+        pool = candidates_of(protocol.candidates, task, references, benchmark.graph)
+        for query in _example_queries(ranked):
+            best = _best_names(benchmark, scorer, task, references, pool, ranked.queries[query])
+            head, tail = (benchmark.graph.name(int(e)) for e in ranked.queries[query])
+            rank = float(ranked.ranks[query])
+            examples.append({"relation": task.name, "head": head, "tail": tail, "rank": rank, "best": best})
+    return examples
+
+
+def _example_queries(ranked: TaskRanks) -> list[int]:
+    right, wrong = np.flatnonzero(ranked.ranks < 2), np.flatnonzero(ranked.ranks >= 2)
+    by_rank = wrong[np.argsort(ranked.ranks[wrong], kind="stable")]
+    return [int(i) for i in (*right[:1], *by_rank[len(by_rank) // 2 :][:1])]
+
+
+def _best_names(
+    benchmark: Benchmark, scorer: Scorer, task: Task, references: np.ndarray, pool: Candidates, query: np.ndarray
+) -> list[str]:
+    """The names of the best tails for a query (2,), its other known answers excluded."""
+    others = [t for t in task.known_tails[int(query[0])] if t != query[1]]
+    question = Question(task.name, references, query[:1], pool.ids)
+    best = best_tails(scorer, question, SHOWN + len(others))[0]
+    return [benchmark.graph.name(t) for t, _ in best if t not in others][:SHOWN]

@@ -249,7 +249,7 @@ def assemble(
     """A model with its initial parameters, a pure function of the seed, and its inputs."""
     surroundings = Neighbourhood.of(
         graph,
-        embeddings.whole() if settings.embedding_rate else embeddings,
+        embeddings.single_precision() if settings.embedding_rate else embeddings,
         most=settings.neighbours,
         rule=settings.neighbour_rule,
         seed=settings.seed,

@@ -90,7 +90,7 @@ class Neighbourhood(nn.Module):
         relations = torch.cat([embeddings.relations[:count], embeddings.relations[trained : trained + count]])
         entities = embeddings.entities
         if standardise:
-            entities, relations = _standardised(embeddings.whole().entities), _standardised(relations)
+            entities, relations = _standardised(embeddings.single_precision().entities), _standardised(relations)
         return cls(entities, relations, Neighbours.of(neighbour_table(graph, most, rule, seed)))
 
     @property

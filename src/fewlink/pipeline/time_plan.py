@@ -20,7 +20,7 @@ from fewlink.base.progress import duration
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings
-from fewlink.embeddings.trainer import Run
+from fewlink.embeddings.trainer import EmbeddingTrainer
 from fewlink.graph import Graph
 from fewlink.scorers import Question
 from fewlink.trail.learner import SCALE_EPISODES, TrailLearner
@@ -132,7 +132,7 @@ def measure(benchmark: Benchmark, whole: Graph, settings: TrailSettings) -> Time
     """Time a few batches, episodes, steps and queries."""
     known = known_graph(benchmark)
     sizes = known.triples(), len(known.entities), len(known.relations)
-    bilinear, translation = (Run(*sizes, vector_settings(settings, model)) for model in MODELS)
+    bilinear, translation = (EmbeddingTrainer(*sizes, vector_settings(settings, model)) for model in MODELS)
     epochs = _epoch_seconds(bilinear), _epoch_seconds(translation)
     episode, step, query, hidden = _training(benchmark, (bilinear.result(), translation.result()), settings)
     dev, test = (sum(max(0, len(t.pairs) - settings.shots) for t in benchmark.split(s)) for s in ("dev", "test"))
@@ -145,7 +145,9 @@ def fastest_thread_count(benchmark: Benchmark, settings: TrailSettings) -> int:
     known, most = known_graph(benchmark), int(torch.get_num_threads())
     if settings.device != "cpu" or most == 1:
         return most
-    run = Run(known.triples(), len(known.entities), len(known.relations), vector_settings(settings, MODELS[0]))
+    run = EmbeddingTrainer(
+        known.triples(), len(known.entities), len(known.relations), vector_settings(settings, MODELS[0])
+    )
     seconds: dict[int, float] = {}
     try:
         for threads in sorted({most, *(1 << power for power in range(most.bit_length()))}):
@@ -156,7 +158,7 @@ def fastest_thread_count(benchmark: Benchmark, settings: TrailSettings) -> int:
     return min(seconds, key=lambda threads: seconds[threads])
 
 
-def _epoch_seconds(run: Run) -> float:
+def _epoch_seconds(run: EmbeddingTrainer) -> float:
     """Seconds of an epoch: on a GPU those of the second epoch; on a CPU extrapolated from batches after the first."""
     if run.device != "cpu":
         run.epoch()

@@ -12,6 +12,7 @@ import torch
 
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError
+from fewlink.base.metrics import labelled
 from fewlink.base.storage import write_bytes
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.graph import Graph
@@ -24,7 +25,7 @@ from fewlink.training import RunConfig
 from fewlink.training.run import Deployed
 
 PROTOCOLS = ("full", "open")
-METRICS = {"MRR": "mrr", "Hits@1": "hits@1", "Hits@5": "hits@5", "Hits@10": "hits@10"}
+METRICS = labelled("mrr", "hits@1", "hits@5", "hits@10")
 ESCAPES = str.maketrans({"|": "\\|", "\n": " ", "\r": " ", "\t": " ", "<": "&lt;", "`": "\\`", "*": "\\*"})
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fewlink.base.metrics import labelled
 from fewlink.evaluation.records import LearningCurve, Record
 from fewlink.report.charts import Point, figure, short
 from fewlink.training.family import BaselineFamily, families
 
 PROTOCOLS = ("paper", "full", "open")
-COLUMNS = {"MRR": "mrr", "Hits@10": "hits@10", "Hits@5": "hits@5", "Hits@1": "hits@1"}
+COLUMNS = labelled("mrr", "hits@10", "hits@5", "hits@1")
 Published = Mapping[str, Mapping[str, Mapping[str, float]]]  # model -> split -> metric -> figure
 
 

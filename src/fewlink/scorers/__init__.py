@@ -1,4 +1,4 @@
-"""The contract of every scorer, and the scorers that need no training."""
+"""The contract of every scorer: the question it receives, the scores it returns, the reasons it may give."""
 
 from fewlink.scorers.base import ExplainingScorer, Question, Reasons, Scorer, best_tails
 

@@ -1,4 +1,4 @@
-"""What every scorer is asked and what it answers."""
+"""What every scorer receives and returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fewlink.graph import Graph
 
 @dataclass(frozen=True)
 class Question:
-    """For these references of a relation, how well does each candidate fit each head as a tail?
+    """Given these references of a relation, how well does each candidate fit each head as a tail?
 
     Shapes: `references` (shots, 2) int32; `heads` (h,) int32; `candidates` (c,) int32.
     """
@@ -26,7 +26,7 @@ class Question:
 
 
 class Scorer(Protocol):
-    """Anything that ranks tails: higher is better, every score is finite and does not depend on what else is asked."""
+    """Anything that scores tails. Higher is better; scores are finite and independent of the rest of the question."""
 
     name: str
 
@@ -37,12 +37,12 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Reasons:
-    """What carried the score of one pair, in ids of the benchmark's graph or, where it is given, of `graph`.
+    """Why one pair has its score, in ids of `graph`, by default the benchmark's graph.
 
-    `shares`: what each kind of evidence adds to the score; `paths`: the relations of paths that join the pair as they
+    `shares`: what each kind of evidence adds to the score; `paths`: the relations of paths that join the pair and also
     join references, and what each adds; `references`: the attention (β) of each reference; `neighbours`: ("head" or
-    "tail", relation, entity, weight) of edges at either end: those the tail shares with references' tails where
-    `shared`, else those the model attends to (α).
+    "tail", relation, entity, weight) of edges at either end: if `shared`, those that the tail shares with the
+    references' tails, else those that the model attends to (α).
     """
 
     score: float
@@ -56,7 +56,7 @@ class Reasons:
 
 @runtime_checkable
 class ExplainingScorer(Protocol):
-    """A scorer that says what carried a score; `evidence` names its kinds of evidence in words."""
+    """A scorer that gives reasons for its scores; `evidence` describes each of its kinds of evidence."""
 
     name: str
     evidence: Mapping[str, str]

@@ -16,8 +16,7 @@ from fewlink.base.progress import duration
 from fewlink.base.recipes import OWN
 from fewlink.base.settings import Settings
 from fewlink.data.benchmark import Benchmark
-from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.evaluation.examples import examples
+from fewlink.evaluation.evaluator import Protocol, evaluate, example_predictions
 from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.scorers.cached import CachedScorer
 from fewlink.studies.plan import Plan
@@ -140,7 +139,7 @@ def _measure(job: Job, seed: int, prepared: Prepared, workspace: Workspace) -> N
             config=prepared.config,
         )
         if (protocol.split, protocol.candidates, seed) == ("test", "full", 0):
-            record = record.model_copy(update={"examples": examples(benchmark, scorer, evaluation)})
+            record = record.model_copy(update={"examples": example_predictions(benchmark, scorer, evaluation)})
         workspace.store.add(record)
 
 

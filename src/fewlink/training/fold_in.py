@@ -25,7 +25,7 @@ def fold_in(table: Embeddings, graph: Graph, entities: int, relations: int, late
 
     The rows of task relations, which follow the background's, stay last.
     """
-    table, triples = table.whole(), torch.from_numpy(graph.triples().astype(np.int64))
+    table, triples = table.single_precision(), torch.from_numpy(graph.triples().astype(np.int64))
     kinds = _relations(table, triples, entities, relations, later)
     more = len(graph.entities) - entities
     vectors = torch.cat([table.entities, table.entities.mean(0, keepdim=True).expand(more, -1)])

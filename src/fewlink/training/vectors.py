@@ -69,7 +69,7 @@ def train_into(
     state = folder.with_name(f".{folder.name}.state.safetensors")
     sizes = len(benchmark.graph.entities), len(relations)
     vectors = train(triples, *sizes, settings, resume=state, on_epoch=on_epoch, protected=protected)
-    vectors = vectors.halved() if half else vectors
+    vectors = vectors.half_precision() if half else vectors
     vectors.facts.update(benchmark=benchmark.fingerprint, **facts)
     graph = benchmark.graph.fingerprint
     distributed.from_first(lambda: vectors.save(folder, graph, graph=benchmark.name, relation_names=relations))

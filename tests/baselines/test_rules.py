@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
-from fewlink.scorers import Question, rules
-from fewlink.scorers.rules import ANY_EDGE, ANY_PATH, FAME, SAME_TAIL, RulesScorer
+from fewlink.baselines import learning_free
+from fewlink.baselines.learning_free import ANY_EDGE, ANY_PATH, DEGREE, SAME_TAIL, RulesScorer
+from fewlink.scorers import Question
 
 entities = st.integers(0, ENTITIES - 1)
 Walks = dict[tuple[int, ...], list[int]]
@@ -26,7 +27,7 @@ def scores(
 
 
 def walks(triples: list[tuple[int, int, int]], head: int) -> Walks:
-    """Where the walks of one and two hops from a head end, by their relations, an end for each walk."""
+    """The ends of all walks of one and two hops from a head, by their relations."""
     steps = [*triples, *((t, r + RELATIONS, h) for h, r, t in triples)]
     ends: Walks = defaultdict(list)
     for start, first, middle in steps:
@@ -42,7 +43,7 @@ def literal_score(
     triples: list[tuple[int, int, int]], references: list[tuple[int, int]], head: int, tail: int
 ) -> float:
     degree = sum((h == tail) + (t == tail) for h, _, t in triples)
-    total = FAME * math.log(1 + degree) + SAME_TAIL * sum(t == tail for _, t in references) / len(references)
+    total = DEGREE * math.log(1 + degree) + SAME_TAIL * sum(t == tail for _, t in references) / len(references)
     for path, ends in walks(triples, head).items():
         joined = sum(t in walks(triples, h).get(path, ()) for h, t in references) / len(references)
         any_path = ANY_EDGE if len(path) == 1 else ANY_PATH
@@ -50,20 +51,20 @@ def literal_score(
     return total
 
 
-def test_a_path_that_joins_the_reference_leads_to_the_answer() -> None:
+def test_a_path_that_joins_the_reference_finds_the_answer() -> None:
     graph = graph_of("ann lives oslo", "oslo in norway", "bob lives rome", "rome in italy", "bob likes norway")
     ann, norway, bob, italy = graph.entities.ids(["ann", "norway", "bob", "italy"]).tolist()
     given_ann = scores(RulesScorer(graph), [(ann, norway)], [bob], [norway, italy])[0]
-    fame = FAME * np.log1p([2, 1])
-    # bob → italy: the path lives, in. bob → norway: an edge, the path lives⁻¹ … of no reference, the reference's tail
-    assert given_ann[1] == pytest.approx(1 + ANY_PATH + fame[1])
-    assert given_ann[0] == pytest.approx(ANY_EDGE + SAME_TAIL + fame[0])
+    degrees = DEGREE * np.log1p([2, 1])
+    # bob → italy: the path (lives, in). bob → norway: an edge that joins no reference; norway is the reference's tail
+    assert given_ann[1] == pytest.approx(1 + ANY_PATH + degrees[1])
+    assert given_ann[0] == pytest.approx(ANY_EDGE + SAME_TAIL + degrees[0])
 
 
-def test_a_walk_that_may_end_at_several_places_is_worth_less() -> None:
+def test_the_worth_of_a_path_is_divided_by_its_ends() -> None:
     graph = graph_of("a r b", "x r y", "x r z", "x r w")
     row = scores(RulesScorer(graph), [(0, 1)], [2], [3, 4, 5])[0]
-    assert row == pytest.approx([(1 + ANY_EDGE) / 3 + FAME * math.log(2)] * 3)
+    assert row == pytest.approx([(1 + ANY_EDGE) / 3 + DEGREE * math.log(2)] * 3)
 
 
 def test_paths_between_two_entities_are_listed() -> None:
@@ -95,9 +96,9 @@ def test_paths_are_the_walks_that_end_there(triples: list[tuple[int, int, int]],
 
 
 @given(id_triples)
-def test_scores_do_not_depend_on_how_many_steps_are_held_at_once(triples: list[tuple[int, int, int]]) -> None:
+def test_scores_do_not_depend_on_the_number_of_steps_in_memory(triples: list[tuple[int, int, int]]) -> None:
     scorer, everything = RulesScorer(id_graph(triples)), list(range(ENTITIES))
     whole = scores(scorer, [(0, 1), (2, 3)], everything, everything)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rules, "STEPS_AT_ONCE", 3)
+        patch.setattr(learning_free, "STEPS_AT_ONCE", 3)
         assert np.array_equal(scores(scorer, [(0, 1), (2, 3)], everything, everything), whole)

@@ -1,4 +1,4 @@
-"""What holds for every learning-free scorer, and what the two simplest give."""
+"""Properties of every learning-free scorer, and the scores of random and popularity."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ entities = st.integers(0, ENTITIES - 1)
 references = st.lists(st.tuples(entities, entities), min_size=1, max_size=3)
 
 
-def ask(references: list[tuple[int, int]], heads: object, candidates: object, relation: str = "t") -> Question:
+def question(references: list[tuple[int, int]], heads: object, candidates: object, relation: str = "t") -> Question:
     return Question(relation, np.array(references, np.int32), np.array(heads, np.int32), np.array(candidates, np.int32))
 
 
 def test_popularity_is_the_logarithm_of_the_degree() -> None:
-    scores = learning_free("popularity", GRAPH)(ask([(0, 1)], [0, 3], [0, 1, 4]))
+    scores = learning_free("popularity", GRAPH)(question([(0, 1)], [0, 3], [0, 1, 4]))
     assert scores.shape == (2, 3)
     np.testing.assert_allclose(scores, [[math.log(3), math.log(4), math.log(3)]] * 2)
 
 
 def test_random_scores_differ_by_seed_relation_head_and_candidate() -> None:
     scores = [
-        float(learning_free("random", GRAPH, seed)(ask([(0, 1)], [head], [tail], relation))[0, 0])
+        float(learning_free("random", GRAPH, seed)(question([(0, 1)], [head], [tail], relation))[0, 0])
         for seed in (0, 1)
         for relation in ("t", "u")
         for head in (0, 1)
@@ -43,7 +43,7 @@ def test_random_scores_differ_by_seed_relation_head_and_candidate() -> None:
 
 
 def test_random_scores_are_spread_evenly() -> None:
-    scores = learning_free("random", GRAPH)(ask([(0, 1)], np.arange(100), np.arange(100)))
+    scores = learning_free("random", GRAPH)(question([(0, 1)], np.arange(100), np.arange(100)))
     counts = np.histogram(scores, bins=10, range=(0, 1))[0]
     assert (abs(counts - 1000) < 150).all()
     assert abs(np.corrcoef(scores[0], scores[1])[0, 1]) < 0.4
@@ -51,28 +51,28 @@ def test_random_scores_are_spread_evenly() -> None:
 
 @pytest.mark.parametrize("name", LEARNING_FREE)
 @given(id_triples, references, st.lists(entities, min_size=1, unique=True), st.data())
-def test_a_score_does_not_depend_on_what_else_is_asked(
+def test_a_score_does_not_depend_on_the_rest_of_the_question(
     name: str, triples: list[tuple[int, int, int]], known: list[tuple[int, int]], heads: list[int], data: st.DataObject
 ) -> None:
     scorer = learning_free(name, id_graph(triples), seed=3)
     order = data.draw(st.permutations(range(ENTITIES)))
-    together = np.asarray(scorer(ask(known, heads, range(ENTITIES))))
+    together = np.asarray(scorer(question(known, heads, range(ENTITIES))))
     assert together.shape == (len(heads), ENTITIES)
     assert np.isfinite(together).all()
-    assert np.array_equal(np.asarray(scorer(ask(known, heads, order))), together[:, order])
+    assert np.array_equal(np.asarray(scorer(question(known, heads, order))), together[:, order])
     for row, head in enumerate(heads):
-        assert np.array_equal(np.asarray(scorer(ask(known, [head], order[:2])))[0], together[row, order[:2]])
+        assert np.array_equal(np.asarray(scorer(question(known, [head], order[:2])))[0], together[row, order[:2]])
 
 
 @pytest.mark.parametrize("name", LEARNING_FREE)
-def test_a_question_about_entities_without_edges_is_answered(name: str) -> None:
+def test_entities_without_edges_have_finite_scores(name: str) -> None:
     scorer = learning_free(name, id_graph([(0, 0, 1)], entities=4))
-    assert np.isfinite(np.asarray(scorer(ask([(2, 3)], [2, 3], [2, 3])))).all()
+    assert np.isfinite(np.asarray(scorer(question([(2, 3)], [2, 3], [2, 3])))).all()
 
 
-def test_the_best_tails_come_first_and_ties_in_the_order_of_the_candidates() -> None:
+def test_best_tails_are_sorted_by_score_with_ties_in_candidate_order() -> None:
     scorer = learning_free("popularity", GRAPH)
-    best = best_tails(scorer, ask([(0, 1)], [0, 1], [4, 3, 0, 1]), 3)
+    best = best_tails(scorer, question([(0, 1)], [0, 1], [4, 3, 0, 1]), 3)
     assert [[tail for tail, _ in row] for row in best] == [[1, 4, 0]] * 2
     assert best[0][0][1] == pytest.approx(math.log(4))
 
