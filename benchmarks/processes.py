@@ -30,8 +30,7 @@ from torch import Tensor
 from embeddings_speed import random_graph
 from fewlink.base import distributed
 from fewlink.embeddings import EmbeddingSettings
-from fewlink.embeddings.batches import Batch
-from fewlink.embeddings.shards import Tables
+from fewlink.embeddings.shards import Batch, Tables
 from fewlink.embeddings.trainer import EmbeddingTrainer
 from measure import RECORDS, print_table, write_record
 

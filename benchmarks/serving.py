@@ -92,7 +92,7 @@ async def load_of(port: int, bodies: Sequence[bytes], clients: int, seconds: flo
 def questions(run: str, bench: str | None) -> list[bytes]:
     """Requests for heads of some test relations."""
     from fewlink.prediction import load
-    from fewlink.web.about import example
+    from fewlink.web.service import example
 
     linker = load(run, bench=bench)
     requests = []

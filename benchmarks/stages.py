@@ -95,7 +95,7 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
 def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     """Episodes and steps of TRAIL."""
     from fewlink.data import Benchmark
-    from fewlink.trail.episodes import LessonBook
+    from fewlink.trail.episodes import EpisodeStore
     from fewlink.trail.learner import TrailLearner
     from fewlink.trail.settings import TrailSettings
     from fewlink.trail.vectors import TrailVectors
@@ -108,11 +108,12 @@ def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     learner = TrailLearner(benchmark, vectors, TrailSettings(views=VIEWS, device=device), [SEED])
     set_up = time.perf_counter() - start
     learner.advance(0, 1)
-    book, unopened = learner.book, LessonBook(learner.book.views, learner.settings)
+    store = learner.episodes
+    unopened = EpisodeStore(store.views, learner.settings, learner.model.composition)
     spread = range(0, len(unopened.index), max(1, len(unopened.index) // TURNS))
-    lessons = timed(len(spread), lambda turn: unopened[spread[turn]], device)
-    steps = timed(TURNS + 1, lambda turn: learner.step(turn, book.open(book.numbers(0))), device)[1:]
-    return {"set-up seconds": set_up, "lesson ms": median(lessons), "step ms": median(steps)}
+    episodes = timed(len(spread), lambda turn: unopened[spread[turn]], device)
+    steps = timed(TURNS + 1, lambda turn: learner.step(turn, store.get(store.numbers(0))), device)[1:]
+    return {"set-up seconds": set_up, "lesson ms": median(episodes), "step ms": median(steps)}
 
 
 def evaluate(compiled: Path, model: str, device: str = "cpu") -> Figures:
@@ -168,9 +169,9 @@ def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
 def write_run(compiled: Path, run: Path, model: str) -> None:
     """Write a run folder as training does, with random vectors and initial weights."""
     from fewlink.data import open_benchmark
-    from fewlink.fewshot.compositions import build
+    from fewlink.fewshot.model import build
     from fewlink.fewshot.settings import FewShotSettings
-    from fewlink.trail.model import build_trail
+    from fewlink.trail.model import build as build_trail
     from fewlink.trail.settings import TrailSettings
     from fewlink.trail.vectors import TrailVectors
     from fewlink.training import RunConfig
@@ -237,14 +238,14 @@ def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     from fewlink.fewshot.learner import assemble
     from fewlink.fewshot.model import FewShotScorer
     from fewlink.fewshot.settings import FewShotSettings
-    from fewlink.trail.learner import open_trail
+    from fewlink.trail.learner import graph_context
+    from fewlink.trail.model import build
     from fewlink.trail.scorer import TrailScorer
-    from fewlink.trail.settings import TrailSettings
     from fewlink.trail.vectors import TrailVectors
 
     if model == "trail":
         vectors = TrailVectors(trail_tables(benchmark, SEED), ())
-        return TrailScorer(model, *open_trail(benchmark, vectors, TrailSettings(), device))
+        return TrailScorer(model, build(model).to(device), graph_context(benchmark, vectors).to(device))
     return FewShotScorer(model, *assemble(benchmark.graph, random_vectors(benchmark), FewShotSettings(model), device))
 
 

@@ -21,7 +21,7 @@ import torch
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
-from fewlink.trail.paths import HOPS, TrailFinder
+from fewlink.trail.paths import HOPS, PathFinder
 from measure import print_table, write_record
 
 SHOTS = 3
@@ -84,12 +84,12 @@ class PlainTrails:
         return total
 
 
-def found_by(finder: TrailFinder, references: np.ndarray) -> Chances:
+def found_by(finder: PathFinder, references: np.ndarray) -> Chances:
     """The same from the package."""
     rules = finder.joining(torch.from_numpy(references.astype(np.int64)))
     return {
         (trail, k): (there, back)
-        for trail, row in zip(rules.trails.tolist(), rules.chances.tolist(), strict=True)
+        for trail, row in zip(rules.paths.tolist(), rules.chances.tolist(), strict=True)
         for k, (there, back) in enumerate(row)
         if there or back
     }
@@ -118,7 +118,7 @@ def main() -> None:
     options = parser.parse_args()
     benchmark = open_benchmark(options.benchmark)
     graph = known_graph(benchmark)
-    plain, finder = PlainTrails(graph), TrailFinder(graph)
+    plain, finder = PlainTrails(graph), PathFinder(graph)
     tasks = [task for split in ("test", "dev", "train") for task in benchmark.split(split)]
     rows = []
     for task in tasks:

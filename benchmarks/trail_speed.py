@@ -90,12 +90,13 @@ def main() -> None:
     vectors = TrailVectors.open(options.run / "embeddings")
     learner = TrailLearner(benchmark, vectors, dataclasses.replace(settings, device=device), [settings.seed])
     learner.advance(0, 1)
-    new = iter(np.array_split(np.arange(64, len(learner.book.index)), (len(learner.book.index) - 64) // TOGETHER))
+    store = learner.episodes
+    new = iter(np.array_split(np.arange(64, len(store.index)), (len(store.index) - 64) // TOGETHER))
     rows = [
         turns("prediction, new relation", lambda turn: ask(turn, turn % 7, 20), count, device),
         turns("prediction, same relation", lambda turn: ask(0, 0, 20 + turn % 50), count, device),
-        turns(f"{TOGETHER} lessons", lambda turn: learner.book.open(next(new).tolist()), count, device),
-        turns("step", lambda turn: learner.step(0, learner.book.open(learner.book.numbers(0))), count, device),
+        turns(f"{TOGETHER} lessons", lambda turn: store.get(next(new).tolist()), count, device),
+        turns("step", lambda turn: learner.step(0, store.get(store.numbers(0))), count, device),
         turns("evaluation of dev", lambda turn: evaluate(benchmark, scorer, Protocol("dev", 3, "full")), 1, device),
     ]
     print_table(rows)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewlink.embeddings import EmbeddingSettings
-from fewlink.embeddings.batches import Batch, Batches
+from fewlink.embeddings.batches import Batches
 from fewlink.embeddings.losses import EXCLUDED
+from fewlink.embeddings.shards import Batch
 from fewlink.embeddings.trainer import EmbeddingTrainer
 
 TRIPLES = torch.tensor([[0, 0, 1], [2, 1, 3], [4, 0, 5], [1, 1, 1]])

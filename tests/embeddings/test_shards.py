@@ -22,9 +22,9 @@ from tests.embeddings.test_trainer import ENTITIES, SMALL, planted
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError
 from fewlink.embeddings import EmbeddingSettings, checkpoint, train
-from fewlink.embeddings.batches import Batch, Batches, torch_generator
+from fewlink.embeddings.batches import Batches, torch_generator
 from fewlink.embeddings.checkpoint import load_state, save_state
-from fewlink.embeddings.shards import PIECE, Shard, first_vectors
+from fewlink.embeddings.shards import PIECE, Batch, Shard, first_vectors
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,7 @@ import torch
 from tests.fewshot.literal import PARTS, ask, normal, parameters_of, random_surroundings
 
 from fewlink.base.errors import UnknownName
-from fewlink.fewshot.compositions import COMPOSITIONS, build
-from fewlink.fewshot.model import FewShotModel
+from fewlink.fewshot.model import COMPOSITIONS, FewShotModel, build
 
 PARTS_OF = ("encoder", "pair", "aggregator", "matcher")
 every_model = pytest.mark.parametrize("name", COMPOSITIONS)

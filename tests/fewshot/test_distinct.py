@@ -13,8 +13,7 @@ from tests.fewshot.literal import normal, parameters_of, random_surroundings, su
 from torch import Tensor
 
 from fewlink.fewshot import model as fewshot_model
-from fewlink.fewshot.compositions import COMPOSITIONS, build
-from fewlink.fewshot.model import FewShotScorer, distinct
+from fewlink.fewshot.model import COMPOSITIONS, FewShotScorer, build, distinct
 from fewlink.scorers import Question
 
 every_precision = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

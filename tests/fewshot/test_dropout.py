@@ -8,7 +8,6 @@ import torch
 from tests.fewshot.literal import ask, close, has_any, normal, parameters_of, random_surroundings
 from torch import Tensor, nn
 
-from fewlink.fewshot.compositions import COMPOSITIONS, build
 from fewlink.fewshot.encoders import (
     AttentiveNeighbours,
     MeanNeighbours,
@@ -16,8 +15,8 @@ from fewlink.fewshot.encoders import (
     ProjectedMean,
     ReleasedNeighbours,
 )
-from fewlink.fewshot.model import FewShotModel, FewShotScorer
-from fewlink.fewshot.pairs import Concatenation, FeedForward
+from fewlink.fewshot.matchers import Concatenation, FeedForward
+from fewlink.fewshot.model import COMPOSITIONS, FewShotModel, FewShotScorer, build
 from fewlink.scorers import Question
 
 ENCODERS = [AttentiveNeighbours, MeanNeighbours, OwnAndNeighbours, ProjectedMean, ReleasedNeighbours]

@@ -28,12 +28,10 @@ from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate, merge, rank_split
 from fewlink.fewshot import model as fewshot_model
 from fewlink.fewshot.aggregators import EveryReference, MeanPooling
-from fewlink.fewshot.compositions import COMPOSITIONS, build
 from fewlink.fewshot.encoders import MeanNeighbours
-from fewlink.fewshot.matchers import InnerProduct
-from fewlink.fewshot.model import FewShotModel, FewShotScorer
+from fewlink.fewshot.matchers import Concatenation, InnerProduct
+from fewlink.fewshot.model import COMPOSITIONS, FewShotModel, FewShotScorer, build
 from fewlink.fewshot.neighbourhood import Neighbourhood
-from fewlink.fewshot.pairs import Concatenation
 from fewlink.scorers import Question
 
 every_model = pytest.mark.parametrize("name", COMPOSITIONS)

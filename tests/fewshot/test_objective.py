@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fewlink.base.errors import FewlinkError
-from fewlink.fewshot.objective import hinge, objective, softmax
+from fewlink.fewshot.learner import hinge, objective, softmax
 
 
 def test_hinge_by_hand() -> None:

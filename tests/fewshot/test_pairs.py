@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 from tests.fewshot.literal import assert_same, close, gathered, literal, normal, parameters_of, places
 from torch import Tensor, nn
 
-from fewlink.fewshot import matchers, pairs
-from fewlink.fewshot.matchers import InnerProduct, Matcher, RecurrentMatching, ZeroStartMatching, blocks
-from fewlink.fewshot.pairs import Concatenation, FeedForward, PairEncoder
+from fewlink.fewshot import matchers
+from fewlink.fewshot.matchers import (
+    Concatenation,
+    FeedForward,
+    InnerProduct,
+    Matcher,
+    PairEncoder,
+    RecurrentMatching,
+    ZeroStartMatching,
+    blocks,
+)
 
 PAIRS = [Concatenation, FeedForward]
 MATCHERS = [InnerProduct, RecurrentMatching, ZeroStartMatching]
@@ -132,8 +140,7 @@ def test_a_grid_in_pieces_is_the_same_on_every_device(
     grid_of = matcher, normal(2, 3, 2), normal(3, 7, 2), normal(4, 2, 4)
     whole = pair.grid(*grid_of)
     for device, limit in ((CPU, "NEAR"), (GPU, "ON_DEVICE")):
-        for module in (pairs, matchers):
-            monkeypatch.setattr(module, "blocks", lambda h, t, count, _, device=device: blocks(h, t, count, device))
+        monkeypatch.setattr(matchers, "blocks", lambda h, t, count, _, device=device: blocks(h, t, count, device))
         for most in (1, 4, 14, 28, 1 << 18):
             monkeypatch.setattr(matchers, limit, 16 * most)  # pairs of four numbers, each with four gates
             close(pair.grid(*grid_of), whole)

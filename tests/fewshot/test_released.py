@@ -9,9 +9,8 @@ import torch
 from tests.fewshot.literal import ask, close, surroundings_of
 from torch import Tensor
 
-from fewlink.fewshot.compositions import build
 from fewlink.fewshot.encoders import ReleasedNeighbours
-from fewlink.fewshot.model import FewShotModel, FewShotScorer
+from fewlink.fewshot.model import FewShotModel, FewShotScorer, build
 from fewlink.fewshot.neighbourhood import Neighbourhood
 from fewlink.scorers import Question
 

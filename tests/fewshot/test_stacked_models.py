@@ -11,8 +11,7 @@ from tests.fewshot.literal import close, neighbours_in, normal, parameters_of, r
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
-from fewlink.fewshot.compositions import COMPOSITIONS, build
-from fewlink.fewshot.model import FewShotModel
+from fewlink.fewshot.model import COMPOSITIONS, FewShotModel, build
 from fewlink.fewshot.neighbourhood import Neighbourhood, Neighbours
 
 RUNS, EPISODES = 3, 2

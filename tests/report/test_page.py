@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.cli.report import report
+from fewlink.cli.results import report
 from fewlink.evaluation.records import CurvePoint, LearningCurve, Record, RecordStore
 from fewlink.report.page import page, write_report
 from fewlink.report.sections import Section, StoredResults, best_model, main_protocol, sections_of

@@ -8,8 +8,8 @@ import pytest
 from fewlink.baselines.learning_free import learning_free
 from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.scorers import Question, cached
-from fewlink.scorers.cached import CachedScorer
+from fewlink.scorers import Question, base
+from fewlink.scorers.base import CachedScorer
 
 REFERENCES = np.array([[0, 1]], np.int32)
 
@@ -62,7 +62,7 @@ def test_other_references_are_scored_anew() -> None:
 
 
 def test_the_size_of_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached, "MOST_SCORES", 3)
+    monkeypatch.setattr(base, "MOST_SCORES", 3)
     counting = Counting()
     scorer = CachedScorer(counting)
     for _ in range(2):

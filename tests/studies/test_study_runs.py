@@ -13,8 +13,7 @@ from fewlink.evaluation.records import Record, RecordStore, StoredResult, read_r
 from fewlink.report import tables
 from fewlink.studies import STUDIES, Plan, Study, StudyOutput, Workspace, read_plan
 from fewlink.studies.pair_maps import true_and_false
-from fewlink.studies.runner import Clock, pending_jobs, run_jobs
-from fewlink.studies.study import finished_records
+from fewlink.studies.runner import Clock, finished_records, pending_jobs, run_jobs
 from fewlink.training import RunConfig
 
 pytestmark = pytest.mark.slow

@@ -20,8 +20,8 @@ from fewlink.data.episodes import EpisodeSampler
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.fewshot import learner as learner_room
 from fewlink.fewshot.batches import compact
-from fewlink.fewshot.compositions import COMPOSITIONS
 from fewlink.fewshot.learner import FewShotLearner, assemble
+from fewlink.fewshot.model import COMPOSITIONS
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.training import open_run
 from fewlink.training.checkpoints import FORMAT

@@ -10,7 +10,7 @@ import pytest
 from tests.training.runs import lines_of, saved, small, umls, vectors
 from tests.training.runs import quick as quick
 
-from fewlink.training.metrics_log import MetricsLog, _numbers
+from fewlink.training.checkpoints import MetricsLog, _numbers
 from fewlink.training.trainer import train_run
 
 

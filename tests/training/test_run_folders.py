@@ -14,8 +14,7 @@ from tests.training.runs import quick as quick
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.data import Benchmark
 from fewlink.training import RunConfig, is_run, open_run
-from fewlink.training.checkpoints import locked
-from fewlink.training.metrics_log import truncate_metrics
+from fewlink.training.checkpoints import locked, truncate_metrics
 from fewlink.training.trainer import train_run
 
 

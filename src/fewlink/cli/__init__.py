@@ -10,7 +10,7 @@ import typer
 
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, ProcessLost
-from fewlink.cli import data, embeddings, evaluate, fit, models, predict, report, results, serve, study, train
+from fewlink.cli import data, embeddings, evaluate, fit, models, predict, results, serve, study, train
 
 app = typer.Typer(
     name="fewlink",
@@ -26,7 +26,7 @@ app.command("serve")(serve.serve)
 app.add_typer(data.app, name="data")
 app.command("evaluate")(evaluate.evaluate)
 app.command("results")(results.results)
-app.command("report")(report.report)
+app.command("report")(results.report)
 app.command("models")(models.models)
 app.command("recipes")(models.recipes)
 app.command("train")(train.train)

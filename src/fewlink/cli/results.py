@@ -1,4 +1,4 @@
-"""`fewlink results`: the stored records as a table."""
+"""`fewlink results` and `fewlink report`: the stored records as a table, and as one HTML page."""
 
 from __future__ import annotations
 
@@ -91,3 +91,18 @@ def result_table(rows: list[list[Any]]) -> None:
     title = ", ".join(f"{columns[i]} {common.format_cell(rows[0][i])}" for i in same)
     shown = [i for i in range(len(columns)) if i not in same]
     common.print_table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows], title=title)
+
+
+def report(
+    folder: Path = typer.Argument(None, help=FOLDER_HELP),
+    out: Path = typer.Option(Path("report.html"), help="The page to write; an existing one is replaced."),
+) -> None:
+    """Write all stored results as one HTML page: tables, charts, examples and the commands behind them.
+
+    Example: `fewlink report results --out report.html`
+    """
+    from fewlink.report.page import write_report
+    from fewlink.studies import published_figures
+
+    write_report(results_folder(folder), out, published_figures())
+    print(f"{out} ({out.stat().st_size / 1e3:,.0f} kB)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,44 +10,12 @@ from torch import Tensor
 from fewlink.base.seeds import derive, generator
 from fewlink.embeddings.losses import EXCLUDED
 from fewlink.embeddings.settings import EmbeddingSettings
-from fewlink.embeddings.shards import Shard
+from fewlink.embeddings.shards import Batch, Shard
 
 
 def torch_generator(seed: int, *words: object) -> torch.Generator:
     """A torch generator on the CPU with a seed derived from these words."""
     return torch.Generator().manual_seed(derive(seed, *words))
-
-
-@dataclass(frozen=True)
-class Batch:
-    """B examples sorted by relation, and the places of their rows; with several processes, the share of this one.
-
-    entities    (M,)    places of rows to gather: B heads, B tails, then the negatives (none in one-vs-all)
-    unique      (U,)    those places, each once, ascending
-    slots       (M,)    entities == unique[slots]
-    relations   (V,)    relations of the batch, each once, ascending
-    counts      (V,)    examples of each relation
-    position    (B,)    a column of the pool; (B, N) negatives have none
-    penalty     (B,) or (B, N)  `EXCLUDED` where the negative is the true tail, 0 elsewhere
-    size                examples of the batch of all processes
-
-    In a batch of fixed shape, U and V are the largest possible numbers. `unique` and `relations` are padded with their
-    last value, padded relations with a count of 0, and `filled` are the indices (U,) and (V,) of the values; it is None
-    in other batches.
-    """
-
-    entities: Tensor
-    unique: Tensor
-    slots: Tensor
-    relations: Tensor
-    counts: Tensor
-    position: Tensor
-    penalty: Tensor
-    size: int
-    filled: tuple[Tensor, Tensor] | None = None
-
-    def __len__(self) -> int:
-        return len(self.penalty)
 
 
 class Batches:

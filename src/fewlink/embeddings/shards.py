@@ -11,20 +11,122 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fewlink.base import distributed
-from fewlink.embeddings.optimizers import OPTIMIZERS, Rate, State
 from fewlink.embeddings.settings import EmbeddingSettings
 
-if TYPE_CHECKING:
-    from fewlink.embeddings.batches import Batch
+State = dict[str, Tensor]
+Rate = float | Tensor  # a scalar tensor in a captured step
+
+
+class RowOptimizer(Protocol):
+    """An update rule whose state has one row for each row of the table."""
+
+    def start(self, table: Tensor) -> State:
+        """The state before the first step."""
+
+    def step(self, table: Tensor, state: State, gradient: Tensor, rate: Rate, rows: Tensor | None = None) -> None:
+        """Update `rows` (U,) of a table (n, w), or all rows if None, by a gradient (U, w).
+
+        A repeated row has the same gradient each time and is updated once.
+        """
+
+
+class Adagrad:
+    """s ← s + g²; x ← x − rate · g / (√s + ε) (Duchi, Hazan and Singer, JMLR 2011).
+
+    A row with a zero gradient does not change, so updating touched rows gives the dense result exactly.
+    """
+
+    epsilon = 1e-10
+
+    def start(self, table: Tensor) -> State:
+        return {"squares": torch.zeros_like(table)}
+
+    def step(self, table: Tensor, state: State, gradient: Tensor, rate: Rate, rows: Tensor | None = None) -> None:
+        squares = state["squares"]
+        if rows is None:
+            squares.addcmul_(gradient, gradient)
+            table.sub_((gradient / squares.sqrt().add_(self.epsilon)).mul_(rate))
+            return
+        touched = squares.index_select(0, rows).addcmul_(gradient, gradient)  # (U, w)
+        squares.index_copy_(0, rows, touched)
+        move = torch.div(gradient, touched.sqrt_().add_(self.epsilon), out=touched).mul_(rate)
+        table.index_copy_(0, rows, table.index_select(0, rows).sub_(move))
+
+
+class Adam:
+    """Adam (Kingma and Ba, ICLR 2015) in which each row counts its own steps.
+
+    A row receives exactly the updates that dense Adam would make if there were only the steps that touch it.
+    """
+
+    beta1, beta2, epsilon = 0.9, 0.999, 1e-8
+
+    def start(self, table: Tensor) -> State:
+        steps = table.new_zeros(len(table), 1)
+        return {"mean": torch.zeros_like(table), "squares": torch.zeros_like(table), "steps": steps}
+
+    def step(self, table: Tensor, state: State, gradient: Tensor, rate: Rate, rows: Tensor | None = None) -> None:
+        if rows is None:
+            table.sub_(self._move(state["mean"], state["squares"], state["steps"], gradient, rate))
+            return
+        touched = {name: values.index_select(0, rows) for name, values in state.items()}
+        move = self._move(**touched, gradient=gradient, rate=rate)
+        table.index_copy_(0, rows, table.index_select(0, rows).sub_(move))
+        for name, values in touched.items():
+            state[name].index_copy_(0, rows, values)
+
+    def _move(self, mean: Tensor, squares: Tensor, steps: Tensor, gradient: Tensor, rate: Rate) -> Tensor:
+        """Advance moments (U, w) and step counts (U, 1) in place; what to subtract, (U, w)."""
+        steps += 1
+        mean.lerp_(gradient, 1 - self.beta1)
+        squares.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
+        first, second = 1 - self.beta1**steps, 1 - self.beta2**steps  # (U, 1)
+        return (mean / squares.sqrt().div_(second.sqrt()).add_(self.epsilon)).mul_(rate / first)
+
+
+OPTIMIZERS: dict[str, type[RowOptimizer]] = {"adagrad": Adagrad, "adam": Adam}
+
 
 PIECE = 1 << 16  # rows handled at once when a table is made, read or collected; a multiple of 16
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B examples sorted by relation, and the places of their rows; with several processes, the share of this one.
+
+    entities    (M,)    places of rows to gather: B heads, B tails, then the negatives (none in one-vs-all)
+    unique      (U,)    those places, each once, ascending
+    slots       (M,)    entities == unique[slots]
+    relations   (V,)    relations of the batch, each once, ascending
+    counts      (V,)    examples of each relation
+    position    (B,)    a column of the pool; (B, N) negatives have none
+    penalty     (B,) or (B, N)  `EXCLUDED` where the negative is the true tail, 0 elsewhere
+    size                examples of the batch of all processes
+
+    In a batch of fixed shape, U and V are the largest possible numbers. `unique` and `relations` are padded with their
+    last value, padded relations with a count of 0, and `filled` are the indices (U,) and (V,) of the values; it is None
+    in other batches.
+    """
+
+    entities: Tensor
+    unique: Tensor
+    slots: Tensor
+    relations: Tensor
+    counts: Tensor
+    position: Tensor
+    penalty: Tensor
+    size: int
+    filled: tuple[Tensor, Tensor] | None = None
+
+    def __len__(self) -> int:
+        return len(self.penalty)
 
 
 @dataclass(frozen=True)

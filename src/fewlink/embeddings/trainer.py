@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fewlink.base import distributed, memory
 from fewlink.base.errors import FewlinkError
-from fewlink.embeddings.batches import Batch, Batches, torch_generator
+from fewlink.embeddings.batches import Batches, torch_generator
 from fewlink.embeddings.checkpoint import (
     check_shared,
     load_state,
@@ -34,9 +34,8 @@ from fewlink.embeddings.cuda_graph import CUDAGraphEpochs
 from fewlink.embeddings.early_stopping import HeldOut, choose_held_out
 from fewlink.embeddings.interactions import Interaction, interaction
 from fewlink.embeddings.losses import LOSSES, EachLoss, PoolLoss
-from fewlink.embeddings.optimizers import Rate
 from fewlink.embeddings.settings import EmbeddingSettings
-from fewlink.embeddings.shards import Shard, first_vectors, shard_of, tables_of
+from fewlink.embeddings.shards import Batch, Rate, Shard, first_vectors, shard_of, tables_of
 from fewlink.embeddings.table import Embeddings
 
 CHECK_EVERY = 64  # batches between checks of the losses on GPUs, where each check waits for the device

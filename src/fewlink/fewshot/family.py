@@ -15,9 +15,8 @@ from fewlink.base.recipes import Vectors
 from fewlink.data.benchmark import Benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.embeddings.table import check_fits
-from fewlink.fewshot.compositions import COMPOSITIONS, PARTS
 from fewlink.fewshot.learner import FewShotLearner, assemble, load_weights, sampler
-from fewlink.fewshot.model import FewShotScorer
+from fewlink.fewshot.model import COMPOSITIONS, PARTS, FewShotScorer
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.graph import Graph
 from fewlink.training.family import Learner, Reporter, TrainedFamily

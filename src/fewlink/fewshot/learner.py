@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,19 +16,67 @@ from torch.func import functional_call, vmap
 
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError
+from fewlink.base.resolver import choose
 from fewlink.base.seeds import derive
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.episodes import EpisodeSampler
 from fewlink.embeddings.table import Embeddings
 from fewlink.fewshot.batches import Batch, Layout, compact
-from fewlink.fewshot.compositions import build
-from fewlink.fewshot.model import FewShotModel, FewShotScorer
+from fewlink.fewshot.model import FewShotModel, FewShotScorer, build
 from fewlink.fewshot.neighbourhood import Neighbourhood, Neighbours
-from fewlink.fewshot.objective import Objective, objective
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.graph import Graph
 from fewlink.training.family import RunState
 from fewlink.training.run import check_weights
+
+
+class Objective(NamedTuple):
+    """Each (runs,): `total` is what is minimised, `rank` and `reconstruction` what it is made of."""
+
+    total: Tensor
+    rank: Tensor
+    reconstruction: Tensor
+
+
+def hinge(positive: Tensor, negative: Tensor, margin: float) -> Tensor:
+    """Eq. 9, [ξ + s⁻ − s⁺]₊, its sums taken as means so that γ means the same for any batch.
+
+    Shapes: positive (runs, …, B), negative (runs, …, B, N); to (runs,).
+    """
+    return (margin + negative - positive.unsqueeze(-1)).clamp_min(0).flatten(1).mean(1)
+
+
+def softmax(positive: Tensor, negative: Tensor, margin: float) -> Tensor:
+    """−log of the softmax of the true tail among itself and the polluted ones; shapes as in `hinge`, no margin."""
+    every = torch.cat([positive.unsqueeze(-1), negative], -1)  # (runs, …, B, 1 + N)
+    return (every.logsumexp(-1) - positive).flatten(1).mean(1)
+
+
+LOSSES = {"hinge": hinge, "softmax": softmax}
+
+
+def objective(
+    scores: Tensor,
+    reconstruction: Tensor,
+    queries: int,
+    *,
+    loss: str,
+    margin: float,
+    weight: float,
+    temperature: float = 1.0,
+) -> Objective:
+    """L_joint = L_rank + γ L_re (Eq. 10), γ being `weight`, of the scores divided by the temperature.
+
+    Shapes: scores (runs, episodes, B + B·N), first those of the B queries, then of the N polluted tails of each query
+    in turn; reconstruction (runs, episodes).
+    """
+    scores = scores / temperature
+    positive, polluted = scores[..., :queries], scores[..., queries:]
+    negative = polluted.unflatten(-1, (queries, -1))  # (runs, episodes, B, N)
+    rank = choose("loss", loss, LOSSES)(positive, negative, margin)
+    restored = reconstruction.mean(-1)
+    return Objective(rank + weight * restored, rank, restored)
+
 
 TABLES = ("relations", "entities")  # of the neighbours, drawn by the seed, so each run has its own
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")

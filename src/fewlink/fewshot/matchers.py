@@ -1,4 +1,4 @@
-"""Matchers: how well a query pair fits the references' vectors, the best over them where there are several."""
+"""Pair encoders and matchers: what stands for a pair (h, t), and how well it fits the references' vectors."""
 
 from __future__ import annotations
 
@@ -137,3 +137,65 @@ class ZeroStartMatching(RecurrentMatching):
 def _uniform(*shape: int, hidden: int) -> Tensor:
     """As torch starts an LSTM cell of this many hidden units."""
     return torch.empty(shape).uniform_(-(hidden**-0.5), hidden**-0.5)
+
+
+class PairEncoder(nn.Module, ABC):
+    """Encodes given pairs; `grid` scores every head with every tail as `forward` and the matcher do.
+
+    Made for entities encoded in `dim` reals.
+    """
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, ends: Tensor) -> Tensor:
+        """Encoded heads and tails (…, 2, d) to pairs (…, 2d)."""
+
+    @abstractmethod
+    def grid(self, matcher: Matcher, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
+        """Heads (H, d), tails (C, d) and the references' vectors (M, w) to scores (H, C)."""
+
+
+class Concatenation(PairEncoder):
+    """[h ; t], as in the paper: whatever is linear in it is a head part plus a tail part, so the matcher sees both."""
+
+    def forward(self, ends: Tensor) -> Tensor:
+        return ends.flatten(-2)
+
+    def grid(self, matcher: Matcher, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
+        return matcher.grid(heads, tails, vectors)
+
+
+class FeedForward(PairEncoder):
+    """The authors' program: norm(x + W₂ relu(W₁ x + b₁) + b₂) of x = [h ; t], inner size 4d.
+
+    norm(y) = a·(y − mean)/(deviation + 0.001) + b with the unbiased deviation.
+    """
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__(dim)
+        self.inner, self.outer = nn.Linear(2 * dim, 4 * dim), nn.Linear(4 * dim, 2 * dim)
+        self.a, self.b = nn.Parameter(torch.ones(2 * dim)), nn.Parameter(torch.zeros(2 * dim))
+        self.dropout = nn.Dropout(dropout)
+        for layer in (self.inner, self.outer):
+            nn.init.xavier_normal_(layer.weight)
+
+    def forward(self, ends: Tensor) -> Tensor:
+        pairs = ends.flatten(-2)
+        return self._finish(pairs, self.inner(pairs))
+
+    def grid(self, matcher: Matcher, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
+        dim = heads.shape[-1]
+        of_tails = tails @ self.inner.weight[:, dim:].T  # (C, 4d)
+        scores = heads.new_empty(len(heads), len(tails))
+        for rows, columns in blocks(len(heads), len(tails), vectors.numel(), heads.device):
+            some = heads[rows].clone()
+            of_heads = some @ self.inner.weight[:, :dim].T + self.inner.bias  # (H', 4d)
+            inner = of_heads.unsqueeze(1) + of_tails[columns]  # (H', C', 4d)
+            scores[rows, columns] = matcher(self._finish(every_pair(some, tails[columns]), inner), vectors)
+        return scores
+
+    def _finish(self, pairs: Tensor, inner: Tensor) -> Tensor:
+        y: Tensor = pairs + self.dropout(self.outer(inner.relu()))
+        return self.a * (y - y.mean(-1, keepdim=True)) / (y.std(-1, keepdim=True) + 1e-3) + self.b

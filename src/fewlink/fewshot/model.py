@@ -1,20 +1,22 @@
-"""A few-shot model: its parts put together, and as a scorer of the common evaluator."""
+"""The few-shot models by name, each a composition of four parts, and as scorers of the common evaluator."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fewlink.base.resolver import choose
 from fewlink.embeddings.table import rows
+from fewlink.fewshot import aggregators, encoders, matchers
 from fewlink.fewshot.aggregators import reference_weights
 from fewlink.fewshot.encoders import Encoder
-from fewlink.fewshot.matchers import Matcher
+from fewlink.fewshot.matchers import Matcher, PairEncoder
 from fewlink.fewshot.neighbourhood import Neighbourhood
-from fewlink.fewshot.pairs import PairEncoder
 from fewlink.scorers import Question, Reasons
 
 ENCODED_AT_ONCE = 4096
@@ -166,3 +168,55 @@ def _keys(vectors: Tensor, factors: Tensor) -> Tensor:
     """A number (E,) for each row (E, d): of equal rows the same, of others hardly ever."""
     bits = (vectors + 0.0).view(torch.int64 if vectors.dtype == torch.float64 else torch.int32).long()
     return ((bits ^ (bits >> 32)) * factors).sum(1)
+
+
+PARTS = ("encoder", "pairs", "aggregator", "matcher")
+
+
+class Composition(NamedTuple):
+    """Which neighbour encoder, reference aggregator and matcher; what it is; and which pair encoder."""
+
+    encoder: Any
+    aggregator: Any
+    matcher: Any
+    about: str
+    pairs: Any = matchers.Concatenation
+
+
+ATTENTIVE, AUTOENCODER, MATCHING = (
+    encoders.AttentiveNeighbours,
+    aggregators.RecurrentAutoencoder,
+    matchers.RecurrentMatching,
+)
+GMATCHING = encoders.ProjectedMean
+
+COMPOSITIONS = {
+    "gmatching-maxp": Composition(GMATCHING, aggregators.MaxPooling, MATCHING, "GMatching (MaxP)"),
+    "gmatching-meanp": Composition(GMATCHING, aggregators.MeanPooling, MATCHING, "GMatching (MeanP)"),
+    "gmatching-max": Composition(GMATCHING, aggregators.EveryReference, MATCHING, "GMatching (Max)"),
+    "fsrl": Composition(ATTENTIVE, AUTOENCODER, MATCHING, "FSRL, Eqs. 2–10"),
+    "fsrl-as1": Composition(encoders.MeanNeighbours, AUTOENCODER, MATCHING, "mean of neighbours (AS1)"),
+    "fsrl-as2a": Composition(ATTENTIVE, aggregators.MeanPooling, MATCHING, "mean of references (AS2a)"),
+    "fsrl-as2b": Composition(ATTENTIVE, aggregators.RecurrentWithoutAttention, MATCHING, "no attention weight (AS2b)"),
+    "fsrl-as2c": Composition(ATTENTIVE, aggregators.RecurrentWithoutDecoder, MATCHING, "no decoder (AS2c)"),
+    "fsrl-as3": Composition(ATTENTIVE, AUTOENCODER, matchers.InnerProduct, "inner product (AS3)"),
+    "fsrl-released": Composition(
+        encoders.ReleasedNeighbours,
+        aggregators.ReleasedReferences,
+        matchers.ZeroStartMatching,
+        "as the authors' program computes",
+        matchers.FeedForward,
+    ),
+    "fsrl-tuned": Composition(
+        encoders.OwnAndNeighbours, AUTOENCODER, MATCHING, "FSRL with own vectors, trained well", matchers.FeedForward
+    ),
+}
+
+
+def build(name: str, dim: int, *, steps: int = 2, dropout: float = 0.0) -> FewShotModel:
+    """A model with fresh parameters for vectors of `dim` reals and `steps` of matching."""
+    parts = choose("model", name, COMPOSITIONS)
+    encoder = parts.encoder(dim, dropout)
+    width = 2 * encoder.width
+    pair = parts.pairs(encoder.width, dropout)
+    return FewShotModel(encoder, pair, parts.aggregator(width), parts.matcher(width, steps))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fewlink.fewshot.compositions import COMPOSITIONS
+from fewlink.fewshot.model import COMPOSITIONS
 from fewlink.training.family import ModelSettings
 
 

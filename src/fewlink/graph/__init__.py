@@ -1,9 +1,8 @@
 """A knowledge graph: names, ids and arrays."""
 
 from fewlink.graph.compile import compile_graph
-from fewlink.graph.graph import Graph, NeighbourTable, neighbour_table
+from fewlink.graph.graph import Graph, NeighbourTable, TypeTable, neighbour_table
 from fewlink.graph.reading import CompileReport
-from fewlink.graph.types import TypeTable
 from fewlink.graph.vocabulary import Vocabulary
 
 __all__ = ["CompileReport", "Graph", "NeighbourTable", "TypeTable", "Vocabulary", "compile_graph", "neighbour_table"]

@@ -9,9 +9,8 @@ import numpy as np
 
 from fewlink.base.progress import progress
 from fewlink.graph.formats import read_triples
-from fewlink.graph.graph import Graph
+from fewlink.graph.graph import Graph, types_from_file, types_from_names
 from fewlink.graph.reading import Block, CompileReport, check_on_error, read_pairs_table
-from fewlink.graph.types import types_from_file, types_from_names
 from fewlink.graph.vocabulary import Interner, Vocabulary
 
 

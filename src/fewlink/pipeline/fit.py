@@ -25,7 +25,7 @@ from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.pipeline import time_plan
-from fewlink.pipeline.stages import FIT, Stages, read_fit
+from fewlink.pipeline.time_plan import FIT, Stages, read_fit
 from fewlink.pipeline.train import carve_for_run
 from fewlink.prediction.card import measure_and_write
 from fewlink.prediction.linker import Linker

@@ -3,8 +3,7 @@
 from fewlink.studies.learning_curves import SELECTION
 from fewlink.studies.pair_maps import EMBEDDING
 from fewlink.studies.plan import Plan, published_figures, read_plan
-from fewlink.studies.runner import Workspace
-from fewlink.studies.study import Study, StudyOutput
+from fewlink.studies.runner import Study, StudyOutput, Workspace
 from fewlink.studies.table_studies import DATASETS, show_ablation, show_overall, show_relations, show_shots
 
 STUDIES = {

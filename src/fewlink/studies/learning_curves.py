@@ -12,8 +12,7 @@ from fewlink.report import charts
 from fewlink.report.tables import COLUMNS, by_selection, step_lines
 from fewlink.scorers import Scorer
 from fewlink.studies.plan import Plan
-from fewlink.studies.runner import Workspace, run_models
-from fewlink.studies.study import Study, StudyOutput
+from fewlink.studies.runner import Study, StudyOutput, Workspace, run_models
 from fewlink.training.family import ModelSettings
 from fewlink.training.run import RunConfig
 from fewlink.training.trainer import Watch

@@ -14,8 +14,7 @@ from fewlink.evaluation.records import PairMap, command_line
 from fewlink.report import charts
 from fewlink.report.tables import Table
 from fewlink.studies.plan import Plan
-from fewlink.studies.runner import Workspace, run_models
-from fewlink.studies.study import Study, StudyOutput
+from fewlink.studies.runner import Study, StudyOutput, Workspace, run_models
 from fewlink.training.family import ModelSettings
 
 MOST = 200  # pairs of either kind

@@ -6,8 +6,7 @@ from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.report import charts, tables
 from fewlink.report.tables import Table
 from fewlink.studies.plan import Plan
-from fewlink.studies.runner import Workspace
-from fewlink.studies.study import Study, StudyOutput, finished_records
+from fewlink.studies.runner import Study, StudyOutput, Workspace, finished_records
 
 
 def show_overall(plan: Plan, workspace: Workspace) -> StudyOutput:

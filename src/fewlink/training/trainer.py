@@ -25,9 +25,18 @@ from fewlink.base.progress import progress, silent
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.scorers import Scorer
-from fewlink.training.checkpoints import State, load_last, load_state, locked, recover, save_best, save_last
+from fewlink.training.checkpoints import (
+    MetricsLog,
+    State,
+    load_last,
+    load_state,
+    locked,
+    recover,
+    save_best,
+    save_last,
+    truncate_metrics,
+)
 from fewlink.training.family import ModelSettings, PretrainedVectors, trained_family
-from fewlink.training.metrics_log import MetricsLog, truncate_metrics
 from fewlink.training.run import RunConfig, check_folder, check_weights, make_folder, start_or_continue
 
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is whole"

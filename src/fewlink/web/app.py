@@ -16,8 +16,8 @@ from starlette.responses import Response
 
 import fewlink
 from fewlink.prediction import Entity, Linker
-from fewlink.web import about as facts
 from fewlink.web import errors
+from fewlink.web import service as facts
 from fewlink.web.batching import Batcher, unless_disconnected
 from fewlink.web.errors import as_json
 from fewlink.web.middleware import SecurityMiddleware
