@@ -140,7 +140,7 @@ def test_an_incomplete_family_is_named_in_one_line(fewlink: Fewlink, plugins: Pa
 
 
 def test_a_scorer_of_another_package_is_evaluated_by_its_entry_point(fewlink: Fewlink, plugins: Path) -> None:
-    plugin(plugins, SCORERS, "mine", "from fewlink.scorers.simple import RandomScorer\nmade = RandomScorer")
+    plugin(plugins, SCORERS, "mine", "from fewlink.baselines.learning_free import RandomScorer\nmade = RandomScorer")
     code, out, error = fewlink("evaluate", "umls", "--scorer", "mine", "--json")
     assert code == 0, error
     assert json.loads(out)["queries"] > 0

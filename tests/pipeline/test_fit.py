@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,12 @@ from fewlink.data import Benchmark, open_benchmark, training_graph
 from fewlink.data.carving import BACKGROUND, carve_any
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.graph import compile_graph
+from fewlink.graph import graph as graph_module
 from fewlink.pipeline import time_plan
 from fewlink.pipeline.fit import fit
 from fewlink.pipeline.time_plan import SAFETY, SHARES, TimePlan, Timings, Workload, scaled_down
 from fewlink.prediction import Linker, write_card
+from fewlink.trail import context
 from fewlink.trail.learner import TrailLearner
 from fewlink.trail.scorer import TrailScorer
 from fewlink.trail.settings import TrailSettings
@@ -121,17 +124,30 @@ def test_a_fit_is_a_run_with_metrics_card_and_probabilities() -> None:
     assert linker.calibration is not None and all(row.probability for row in linker.predict([("p1", "t1")], "p2"))
 
 
-def test_a_fit_makes_its_benchmark_and_known_graph_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
+def test_a_fit_derives_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
 
-    def counted(name: str, function: Any) -> Any:
-        return lambda *args, **kwargs: calls.append(name) or function(*args, **kwargs)
+    def count(place: Any, name: str) -> None:
+        function = getattr(place, name)
 
-    monkeypatch.setattr(Benchmark, "open", counted("open", Benchmark.open))
-    monkeypatch.setattr(Deployed, "open", counted("deployed", Deployed.open))
-    monkeypatch.setattr(training_graph, "_known_graph", counted("known graph", training_graph._known_graph))
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            calls[name] += 1
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(place, name, counted)
+
+    monkeypatch.setattr(Benchmark, "open", lambda *_: pytest.fail("the benchmark is at hand and was opened again"))
+    monkeypatch.setattr(Deployed, "open", lambda *_: pytest.fail("the deployed graph is at hand and was opened again"))
+    for name in ("_known_graph", "_masked_views"):
+        count(training_graph, name)
+    for name in ("_sorted_edges", "_triples", "neighbour_table"):
+        count(graph_module, name)
+    count(context, "neighbour_table")
     fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
-    assert calls == ["known graph"]
+    assert calls["_known_graph"] == 1 and calls["_masked_views"] == 1
+    assert calls["_sorted_edges"] <= 6, "edges that are sorted are sorted again"
+    graphs = 1 + 1 + 1 + 2  # the whole one, the background, what is known, and two views
+    assert calls["_triples"] <= graphs and calls["neighbour_table"] <= graphs
 
 
 def test_predictions_use_the_whole_graph_and_metrics_hide_dev_and_test() -> None:

@@ -47,8 +47,7 @@ def test_trail_explains_with_paths_shares_references_and_neighbours() -> None:
         relations = [graph.relation_name(r) for r in range(len(graph.relations))]
         for step, before, after in zip(path.steps, path.entities, path.entities[1:], strict=False):
             ends = [graph.entities.id(e.id) for e in ((after, before) if step.inverse else (before, after))]
-            edge = np.array([ends[0]]), np.array([relations.index(step.relation)]), np.array([ends[1]])
-            assert graph.find_edges(*edge)[0] >= 0
+            assert [ends[0], relations.index(step.relation), ends[1]] in graph.triples().tolist()
     for near in explanation.neighbours:
         assert near.of == "tail" and near.weight > 0
 

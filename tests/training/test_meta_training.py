@@ -138,10 +138,10 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_checkpoint(
 ) -> None:
     whole = FewShotLearner.step
 
-    def poisoned(self: FewShotLearner, number: int, lesson: Any) -> Any:
+    def poisoned(self: FewShotLearner, number: int, batch: Any) -> Any:
         if number == 4:
             next(iter(self.weights.values())).data.fill_(float("inf"))
-        return whole(self, number, lesson)
+        return whole(self, number, batch)
 
     monkeypatch.setattr(FewShotLearner, "step", poisoned)
     told = r"the loss is (nan|inf) in step 5 of seed 0: .* the last checkpoint is whole"
@@ -224,22 +224,22 @@ def test_relations_of_a_small_range_are_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_episodes_are_laid_out_query_by_query(shared: bool) -> None:
-    """Step 2 of two relations holds episodes 4 and 5, each with its own entities; a compact lesson is the same one."""
+    """Step 2 of two relations holds episodes 4 and 5, each with its own entities; a compact batch is the same one."""
     trainer = Trainer(umls(), vectors(), small(negatives=3, relations=2, shared_negatives=shared), [0, 7])
     ids = trainer.learner.ids(2, 3)
     episodes = trainer.learner.sampler(torch.arange(4, 10))
     for step in range(3):
-        lesson = trainer.learner.layout.lesson(ids[:, step])
-        assert lesson.references.shape == (2, 2, 3, 2) and lesson.pairs.shape == (2, 2, 8 + 8 * 3, 2)
+        batch = trainer.learner.layout.batch(ids[:, step])
+        assert batch.references.shape == (2, 2, 3, 2) and batch.pairs.shape == (2, 2, 8 + 8 * 3, 2)
         for run in range(2):
-            references, pairs = (lesson.ids[run][part[run]] for part in (lesson.references, lesson.pairs))
+            references, pairs = (batch.ids[run][part[run]] for part in (batch.references, batch.pairs))
             for relation in range(2):
                 _, own, queries, negatives = (part[run, 2 * step + relation] for part in episodes)
                 assert torch.equal(references[relation], own) and torch.equal(pairs[relation, :8], queries)
                 polluted = pairs[relation, 8:].view(8, 3, 2)
                 assert torch.equal(polluted[..., 0], queries[:, :1].expand(-1, 3))
                 assert torch.equal(polluted[..., 1], negatives)
-        alone = type(lesson)(*(part[:1] for part in lesson))
+        alone = type(batch)(*(part[:1] for part in batch))
         fewer = compact(alone)
         assert fewer.ids[0].unique().tolist() == fewer.ids[0].tolist() == alone.ids[0].unique().tolist()
         for full, short in ((alone.references, fewer.references), (alone.pairs, fewer.pairs)):

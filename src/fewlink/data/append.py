@@ -12,8 +12,9 @@ from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import CompileReport, Graph, TypeTable, Vocabulary
 from fewlink.graph.compile import read_ids
-from fewlink.graph.graph import CONVENTION_SHARE, Interner, types_from_file, types_from_names
+from fewlink.graph.graph import CONVENTION_SHARE, types_from_file, types_from_names
 from fewlink.graph.reading import check_on_error, read_pairs_table
+from fewlink.graph.vocabulary import Interner
 
 
 @dataclass(frozen=True)
