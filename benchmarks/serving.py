@@ -39,11 +39,11 @@ def serve(listener: socket.socket, run: str, bench: str | None, batched: bool) -
     import uvicorn
 
     from fewlink.prediction import load
-    from fewlink.web import Settings
+    from fewlink.web import ServerSettings
     from fewlink.web.app import make_app
     from fewlink.web.server import OPTIONS
 
-    settings = Settings() if batched else Settings(gather=0, together=1)
+    settings = ServerSettings() if batched else ServerSettings(gather=0, together=1)
     app = make_app(load(run, bench=bench), settings)
     uvicorn.Server(uvicorn.Config(app, **OPTIONS)).run(sockets=[listener])
 

@@ -24,8 +24,8 @@ PACKAGE = ROOT / "src" / "fewlink"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "huggingface_hub": "huggingface-hub"}  # where the import name differs
 QUICK_TESTS = (  # run in the unpacked sdist: together they read documents, results, benchmarks, recipes and examples
-    *("tests/base/test_seeds.py", "tests/base/test_recipes.py", "tests/evaluation/test_metrics.py"),
-    *("tests/scorers/test_simple.py", "tests/test_packaging.py"),
+    *("tests/base/test_seeds.py", "tests/base/test_recipes.py", "tests/evaluation/test_ranks.py"),
+    *("tests/baselines/test_learning_free.py", "tests/test_packaging.py"),
     "tests/test_documents.py::test_generated_documents_are_fresh",
     "tests/test_documents.py::test_every_link_of_the_documents_leads_somewhere",
 )

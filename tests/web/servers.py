@@ -18,7 +18,7 @@ from tests.prediction.linkers import fsrl, trail, trail_run
 from fewlink.graph import Graph, TypeTable
 from fewlink.prediction import Linker
 from fewlink.scorers import Question
-from fewlink.web import Settings
+from fewlink.web import ServerSettings
 from fewlink.web.app import make_app
 from fewlink.web.server import OPTIONS, listen
 
@@ -58,7 +58,7 @@ def small() -> Linker:
 @contextmanager
 def asking(linker: Linker, **settings: Any) -> Iterator[TestClient]:
     """A client of an app that serves this linker; exceptions of the app become answers."""
-    app = make_app(linker, Settings(**settings))
+    app = make_app(linker, ServerSettings(**settings))
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
 

@@ -18,7 +18,7 @@ from tests.web.servers import PAIRS, Known, asking, on_a_port, small, trail
 from fewlink.prediction import Linker
 from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References
-from fewlink.web import Settings
+from fewlink.web import ServerSettings
 from fewlink.web.app import make_app
 from fewlink.web.batching import Batcher
 from fewlink.web.errors import ApiError
@@ -39,7 +39,7 @@ def ranking(
 
 
 def answers_of(linker: Linker, parts: Sequence[Part]) -> dict[int, Answer]:
-    return dict(Answers(linker, Settings()).batch(parts))
+    return dict(Answers(linker, ServerSettings()).batch(parts))
 
 
 def rows(answer: Answer) -> list[tuple[int, int, float, float]]:
@@ -81,7 +81,7 @@ def test_a_head_without_candidates_has_no_row() -> None:
 
 def test_a_call_has_no_more_rows_than_a_request_may_have() -> None:
     linker = small()
-    answers = Answers(linker, Settings(rows=4))
+    answers = Answers(linker, ServerSettings(rows=4))
     list(answers.batch([ranking(ANN), ranking(BOB), ranking(CY), ranking(OSLO, k=4), ranking(ROME, k=1)]))
     assert scorer_of(linker).calls == [[ANN, BOB], [CY], [OSLO], [ROME]]
 
@@ -215,7 +215,7 @@ def test_a_disconnected_client_is_not_scored_and_pending_requests_are_finished()
     scorer_of(linker).gate = gate = threading.Event()
     body = json.dumps({"references": [["ann", "rome"]], "heads": ["bob"]}).encode()
     gone = json.dumps({"references": [["ann", "oslo"]], "heads": ["cy"]}).encode()
-    with on_a_port(make_app(linker, Settings(together=1))) as (address, server), ThreadPoolExecutor(1) as pool:
+    with on_a_port(make_app(linker, ServerSettings(together=1))) as (address, server), ThreadPoolExecutor(1) as pool:
         request = urllib.request.Request(f"{address}/predict", body, {"Content-Type": "application/json"})
         first = pool.submit(lambda: urllib.request.urlopen(request, timeout=20).status)
         while not scorer_of(linker).calls:

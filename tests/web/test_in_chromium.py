@@ -10,7 +10,7 @@ import pytest
 from tests.web.browser import CHROMIUM, DRIVER, Browser
 from tests.web.servers import on_a_port, trail
 
-from fewlink.web import Settings
+from fewlink.web import ServerSettings
 from fewlink.web.app import make_app
 
 pytestmark = [
@@ -174,7 +174,7 @@ def test_it_fits_a_phone_and_shows_its_keys(window: Browser) -> None:
 
 
 def test_the_page_asks_for_the_token(browser: Browser) -> None:
-    with on_a_port(make_app(trail(), Settings(token="s3cret"))) as (address, _):
+    with on_a_port(make_app(trail(), ServerSettings(token="s3cret"))) as (address, _):
         browser.open(f"{address}/")
         for typed, then in (("wrong", "Wrong"), ("s3cret", "")):
             browser.until(lambda: browser.run("return document.querySelector('#locked').open"))

@@ -37,10 +37,10 @@ def serve(
         import uvicorn  # noqa: F401
     except ImportError:
         raise MissingExtra("fewlink serve", "serve") from None
-    from fewlink.web import Settings
+    from fewlink.web import ServerSettings
     from fewlink.web.server import ServeOptions, serve
 
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise FewlinkError("the token is empty, has spaces around it or is not printable ASCII: use letters or digits")
     options = ServeOptions(str(run), bench, common.resolve_device(device), host, port, workers)
-    serve(options, Settings(heads=most_heads, k=most_k, token=token))
+    serve(options, ServerSettings(heads=most_heads, k=most_k, token=token))

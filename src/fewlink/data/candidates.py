@@ -65,15 +65,15 @@ class SameTypeSampler:
     def of(self, ids: np.ndarray, most: int) -> np.ndarray:
         """At most `most` entities of the same kind as `ids` (n,), and `ids` themselves, sorted."""
         parts = [self._first_of(kind, members) for kind, members in _kinds(self.graph, ids)]
-        return np.union1d(_first(np.unique(np.concatenate([ids, *parts])), most), ids).astype(np.int32)
+        return np.union1d(_lowest_hashes(np.unique(np.concatenate([ids, *parts])), most), ids).astype(np.int32)
 
     def _first_of(self, kind: tuple[str, int], members: np.ndarray) -> np.ndarray:
         if kind not in self._first:
-            self._first[kind] = _first(members, self.most)
+            self._first[kind] = _lowest_hashes(members, self.most)
         return self._first[kind]
 
 
-def _first(ids: np.ndarray, most: int) -> np.ndarray:
+def _lowest_hashes(ids: np.ndarray, most: int) -> np.ndarray:
     return ids[np.argpartition(scramble(ids), most)[:most]] if len(ids) > most else ids
 
 

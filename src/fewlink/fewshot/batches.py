@@ -10,7 +10,7 @@ from torch import Tensor
 from fewlink.data.episodes import Episodes
 
 
-class Batch(NamedTuple):
+class EpisodeBatch(NamedTuple):
     """Of S runs. Shapes: `ids` (S, U) entities; `references` (S, R, K, 2), `pairs` (S, R, B + B·N, 2) positions in it.
 
     Of each of the R relations the pairs are the B queries, then each query's head with its N polluted tails.
@@ -42,12 +42,12 @@ class Layout:
         steps: Tensor = torch.cat(parts, -1).unflatten(1, (-1, self.relations))
         return steps.flatten(2)
 
-    def batch(self, ids: Tensor) -> Batch:
+    def batch(self, ids: Tensor) -> EpisodeBatch:
         """The batch of a step's entities (S, U)."""
-        return Batch(ids, self.references, self.pairs)
+        return EpisodeBatch(ids, self.references, self.pairs)
 
 
-def compact(batch: Batch) -> Batch:
+def compact(batch: EpisodeBatch) -> EpisodeBatch:
     """The same batch with each entity once, so that less is encoded: for a single run on the CPU."""
     ids, places = batch.ids.unique(return_inverse=True)  # (U',), (1, U)
-    return Batch(ids.unsqueeze(0), places[0][batch.references], places[0][batch.pairs])
+    return EpisodeBatch(ids.unsqueeze(0), places[0][batch.references], places[0][batch.pairs])

@@ -21,7 +21,7 @@ from fewlink.base.seeds import derive
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.episodes import EpisodeSampler
 from fewlink.embeddings.table import Embeddings
-from fewlink.fewshot.batches import Batch, Layout, compact
+from fewlink.fewshot.batches import EpisodeBatch, Layout, compact
 from fewlink.fewshot.model import FewShotModel, FewShotScorer, build
 from fewlink.fewshot.neighbourhood import Neighbourhood, Neighbours
 from fewlink.fewshot.settings import FewShotSettings
@@ -156,7 +156,7 @@ class FewShotLearner:
             losses.append(self.step(first + i, self.layout.batch(ids[:, i])))
         return torch.stack(losses)
 
-    def step(self, number: int | Tensor, batch: Batch) -> Tensor:
+    def step(self, number: int | Tensor, batch: EpisodeBatch) -> Tensor:
         """One step of the optimizer; the losses (3, S) of the batch before it."""
         losses = self.losses(compact(batch) if len(self.seeds) == 1 and not self.on_gpu else batch)
         for weight in self.weights.values():
@@ -170,7 +170,7 @@ class FewShotLearner:
         self.optimizer.step()
         return values
 
-    def losses(self, batch: Batch) -> Objective:
+    def losses(self, batch: EpisodeBatch) -> Objective:
         """The losses (S,) of a batch, each run's by its own parameters."""
         settings = self.settings
         half = torch.autocast("cuda", torch.bfloat16) if settings.mixed_precision and self.on_gpu else None
@@ -186,7 +186,7 @@ class FewShotLearner:
             temperature=settings.temperature,
         )
 
-    def _scores(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _scores(self, batch: EpisodeBatch) -> tuple[Tensor, Tensor]:
         values = {**self.weights, **self.tables}
         if len(self.seeds) == 1:
             alone = {name: value.squeeze(0) for name, value in values.items()}

@@ -123,14 +123,14 @@ def lines(
         drawings = [
             f'<path class="band" d="M{outline}z"/>',
             f'<path class="line" stroke-dasharray="{_dash(style)}" d="M{path}"/>',
-            *(_mark(style, across(p.x), down(p.mean), f"{name}, {describe(p)}") for p in _some(points)),
+            *(_mark(style, across(p.x), down(p.mean), f"{name}, {describe(p)}") for p in _marked_points(points)),
         ]
         parts.append(_coloured(style, *drawings))
-    texts = (f"{name}: {', '.join(map(describe, _some(points)))}" for name, points in drawn.items())
+    texts = (f"{name}: {', '.join(map(describe, _marked_points(points)))}" for name, points in drawn.items())
     return _svg(title, f"{y_label} by {x_label}. {'; '.join(texts)}.", bottom + 42, parts)
 
 
-def _some(points: Sequence[Point]) -> Sequence[Point]:
+def _marked_points(points: Sequence[Point]) -> Sequence[Point]:
     """The points that have a marker: at most `MOST_MARKS`, evenly spaced up to the last."""
     return points[:: -math.ceil(len(points) / MOST_MARKS)][::-1]
 

@@ -14,9 +14,9 @@ from fewlink.base.threads import parallel_map
 from fewlink.data.benchmark import Task
 from fewlink.trail.context import GraphContext
 from fewlink.trail.evidence import extract, kinds_of, reliability
-from fewlink.trail.model import Composition
+from fewlink.trail.model import TrailComposition
 from fewlink.trail.settings import TrailSettings
-from fewlink.trail.task import Candidates, Features, ModelInputs, Pairs, QueryHeads, TaskContext
+from fewlink.trail.task import CandidateSet, Features, ModelInputs, Pairs, QueryHeads, TaskContext
 
 HARDEST = 20  # best candidates of each head by each kind that proposes negatives
 
@@ -50,7 +50,7 @@ class EpisodeStore:
         self,
         views: Sequence[tuple[GraphContext, Sequence[Task]]],
         settings: TrailSettings,
-        composition: Composition,
+        composition: TrailComposition,
     ) -> None:
         self.settings, self.views, self.composition = settings, views, composition
         tasks = [(view, task) for view, (_, tasks) in enumerate(views) for task in range(len(tasks))]
@@ -91,7 +91,7 @@ class EpisodeStore:
         hard = hard_negatives(heads, range_, self.composition.judged)
         hard = hard[torch.from_numpy(random.permutation(len(hard))[: settings.hard])]
         candidates = torch.cat([drawn, hard, queries[:, 1], references[:, 1]]).unique()
-        features = extract(Pairs(heads, Candidates(context, candidates)), self.composition.kinds)
+        features = extract(Pairs(heads, CandidateSet(context, candidates)), self.composition.kinds)
         halved = {kind: _halved(parts) for kind, parts in features.items()}
         known = reliability(context, self.composition.judged)
         columns = torch.searchsorted(candidates, queries[:, 1].contiguous())
@@ -101,7 +101,7 @@ class EpisodeStore:
 
 def hard_negatives(heads: QueryHeads, candidates: Tensor, kinds: Iterable[str], count: int = HARDEST) -> Tensor:
     """The candidates that are among the `count` best of some head by a kind that proposes negatives, sorted."""
-    pairs = Pairs(heads, Candidates(heads.task, candidates))
+    pairs = Pairs(heads, CandidateSet(heads.task, candidates))
     scores = [kind.negative_score(pairs) for kind in kinds_of(kinds)]
     most = min(count, len(candidates))
     best = [score.topk(most, 1).indices.flatten() for score in scores if score is not None]

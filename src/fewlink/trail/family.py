@@ -19,7 +19,7 @@ from fewlink.fewshot.family import neighbour_bytes
 from fewlink.graph import Graph
 from fewlink.trail.context import NEIGHBOURS
 from fewlink.trail.learner import TrailLearner, graph_context
-from fewlink.trail.model import Composition, Trail, compositions
+from fewlink.trail.model import Trail, TrailComposition, compositions
 from fewlink.trail.scorer import TrailScorer
 from fewlink.trail.settings import TrailSettings
 from fewlink.trail.vectors import TrailVectors, pretrain_views
@@ -113,7 +113,7 @@ class TrailFamily(TrainedFamily):
         device: str,
     ) -> TrailScorer:
         named = compositions()[settings.model]
-        trained = Composition(tuple(parts["evidence"]), tuple(parts["judged"]), named.weighing, named.about)
+        trained = TrailComposition(tuple(parts["evidence"]), tuple(parts["judged"]), named.weighing, named.about)
         trail, weights = Trail(trained).to(device), {_renamed(name): weight for name, weight in weights.items()}
         check_weights(trail.state_dict(), weights, run)
         trail.load_state_dict(weights)

@@ -42,7 +42,7 @@ class BlindWeighing(Weighing):
         return super().forward(evidence, torch.zeros_like(reliability))
 
 
-class Composition(NamedTuple):
+class TrailComposition(NamedTuple):
     """What a model of TRAIL's family is composed of.
 
     `kinds` of evidence are weighed. `judged` are the kinds whose reliability is measured and that propose hard
@@ -58,7 +58,7 @@ class Composition(NamedTuple):
 class Trail(nn.Module):
     """Evidence of several kinds about each pair, and how it is weighed."""
 
-    def __init__(self, composition: Composition, dropout: float = 0.1) -> None:
+    def __init__(self, composition: TrailComposition, dropout: float = 0.1) -> None:
         super().__init__()
         parts: Mapping[str, Evidence] = {kind.kind: kind() for kind in kinds_of(composition.kinds)}
         self.composition, self.parts = composition, nn.ModuleDict(parts)
@@ -95,18 +95,18 @@ class Trail(nn.Module):
         return shares
 
 
-def compositions() -> dict[str, Composition]:
+def compositions() -> dict[str, TrailComposition]:
     """The models by name: TRAIL with all kinds of evidence, without each of them, and blind to reliability."""
     kinds, judged = tuple(KINDS), tuple(judged_kinds(KINDS))
     return {
-        "trail": Composition(kinds, judged, Weighing, "TRAIL: paths, vectors, profiles and references, weighed"),
+        "trail": TrailComposition(kinds, judged, Weighing, "TRAIL: paths, vectors, profiles and references, weighed"),
         **{
-            f"trail-no-{kind}": Composition(
+            f"trail-no-{kind}": TrailComposition(
                 tuple(other for other in kinds if other != kind), judged, Weighing, f"TRAIL without {kind} evidence"
             )
             for kind in kinds
         },
-        "trail-no-reliability": Composition(
+        "trail-no-reliability": TrailComposition(
             kinds, judged, BlindWeighing, "TRAIL that does not see how reliable evidence is"
         ),
     }

@@ -14,7 +14,7 @@ from fewlink.trail.context import GraphContext
 from fewlink.trail.evidence import KINDS, extract, reliability
 from fewlink.trail.evidence.base import ExplainedPair
 from fewlink.trail.model import Trail
-from fewlink.trail.task import Candidates, Features, ModelInputs, Pairs, QueryHeads, TaskContext
+from fewlink.trail.task import CandidateSet, Features, ModelInputs, Pairs, QueryHeads, TaskContext
 
 CELLS = 1 << 16  # pairs of head and candidate that are scored together
 MOST_TASKS = 16  # tasks that are remembered
@@ -27,7 +27,7 @@ class RememberedTask:
 
     task: TaskContext
     reliability: Tensor
-    parts: list[Candidates] = field(default_factory=list)
+    parts: list[CandidateSet] = field(default_factory=list)
     states: list[dict[str, Tensor]] = field(default_factory=list)  # of each part, by kind
     versions: list[int] = field(default_factory=list)  # of the weights that the states come from
 
@@ -115,14 +115,14 @@ class TrailScorer:
             del self._tasks[next(iter(self._tasks))]
         return known
 
-    def _parts(self, known: RememberedTask, candidates: Tensor) -> tuple[list[Candidates], list[dict[str, Tensor]]]:
+    def _parts(self, known: RememberedTask, candidates: Tensor) -> tuple[list[CandidateSet], list[dict[str, Tensor]]]:
         """Candidates (C,), sorted, in parts, with what the model has learnt about them whatever the head."""
         versions = [parameter._version for parameter in self.model.parameters()]
         parts = known.parts
         if sum(len(part.ids) for part in parts) != len(candidates) or not all(
             torch.equal(part.ids, ids) for part, ids in zip(parts, candidates.split(CELLS), strict=True)
         ):
-            parts = [Candidates(known.task, ids) for ids in candidates.split(CELLS)]
+            parts = [CandidateSet(known.task, ids) for ids in candidates.split(CELLS)]
         elif known.versions == versions:
             return parts, known.states
         evidence = self.model.evidence_parts().items()

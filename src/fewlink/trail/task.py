@@ -43,7 +43,7 @@ class QueryHeads(Memo):
         self.task, self.ids = task, ids
 
 
-class Candidates(Memo):
+class CandidateSet(Memo):
     """Candidates (C,) of a task, sorted."""
 
     def __init__(self, task: TaskContext, ids: Tensor) -> None:
@@ -53,12 +53,12 @@ class Candidates(Memo):
 class Pairs(Memo):
     """Every head (H,) with every candidate (C,)."""
 
-    def __init__(self, heads: QueryHeads, candidates: Candidates) -> None:
+    def __init__(self, heads: QueryHeads, candidates: CandidateSet) -> None:
         self.task, self.heads, self.candidates = heads.task, heads, candidates
 
     @classmethod
     def of(cls, task: TaskContext, heads: Tensor, candidates: Tensor) -> Pairs:
-        return cls(QueryHeads(task, heads), Candidates(task, candidates))
+        return cls(QueryHeads(task, heads), CandidateSet(task, candidates))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -102,7 +102,7 @@ def other_heads(task: TaskContext) -> Tensor:
     return task.graph.same_type(task.references[:, 0], OTHER_HEADS)
 
 
-def is_reference_tail(candidates: Candidates) -> Tensor:
+def is_reference_tail(candidates: CandidateSet) -> Tensor:
     """Whether each candidate is the tail of each reference: (C, K), 0 or 1."""
     return (candidates.ids.unsqueeze(1) == candidates.task.tails).float()
 

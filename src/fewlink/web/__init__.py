@@ -1,5 +1,5 @@
 """Prediction over HTTP: an API with a schema, and a page for curators."""
 
-from fewlink.web.schema import Settings
+from fewlink.web.schema import ServerSettings
 
-__all__ = ["Settings"]
+__all__ = ["ServerSettings"]

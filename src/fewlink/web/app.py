@@ -31,7 +31,7 @@ from fewlink.web.schema import (
     Health,
     PredictAnswer,
     PredictRequest,
-    Settings,
+    ServerSettings,
     TypeOffer,
 )
 from fewlink.web.service import MANY, Answer, Answers, Part, Service
@@ -53,9 +53,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_app(linker: Linker, settings: Settings | None = None) -> FastAPI:
+def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
     """An app that answers from this linker."""
-    settings = settings or Settings()
+    settings = settings or ServerSettings()
     answers, curator_page = Answers(linker, settings), page()
 
     @asynccontextmanager

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fewlink.web.errors import ApiError
-from fewlink.web.schema import Settings
+from fewlink.web.schema import ServerSettings
 
 OPEN = frozenset({"/", "/health"})  # paths that need no token
 HEADERS = {
@@ -28,7 +28,7 @@ HEADERS = {
 class SecurityMiddleware:
     """An ASGI middleware that checks host, token and size of a request and adds security headers to the answer."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self.app, self.settings = app, settings
         self.token = None if settings.token is None else settings.token.encode()
 

@@ -18,7 +18,7 @@ NAME_LENGTH = 500  # characters of one name
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     """Limits of one server. Those of the schema hold for every server; `heads` and `k` may be lower, not higher."""
 
     heads: int = 5_000  # of one request, listed or of a type

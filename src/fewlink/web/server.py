@@ -16,7 +16,7 @@ from fewlink.base.errors import FewlinkError
 from fewlink.prediction import load
 from fewlink.web.app import make_app
 from fewlink.web.middleware import own_hosts
-from fewlink.web.schema import Settings
+from fewlink.web.schema import ServerSettings
 
 TOKEN, GIVEN = "FEWLINK_TOKEN", "FEWLINK_SERVE"  # environment variables: of the user, and for the workers
 OPTIONS: dict[str, Any] = {
@@ -40,7 +40,7 @@ class ServeOptions:
     workers: int = 1
 
 
-def serve(options: ServeOptions, settings: Settings) -> None:
+def serve(options: ServeOptions, settings: ServerSettings) -> None:
     """Answer requests until the process is stopped; pending ones are finished."""
     settings = replace(settings, hosts=own_hosts(options.host))
     listener = listen(options.host, options.port)
@@ -72,7 +72,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Any:
     """The app of a worker process, from the environment that `serve` has set."""
     given = json.loads(environment[GIVEN])
     hosts = given["limits"].pop("hosts")
-    settings = Settings(**given["limits"], token=environment.get(TOKEN), hosts=hosts and frozenset(hosts))
+    settings = ServerSettings(**given["limits"], token=environment.get(TOKEN), hosts=hosts and frozenset(hosts))
     return make_app(load(**given["place"]), settings)
 
 

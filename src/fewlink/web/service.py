@@ -18,7 +18,7 @@ from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References, distinct_heads, find_candidates, no_candidate_note
 from fewlink.web.batching import Batcher
 from fewlink.web.errors import ApiError
-from fewlink.web.schema import MOST_REFERENCES, ExplainRequest, PredictRequest, QueryRequest, Settings
+from fewlink.web.schema import MOST_REFERENCES, ExplainRequest, PredictRequest, QueryRequest, ServerSettings
 
 TURN = 50  # heads of a long request that are scored before other requests have their turn
 MANY = 500  # rows above which an answer is written in a thread, not in the event loop
@@ -67,7 +67,7 @@ Member = tuple[int, Part]  # a part and its place in the batch
 class Resolver:
     """Turns names into ids; raises for unknown names and exceeded limits. Thread-safe."""
 
-    def __init__(self, linker: Linker, settings: Settings) -> None:
+    def __init__(self, linker: Linker, settings: ServerSettings) -> None:
         self.linker, self.names, self.settings = linker, linker.names, settings
 
     def ranking(self, request: PredictRequest) -> tuple[RankingPart, list[str]]:
@@ -151,7 +151,7 @@ class Resolver:
 class Answers:
     """Answers a batch of parts; used by one thread at a time."""
 
-    def __init__(self, linker: Linker, settings: Settings) -> None:
+    def __init__(self, linker: Linker, settings: ServerSettings) -> None:
         self.linker, self.settings = linker, settings
         self.calls = 0  # of the linker, to measure what batching saves
 
@@ -214,7 +214,7 @@ class Answers:
 class Service:
     """Whole requests: resolved, answered part by part, so that a long one lets others pass, and put together."""
 
-    def __init__(self, linker: Linker, settings: Settings, batcher: Batcher[Part, Answer]) -> None:
+    def __init__(self, linker: Linker, settings: ServerSettings, batcher: Batcher[Part, Answer]) -> None:
         self.linker, self.batcher, self.resolver = linker, batcher, Resolver(linker, settings)
 
     async def predict(self, request: PredictRequest) -> dict[str, Any]:
@@ -251,7 +251,7 @@ LISTED = 2_000  # relations that are listed at most
 HEADS = 4  # of an example
 
 
-def about(linker: Linker, settings: Settings) -> dict[str, Any]:
+def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
     graph, calibration = linker.graph, linker.calibration
     names = [graph.relation_name(number) for number in range(min(len(graph.relations), LISTED))]
     tasks = {split: [task.name for task in of] for split, of in linker.measured.tasks.items()}

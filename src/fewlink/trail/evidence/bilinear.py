@@ -8,7 +8,7 @@ from torch import Tensor
 from fewlink.embeddings.interactions import ComplEx
 from fewlink.trail.context import GraphContext
 from fewlink.trail.evidence.base import ColumnEvidence
-from fewlink.trail.task import Candidates, Features, Pairs, TaskContext, held_out_tasks, other_heads
+from fewlink.trail.task import CandidateSet, Features, Pairs, TaskContext, held_out_tasks, other_heads
 
 AT_ONCE = 1 << 14  # candidates that are compared with all other heads at once
 FIT_STEPS, FIT_RATE, FIT_WEIGHT = 40, 0.1, 1.0
@@ -73,13 +73,13 @@ def scores(pairs: Pairs) -> Tensor:
     return complex_scores(pairs.task, pairs.heads.ids, pairs.candidates.ids)
 
 
-def other_head_scores(candidates: Candidates) -> Tensor:
+def other_head_scores(candidates: CandidateSet) -> Tensor:
     """log Σ exp of the scores (C,) that other heads have with the candidates."""
     task, parts = candidates.task, candidates.ids.split(AT_ONCE)
     return torch.cat([complex_scores(task, task.once(other_heads), part).logsumexp(0) for part in parts])
 
 
-def tail_cosines(candidates: Candidates) -> Tensor:
+def tail_cosines(candidates: CandidateSet) -> Tensor:
     """Cosines (C, K) of the vectors of candidates and references' tails."""
     unit = candidates.task.graph.unit_complex
     return unit(candidates.ids) @ unit(candidates.task.tails).T

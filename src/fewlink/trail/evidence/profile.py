@@ -9,15 +9,15 @@ from torch import Tensor
 
 from fewlink.trail.evidence import bilinear, translation
 from fewlink.trail.evidence.base import ColumnEvidence, ExplainedPair
-from fewlink.trail.task import Candidates, Features, Pairs, TaskContext, is_reference_tail, log_chance
+from fewlink.trail.task import CandidateSet, Features, Pairs, TaskContext, is_reference_tail, log_chance
 
 
-def relation_cosines(candidates: Candidates) -> tuple[Tensor, Tensor]:
+def relation_cosines(candidates: CandidateSet) -> tuple[Tensor, Tensor]:
     """Cosines (C, K) of the relation profiles of candidates and references' tails, and the candidates' lengths (C,)."""
     return candidates.task.graph.profile_cosines(candidates.ids, candidates.task.tails)
 
 
-def shared_neighbours(candidates: Candidates) -> Tensor:
+def shared_neighbours(candidates: CandidateSet) -> Tensor:
     """The chances (C, 2) that the references' tails lead to a candidate over a neighbour both have."""
     finder, tails = candidates.task.graph.paths, candidates.task.tails
     return finder.ends(candidates.task.once(siblings), len(tails), candidates.ids).mean(0)
@@ -28,7 +28,7 @@ def siblings(task: TaskContext) -> Any:
     return task.graph.paths.siblings(task.tails)
 
 
-def candidate_columns(candidates: Candidates) -> Tensor:
+def candidate_columns(candidates: CandidateSet) -> Tensor:
     """The columns (C, 9) that do not depend on the head."""
     (cosines, lengths), shared = candidates.once(relation_cosines), candidates.once(shared_neighbours)
     by_transe, by_complex = candidates.once(translation.tail_cosines), candidates.once(bilinear.tail_cosines)

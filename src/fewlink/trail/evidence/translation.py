@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fewlink.trail.evidence.base import ColumnEvidence
 from fewlink.trail.evidence.bilinear import AT_ONCE
-from fewlink.trail.task import Candidates, Features, Pairs, TaskContext, other_heads
+from fewlink.trail.task import CandidateSet, Features, Pairs, TaskContext, other_heads
 
 
 def offsets(task: TaskContext) -> Tensor:
@@ -40,14 +40,14 @@ def all_scores(pairs: Pairs) -> Tensor:
     return transe_scores(task, pairs.heads.ids, every, pairs.candidates.ids)
 
 
-def other_head_scores(candidates: Candidates) -> Tensor:
+def other_head_scores(candidates: CandidateSet) -> Tensor:
     """log Σ exp of the scores (C,) that other heads have with the candidates."""
     task, offset = candidates.task, candidates.task.once(mean_offset)
     heads, parts = task.once(other_heads), candidates.ids.split(AT_ONCE)
     return torch.cat([transe_scores(task, heads, offset, part).logsumexp(0) for part in parts])
 
 
-def tail_cosines(candidates: Candidates) -> Tensor:
+def tail_cosines(candidates: CandidateSet) -> Tensor:
     """Cosines (C, K) of the vectors of candidates and references' tails."""
     unit = candidates.task.graph.unit_transe
     return unit(candidates.ids) @ unit(candidates.task.tails).T
