@@ -79,8 +79,8 @@ def our_learner(case: Case, seeds: int) -> FewShotLearner:
 def our_episode(case: Case, number: int) -> tuple[Tensor, Tensor]:
     """References (K, 2) and pairs (2B, 2) of a training step."""
     learner = our_learner(case, 1)
-    lesson = learner.layout.lesson(learner.ids(number, 1)[:, 0])
-    return lesson.ids[0][lesson.references[0, 0]], lesson.ids[0][lesson.pairs[0, 0]]
+    batch = learner.layout.batch(learner.ids(number, 1)[:, 0])
+    return batch.ids[0][batch.references[0, 0]], batch.ids[0][batch.pairs[0, 0]]
 
 
 @torch.no_grad()
