@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fewlink.base import distributed
+from fewlink.base.errors import FewlinkError
 from fewlink.base.recipes import Vectors
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.carving import carve_any
 from fewlink.data.catalogue import is_benchmark
 from fewlink.graph import Graph, compile_graph
 from fewlink.training.family import ModelSettings, PretrainedVectors, Reporter, trained_family, training_recipe
-from fewlink.training.run import BENCHMARK, check_folder
+from fewlink.training.run import BENCHMARK, RunConfig, check_folder, is_run
 from fewlink.training.trainer import RunResult, check, train_runs
 
 
@@ -41,6 +42,7 @@ def train(
     title of each table of vectors; `on_event` gets an event after each evaluation.
     """
     out = Path(out)
+    check_folder(out)
     chosen = training_recipe(model, recipe)
     base = settings or chosen.settings
     wanted = dataclasses.replace(base, seed=seed, device=distributed.use_device(device)).adjusted(change)
@@ -93,5 +95,7 @@ def _benchmark(given: Benchmark | str | Path, settings: ModelSettings, out: Path
     if not Path(given).is_file() or is_benchmark(Path(given)):
         return open_benchmark(given)
     carved, _ = carve_for_run(compile_graph([Path(given)]), out, settings)
+    if is_run(out) and RunConfig.read(out).benchmark["fingerprint"] != carved.fingerprint:
+        raise FewlinkError(f"{out} was trained on another graph than {given}: choose another folder")
     carved.save(out / BENCHMARK)
     return carved
