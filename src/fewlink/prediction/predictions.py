@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fewlink.base.errors import FewlinkError, MissingExtra, ScoreError
+from fewlink.base.metrics import realistic_rank
 from fewlink.prediction.explanation import Explanation
 from fewlink.scorers import Question, Scorer
 
@@ -92,7 +93,7 @@ def rank_head(
     values, known_best = scores[best], is_known[best]
     top = np.sort(rivals[rivals >= values.min()]) if len(values) else rivals[:0]
     below, up_to = (np.searchsorted(top, values, side) for side in ("left", "right"))
-    ranks = 1.0 + (len(top) - up_to) + (up_to - below - ~known_best) / 2
+    ranks = realistic_rank(len(top) - up_to, up_to - below - ~known_best)
     total = _log_sum_exp(rivals)
     precise = values.astype(np.float64)
     log_softmax = precise - np.where(known_best, np.logaddexp(total, precise), total)

@@ -35,6 +35,16 @@ class TaskContext(Memo):
         """The references' tails (K,)."""
         return self.references[:, 1]
 
+    @property
+    def held_out(self) -> int:
+        """How many references are held out in turn: none if there is only one."""
+        return min(len(self.references), HELD_OUT) if len(self.references) > 1 else 0
+
+    def without(self, number: int) -> TaskContext:
+        """The task with one reference held out; what is derived from it is freed with it."""
+        rest = torch.cat([self.references[:number], self.references[number + 1 :]])
+        return TaskContext(self.graph, rest, self, number)
+
 
 class QueryHeads(Memo):
     """The heads (H,) of some queries of a task."""
@@ -87,14 +97,6 @@ class ModelInputs(NamedTuple):
         features = {kind: tuple(part.to(device) for part in parts) for kind, parts in self.features.items()}
         references, heads, candidates = (ids.to(device) for ids in (self.references, self.heads, self.candidates))
         return ModelInputs(references, heads, candidates, features, self.reliability.to(device))
-
-
-def held_out_tasks(task: TaskContext) -> list[TaskContext]:
-    """The task without each of its first references in turn; none where there is only one reference."""
-    count = len(task.references)
-    held = min(count, HELD_OUT) if count > 1 else 0
-    rests = [torch.cat([task.references[:k], task.references[k + 1 :]]) for k in range(held)]
-    return [TaskContext(task.graph, rest, task, k) for k, rest in enumerate(rests)]
 
 
 def other_heads(task: TaskContext) -> Tensor:

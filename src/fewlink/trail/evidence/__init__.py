@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from fewlink.base.metrics import realistic_rank
 from fewlink.base.resolver import choose
 from fewlink.trail.context import MOST_SAME_TYPE
 from fewlink.trail.evidence.base import Evidence
@@ -16,7 +17,7 @@ from fewlink.trail.evidence.matching import MatchingEvidence
 from fewlink.trail.evidence.paths import PathEvidence
 from fewlink.trail.evidence.profile import ProfileEvidence
 from fewlink.trail.evidence.translation import TranslationEvidence
-from fewlink.trail.task import Features, Pairs, TaskContext, held_out_tasks
+from fewlink.trail.task import Features, Pairs, TaskContext
 
 KINDS: dict[str, type[Evidence]] = {
     kind.kind: kind for kind in (PathEvidence, BilinearEvidence, TranslationEvidence, ProfileEvidence, MatchingEvidence)
@@ -47,18 +48,17 @@ def reliability(task: TaskContext, names: Sequence[str]) -> Tensor:
     """
     count, kinds = len(task.references), kinds_of(names)
     facts = torch.tensor([float(count == 1), math.log(count)], device=task.graph.device)
-    tasks = task.once(held_out_tasks)
-    if not tasks:
+    if not task.held_out:
         return torch.cat([facts.new_full((2 * len(kinds),), UNKNOWN), facts])
     entities = task.graph.same_type(task.tails, MOST_SAME_TYPE)
     competing = ~torch.isin(entities, task.tails)
     rows = []
-    for rest in tasks:
-        head, tail = task.references[rest.left_out]
-        pairs = Pairs.of(rest, head.unsqueeze(0), entities)
+    for k in range(task.held_out):
+        head, tail = task.references[k]
+        pairs = Pairs.of(task.without(k), head.unsqueeze(0), entities)
         singles = [score for kind in kinds if (score := kind.single_score(pairs)) is not None]
         scores = torch.stack(singles).squeeze(1)  # (S, N)
         true, others = scores[:, entities == tail], scores[:, competing]
-        rank = 1 + (others > true).sum(1) + (others == true).sum(1) / 2
+        rank = realistic_rank((others > true).sum(1), (others == true).sum(1))
         rows.append(torch.cat([1 / rank, rank.log() / math.log(2 + len(entities))]))
     return torch.cat([torch.stack(rows).mean(0), facts])

@@ -8,7 +8,7 @@ from torch import Tensor
 from fewlink.embeddings.interactions import ComplEx
 from fewlink.trail.context import GraphContext
 from fewlink.trail.evidence.base import ColumnEvidence
-from fewlink.trail.task import CandidateSet, Features, Pairs, TaskContext, held_out_tasks, other_heads
+from fewlink.trail.task import CandidateSet, Features, Pairs, TaskContext, other_heads
 
 AT_ONCE = 1 << 14  # candidates that are compared with all other heads at once
 FIT_STEPS, FIT_RATE, FIT_WEIGHT = 40, 0.1, 1.0
@@ -52,7 +52,7 @@ def estimate(graph: GraphContext, references: Tensor, weights: Tensor | None = N
 
 def relation_vectors(task: TaskContext) -> Tensor:
     """The vectors (1 + n, d) of a task's relation, and of those with each of n references held out, in one fit."""
-    count, held = len(task.references), len(task.once(held_out_tasks))
+    count, held = len(task.references), task.held_out
     weights = torch.ones(1 + held, count, device=task.references.device)
     weights[1:, :held].fill_diagonal_(0)
     return estimate(task.graph, task.references.expand(1 + held, -1, -1), weights)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fewlink.trail.evidence import bilinear, translation
 from fewlink.trail.evidence.base import ColumnEvidence, ExplainedPair
-from fewlink.trail.task import CandidateSet, Features, Pairs, TaskContext, is_reference_tail, log_chance
+from fewlink.trail.task import CandidateSet, Features, Pairs, is_reference_tail, log_chance
 
 
 def relation_cosines(candidates: CandidateSet) -> tuple[Tensor, Tensor]:
@@ -20,12 +20,7 @@ def relation_cosines(candidates: CandidateSet) -> tuple[Tensor, Tensor]:
 def shared_neighbours(candidates: CandidateSet) -> Tensor:
     """The chances (C, 2) that the references' tails lead to a candidate over a neighbour both have."""
     finder, tails = candidates.task.graph.paths, candidates.task.tails
-    return finder.ends(candidates.task.once(siblings), len(tails), candidates.ids).mean(0)
-
-
-def siblings(task: TaskContext) -> Any:
-    """Walks from the references' tails to the entities that share a neighbour with them."""
-    return task.graph.paths.siblings(task.tails)
+    return finder.ends(finder.siblings(tails), len(tails), candidates.ids).mean(0)
 
 
 def candidate_columns(candidates: CandidateSet) -> Tensor:
