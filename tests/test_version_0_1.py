@@ -54,16 +54,13 @@ def test_shares_of_evidence_are_the_same(folder: Path, expected: dict[str, Any])
     assert shares == {kind: pytest.approx(share, abs=1e-4) for kind, share in before.items()}
 
 
-def test_a_run_continues(folder: Path) -> None:
-    result = fewlink.train(
-        "umls",
-        "fsrl",
-        out=folder / "fsrl",
-        settings=RunConfig.read(folder / "fsrl").settings,
-        vectors=folder / "fsrl" / "embeddings",
-        change=["steps=6"],
-    )
-    assert result.step == 6
+@pytest.mark.parametrize("run", ["fsrl", "trail", "trail-no-trails"])
+def test_a_run_continues(run: str, folder: Path) -> None:
+    settings, place = RunConfig.read(folder / run).settings, folder / run
+    more = {"settings": settings, "vectors": place / "embeddings", "change": [f"steps={settings.steps + 2}"]}
+    result = fewlink.train("umls", settings.model, out=place, **more)
+    assert result.step == settings.steps + 2
+    assert len((place / "metrics.jsonl").read_text().splitlines()) == result.step // 2
 
 
 def test_vectors_and_benchmarks_open(folder: Path, expected: dict[str, Any]) -> None:

@@ -83,6 +83,10 @@ class TrailFamily(TrainedFamily):
             table.facts["benchmark"] = benchmark.fingerprint
         return TrailVectors((first, second), ())
 
+    def upgraded(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        names = {name: name.replace("parts.trails.near.", "parts.trails.") for name in tensors}  # version 0.1
+        return {names[name].replace("parts.trails.", "parts.paths."): tensor for name, tensor in tensors.items()}
+
     def memory(
         self, graph: Graph, vectors: TrailVectors, settings: TrailSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
@@ -114,15 +118,10 @@ class TrailFamily(TrainedFamily):
     ) -> TrailScorer:
         named = compositions()[settings.model]
         trained = TrailComposition(tuple(parts["evidence"]), tuple(parts["judged"]), named.weighing, named.about)
-        trail, weights = Trail(trained).to(device), {_renamed(name): weight for name, weight in weights.items()}
+        trail = Trail(trained).to(device)
         check_weights(trail.state_dict(), weights, run)
         trail.load_state_dict(weights)
         return TrailScorer(settings.model, trail, graph_context(benchmark, vectors).to(device))
-
-
-def _renamed(weight: str) -> str:
-    """The name of a weight as runs of version 0.1 have it, in this version."""
-    return weight.replace("parts.trails.near.", "parts.paths.").replace("parts.trails.", "parts.paths.")
 
 
 FAMILY = TrailFamily()

@@ -209,6 +209,10 @@ class TrainedFamily(Family):
     def fold_in(self, vectors: Any, benchmark: Benchmark, entities: int, relations: int) -> Any:
         """Vectors for a benchmark that had so many entities and background relations when they were trained."""
 
+    def upgraded(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Weights or optimizer states that an older version saved, under the names of this one."""
+        return tensors
+
     def check_fold_in(self, run: Path, weights: Mapping[str, Tensor]) -> None:
         """Raise if a run with these weights cannot answer about entities that were added later."""
 

@@ -103,6 +103,8 @@ class RunConfig:
                     f"{run} was trained with other {what} ({name}, {mine[:12]}…, not {other[:12]}…): "
                     "give the same, or choose another folder"
                 )
+        if self.parts != wanted.parts:
+            raise FewlinkError(f"{run} was trained with other parts of its model ({self.parts}): choose another folder")
         before, after = self.settings.as_dict(), wanted.settings.as_dict()
         for name, value in after.items():
             if name in ("steps", "patience") and value < before[name]:
@@ -231,8 +233,9 @@ def vectors_of(run: Path) -> PretrainedVectors:
 
 def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, device: str) -> Scorer:
     """The best model of a run as a scorer that reads a benchmark's graph and these vectors of it."""
-    config, (weights, _) = RunConfig.read(folder), load_best(folder)
-    family, settings = config.family, replace(config.settings, device=device)
+    config = RunConfig.read(folder)
+    family = config.family
+    settings, weights = replace(config.settings, device=device), family.upgraded(load_best(folder)[0])
     memory.ensure(settings.model, family.memory(benchmark.graph, vectors, settings), device)
     return family.scorer(benchmark, vectors, settings, weights, parts=config.parts, run=folder, device=device)
 

@@ -134,9 +134,11 @@ class Trainer:
         last = distributed.from_first(lambda: [load_last(runs[seed]) for seed in self.seeds])
         saved = [each for each in last if each is not None]
         if saved:
-            for seed, (weights, _, _) in zip(self.seeds, saved, strict=True):
+            upgraded = trained_family(self.settings.model).upgraded
+            tensors = [(upgraded(weights), upgraded(moments)) for weights, moments, _ in saved]
+            for seed, (weights, _) in zip(self.seeds, tensors, strict=True):
                 check_weights(self.learner.state(0)[0], weights, runs[seed])
-            self.learner.take([(weights, moments) for weights, moments, _ in saved])
+            self.learner.take(tensors)
             self.states = [state for _, _, state in saved]
 
     def until_evaluation(self) -> None:
