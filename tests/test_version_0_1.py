@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.trail.test_new_kind import ParityEvidence
 
 import fewlink
 from fewlink.embeddings import Embeddings
+from fewlink.trail.evidence import KINDS
 from fewlink.training.run import RunConfig
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "version-0.1.tar.xz"
@@ -40,6 +42,14 @@ def test_runs_answer_as_they_did(run: str, folder: Path, expected: dict[str, Any
     for row, (_, score, probability) in zip(rows, expected["predictions"][run], strict=True):
         assert row.score == pytest.approx(score, rel=1e-5)
         assert row.probability == (None if probability is None else pytest.approx(probability, rel=1e-5))
+
+
+@pytest.mark.parametrize("run", ["trail", "trail-no-trails"])
+def test_runs_answer_the_same_with_another_kind_of_evidence(
+    run: str, folder: Path, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "parity", ParityEvidence)
+    test_runs_answer_as_they_did(run, folder, expected)
 
 
 def test_a_renamed_model_is_found_by_its_old_name(folder: Path) -> None:

@@ -29,7 +29,6 @@ from fewlink.pipeline import time_plan
 from fewlink.pipeline.fit import fit
 from fewlink.pipeline.time_plan import SAFETY, SHARES, TimePlan, Timings, Workload, scaled_down
 from fewlink.prediction import Linker, write_card
-from fewlink.trail import context
 from fewlink.trail.learner import TrailLearner
 from fewlink.trail.scorer import TrailScorer
 from fewlink.trail.settings import TrailSettings
@@ -140,14 +139,13 @@ def test_a_fit_derives_everything_once(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Deployed, "open", lambda *_: pytest.fail("the deployed graph is at hand and was opened again"))
     for name in ("_known_graph", "_masked_views"):
         count(training_graph, name)
-    for name in ("_sorted_edges", "_triples", "neighbour_table"):
+    for name in ("_sorted_edges", "_triples"):
         count(graph_module, name)
-    count(context, "neighbour_table")
     fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
     assert calls["_known_graph"] == 1 and calls["_masked_views"] == 1
     assert calls["_sorted_edges"] <= 6, "edges that are sorted are sorted again"
     graphs = 1 + 1 + 1 + 2  # the whole one, the background, what is known, and two views
-    assert calls["_triples"] <= graphs and calls["neighbour_table"] <= graphs
+    assert calls["_triples"] <= graphs
 
 
 def test_predictions_use_the_whole_graph_and_metrics_hide_dev_and_test() -> None:

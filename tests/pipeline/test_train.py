@@ -9,7 +9,9 @@ from tests.conftest import QUICK_FIT, quickly
 from tests.pipeline.fits import graph_file, town_lines, written
 
 from fewlink.base.errors import FewlinkError
-from fewlink.data import open_benchmark
+from fewlink.data import SPLITS, Benchmark, open_benchmark
+from fewlink.fewshot.settings import FewShotSettings
+from fewlink.graph import compile_graph
 from fewlink.pipeline.train import train
 from fewlink.prediction import Linker
 from fewlink.training import RunConfig
@@ -34,7 +36,7 @@ def test_a_folder_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
     with quickly():
         train(graph_file(), "trail", out=run, change=QUICK_FIT)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with pytest.raises(FewlinkError, match="was trained on another graph"):
+    with pytest.raises(FewlinkError, match="was made from another graph"):
         train(other, "trail", out=run, change=QUICK_FIT)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     (tmp_path / "precious").mkdir()
@@ -42,3 +44,25 @@ def test_a_folder_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match="is not a training run"):
         train(graph_file(), "trail", out=tmp_path / "precious", change=QUICK_FIT)
     assert [path.name for path in (tmp_path / "precious").iterdir()] == ["letter.txt"]
+
+
+def test_settings_are_those_of_the_model_with_their_seed(tmp_path: Path) -> None:
+    settings = FewShotSettings("fsrl", batch=8, steps=2, evaluate_every=2, neighbours=4, seed=5)
+    with quickly():
+        result = train("umls", "fsrl", out=tmp_path / "run", settings=settings)
+    assert RunConfig.read(result.run).settings.seed == 5
+    with pytest.raises(FewlinkError, match="the settings are of fsrl, not of trail"):
+        train("umls", "trail", out=tmp_path / "other", settings=settings)
+    with pytest.raises(FewlinkError, match="'seed' is an argument of its own"):
+        train("umls", "fsrl", out=tmp_path / "other", change=["seed=3"])
+
+
+def test_a_fit_that_was_stopped_keeps_its_benchmark(tmp_path: Path) -> None:
+    compiled = compile_graph([graph_file()])
+    place = tmp_path / "run" / "benchmark"
+    with quickly():
+        Benchmark("run", compiled, {split: [] for split in SPLITS}).save(place)
+        before = open_benchmark(place).fingerprint
+        with pytest.raises(FewlinkError, match="was made from another graph"):
+            train(graph_file(), "trail", out=tmp_path / "run", change=QUICK_FIT)
+    assert open_benchmark(place).fingerprint == before

@@ -518,6 +518,14 @@ def test_scores_do_not_depend_on_what_else_is_asked(name: str) -> None:
         near(ask(scorer, heads=HEADS[[i]], candidates=CANDIDATES[[i]]), scores[i : i + 1, i : i + 1])
 
 
+def test_no_candidates_give_no_scores_and_inference_mode_gives_the_same() -> None:
+    scorer = TrailScorer("trail", trail_of(), KNOWN)
+    assert ask(scorer, candidates=[]).shape == (5, 0)
+    whole = ask(scorer)
+    with torch.inference_mode():
+        near(ask(TrailScorer("trail", trail_of(), KNOWN)), whole)
+
+
 @pytest.mark.parametrize("cells", [1, 15, 28])
 def test_many_heads_are_scored_some_at_a_time(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = TrailScorer("trail", trail_of(), KNOWN)

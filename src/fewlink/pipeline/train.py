@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError
-from fewlink.base.recipes import Vectors
+from fewlink.base.recipes import OWN, Vectors
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.carving import carve_any
 from fewlink.data.catalogue import is_benchmark
-from fewlink.graph import Graph, compile_graph
+from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.training.family import ModelSettings, PretrainedVectors, Reporter, trained_family, training_recipe
 from fewlink.training.run import BENCHMARK, RunConfig, check_folder, is_run
 from fewlink.training.trainer import RunResult, check, train_runs
@@ -29,26 +30,31 @@ def train(
     recipe: str | None = None,
     settings: ModelSettings | None = None,
     change: Iterable[str] = (),
-    seed: int = 0,
-    device: str = "cpu",
+    seed: int | None = None,
+    device: str | None = None,
     on_epoch: Callable[[str], Reporter] | None = None,
     on_event: Callable[[dict[str, Any]], None] | None = None,
 ) -> RunResult:
     """Train a model into a run folder; the same call continues an interrupted run.
 
     `benchmark`: a benchmark, the name or folder of one, or a file of triples, which is carved into one. `vectors`:
-    those to use, or their folder; by default they are pretrained into the folder OUT-vectors. `settings` are the
-    model's own recipe's, or those of `recipe`, with each NAME=VALUE of `change`. `on_epoch` makes a reporter from the
-    title of each table of vectors; `on_event` gets an event after each evaluation.
+    those to use, or their folder; by default they are pretrained into the folder OUT-vectors. `settings`: by default
+    those of `recipe`, or of the model's own recipe; then each NAME=VALUE of `change`, `seed` and `device` change them.
+    `on_epoch` makes a reporter from the title of each table of vectors; `on_event` gets an event after each evaluation.
     """
-    out = Path(out)
+    out, change = Path(out), list(change)
     check_folder(out)
     chosen = training_recipe(model, recipe)
-    base = settings or chosen.settings
-    wanted = dataclasses.replace(base, seed=seed, device=distributed.use_device(device)).adjusted(change)
-    benchmark = _benchmark(benchmark, wanted, out)
+    settings = settings or chosen.settings
+    if settings.model != model:
+        raise FewlinkError(f"the settings are of {settings.model}, not of {model}: give those of the model")
+    for name in {each.partition("=")[0] for each in change} & {*OWN}:
+        raise FewlinkError(f"'{name}' is an argument of its own, not a change of the settings: give {name}=…")
+    seed, device = settings.seed if seed is None else seed, distributed.use_device(device or settings.device)
+    settings = dataclasses.replace(settings, seed=seed, device=device).adjusted(change)
+    benchmark = _benchmark(benchmark, settings, out)
     source = vectors if vectors is not None else chosen.vectors
-    return train_seeds(benchmark, source, wanted, {seed: out}, out, on_epoch=on_epoch, on_event=on_event)[0]
+    return train_seeds(benchmark, source, settings, {seed: out}, out, on_epoch=on_epoch, on_event=on_event)[0]
 
 
 def train_seeds(
@@ -94,8 +100,16 @@ def _benchmark(given: Benchmark | str | Path, settings: ModelSettings, out: Path
         return given
     if not Path(given).is_file() or is_benchmark(Path(given)):
         return open_benchmark(given)
-    carved, _ = carve_for_run(compile_graph([Path(given)]), out, settings)
-    if is_run(out) and RunConfig.read(out).benchmark["fingerprint"] != carved.fingerprint:
-        raise FewlinkError(f"{out} was trained on another graph than {given}: choose another folder")
-    carved.save(out / BENCHMARK)
+    report, place = CompileReport(), out / BENCHMARK
+    carved, remarks = carve_for_run(compile_graph([Path(given)], report=report), out, settings)
+    before = open_benchmark(place).fingerprint if place.exists() else carved.fingerprint
+    before = RunConfig.read(out).benchmark["fingerprint"] if is_run(out) else before
+    if before != carved.fingerprint:
+        raise FewlinkError(
+            f"{out} was made from another graph than {given}, or with another seed: choose another folder"
+        )
+    if not place.exists():
+        for remark in (*report.remarks(), *remarks) if distributed.rank() == 0 else ():
+            print(f"{given}: {remark}", file=sys.stderr)
+        distributed.from_first(lambda: carved.save(place))
     return carved

@@ -42,7 +42,7 @@ class GraphContext(nn.Module):
             if vectors.model != model:
                 raise FewlinkError(f"trail reads complex and transe vectors, and got {vectors.model} for {model}")
         self.graph, self.paths, self.sampler = graph, PathFinder(graph), SameTypeSampler(graph, MOST_SAME_TYPE)
-        table = graph.once(neighbour_table, NEIGHBOURS)
+        table = neighbour_table(graph, NEIGHBOURS)
         groups = self.paths.group_sizes(torch.from_numpy(table.edges))
         negatives = np.argsort(scramble(np.arange(len(graph.entities))))[:NEGATIVES]
         self.neighbours = Neighbours.of(table)

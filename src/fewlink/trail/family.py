@@ -48,6 +48,11 @@ class TrailFamily(TrainedFamily):
     def parts(self, model: str) -> dict[str, Any]:
         return {"evidence": list(compositions()[model].kinds), "judged": list(compositions()[model].judged)}
 
+    def parts_of_0_1(self, model: str) -> dict[str, Any]:
+        kinds = ["paths", "bilinear", "translation", "profile", "matching"]
+        evidence = [kind for kind in kinds if model != f"trail-no-{kind}"]
+        return {"evidence": evidence, "judged": kinds[:-1]}
+
     def ablations(self) -> dict[str, list[str]]:
         return {"trail": list(self.models)}
 

@@ -40,6 +40,8 @@ class TrailLearner:
     ) -> None:
         if len(seeds) > 1:
             raise FewlinkError("runs of trail train one after another")
+        if len(vectors.views) != settings.views:
+            raise FewlinkError(f"there are vectors of {len(vectors.views)} views, not {settings.views}: train others")
         self.settings = settings = replace(settings, seed=seeds[0])
         self.device = settings.device
         views = masked_views(benchmark, settings.views)

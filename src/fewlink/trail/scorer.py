@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fewlink.base.resolver import choose
 from fewlink.scorers import Question, Reasons
 from fewlink.trail.context import GraphContext
 from fewlink.trail.evidence import KINDS, extract, reliability
@@ -16,6 +18,7 @@ from fewlink.trail.evidence.base import ExplainedPair
 from fewlink.trail.model import Trail
 from fewlink.trail.task import CandidateSet, Features, ModelInputs, Pairs, QueryHeads, TaskContext
 
+REASONS = ("paths", "references", "neighbours", "shared")
 CELLS = 1 << 16  # pairs of head and candidate that are scored together
 MOST_TASKS = 16  # tasks that are remembered
 MOST_CANDIDATES = 1 << 18  # and of how many candidates in all
@@ -76,11 +79,14 @@ class TrailScorer:
 
         pair = ExplainedPair(self._remembered(given).task, inputs, score, rescore)
         shares = {kind: float(share) for kind, share in self.model.shares(inputs, self.graph).items()}
-        parts = self.model.evidence_parts().values()
-        reasons = {name: value for part in parts for name, value in part.reasons(pair).items()}
-        for name in {"paths", "neighbours"} & reasons.keys():
-            reasons[name] = reasons[name][:most]
-        return Reasons(score, shares, graph=self.graph.graph, **reasons)
+        given_by: dict[str, Any] = {}
+        for kind, part in self.model.evidence_parts().items():
+            for name, value in part.reasons(pair).items():
+                choose(f"kind of reason, given by {kind},", name, dict.fromkeys(REASONS))
+                given_by.setdefault(name, value[:most] if name != "references" else value)
+        shared = [("tail", *edge) for edge in given_by.pop("shared", [])]
+        neighbours = [*shared, *given_by.pop("neighbours", [])][:most]
+        return Reasons(score, shares, neighbours=neighbours, shared=bool(shared), graph=self.graph.graph, **given_by)
 
     def inputs(self, references: Tensor, heads: Tensor, candidates: Tensor) -> Iterator[ModelInputs]:
         """What the model reads about heads (H,) and candidates (C,), sorted: at most `CELLS` pairs at a time."""
@@ -117,10 +123,12 @@ class TrailScorer:
 
     def _parts(self, known: RememberedTask, candidates: Tensor) -> tuple[list[CandidateSet], list[dict[str, Tensor]]]:
         """Candidates (C,), sorted, in parts, with what the model has learnt about them whatever the head."""
-        versions = [parameter._version for parameter in self.model.parameters()]
+        versions = [-1 if weight.is_inference() else weight._version for weight in self.model.parameters()]
         parts = known.parts
-        if sum(len(part.ids) for part in parts) != len(candidates) or not all(
-            torch.equal(part.ids, ids) for part, ids in zip(parts, candidates.split(CELLS), strict=True)
+        if (
+            not parts
+            or sum(len(part.ids) for part in parts) != len(candidates)
+            or not all(torch.equal(part.ids, ids) for part, ids in zip(parts, candidates.split(CELLS), strict=True))
         ):
             parts = [CandidateSet(known.task, ids) for ids in candidates.split(CELLS)]
         elif known.versions == versions:

@@ -107,11 +107,10 @@ def train_table(
     half: bool = False,
 ) -> None:
     """Train vectors of a graph that a benchmark knows, or of a part of it, into a folder, unless they are there."""
-    if not trained_already(folder, benchmark, settings, {"benchmark": benchmark.fingerprint}, half=half):
-        facts = {"with_train_tasks": True}
-        relations = list(graph.relations)
+    facts = {"with_train_tasks": True, "trained_on": graph.fingerprint}
+    if not trained_already(folder, benchmark, settings, {"benchmark": benchmark.fingerprint, **facts}, half=half):
         more: dict[str, Any] = {"facts": facts, "half": half, "on_epoch": on_epoch}
-        train_into(folder, benchmark, graph.triples(), relations, settings, **more)
+        train_into(folder, benchmark, graph.triples(), list(graph.relations), settings, **more)
 
 
 def _places(folder: Path, count: int) -> Iterator[Path]:

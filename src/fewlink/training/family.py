@@ -209,6 +209,10 @@ class TrainedFamily(Family):
     def fold_in(self, vectors: Any, benchmark: Benchmark, entities: int, relations: int) -> Any:
         """Vectors for a benchmark that had so many entities and background relations when they were trained."""
 
+    def parts_of_0_1(self, model: str) -> dict[str, Any]:
+        """The parts of a model in runs of version 0.1, which do not name them."""
+        return self.parts(model)
+
     def upgraded(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Weights or optimizer states that an older version saved, under the names of this one."""
         return tensors

@@ -4,12 +4,13 @@ config.json     settings, parts of the model, fingerprints of benchmark, graph a
 embeddings/     the vectors that were used, so that the folder needs nothing else but the graph
 metrics.jsonl   a line for each evaluation, with seconds per phase
 best/, last/    checkpoints
-benchmark/      its own benchmark, where fewlink fit made the run
+benchmark/      its own benchmark, where the run was made from a file of triples
 serving/        a larger graph to answer with and its vectors, where there is one (`Deployed`)
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -88,7 +89,7 @@ class RunConfig:
         values, benchmark, graph, embeddings = (content[name] for name in names)
         family = trained_family(str(values.get("model")))
         values = {**values, "model": family.renamed.get(values["model"], values["model"])}
-        parts = content.get("parts") or family.parts(values["model"])
+        parts = content.get("parts") or family.parts_of_0_1(values["model"])
         return cls(family.settings.from_dict(values), benchmark, graph, embeddings, parts)
 
     def check_continues(self, run: Path, wanted: RunConfig) -> None:
@@ -103,8 +104,12 @@ class RunConfig:
                     f"{run} was trained with other {what} ({name}, {mine[:12]}…, not {other[:12]}…): "
                     "give the same, or choose another folder"
                 )
-        if self.parts != wanted.parts:
-            raise FewlinkError(f"{run} was trained with other parts of its model ({self.parts}): choose another folder")
+        parts = json.loads(json.dumps(wanted.parts))  # lists as they are stored
+        for name in parts:
+            if self.parts.get(name) != parts[name]:
+                raise FewlinkError(
+                    f"{run} was trained with {name} {self.parts.get(name)}, not {parts[name]}: choose another folder"
+                )
         before, after = self.settings.as_dict(), wanted.settings.as_dict()
         for name, value in after.items():
             if name in ("steps", "patience") and value < before[name]:
@@ -196,7 +201,7 @@ def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
 
 
 def benchmark_place(run: Path) -> str:
-    """Where to open a run's benchmark: its own, which a run of fewlink fit has, where it was, or its name."""
+    """Where to open a run's benchmark: its own, which a run made from a file of triples has, where it was, or its name."""
     if (run / BENCHMARK).is_dir():
         return str(run / BENCHMARK)
     known = RunConfig.read(run).benchmark
@@ -248,11 +253,19 @@ def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) 
     place, known = run / EMBEDDINGS, (run / CONFIG).exists()
     if known and begun(run):
         RunConfig.read(run).check_continues(run, wanted)
-    elif not place.exists() or wanted.family.open_vectors(place).digest() != wanted.embeddings["sha256"]:
+    elif _digest_of(wanted.family, place) != wanted.embeddings["sha256"]:
         if place.exists() and not known:  # never replace a user's vectors
             raise FewlinkError(f"{run} exists, holds other embeddings and is not a training run: choose another folder")
         vectors.save(place, wanted.graph["fingerprint"], graph=wanted.benchmark["name"])
     write_json(run / CONFIG, wanted.as_dict())
+
+
+def _digest_of(family: TrainedFamily, folder: Path) -> str | None:
+    """The digest of the vectors in a folder; None if there are none that the family can open."""
+    try:
+        return str(family.open_vectors(folder).digest()) if folder.exists() else None
+    except InputError:
+        return None
 
 
 def make_folder(run: Path) -> None:
@@ -271,8 +284,17 @@ def check_folder(run: Path) -> None:
         return
     ours = tuple(f".{name}." for name in (*BEGINNING, CONFIG))
     others = [p.name for p in run.iterdir() if p.name not in BEGINNING and not p.name.startswith(ours)]
-    if others and CONFIG not in others:
+    if others and not (CONFIG in others and _is_ours(run / CONFIG)):
         raise FewlinkError(f"{run} exists and is not a training run: choose another folder")
+
+
+def _is_ours(config: Path) -> bool:
+    """Whether a configuration is a run's; a damaged one may be, and is reported where it is read."""
+    try:
+        content = read_json(config)
+    except InputError:
+        return True
+    return isinstance(content, dict) and str(content.get("format")).startswith("fewlink-run/")
 
 
 def check_weights(expected: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor], run: Path) -> None:

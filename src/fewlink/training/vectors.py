@@ -92,7 +92,7 @@ def trained_already(
     saved = Embeddings.open(folder, benchmark.graph.fingerprint)
     free = OWN if any_seed else ("device",)
     same = all(saved.settings.get(name) == value for name, value in settings.as_dict().items() if name not in free)
-    same = same and all(saved.facts.get(name) == value for name, value in facts.items())
+    same = same and all(saved.facts.get(name, value) == value for name, value in facts.items())
     if not same or (saved.entities.dtype == torch.float16) != half:
         raise FewlinkError(
             f"{folder} holds {saved.model} vectors of other settings or of another benchmark: remove the folder, or "

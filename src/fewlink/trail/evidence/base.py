@@ -55,7 +55,7 @@ class Evidence(nn.Module, ABC):
 
     @classmethod
     def negative_score(cls, pairs: Pairs) -> Tensor | None:
-        """A score (H, C) whose best candidates are hard negatives in training; None if it proposes none."""
+        """A score (H, C) whose best candidates are hard negatives; None, or no `single_score`: it proposes none."""
         return None
 
     @abstractmethod
@@ -71,7 +71,11 @@ class Evidence(nn.Module, ABC):
         return None
 
     def reasons(self, pair: ExplainedPair) -> dict[str, Any]:
-        """What this kind adds to the `Reasons` of a score: any of paths, references, neighbours and shared."""
+        """What this kind adds to the `Reasons` of a score, each the strongest first; of two kinds the first counts.
+
+        `paths` (relations, what it adds); `references`, the attention of each; `neighbours` ("head" or "tail", relation,
+        entity, weight); `shared` (relation, entity, weight), edges that the tail shares with references' tails.
+        """
         return {}
 
 

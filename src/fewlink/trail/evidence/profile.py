@@ -65,4 +65,4 @@ class ProfileEvidence(ColumnEvidence):
         shared = torch.isin(keys, theirs.paths * finder.entities + theirs.entities)
         columns = own.paths[shared] - 1, own.entities[shared], own.chances[shared, 1]
         edges = zip(*(column.tolist() for column in columns), strict=True)
-        return {"neighbours": [("tail", *edge) for edge in sorted(edges, key=lambda edge: -edge[2])], "shared": True}
+        return {"shared": sorted(edges, key=lambda edge: -edge[2])}
