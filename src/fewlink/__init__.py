@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from fewlink.base.errors import FewlinkError as FewlinkError
     from fewlink.baselines.learning_free import learning_free as learning_free
     from fewlink.data import Benchmark as Benchmark
     from fewlink.data import carve as carve
@@ -43,6 +44,7 @@ _HOMES = {
     "Benchmark": "data",
     "Evaluation": "evaluation",
     "FewShotSettings": "fewshot.settings",
+    "FewlinkError": "base.errors",
     "Graph": "graph",
     "Linker": "prediction",
     "Predictions": "prediction",

@@ -113,3 +113,14 @@ def test_a_benchmark_in_the_working_folder_is_opened_by_its_name(
     monkeypatch.chdir(tmp_path)
     benchmark_of(graph_of("a r b"), test=[task_of([(0, 1), (1, 0)], range=[0, 1])]).save(tmp_path / "mine")
     assert open_benchmark("mine").task("task").pairs.tolist() == [[0, 1], [1, 0]]
+
+
+def test_a_folder_of_results_does_not_hide_the_benchmark_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "umls").mkdir()
+    (tmp_path / "umls" / "rules.jsonl").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert open_benchmark("umls").name == "umls"
+    with pytest.raises(FewlinkError, match="neither a compiled benchmark"):
+        open_benchmark(tmp_path / "umls")

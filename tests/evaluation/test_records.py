@@ -238,3 +238,26 @@ def test_a_damaged_line_is_named(tmp_path: Path, change: Callable[[bytes], bytes
 def test_the_command_is_one_a_user_can_type(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [program, "evaluate", "my bench", "-k", "3"])
     assert command_line() in ("fewlink evaluate 'my bench' -k 3", "python -m fewlink evaluate 'my bench' -k 3")
+
+
+def test_other_json_files_and_single_files_beside_it_lose_nothing(tmp_path: Path) -> None:
+    """Files of version 0.1 hold one result each; any other JSON file below the folder is left alone."""
+    (tmp_path / "manifest.json").write_text('{"format": "of something else"}')
+    path = stored(tmp_path, record())
+    old = record()
+    (tmp_path / "small_popularity_old.json").write_text(json.dumps({**old.model_dump(), "queries": 1}))
+    RecordStore(tmp_path).add(record(seed=7))
+    assert [json.loads(line)["queries"] for line in path.read_text().splitlines()] == [2, 2]
+
+
+def test_a_store_that_is_the_working_folder_is_the_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small").mkdir()
+    monkeypatch.chdir(tmp_path / "small")
+    assert stored(Path("."), record()) == Path("popularity.jsonl")
+
+
+def test_a_record_of_0_1_has_the_name_that_its_model_has_since(tmp_path: Path) -> None:
+    old = {**record({"settings": {"model": "trail-no-trails"}}).model_dump(), "model": "trail-no-trails"}
+    (tmp_path / "small_trail-no-trails.json").write_text(json.dumps(old))
+    (one,) = read_records(tmp_path)
+    assert (one.model, one.config["settings"]["model"]) == ("trail-no-paths", "trail-no-paths")

@@ -123,6 +123,7 @@ def links(
     from fewlink.evaluation.records import RecordStore, make_record
 
     settings = common.embedding_settings(model, recipe, change, seed, device)
+    RecordStore(results).check_writable()
     graph, splits = read_splits(train, valid, test or valid)
     reporter = common.epoch_reporter(model)
     embeddings = fit(splits["train"], len(graph.entities), len(graph.relations), settings, on_epoch=reporter)

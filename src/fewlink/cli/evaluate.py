@@ -66,7 +66,7 @@ def evaluate(
     from fewlink.data import PROTOCOLS, SPLITS, open_benchmark
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
-    from fewlink.evaluation.records import DifferentFigures, RecordStore, make_record
+    from fewlink.evaluation.records import RecordStore, make_record
     from fewlink.training import is_run, runs_in
     from fewlink.training.run import benchmark_of
 
@@ -92,7 +92,8 @@ def evaluate(
     else:
         cases = _baselines(scorer, benchmark, recipe, change, shots, seed, drawn, device)
     records, files, store = [], [], RecordStore(results)
-    conflicts: list[DifferentFigures] = []
+    store.check_writable()
+    problems: list[FewlinkError] = []
     with distributed.processes(device):
         for case in cases:
             for part, against in itertools.product(split, candidates):
@@ -107,8 +108,8 @@ def evaluate(
                 if distributed.rank() == 0:
                     try:
                         files.append(store.add(record, replace=replace))
-                    except DifferentFigures as error:  # raised below, when all figures are shown
-                        conflicts.append(error)
+                    except FewlinkError as error:  # raised below, when all figures are shown
+                        problems.append(error)
                 records.append(record)
         if distributed.rank():
             return
@@ -116,8 +117,8 @@ def evaluate(
         common.print_json(records[0].model_dump() if len(records) == 1 else [r.model_dump() for r in records])
     else:
         _print(records, files)
-    if conflicts:
-        raise conflicts[0]
+    if problems:
+        raise problems[0]
 
 
 def _print(records: list[Record], files: list[Path]) -> None:

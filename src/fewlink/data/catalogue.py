@@ -67,7 +67,9 @@ def data_home() -> Path:
 
 def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmark:
     """A benchmark by catalogue name, compiled folder, NELL-One layout folder or archive of it."""
-    if os.path.exists(which):
+    path = Path(which)
+    shadowed = str(which) in CATALOGUE and path.is_dir() and not (is_folder_of(path, FORMAT) or is_layout(path))
+    if os.path.exists(which) and not shadowed:  # a folder of results has the name of its benchmark
         benchmark, source = _from_path(Path(which), verify), os.path.abspath(which)
     else:
         benchmark, source = _from_catalogue(str(which), verify), str(which)

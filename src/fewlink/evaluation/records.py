@@ -24,6 +24,7 @@ from fewlink.base.storage import read_json, write_bytes
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Evaluation, Protocol
 
+RENAMED = {"trail-no-trails": "trail-no-paths"}  # models, since version 0.1
 NAME_CHARACTERS = 60  # of a benchmark or model, in a path
 Figures = dict[str, int | float]
 
@@ -202,6 +203,16 @@ class RecordStore:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
 
+    def check_writable(self) -> None:
+        """Raises if results cannot be stored in the folder, before anything is measured; makes the folder."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            reason = "" if os.access(self.folder, os.W_OK) else "Permission denied"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if reason:
+            raise FewlinkError(f"{self.folder} cannot be written ({reason}): choose another folder for the results")
+
     @functools.cached_property
     def records(self) -> list[Record]:
         return self.read(Record)
@@ -239,7 +250,7 @@ class RecordStore:
     def path_of(self, result: StoredResult) -> Path:
         """The file that a result is added to; a store that is named after the benchmark needs no folder for it."""
         folder, name = (re.sub(r"[^\w+-]", "-", name)[:NAME_CHARACTERS] for name in (result.benchmark, result.model))
-        parent = self.folder if self.folder.name == folder else self.folder / folder
+        parent = self.folder if self.folder.resolve().name == folder else self.folder / folder
         return parent / f"{name}{result.suffix}"
 
     def add(self, result: StoredResult, *, replace: bool = False) -> Path:
@@ -250,9 +261,11 @@ class RecordStore:
         path, kind = self.path_of(result), type(result)
         self.__dict__.pop("records", None)
         with _locked(path):
-            old = [file for file in self._files(kind) if file == path or file.suffix == ".json"]
-            stored = {each.key: (file, each) for file, _, each in self.located(kind, old)}
-            where, before = stored.get(result.key, (path, None))
+            results = {each.key: each for _, _, each in self.located(kind, [path] if path.exists() else [])}
+            single = {each.key: (file, each) for file, _, each in self.located(kind, self._single_files(kind))}
+            where, before = (
+                (path, results[result.key]) if result.key in results else single.get(result.key, (path, None))
+            )
             if before is not None and before.same_figures(result):
                 return where
             if before is not None and not replace:
@@ -260,12 +273,17 @@ class RecordStore:
                     f"{where} has this measurement of {result.model} with other figures: replace it with --replace"
                     " (replace=True in Python), or store the new one in another folder"
                 )
-            results = {key: each for key, (file, each) in stored.items() if file == path} | {result.key: result}
+            results[result.key] = result
             lines = [json.dumps(results[key].model_dump(), ensure_ascii=False) + "\n" for key in sorted(results)]
             write_bytes(path, "".join(lines).encode())
             if where != path:
                 where.unlink()
         return path
+
+    def _single_files(self, kind: type[StoredResult]) -> list[Path]:
+        """Files of version 0.1, which hold one result each; other JSON files may lie beside them."""
+        files = [path for path in self._files(kind) if path.suffix == ".json"]
+        return [path for path in files if path.stat().st_size and {"benchmark", "model"} <= _keys(path)]
 
     def _files(self, kind: type[StoredResult]) -> list[Path]:
         return sorted(path for path in self.folder.rglob("*.json*") if _kind_of(path) is kind)
@@ -321,6 +339,15 @@ def _without_own(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in OWN}
 
 
+def _keys(path: Path) -> set[str]:
+    """The keys of a JSON object in a file; none if it holds anything else."""
+    try:
+        content = read_json(path)
+    except InputError:
+        return set()
+    return set(content) if isinstance(content, dict) else set()
+
+
 def _kind_of(path: Path) -> type[StoredResult] | None:
     return next((kind for kind in KINDS if path.name.endswith((kind.suffix, kind.single_suffix))), None)
 
@@ -349,11 +376,21 @@ def _read_lines(kind: type[R], path: Path) -> dict[int, R]:
 
 def _validated(kind: type[R], value: Any, path: Path, line: int | None = None) -> R:
     try:
-        return kind.model_validate(value)
+        return kind.model_validate(_renamed(value))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise InputError(path, f"is not {kind.what} ({field}: {first['msg']})", line) from None
+
+
+def _renamed(value: Any) -> Any:
+    """A result of version 0.1 with the names that its model has since."""
+    if not isinstance(value, dict) or value.get("model") not in RENAMED:
+        return value
+    model, config = RENAMED[value["model"]], value.get("config", {})
+    if isinstance(config.get("settings"), dict):
+        config = {**config, "settings": {**config["settings"], "model": model}}
+    return {**value, "model": model, **({"config": config} if "config" in value else {})}
 
 
 @contextmanager
@@ -363,7 +400,7 @@ def _locked(path: Path) -> Iterator[None]:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path.parent / ".lock").acquire()
+        lock = FileLock(path.parent / ".lock", mode=0o666).acquire()
     except OSError as error:
         raise FewlinkError(f"{path} cannot be written ({error.strerror or error})") from None
     with lock:

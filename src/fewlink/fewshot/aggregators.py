@@ -84,7 +84,7 @@ def unrolled(decoder: nn.LSTMCell, state: Tensor, memory: Tensor, count: int) ->
 
 
 class RecurrentAutoencoder(nn.Module):
-    """The paper's aggregator (Eqs. 4–7): recurrence with residual, attention, and a decoder that keeps it honest."""
+    """The paper's aggregator (Eqs. 4–7): recurrence with residual, attention, and a decoder of the references."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -296,7 +296,7 @@ def assemble(
     graph: Graph, embeddings: Embeddings, settings: FewShotSettings, device: str
 ) -> tuple[FewShotModel, Neighbourhood]:
     """A model with its initial parameters, a pure function of the seed, and its inputs."""
-    surroundings = Neighbourhood.of(
+    around = Neighbourhood.of(
         graph,
         embeddings.single_precision() if settings.embedding_rate else embeddings,
         most=settings.neighbours,
@@ -307,11 +307,11 @@ def assemble(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(settings.seed, "start"))
         model = build(settings.model, embeddings.dim, steps=settings.matching_steps, dropout=settings.dropout)
-    return model.to(device), surroundings.to(device)
+    return model.to(device), around.to(device)
 
 
 def load_weights(model: FewShotModel, around: Neighbourhood, weights: dict[str, Tensor], run: Path) -> None:
-    """Put the weights of a checkpoint into a model, and into its surroundings where they were trained too."""
+    """Put the weights of a checkpoint into a model, and into its vectors where they were tuned."""
     tuned = {name: weights[f"around.{name}"] for name in TUNED if f"around.{name}" in weights}
     for name, table in tuned.items():
         getattr(around, name).copy_(table)

@@ -42,7 +42,7 @@ def train(
     those of `recipe`, or of the model's own recipe; then each NAME=VALUE of `change`, `seed` and `device` change them.
     `on_epoch` makes a reporter from the title of each table of vectors; `on_event` gets an event after each evaluation.
     """
-    out, change = Path(out), list(change)
+    out, change = Path(out), [change] if isinstance(change, str) else list(change)
     check_folder(out)
     chosen = training_recipe(model, recipe)
     settings = settings or chosen.settings

@@ -46,12 +46,12 @@ class TrailFamily(TrainedFamily):
         return {name: composition.about for name, composition in compositions().items()}
 
     def parts(self, model: str) -> dict[str, Any]:
-        return {"evidence": list(compositions()[model].kinds), "judged": list(compositions()[model].judged)}
+        return {"evidence": list(compositions()[model].kinds), "reliability": list(compositions()[model].judged)}
 
     def parts_of_0_1(self, model: str) -> dict[str, Any]:
         kinds = ["paths", "bilinear", "translation", "profile", "matching"]
         evidence = [kind for kind in kinds if model != f"trail-no-{kind}"]
-        return {"evidence": evidence, "judged": kinds[:-1]}
+        return {"evidence": evidence, "reliability": kinds[:-1]}
 
     def ablations(self) -> dict[str, list[str]]:
         return {"trail": list(self.models)}
@@ -122,7 +122,7 @@ class TrailFamily(TrainedFamily):
         device: str,
     ) -> TrailScorer:
         named = compositions()[settings.model]
-        trained = TrailComposition(tuple(parts["evidence"]), tuple(parts["judged"]), named.weighing, named.about)
+        trained = TrailComposition(tuple(parts["evidence"]), tuple(parts["reliability"]), named.weighing, named.about)
         trail = Trail(trained).to(device)
         check_weights(trail.state_dict(), weights, run)
         trail.load_state_dict(weights)

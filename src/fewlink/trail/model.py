@@ -102,7 +102,10 @@ def compositions() -> dict[str, TrailComposition]:
         "trail": TrailComposition(kinds, judged, Weighing, "TRAIL: paths, vectors, profiles and references, weighed"),
         **{
             f"trail-no-{kind}": TrailComposition(
-                tuple(other for other in kinds if other != kind), judged, Weighing, f"TRAIL without {kind} evidence"
+                tuple(other for other in kinds if other != kind),
+                judged,
+                Weighing,
+                f"TRAIL without {kind}",
             )
             for kind in kinds
         },

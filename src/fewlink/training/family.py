@@ -282,15 +282,19 @@ def plugin_error(point: EntryPoint, problem: str) -> FewlinkError:
 
 def family_of(model: str) -> Family:
     """The family of a model."""
-    by_model = {name: family for family in families().values() for name in (*family.models, *family.renamed)}
-    return choose("model", model, by_model)
+    return choose("model", model, {name: family for family in families().values() for name in family.models})
 
 
 def trained_family(model: str) -> TrainedFamily:
     """The family of a model that is trained into a run folder."""
     trained = [family for family in families().values() if isinstance(family, TrainedFamily)]
-    by_model = {name: family for family in trained for name in (*family.models, *family.renamed)}
-    return choose("model", model, by_model)
+    return choose("model", model, {name: family for family in trained for name in family.models})
+
+
+def current_name(model: str) -> str:
+    """The name of a model in this version, from that in an older one."""
+    renamed = {old: new for family in families().values() for old, new in family.renamed.items()}
+    return renamed.get(model, model)
 
 
 def training_recipe(model: str | None, name: str | None = None) -> Recipe[Any]:

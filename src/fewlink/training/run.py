@@ -27,7 +27,7 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.data.catalogue import open_benchmark
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import begun, load_best
-from fewlink.training.family import ModelSettings, PretrainedVectors, TrainedFamily, trained_family
+from fewlink.training.family import ModelSettings, PretrainedVectors, TrainedFamily, current_name, trained_family
 
 FORMAT = "fewlink-run/1"
 CONFIG, EMBEDDINGS, BENCHMARK = "config.json", "embeddings", "benchmark"
@@ -87,8 +87,8 @@ class RunConfig:
         if not all(isinstance(content.get(name), dict) for name in names):
             raise InputError(path, "is damaged: train again, in another folder")
         values, benchmark, graph, embeddings = (content[name] for name in names)
-        family = trained_family(str(values.get("model")))
-        values = {**values, "model": family.renamed.get(values["model"], values["model"])}
+        values = {**values, "model": current_name(str(values.get("model")))}
+        family = trained_family(values["model"])
         parts = content.get("parts") or family.parts_of_0_1(values["model"])
         return cls(family.settings.from_dict(values), benchmark, graph, embeddings, parts)
 
@@ -201,7 +201,7 @@ def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
 
 
 def benchmark_place(run: Path) -> str:
-    """Where to open a run's benchmark: its own, which a run made from a file of triples has, where it was, or its name."""
+    """Where to open a run's benchmark: its own (of a run made from a file of triples), where it was, or its name."""
     if (run / BENCHMARK).is_dir():
         return str(run / BENCHMARK)
     known = RunConfig.read(run).benchmark

@@ -73,8 +73,8 @@ class Evidence(nn.Module, ABC):
     def reasons(self, pair: ExplainedPair) -> dict[str, Any]:
         """What this kind adds to the `Reasons` of a score, each the strongest first; of two kinds the first counts.
 
-        `paths` (relations, what it adds); `references`, the attention of each; `neighbours` ("head" or "tail", relation,
-        entity, weight); `shared` (relation, entity, weight), edges that the tail shares with references' tails.
+        `paths` (relations, what it adds); `references`, the attention of each; `neighbours` ("head" or "tail",
+        relation, entity, weight); `shared` (relation, entity, weight), edges that the tail has as references' tails do.
         """
         return {}
 
