@@ -163,3 +163,9 @@ def test_cycles_are_named_with_files_and_lines(small_source: Path) -> None:
         "src/fewlink/base/a.py:2: fewlink.base.a imports fewlink.base.b; "
         "src/fewlink/base/b.py:3: fewlink.base.b imports fewlink.base.a"
     ]
+
+
+def test_modules_stay_few_and_small() -> None:
+    """Files that a reader holds in the head; a module that nears the limit wants to be two."""
+    sizes = {str(path.relative_to(SOURCE)): len(path.read_text("utf-8").splitlines()) for path in SOURCE.rglob("*.py")}
+    assert len(sizes) <= 140 and {name: size for name, size in sizes.items() if size > 400} == {}

@@ -282,8 +282,7 @@ class RecordStore:
 
     def _single_files(self, kind: type[StoredResult]) -> list[Path]:
         """Files of version 0.1, which hold one result each; other JSON files may lie beside them."""
-        files = [path for path in self._files(kind) if path.suffix == ".json"]
-        return [path for path in files if path.stat().st_size and {"benchmark", "model"} <= _keys(path)]
+        return [path for path in self._files(kind) if path.suffix == ".json" and b'"data_sha256"' in path.read_bytes()]
 
     def _files(self, kind: type[StoredResult]) -> list[Path]:
         return sorted(path for path in self.folder.rglob("*.json*") if _kind_of(path) is kind)
@@ -339,15 +338,6 @@ def _without_own(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in OWN}
 
 
-def _keys(path: Path) -> set[str]:
-    """The keys of a JSON object in a file; none if it holds anything else."""
-    try:
-        content = read_json(path)
-    except InputError:
-        return set()
-    return set(content) if isinstance(content, dict) else set()
-
-
 def _kind_of(path: Path) -> type[StoredResult] | None:
     return next((kind for kind in KINDS if path.name.endswith((kind.suffix, kind.single_suffix))), None)
 
@@ -387,10 +377,10 @@ def _renamed(value: Any) -> Any:
     """A result of version 0.1 with the names that its model has since."""
     if not isinstance(value, dict) or value.get("model") not in RENAMED:
         return value
-    model, config = RENAMED[value["model"]], value.get("config", {})
-    if isinstance(config.get("settings"), dict):
-        config = {**config, "settings": {**config["settings"], "model": model}}
-    return {**value, "model": model, **({"config": config} if "config" in value else {})}
+    model, config = RENAMED[value["model"]], dict(value.get("config") or {})
+    if config.get("settings"):
+        config["settings"] = {**config["settings"], "model": model}
+    return {**value, "model": model, "config": config} if config else {**value, "model": model}
 
 
 @contextmanager
