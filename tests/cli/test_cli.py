@@ -108,7 +108,7 @@ def test_other_figures_are_shown_and_replace_a_record_on_demand(fewlink: Fewlink
     RecordStore(Path("kept")).add(record.model_copy(update={"queries": 1}), replace=True)
     answer = fewlink(*words)
     assert answer.code == 2 and "popularity" in answer.out
-    assert "other figures: replace it with --replace" in answer.err
+    assert "other figures: replace it (fewlink evaluate --replace" in answer.err
     assert read_records(Path("kept"))[0].queries == 1
     assert fewlink(*words, "--replace").code == 0
     assert read_records(Path("kept"))[0].queries == record.queries

@@ -98,7 +98,7 @@ def test_a_repeated_measurement_is_stored_once(tmp_path: Path) -> None:
 def test_other_figures_are_refused_unless_they_replace(tmp_path: Path) -> None:
     path = stored(tmp_path, record(), record(seed=1))
     before, other = path.read_bytes(), record().model_copy(update={"queries": 7})
-    with pytest.raises(DifferentFigures, match=r"popularity.jsonl has this measurement .* replace it with --replace"):
+    with pytest.raises(DifferentFigures, match=r"popularity.jsonl has this measurement .*fewlink evaluate --replace"):
         RecordStore(tmp_path).add(other)
     assert path.read_bytes() == before
     RecordStore(tmp_path).add(other, replace=True)

@@ -20,13 +20,13 @@ from fewlink.graph import Graph, TypeTable, neighbour_table
 from fewlink.trail import evidence, task
 from fewlink.trail.context import GraphContext
 from fewlink.trail.episodes import hard_negatives
-from fewlink.trail.evidence import KINDS, extract, judged_kinds, kinds_of, paths, reliability
+from fewlink.trail.evidence import KINDS, extract, kinds_of, paths, reliability, scoring_kinds
 from fewlink.trail.evidence.bilinear import FIT_WEIGHT, estimate, relation_vector
 from fewlink.trail.evidence.paths import LENGTH_DISCOUNT, RULE_WIDTH, best_rules
 from fewlink.trail.task import HELD_OUT, Pairs, QueryHeads, TaskContext, other_heads
 
 COLUMN_KINDS = ("paths", "bilinear", "translation", "profile")  # those with a number for each pair and column
-JUDGED = judged_kinds(KINDS)
+SCORING = scoring_kinds(KINDS)
 WIDTH, REFERENCE_WIDTH = 20, 8
 ENTITIES, RELATIONS, DIM = 14, 3, 8
 LONELY = [ENTITIES - 2, ENTITIES - 1]  # no edge reaches them
@@ -335,7 +335,7 @@ def extracted(query: TaskContext, heads: Sequence[int], candidates: Sequence[int
     features = extract(pairs, KINDS)
     columns = torch.cat([features[kind][0] for kind in COLUMN_KINDS], -1)
     _, places, rules, trails = features["paths"]
-    singles = torch.stack([kind.single_score(pairs) for kind in kinds_of(JUDGED)])
+    singles = torch.stack([kind.single_score(pairs) for kind in kinds_of(SCORING)])
     return Extracted(places, rules, trails, columns, features["matching"][0]), singles
 
 
@@ -354,7 +354,7 @@ def compare(query: TaskContext, said: Said, heads: Sequence[int], candidates: Se
     for head in set(heads):
         expected |= said.led(head, candidates, rules)
     same_trails(trails_of(query, found, heads, candidates), expected)
-    assert (found.trails.shape[1], singles.shape) == (RULE_WIDTH, (len(JUDGED), h, c))
+    assert (found.trails.shape[1], singles.shape) == (RULE_WIDTH, (len(SCORING), h, c))
     agree(singles.permute(1, 2, 0), [said.singles(head, tail) for head in heads for tail in candidates])
 
 
@@ -406,14 +406,14 @@ def test_references_that_nothing_joins_leave_no_trails() -> None:
     query, said = task_of(context, references, relation), Said(context, references, relation)
     assert not len(query.once(best_rules).paths) and not said.rules
     compare(query, said, [0, LONELY[0]], [0, 3, *LONELY])
-    assert torch.isfinite(reliability(task_of(context, references), JUDGED)).all()
+    assert torch.isfinite(reliability(task_of(context, references), SCORING)).all()
 
 
 def test_findings_in_a_graph_without_edges() -> None:
     context, references = context_of(id_graph([], 5, 2)), ids([[0, 1], [2, 3]])
     relation = relation_of(6)
     compare(task_of(context, references, relation), Said(context, references, relation), [0, 4], [1, 2, 4])
-    assert torch.isfinite(reliability(task_of(context, references), JUDGED)).all()
+    assert torch.isfinite(reliability(task_of(context, references), SCORING)).all()
 
 
 def test_rules_are_what_joins_the_references() -> None:
@@ -457,7 +457,7 @@ def test_chances_that_are_as_good_as_none_are_not_followed(monkeypatch: pytest.M
 
 
 def test_widths_and_columns_agree() -> None:
-    assert tuple(KINDS) == (*COLUMN_KINDS, "matching") and tuple(JUDGED) == COLUMN_KINDS
+    assert tuple(KINDS) == (*COLUMN_KINDS, "matching") and tuple(SCORING) == COLUMN_KINDS
     assert [len(kind.columns) for kind in KINDS.values()] == [4, 2, 3, 11, REFERENCE_WIDTH]
     context, references = context_of(random_graph(0)), references_of(0, 3)
     query = task_of(context, references)
@@ -467,7 +467,7 @@ def test_widths_and_columns_agree() -> None:
     assert found.references.shape == (2, 3, 3, REFERENCE_WIDTH)
     rules = query.once(best_rules)
     assert rules.facts.shape == (len(rules.paths), RULE_WIDTH - 3)
-    assert reliability(query, JUDGED).shape == (2 * len(JUDGED) + 2,) and singles.shape == (len(JUDGED), 2, 3)
+    assert reliability(query, SCORING).shape == (2 * len(SCORING) + 2,) and singles.shape == (len(SCORING), 2, 3)
     assert {part.dtype for part in (*found, singles)} == {torch.int64, torch.float32}
 
 
@@ -539,7 +539,7 @@ def test_the_hardest_are_the_best_of_some_head_by_vectors_or_trails(count: int) 
             trails |= {
                 t for score, t in sorted(zip(joined, candidates, strict=True), reverse=True)[:count] if score > 1e-6
             }
-        found = set(hard_negatives(QueryHeads(query, ids(heads)), ids(candidates), JUDGED, count).tolist())
+        found = set(hard_negatives(QueryHeads(query, ids(heads)), ids(candidates), SCORING, count).tolist())
         assert vectors | trails <= found <= set(candidates)
         assert len(found) <= min(len(candidates), 9 * count)
         by_trails_alone += len(trails - vectors)
@@ -690,7 +690,7 @@ def test_an_estimate_is_found_where_no_gradients_are_kept_and_leaves_none() -> N
 
 def said_reliability(context: GraphContext, references: Tensor, rivals: Sequence[int]) -> list[float]:
     count, pairs = len(references), references.tolist()
-    told: list[list[float]] = [[] for _ in range(2 * len(JUDGED))]
+    told: list[list[float]] = [[] for _ in range(2 * len(SCORING))]
     for out in range(min(count, HELD_OUT)):
         rest = [pair for k, pair in enumerate(pairs) if k != out]
         scores = extracted(task_of(context, ids(rest)), [pairs[out][0]], rivals)[1].squeeze(1)
@@ -699,7 +699,7 @@ def said_reliability(context: GraphContext, references: Tensor, rivals: Sequence
             competing = [score for e, score in zip(rivals, row, strict=True) if e not in references[:, 1].tolist()]
             rank = 1 + sum(score > own for score in competing) + sum(score == own for score in competing) / 2
             told[i].append(1 / rank)
-            told[len(JUDGED) + i].append(math.log(rank) / math.log(2 + len(rivals)))
+            told[len(SCORING) + i].append(math.log(rank) / math.log(2 + len(rivals)))
     return [*(mean(numbers) for numbers in told), 0.0, math.log(count)]
 
 
@@ -707,11 +707,11 @@ def said_reliability(context: GraphContext, references: Tensor, rivals: Sequence
 def test_reliability_is_how_well_each_score_finds_what_is_held_out(shots: int, typed: bool) -> None:
     context, references = context_of(random_graph(14, typed)), references_of(14, shots)
     rivals = kind_of(context.graph, references[:, 1].tolist())
-    agree(reliability(task_of(context, references), JUDGED), said_reliability(context, references, rivals))
+    agree(reliability(task_of(context, references), SCORING), said_reliability(context, references, rivals))
 
 
 def test_reliability_of_a_single_reference_is_not_known() -> None:
-    agree(reliability(task_of(context_of(random_graph(0)), references_of(0, 1)), JUDGED), [0.3] * 8 + [1.0, 0.0])
+    agree(reliability(task_of(context_of(random_graph(0)), references_of(0, 1)), SCORING), [0.3] * 8 + [1.0, 0.0])
 
 
 def test_trails_are_reliable_where_references_follow_one() -> None:
@@ -719,10 +719,10 @@ def test_trails_are_reliable_where_references_follow_one() -> None:
     triples = [triple for i in range(0, 30, 3) for triple in ((i, 0, i + 1), (i + 1, 1, i + 2))]
     context = context_of(id_graph(triples, 30, 2))
     references = ids([[i, i + 2] for i in range(0, 12, 3)])
-    found = reliability(task_of(context, references), JUDGED)
-    agree(found[[0, len(JUDGED)]], [1.0, 0.0])  # each time the first of those that are no reference's tail
-    agree(found[[3, len(JUDGED) + 3]], [1 / 4, math.log(4) / math.log(12)])  # tied with the six others
-    agree(found[2 * len(JUDGED) :], [0.0, math.log(4)])
+    found = reliability(task_of(context, references), SCORING)
+    agree(found[[0, len(SCORING)]], [1.0, 0.0])  # each time the first of those that are no reference's tail
+    agree(found[[3, len(SCORING) + 3]], [1 / 4, math.log(4) / math.log(12)])  # tied with the six others
+    agree(found[2 * len(SCORING) :], [0.0, math.log(4)])
 
 
 def test_reliability_compares_with_some_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -730,4 +730,4 @@ def test_reliability_compares_with_some_of_many(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(evidence, "MOST_SAME_TYPE", 2)
     some = context.same_type(references[:, 1], 2).tolist()
     assert len(some) < len(kind_of(context.graph, references[:, 1].tolist()))
-    agree(reliability(task_of(context, references), JUDGED), said_reliability(context, references, some))
+    agree(reliability(task_of(context, references), SCORING), said_reliability(context, references, some))

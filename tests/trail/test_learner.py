@@ -140,7 +140,7 @@ def test_an_episode_has_the_hardest_candidates() -> None:
         (graph, tasks), asked = store.views[view], store[number].inputs
         range_ = torch.from_numpy(tasks[task_number].range.astype("int64"))
         heads = QueryHeads(TaskContext(graph, asked.references), asked.heads)
-        hardest = hard_negatives(heads, range_, store.composition.judged)
+        hardest = hard_negatives(heads, range_, store.composition.scoring)
         assert set(hardest.tolist()) <= set(asked.candidates.tolist())
 
 
@@ -201,6 +201,15 @@ def test_vectors_of_views_are_trained_once_and_kept(tmp_path: Path) -> None:
     made.save(tmp_path / "copy", umls().graph.fingerprint)
     assert TrailVectors.open(tmp_path / "copy").digest() == made.digest()
     assert TrailVectors.open(tmp_path / "copy", for_training=False).views == ()
+
+
+def test_vectors_of_another_number_of_views_are_not_taken(tmp_path: Path) -> None:
+    """View 0 of one view hides other relations than view 0 of two: its vectors would have seen answers."""
+    pretrain_views(umls(), tiny(views=2), out=tmp_path / "v")
+    with pytest.raises(FewlinkError, match="other settings or of another benchmark"):
+        pretrain_views(umls(), tiny(views=1), out=tmp_path / "v")
+    with pytest.raises(FewlinkError, match="vectors of 2 views, not 3"):
+        TrailLearner(umls(), tables(), tiny(views=3), [0])
 
 
 def test_settings_are_of_the_model() -> None:

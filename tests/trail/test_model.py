@@ -41,8 +41,8 @@ from fewlink.trail.model import BlindWeighing, Trail, Weighing, build, compositi
 from fewlink.trail.scorer import TrailScorer
 from fewlink.trail.task import Features, ModelInputs, Pairs, TaskContext
 
-JUDGED = compositions()["trail"].judged
-RELIABILITY = 2 * len(JUDGED) + 2
+SCORING = compositions()["trail"].scoring
+RELIABILITY = 2 * len(SCORING) + 2
 Module = TypeVar("Module", bound=nn.Module)
 
 every_composition = pytest.mark.parametrize("name", list(compositions()))
@@ -62,7 +62,7 @@ def inputs_of(
 ) -> ModelInputs:
     task = TaskContext(context, references)
     features = extract(Pairs.of(task, ids(heads), ids(candidates)), KINDS)
-    return ModelInputs(references, ids(heads), ids(candidates), features, reliability(task, JUDGED))
+    return ModelInputs(references, ids(heads), ids(candidates), features, reliability(task, SCORING))
 
 
 @functools.cache

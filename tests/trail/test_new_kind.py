@@ -18,6 +18,7 @@ from fewlink.base.errors import FewlinkError
 from fewlink.scorers import Question
 from fewlink.trail.evidence import KINDS
 from fewlink.trail.evidence.base import ColumnEvidence, ExplainedPair
+from fewlink.trail.learner import TrailLearner
 from fewlink.trail.scorer import TrailScorer
 from fewlink.trail.task import Features, Pairs
 from fewlink.training.run import RunConfig, open_run
@@ -79,3 +80,10 @@ def test_a_run_of_a_kind_that_is_not_there_names_it(parity: None, tmp_path: Path
         patch.delitem(KINDS, "parity")
         with pytest.raises(FewlinkError, match="unknown kind of evidence 'parity'"):
             open_run(tmp_path / "run", umls())
+
+
+def test_a_reason_that_there_is_not_is_named_with_its_kind(parity: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ParityEvidence, "reasons", lambda self, pair: {"rumours": []})
+    learner = TrailLearner(umls(), tables(), tiny(), [0])
+    with pytest.raises(FewlinkError, match="reason of the kind parity: 'rumours'"):
+        learner.scorer(0).explain(umls().split("dev")[0].pairs[:3], 0, 1)

@@ -140,3 +140,10 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     for attempt in (lambda: train_run(umls(), vectors(), small(), tmp_path), lambda: open_run(tmp_path, umls())):
         with pytest.raises(InputError, match="changed or damaged"):
             attempt()
+
+
+def test_another_programs_configuration_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"mine": 1}')
+    with pytest.raises(FewlinkError, match="is not a training run"):
+        train_run(umls(), vectors(), small(), tmp_path)
+    assert (tmp_path / "config.json").read_text() == '{"mine": 1}'

@@ -16,6 +16,7 @@ from fewlink.base.resolver import choose
 from fewlink.base.settings import Settings
 
 S = TypeVar("S", bound=Settings)
+RENAMED_MODELS = {"trail-no-trails": "trail-no-paths"}  # names in version 0.1, as runs and records have them
 OWN = ("seed", "device")  # set for each run, never part of a recipe
 PARTS = ("about", "chosen", "settings", "vectors")
 

@@ -26,7 +26,7 @@ def evaluate(
     what: str = typer.Argument(
         ...,
         metavar="BENCH|RUN",
-        help="A catalogue name, a benchmark folder or archive; or a run folder, or a folder of runs.",
+        help="A catalogue name, a benchmark folder or archive; or a run folder, or the folder of several seeds.",
     ),
     bench: str = typer.Option(None, help="With a RUN: its benchmark, if it has moved since training."),
     scorer: list[str] = typer.Option(

@@ -9,7 +9,7 @@ from fewlink.cli import common
 
 def models(
     settings: bool = typer.Option(False, "--settings", help="Show the settings that `fewlink train --set` can change."),
-    model: str = typer.Option("fsrl", help="With --settings: the model."),
+    model: str = typer.Option(None, help="Show the settings of this model; with --settings, by default fsrl's."),
     json: bool = common.JSON,
 ) -> None:
     """List all models by family, with their parts and the equations that the parts implement.
@@ -18,8 +18,8 @@ def models(
     """
     from fewlink.training import families
 
-    if settings:
-        _print_settings(model, json)
+    if settings or model:
+        _print_settings(model or "fsrl", json)
         return
     if json:
         common.print_json(

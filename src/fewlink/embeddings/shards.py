@@ -1,4 +1,4 @@
-"""Tables of vectors in one process, replicated in all processes, or with each row in one of the processes.
+"""Tables of vectors, the rows a batch touches, and the optimizers that update them, in one or several processes.
 
 In the sampled regime with several processes, an entity's row and its optimizer state are in one process. In each step a
 process requests the rows it needs from the others, computes the gradient of its share of the batch, and sends each

@@ -9,6 +9,7 @@ import platform
 import re
 import shlex
 import sys
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +19,12 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.recipes import OWN
+from fewlink.base.recipes import OWN, RENAMED_MODELS
 from fewlink.base.settings import Settings
 from fewlink.base.storage import read_json, write_bytes
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Evaluation, Protocol
 
-RENAMED = {"trail-no-trails": "trail-no-paths"}  # models, since version 0.1
 NAME_CHARACTERS = 60  # of a benchmark or model, in a path
 Figures = dict[str, int | float]
 
@@ -46,9 +46,9 @@ class StoredResult(BaseModel):
     model: str
 
     @property
+    @abstractmethod
     def key(self) -> tuple[Any, ...]:
         """Equal for the same measurement; lines of a file are sorted by it."""
-        raise NotImplementedError
 
     def same_figures(self, other: StoredResult) -> bool:
         return self.model_dump(include=self.figures) == other.model_dump(include=self.figures)
@@ -270,12 +270,12 @@ class RecordStore:
                 return where
             if before is not None and not replace:
                 raise DifferentFigures(
-                    f"{where} has this measurement of {result.model} with other figures: replace it with --replace"
-                    " (replace=True in Python), or store the new one in another folder"
+                    f"{where} has this measurement of {result.model} with other figures: replace it (fewlink evaluate"
+                    " --replace, replace=True in Python), or store the new one in another folder"
                 )
             results[result.key] = result
             lines = [json.dumps(results[key].model_dump(), ensure_ascii=False) + "\n" for key in sorted(results)]
-            write_bytes(path, "".join(lines).encode())
+            write_bytes(path, "".join(lines).encode(errors="backslashreplace"))  # a lone surrogate as JSON writes it
             if where != path:
                 where.unlink()
         return path
@@ -375,9 +375,9 @@ def _validated(kind: type[R], value: Any, path: Path, line: int | None = None) -
 
 def _renamed(value: Any) -> Any:
     """A result of version 0.1 with the names that its model has since."""
-    if not isinstance(value, dict) or value.get("model") not in RENAMED:
+    if not isinstance(value, dict) or value.get("model") not in RENAMED_MODELS:
         return value
-    model, config = RENAMED[value["model"]], dict(value.get("config") or {})
+    model, config = RENAMED_MODELS[value["model"]], dict(value.get("config") or {})
     if config.get("settings"):
         config["settings"] = {**config["settings"], "model": model}
     return {**value, "model": model, "config": config} if config else {**value, "model": model}

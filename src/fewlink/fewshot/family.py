@@ -118,9 +118,8 @@ class FewShotFamily(TrainedFamily):
         *,
         parts: Mapping[str, Any],
         run: Path,
-        device: str,
     ) -> FewShotScorer:
-        model, neighbourhood = assemble(benchmark.graph, vectors, settings, device)
+        model, neighbourhood = assemble(benchmark.graph, vectors, settings, settings.device)
         load_weights(model, neighbourhood, weights, run)
         return FewShotScorer(settings.model, model, neighbourhood)
 

@@ -1,4 +1,4 @@
-"""Runs that train side by side: their parameters stacked, their losses, and the optimizer's step."""
+"""Runs that train side by side: the joint objective (Eqs. 9 and 10), stacked parameters, the optimizer's step."""
 
 from __future__ import annotations
 

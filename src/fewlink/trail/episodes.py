@@ -88,12 +88,12 @@ class EpisodeStore:
         drawn = range_[torch.from_numpy(random.integers(0, len(range_), settings.candidates))]
         context = TaskContext(graph, references)
         heads = QueryHeads(context, ids)
-        hard = hard_negatives(heads, range_, self.composition.judged)
+        hard = hard_negatives(heads, range_, self.composition.scoring)
         hard = hard[torch.from_numpy(random.permutation(len(hard))[: settings.hard])]
         candidates = torch.cat([drawn, hard, queries[:, 1], references[:, 1]]).unique()
         features = extract(Pairs(heads, CandidateSet(context, candidates)), self.composition.kinds)
         halved = {kind: _halved(parts) for kind, parts in features.items()}
-        known = reliability(context, self.composition.judged)
+        known = reliability(context, self.composition.scoring)
         columns = torch.searchsorted(candidates, queries[:, 1].contiguous())
         inputs = ModelInputs(references, ids, candidates, halved, known)
         return Episode(view, inputs, rows, columns, _excluded(task, queries, candidates, columns))

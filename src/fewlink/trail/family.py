@@ -39,19 +39,18 @@ class TrailFamily(TrainedFamily):
     any_shots = True
     own_benchmark_only = True
     memory_advice = "views=1"
-    renamed = {"trail-no-trails": "trail-no-paths"}  # noqa: RUF012
 
     @property
     def models(self) -> Mapping[str, str]:
         return {name: composition.about for name, composition in compositions().items()}
 
     def parts(self, model: str) -> dict[str, Any]:
-        return {"evidence": list(compositions()[model].kinds), "reliability": list(compositions()[model].judged)}
+        return {"evidence": list(compositions()[model].kinds), "scoring": list(compositions()[model].scoring)}
 
     def parts_of_0_1(self, model: str) -> dict[str, Any]:
         kinds = ["paths", "bilinear", "translation", "profile", "matching"]
         evidence = [kind for kind in kinds if model != f"trail-no-{kind}"]
-        return {"evidence": evidence, "reliability": kinds[:-1]}
+        return {"evidence": evidence, "scoring": kinds[:-1]}
 
     def ablations(self) -> dict[str, list[str]]:
         return {"trail": list(self.models)}
@@ -119,14 +118,13 @@ class TrailFamily(TrainedFamily):
         *,
         parts: Mapping[str, Any],
         run: Path,
-        device: str,
     ) -> TrailScorer:
         named = compositions()[settings.model]
-        trained = TrailComposition(tuple(parts["evidence"]), tuple(parts["reliability"]), named.weighing, named.about)
-        trail = Trail(trained).to(device)
+        trained = TrailComposition(tuple(parts["evidence"]), tuple(parts["scoring"]), named.weighing, named.about)
+        trail = Trail(trained).to(settings.device)
         check_weights(trail.state_dict(), weights, run)
         trail.load_state_dict(weights)
-        return TrailScorer(settings.model, trail, graph_context(benchmark, vectors).to(device))
+        return TrailScorer(settings.model, trail, graph_context(benchmark, vectors).to(settings.device))
 
 
 FAMILY = TrailFamily()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fewlink.base.resolver import choose
 from fewlink.trail.context import GraphContext
-from fewlink.trail.evidence import KINDS, judged_kinds, kinds_of
+from fewlink.trail.evidence import KINDS, kinds_of, scoring_kinds
 from fewlink.trail.evidence.base import Evidence, network
 from fewlink.trail.task import ModelInputs
 
@@ -45,12 +45,12 @@ class BlindWeighing(Weighing):
 class TrailComposition(NamedTuple):
     """What a model of TRAIL's family is composed of.
 
-    `kinds` of evidence are weighed. `judged` are the kinds whose reliability is measured and that propose hard
-    negatives: in ablations still all of them, so that nothing but the evidence differs.
+    `kinds` of evidence are weighed. `scoring` are the kinds with a score of their own: their reliability is measured
+    and they propose hard negatives, in ablations too, so that nothing but the evidence differs.
     """
 
     kinds: tuple[str, ...]
-    judged: tuple[str, ...]
+    scoring: tuple[str, ...]
     weighing: type[Weighing]
     about: str
 
@@ -63,7 +63,7 @@ class Trail(nn.Module):
         parts: Mapping[str, Evidence] = {kind.kind: kind() for kind in kinds_of(composition.kinds)}
         self.composition, self.parts = composition, nn.ModuleDict(parts)
         self.widths = {kind: part.width for kind, part in parts.items()}
-        reliability = 2 * len(composition.judged) + 2
+        reliability = 2 * len(composition.scoring) + 2
         self.weighing = composition.weighing(sum(self.widths.values()), reliability, dropout=dropout)
 
     def fit_scale(self, inputs: Sequence[ModelInputs]) -> None:
@@ -97,20 +97,20 @@ class Trail(nn.Module):
 
 def compositions() -> dict[str, TrailComposition]:
     """The models by name: TRAIL with all kinds of evidence, without each of them, and blind to reliability."""
-    kinds, judged = tuple(KINDS), tuple(judged_kinds(KINDS))
+    kinds, scoring = tuple(KINDS), tuple(scoring_kinds(KINDS))
     return {
-        "trail": TrailComposition(kinds, judged, Weighing, "TRAIL: paths, vectors, profiles and references, weighed"),
+        "trail": TrailComposition(kinds, scoring, Weighing, "TRAIL: paths, vectors, profiles and references, weighed"),
         **{
             f"trail-no-{kind}": TrailComposition(
                 tuple(other for other in kinds if other != kind),
-                judged,
+                scoring,
                 Weighing,
                 f"TRAIL without {kind}",
             )
             for kind in kinds
         },
         "trail-no-reliability": TrailComposition(
-            kinds, judged, BlindWeighing, "TRAIL that does not see how reliable evidence is"
+            kinds, scoring, BlindWeighing, "TRAIL that does not see how reliable evidence is"
         ),
     }
 

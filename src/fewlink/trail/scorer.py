@@ -79,14 +79,14 @@ class TrailScorer:
 
         pair = ExplainedPair(self._remembered(given).task, inputs, score, rescore)
         shares = {kind: float(share) for kind, share in self.model.shares(inputs, self.graph).items()}
-        given_by: dict[str, Any] = {}
+        reasons: dict[str, Any] = {}
         for kind, part in self.model.evidence_parts().items():
             for name, value in part.reasons(pair).items():
-                choose(f"kind of reason, given by {kind},", name, dict.fromkeys(REASONS))
-                given_by.setdefault(name, value[:most] if name != "references" else value)
-        shared = [("tail", *edge) for edge in given_by.pop("shared", [])]
-        neighbours = [*shared, *given_by.pop("neighbours", [])][:most]
-        return Reasons(score, shares, neighbours=neighbours, shared=bool(shared), graph=self.graph.graph, **given_by)
+                choose(f"reason of the kind {kind}:", name, dict.fromkeys(REASONS))
+                reasons.setdefault(name, value[:most] if name != "references" else value)
+        shared = [("tail", *edge) for edge in reasons.pop("shared", [])]
+        neighbours = [*shared, *reasons.pop("neighbours", [])][:most]
+        return Reasons(score, shares, neighbours=neighbours, shared=bool(shared), graph=self.graph.graph, **reasons)
 
     def inputs(self, references: Tensor, heads: Tensor, candidates: Tensor) -> Iterator[ModelInputs]:
         """What the model reads about heads (H,) and candidates (C,), sorted: at most `CELLS` pairs at a time."""
@@ -115,7 +115,7 @@ class TrailScorer:
         known = self._tasks.pop(key, None)
         if known is None:
             task = TaskContext(self.graph, references)
-            known = RememberedTask(task, reliability(task, self.model.composition.judged))
+            known = RememberedTask(task, reliability(task, self.model.composition.scoring))
         self._tasks[key] = known
         if len(self._tasks) > MOST_TASKS:
             del self._tasks[next(iter(self._tasks))]

@@ -1,4 +1,4 @@
-"""The checkpoints of a run, whole at every moment: `last/` to continue from and `best/` to use.
+"""What a run writes: checkpoints, whole at every moment (`last/` to continue from, `best/` to use), and metrics.
 
 An evaluation is committed by writing `last/`, which says whether its weights are the best so far; `best/` follows. A
 folder is replaced by two renames; between them the old one has a hidden name, where readers find it and from where the

@@ -39,7 +39,7 @@ Reporter = Callable[[dict[str, Any]], None]
 RunState = tuple[dict[str, Tensor], dict[str, Tensor]]  # parameters, and the optimizer's moments
 
 
-class ModelSettings(Settings):
+class ModelSettings(Settings, ABC):
     """What the trainer reads of any model's settings."""
 
     model: str
@@ -53,9 +53,9 @@ class ModelSettings(Settings):
     seed: int
     device: str
 
+    @abstractmethod
     def decay_at(self, step: int) -> float:
         """What the learning rate of a step, the first of which is 0, is multiplied with."""
-        raise NotImplementedError
 
 
 class PretrainedVectors(Protocol):
@@ -111,7 +111,6 @@ class Family(ABC):
     settings: ClassVar[type[Settings] | None] = None
     seeded: ClassVar[bool] = True
     any_shots: ClassVar[bool] = False
-    renamed: ClassVar[Mapping[str, str]] = {}  # names of models in older versions
 
     @property
     @abstractmethod
@@ -238,9 +237,8 @@ class TrainedFamily(Family):
         *,
         parts: Mapping[str, Any],
         run: Path,
-        device: str,
     ) -> Scorer:
-        """The scorer with these weights; `parts` are those the run was trained with."""
+        """The scorer with these weights on the settings' device; `parts` are those the run was trained with."""
 
 
 @functools.cache
@@ -289,12 +287,6 @@ def trained_family(model: str) -> TrainedFamily:
     """The family of a model that is trained into a run folder."""
     trained = [family for family in families().values() if isinstance(family, TrainedFamily)]
     return choose("model", model, {name: family for family in trained for name in family.models})
-
-
-def current_name(model: str) -> str:
-    """The name of a model in this version, from that in an older one."""
-    renamed = {old: new for family in families().values() for old, new in family.renamed.items()}
-    return renamed.get(model, model)
 
 
 def training_recipe(model: str | None, name: str | None = None) -> Recipe[Any]:

@@ -22,12 +22,13 @@ from fewlink import __version__
 from fewlink.base import memory
 from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.recipes import RENAMED_MODELS
 from fewlink.base.storage import new_folder, open_folder, read_json, write_json
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.catalogue import open_benchmark
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import begun, load_best
-from fewlink.training.family import ModelSettings, PretrainedVectors, TrainedFamily, current_name, trained_family
+from fewlink.training.family import ModelSettings, PretrainedVectors, TrainedFamily, trained_family
 
 FORMAT = "fewlink-run/1"
 CONFIG, EMBEDDINGS, BENCHMARK = "config.json", "embeddings", "benchmark"
@@ -87,8 +88,8 @@ class RunConfig:
         if not all(isinstance(content.get(name), dict) for name in names):
             raise InputError(path, "is damaged: train again, in another folder")
         values, benchmark, graph, embeddings = (content[name] for name in names)
-        values = {**values, "model": current_name(str(values.get("model")))}
-        family = trained_family(values["model"])
+        values = {**values, "model": RENAMED_MODELS.get(str(values.get("model")), values.get("model"))}
+        family = trained_family(str(values["model"]))
         parts = content.get("parts") or family.parts_of_0_1(values["model"])
         return cls(family.settings.from_dict(values), benchmark, graph, embeddings, parts)
 
@@ -242,7 +243,7 @@ def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, de
     family = config.family
     settings, weights = replace(config.settings, device=device), family.upgraded(load_best(folder)[0])
     memory.ensure(settings.model, family.memory(benchmark.graph, vectors, settings), device)
-    return family.scorer(benchmark, vectors, settings, weights, parts=config.parts, run=folder, device=device)
+    return family.scorer(benchmark, vectors, settings, weights, parts=config.parts, run=folder)
 
 
 def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) -> None:

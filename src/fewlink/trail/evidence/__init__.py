@@ -34,7 +34,7 @@ def extract(pairs: Pairs, names: Iterable[str]) -> dict[str, Features]:
     return {kind.kind: kind.extract(pairs) for kind in kinds_of(names)}
 
 
-def judged_kinds(names: Iterable[str]) -> list[str]:
+def scoring_kinds(names: Iterable[str]) -> list[str]:
     """Those of the kinds that have a score of their own, whose reliability is measured."""
     return [kind.kind for kind in kinds_of(names) if kind.single_score.__func__ is not Evidence.single_score.__func__]  # type: ignore[attr-defined]
 
