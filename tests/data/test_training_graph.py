@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.conftest import benchmark_of, id_graph, task_of
+from tests.conftest import benchmark_of, graph_of, id_graph, task_of
 
 from fewlink.base.errors import FewlinkError
 from fewlink.data import SPLITS, Benchmark, Task, carve, likely_tails, open_benchmark
@@ -383,3 +383,9 @@ def test_carving_the_known_graph_and_all_views_sort_edges_once(monkeypatch: pyte
         assert len(masked_views(benchmark, count)) == count
     assert sorts == 1
     assert known_graph(benchmark) is known_graph(benchmark) and masked_views(benchmark, 4) is masked_views(benchmark, 4)
+
+
+def test_without_train_relations_the_known_graph_is_the_background_itself() -> None:
+    """So a fitted run is served from its mapped file: nothing is sorted or copied."""
+    benchmark = benchmark_of(graph_of("a r b", "b r c"))
+    assert known_graph(benchmark) is benchmark.graph
