@@ -7,6 +7,7 @@ neither paths in it nor vectors trained on it can give an answer away.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from fewlink.graph.csr import Groups
 SMALLEST, LARGEST = 20, 2000  # pairs of a hidden relation
 HIDDEN = 0.12  # share of the triples that a view hides at most, unless its train relations have more
 MOST_PAIRS = 500  # of a task
+FOLD_SMALLEST, FOLD_LARGEST = 50, 500  # pairs of a background relation that a fold holds out
 INVERSE = "⁻¹"
 
 
@@ -113,6 +115,34 @@ def _masked_views(benchmark: Benchmark, count: int) -> list[View]:
             f"{benchmark.name} has nothing to learn on: no relation of {SMALLEST} to {LARGEST} pairs can be hidden"
         )
     return views
+
+
+def fold_benchmark(benchmark: Benchmark, index: int, count: int = 2, background: int = 20) -> Benchmark:
+    """A benchmark to choose settings on: its dev relations are known relations of the benchmark, held out.
+
+    Fold `index` of `count` holds out every count-th train relation, and up to `background` background relations with
+    as many pairs as tasks usually have. They are in no training triple and not in the graph. The dev and test
+    relations of the benchmark are left out.
+    """
+    train = list(benchmark.split("train"))
+    triples, names = benchmark.graph.triples(), benchmark.graph.relations
+    sizes = np.bincount(triples[:, 1], minlength=len(names))
+    medium = np.flatnonzero((sizes >= FOLD_SMALLEST) & (sizes <= FOLD_LARGEST))
+    chosen = generator(0, "fold").permutation(medium)[: background * count][index::count]
+    graph = benchmark.graph.without(chosen)
+    tasks = [_usable(graph, task) for task in train[index::count]]
+    for relation in np.sort(chosen).tolist():
+        pairs = triples[triples[:, 1] == relation][:, [0, 2]]
+        pairs = generator(0, "fold", names[relation]).permutation(pairs)
+        tasks.append(_usable(graph, Task(names[relation], pairs, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]))))
+    kept = [task for at, task in enumerate(train) if at % count != index]
+    dev = [task for task in tasks if len(task.pairs) >= SMALLEST]
+    return Benchmark(f"{benchmark.name}-fold-{index}-of-{count}", graph, {"train": kept, "dev": dev, "test": []})
+
+
+def _usable(graph: Graph, task: Task) -> Task:
+    """The task with the pairs whose entities both have edges in the graph."""
+    return dataclasses.replace(task, pairs=task.pairs[(graph.degrees[task.pairs] > 0).all(1)])
 
 
 def _folds(triples: np.ndarray, background: int, count: int) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""TRAIL: one network that reads any graph."""

@@ -1,0 +1,196 @@
+"""Training TRAIL: episodes of one or several graphs, the loss, the optimizer, and the average of the weights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fewlink.base import distributed
+from fewlink.base.seeds import derive
+from fewlink.graph import Graph
+from fewlink.trail2.episodes import Batch, Episodes, EpisodeSource
+from fewlink.trail2.network import Shape, TrailNetwork
+from fewlink.trail2.reading import ReadGraph
+from fewlink.trail2.scorer import TrailScorer
+from fewlink.trail2.settings import TrailSettings
+from fewlink.training.family import RunState
+
+WORKERS = 6  # processes that draw episodes for a GPU
+RAW = "raw."  # weights before averaging, among the moments of a checkpoint
+
+
+class TrailLearner:
+    """One run. `graphs[0]` is the graph to answer on; episodes come from all graphs."""
+
+    def __init__(self, graphs: Sequence[Graph], settings: TrailSettings, start: Mapping[str, Tensor] | None = None):
+        self.settings, self.device = settings, torch.device(distributed.use_device(settings.device))
+        self.most = 50 if self.device.type == "cuda" else 1
+        self.graphs = [ReadGraph.of(graph, settings.types).to(self.device) for graph in graphs]
+        sources = [EpisodeSource(graph, settings.types) for graph in graphs]
+        rank, processes = distributed.rank(), distributed.count()
+        self.episodes = Episodes(
+            sources,
+            [len(source.pairs) ** 0.5 for source in sources],
+            settings.seed,
+            tasks=settings.relations // processes,
+            queries=settings.queries,
+            candidates=settings.candidates,
+            rank=rank,
+        )
+        torch.manual_seed(derive(settings.seed, "weights"))
+        self.network = network_of(settings).to(self.device)
+        if start is not None:
+            self.network.load_state_dict(start)
+        self.averaged = {name: value.clone() for name, value in self.network.state_dict().items()}
+        on_gpu = self.device.type == "cuda"
+        self.rate = torch.tensor(settings.learning_rate, device=self.device)
+        self.optimizer = torch.optim.AdamW(
+            self.network.parameters(),
+            lr=self.rate if on_gpu else settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=on_gpu,
+            capturable=on_gpu,
+        )
+        self._recorded: dict[tuple[int, int], RecordedStep] = {}
+        self._stream: Iterator[Batch] | None = None
+        self._next = -1
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.bfloat16 if self.device.type == "cuda" else torch.float32
+
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        return {name: value[None] for name, value in self.averaged.items()}
+
+    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
+        """Take steps from step `first` on; losses (count, 3, 1), and the seconds spent waiting for episodes."""
+        self.network.train()
+        losses, waited = [], 0.0
+        for step in range(first, first + count):
+            began = time.perf_counter()
+            batch = self._batch(step).to(self.device)
+            waited += time.perf_counter() - began
+            losses.append(self.step(step, batch))
+        total = torch.stack(losses)
+        return torch.stack([total, total, torch.zeros_like(total)], 1).unsqueeze(-1), waited
+
+    def step(self, number: int, batch: Batch) -> Tensor:
+        """Move the weights along a batch; the loss before the move."""
+        rate = self.settings.learning_rate * self.settings.decay_at(number)
+        if self.device.type == "cuda" and distributed.count() == 1:
+            self.rate.fill_(rate)
+            loss = self._recorded_step(batch)
+        else:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            loss = self.move(batch)
+        keep = min(self.settings.average, (number + 1) / (number + 10))
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.averaged.values()), list(self.network.state_dict().values()), 1 - keep)
+        return loss
+
+    def move(self, batch: Batch) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        value = loss.detach().clone()
+        if distributed.count() > 1:
+            distributed.average_([value, *(p.grad for p in self.network.parameters() if p.grad is not None)])
+        nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.clip)
+        self.optimizer.step()
+        return value
+
+    def loss(self, batch: Batch) -> Tensor:
+        """−log of the softmax of each query's answer among its candidates, the mean over queries."""
+        scores = self.network(self.graphs[batch.graph], batch.tasks, self.dtype)  # (L, Q, C)
+        scores = scores.masked_fill(batch.excluded, -torch.inf)
+        return cross_entropy(scores.flatten(0, 1), batch.answers.flatten())
+
+    def scorer(self, run: int) -> TrailScorer:
+        network = network_of(self.settings).to(self.device)
+        network.load_state_dict(self.averaged)
+        return TrailScorer(self.settings.model, network, self.graphs[0])
+
+    def state(self, run: int) -> RunState:
+        """The averaged weights; the optimizer's moments and the weights before averaging."""
+        moments = {
+            f"{name}.{part}": value
+            for name, parameter in self.network.named_parameters()
+            for part, value in self.optimizer.state[parameter].items()
+        }
+        raw = {RAW + name: value.clone() for name, value in self.network.state_dict().items()}
+        return dict(self.averaged), {**moments, **raw}
+
+    def take(self, states: Sequence[RunState]) -> None:
+        """Continue from a state."""
+        ((weights, moments),) = states
+        self.averaged = {name: weights[name].to(self.device) for name in self.averaged}
+        raw = {name[len(RAW) :]: value for name, value in moments.items() if name.startswith(RAW)}
+        self.network.load_state_dict(raw)
+        for name, parameter in self.network.named_parameters():
+            own = {k.rpartition(".")[2]: v for k, v in moments.items() if k.rpartition(".")[0] == name}
+            if own:
+                cpu_step = self.device.type == "cpu"
+                self.optimizer.state[parameter] = {
+                    part: value.clone() if part == "step" and cpu_step else value.to(self.device)
+                    for part, value in own.items()
+                }
+        self._recorded.clear()
+
+    def _batch(self, step: int) -> Batch:
+        """The batch of a step; for a GPU drawn ahead by other processes."""
+        if self.device.type == "cpu":
+            return self.episodes[step]
+        if self._stream is None or step != self._next:
+            self._stream = iter(
+                torch.utils.data.DataLoader(
+                    self.episodes,
+                    sampler=range(step, self.settings.steps),
+                    batch_size=None,
+                    num_workers=WORKERS,
+                    prefetch_factor=8,
+                    pin_memory=True,
+                    multiprocessing_context="fork",
+                )
+            )
+        self._next = step + 1
+        return next(self._stream)
+
+    def _recorded_step(self, batch: Batch) -> Tensor:
+        """`move` as a CUDA graph, recorded once for each graph and number of references."""
+        key = batch.graph, batch.tasks.weights.shape[1]
+        if key not in self._recorded:
+            self._recorded[key] = RecordedStep(self, batch)
+            return self._recorded[key].first
+        return self._recorded[key](batch)
+
+
+class RecordedStep:
+    """A training step on batches of one shape, recorded as a CUDA graph; the first batch is taken as it is."""
+
+    def __init__(self, learner: TrailLearner, batch: Batch) -> None:
+        self.batch = Batch(batch.graph, type(batch.tasks)(*(part.clone() for part in batch.tasks)), batch.answers.clone(), batch.excluded.clone())
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.first = learner.move(batch)  # compiles the kernels
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        learner.optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+            self.loss = learner.move(self.batch)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        for own, new in zip((*self.batch.tasks, self.batch.answers, self.batch.excluded), (*batch.tasks, batch.answers, batch.excluded), strict=True):
+            own.copy_(new, non_blocking=True)
+        self.graph.replay()
+        return self.loss.clone()
+
+
+def network_of(settings: TrailSettings) -> TrailNetwork:
+    return TrailNetwork(Shape(settings.width, settings.layers, settings.relation_layers, settings.matching, settings.profile))

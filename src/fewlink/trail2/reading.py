@@ -1,0 +1,181 @@
+"""What TRAIL reads of a graph and of a task, before anything learnt: constants of relations, and walks of references."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewlink.graph import Graph
+from fewlink.graph.csr import spans
+from fewlink.propagation.edges import EdgeTable
+from fewlink.propagation.product import Norms, relation_sums, relational_product, transposed_product
+
+MOST_REFERENCES = 16  # of a task; more are cut to the first
+HOPS = ((0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0))  # hops before and after an edge of walks of one to three hops
+RELATION_FEATURES = 3 * len(HOPS) + 8
+TASK_FEATURES = 8
+PAIRS_AT_ONCE = 1 << 24
+
+
+class Tasks(NamedTuple):
+    """Several tasks on one graph, each with as many queries.
+
+    Shapes: `references` (L, K, 2) heads and tails; `weights` (L, K) 1, or 0 for padding; `visible` (L, 2R) 1 or, for
+    relations that the task must not see, 0; `heads` (L, Q); `candidates` (L, C).
+    """
+
+    references: Tensor
+    weights: Tensor
+    visible: Tensor
+    heads: Tensor
+    candidates: Tensor
+
+
+class TaskReading(NamedTuple):
+    """What references say: of each relation (L, 2R, RELATION_FEATURES), of the task (L, TASK_FEATURES), and the share
+    of references whose head (whose tail) has each relation (L, 2, 2R)."""
+
+    relations: Tensor
+    task: Tensor
+    around: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ReadGraph:
+    """A graph as TRAIL reads it.
+
+    Shapes: `sizes` (2R, 5) of each relation; `together` (2R, 2R), the share of the entities with one relation that
+    have the other, rows adding up to 1; `degrees` (nodes,) the logarithm of each entity's number of edges.
+    """
+
+    edges: EdgeTable
+    sizes: Tensor
+    together: Tensor
+    degrees: Tensor
+
+    @classmethod
+    def of(cls, graph: Graph, types: bool = True) -> ReadGraph:
+        heads, relations, tails, nodes, count = _with_types(graph, types)
+        edges = EdgeTable.of_edges(heads, relations, tails, nodes, count)
+        degrees = torch.from_numpy(np.log1p(np.bincount(heads, minlength=nodes).astype(np.float32)))
+        return cls(edges, _sizes(edges), _together(edges), degrees)
+
+    def to(self, device: str | torch.device) -> ReadGraph:
+        return ReadGraph(*(part.to(device) for part in (self.edges, self.sizes, self.together, self.degrees)))
+
+    @functools.cached_property
+    def inverse(self) -> Tensor:
+        """The inverse of each relation."""
+        half = self.edges.relations // 2
+        return torch.arange(2 * half, device=self.edges.device).roll(half)
+
+
+def read_tasks(graph: ReadGraph, tasks: Tasks) -> TaskReading:
+    """What the references of each task say."""
+    edges, (count, most) = graph.edges, tasks.weights.shape
+    heads, tails = tasks.references.unbind(-1)
+    total = tasks.weights.sum(1)  # (L,)
+    visible = tasks.visible.unsqueeze(-1).expand(-1, -1, 2 * most).contiguous()
+    task = torch.arange(count, device=heads.device)[:, None].expand(-1, most)
+    columns = torch.arange(most, device=heads.device).expand(count, -1)
+
+    def marks(ends: Tensor) -> Tensor:
+        x = tasks.weights.new_zeros(edges.nodes, count, 1, 2 * most)
+        for shift in (0, most):
+            x[ends, task, 0, columns + shift] = tasks.weights
+        return x
+
+    before, after = [marks(heads)], [marks(tails)]
+    for _ in range(2):
+        before.append(relational_product(before[-1], visible, edges, Norms.TWO))
+        after.append(transposed_product(after[-1], visible, edges, Norms.TWO))
+    parts, joined = [], []
+    for first, last in HOPS:
+        chances = relation_sums(before[first], after[last], edges, Norms.TWO) * visible  # (L, 2R, 2K)
+        forward, back = chances.split(most, -1)
+        share = (forward > 0).float() * tasks.weights[:, None]
+        parts += [_chance(forward).sum(-1), _chance(back).sum(-1), share.sum(-1)]
+        joined.append(share.amax(1).sum(-1) / total)
+    ones = torch.ones_like(before[0])
+    has_head = relation_sums(before[0], ones, edges, Norms.TWO)[..., :most].sum(-1) * tasks.visible
+    has_tail = relation_sums(ones, after[0], edges, Norms.TWO)[..., most:].sum(-1) * tasks.visible
+    around = torch.stack([has_head, has_tail[:, graph.inverse]], 1) / total[:, None, None]
+    walks = torch.stack(parts, -1) / total[:, None, None]
+    shots = (total.log() / 2)[:, None, None].expand(-1, edges.relations, 1)
+    sizes = graph.sizes.expand(count, -1, -1)
+    relations = torch.cat([walks, around.transpose(1, 2), sizes, shots], -1)
+    same = [_distinct(ends, tasks.weights) for ends in (heads, tails)]
+    degrees = [(graph.degrees[ends] * tasks.weights).sum(1) / total / 8 for ends in (heads, tails)]
+    hops = [joined[0], torch.maximum(joined[1], joined[2]), joined[4]]
+    return TaskReading(relations, torch.stack([total.log() / 2, *hops, *same, *degrees], -1), around)
+
+
+def _chance(value: Tensor) -> Tensor:
+    """A chance on a logarithmic scale, from 0 to about 1."""
+    return torch.log1p(1000 * value) / math.log(1001)
+
+
+def _distinct(ends: Tensor, weights: Tensor) -> Tensor:
+    """The share of distinct entities among those with weight 1: (L,)."""
+    same = (ends[:, :, None] == ends[:, None, :]) * weights[:, None, :]
+    return (weights / same.sum(-1).clamp(min=1)).sum(1) / weights.sum(1)
+
+
+def _sizes(edges: EdgeTable) -> Tensor:
+    """Of each relation: triples, entities at its head and at its tail, and mean fan-out and fan-in, on log scales."""
+    order = edges.by_relation
+    count = order.offsets.diff().float()
+    zero = torch.zeros_like(count)
+    heads = zero.index_add(0, order.row, order.fan_out)
+    tails = zero.index_add(0, order.row, order.fan_in)
+    fans = [(count / ends.clamp(min=1)).log1p() / 4 for ends in (heads, tails)]
+    return torch.stack([count.log1p() / 10, heads.log1p() / 10, tails.log1p() / 10, *fans], -1)
+
+
+def _together(edges: EdgeTable) -> Tensor:
+    """How often an entity with one relation has another: (2R, 2R), rows adding up to 1."""
+    count, order = edges.relations, edges.by_head
+    key = order.row.numpy().astype(np.int64) * count + order.second.numpy()
+    slots = np.unique(key)
+    owners, relations = slots // count, slots % count
+    offsets = np.searchsorted(owners, np.arange(edges.nodes + 1))
+    both = np.zeros(count * count)
+    step = max(1, PAIRS_AT_ONCE // max(1, int(np.diff(offsets).max(initial=1))))
+    for at in range(0, len(relations), step):
+        part = slice(at, at + step)
+        others, which = spans(offsets[owners[part]], offsets[owners[part] + 1])
+        pairs = relations[part][which] * count + relations[others]
+        both += np.bincount(pairs, minlength=count * count)
+    matrix = both.reshape(count, count)
+    return torch.from_numpy((matrix / np.maximum(matrix.sum(1, keepdims=True), 1)).astype(np.float32))
+
+
+def relation_count(graph: Graph, types: bool = True) -> int:
+    """How many relations TRAIL sees, inverse ones included: those of the graph and, if entities have types, one more."""
+    return 2 * (len(graph.relations) + (types and graph.types is not None))
+
+
+def _with_types(graph: Graph, types: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
+    """Heads, relations and tails of all edges, sorted, and the numbers of nodes and relations: types are nodes."""
+    half, count = len(graph.relations), relation_count(graph, types)
+    heads, relations, tails = (np.asarray(a) for a in (graph.head_ids, graph.relation_ids, graph.tail_ids))
+    nodes = len(graph.entities)
+    if count == 2 * half or graph.types is None:
+        return heads, relations, tails, nodes, count
+    owners = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(graph.types.offsets))
+    kinds = (nodes + np.asarray(graph.types.types)).astype(np.int32)
+    relations = relations + (relations >= half).astype(np.int32)
+    forward, back = (np.full(len(owners), r, np.int32) for r in (half, 2 * half + 1))
+    heads, relations, tails = (
+        np.concatenate(parts)
+        for parts in ((heads, owners, kinds), (relations, forward, back), (tails, kinds, owners))
+    )
+    nodes += len(graph.types.names)
+    order = np.argsort((heads.astype(np.int64) * count + relations) * nodes + tails, kind="stable")
+    return heads[order], relations[order], tails[order], nodes, count
