@@ -152,7 +152,7 @@ def main() -> None:
     print_table(rows)
     ratio = rows[0]["requests/s"] / rows[1]["requests/s"]
     print(f"batching: {ratio:.2f} times as many requests per second")
-    from fewlink.evaluation.records import hardware
+    from fewlink.base.memory import hardware
     from fewlink.training import RunConfig
 
     config = RunConfig.read(Path(options.run))

@@ -55,7 +55,7 @@ def version(
         import numpy
         import torch
 
-        from fewlink.evaluation.records import hardware
+        from fewlink.base.memory import hardware
 
         print(f"python {platform.python_version()} on {platform.platform()}")
         print(f"torch {torch.__version__}, numpy {numpy.__version__}")

@@ -26,7 +26,7 @@ def fit(
         [],
         "--set",
         metavar="NAME=VALUE",
-        help="Fix a setting of `fewlink models --model trail --settings`, whatever the time limit.",
+        help="Fix a setting of `fewlink models --model trail-0.1 --settings`, whatever the time limit.",
     ),
     on_error: str = ON_ERROR,
     device: str = common.DEVICE,

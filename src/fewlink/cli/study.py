@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def study(
     context: typer.Context,
     name: str = typer.Argument(
-        None, help="overall, relations, ablation, trail, shots, embedding, selection or datasets."
+        None, help="overall, relations, ablation, trail-0.1, shots, embedding, selection or datasets."
     ),
     bench: str = typer.Argument(None, metavar="[BENCH]", help="A benchmark in place of the study's own, NELL-One."),
     plan: Path = typer.Option(None, help="A TOML file in place of the study's own plan."),

@@ -48,7 +48,7 @@ def train(
     get more steps or patience, but no other settings; if its benchmark has moved, also give BENCH.
     `torchrun --nproc-per-node N -m fewlink train …` trains with several processes.
 
-    Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`, or `--model trail`
+    Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`, or `--model trail-0.1`
     """
     from fewlink.base import distributed
     from fewlink.base.errors import FewlinkError

@@ -10,7 +10,7 @@ STUDIES = {
     "overall": Study(show_overall),
     "relations": Study(show_relations),
     "ablation": Study(show_ablation),
-    "trail": Study(show_ablation),
+    "trail-0.1": Study(show_ablation),
     "shots": Study(show_shots),
     "embedding": EMBEDDING,
     "selection": SELECTION,
