@@ -95,8 +95,7 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
 def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     """Episodes and steps of TRAIL."""
     from fewlink.data import Benchmark
-    from fewlink.trail_0_1.episodes import EpisodeStore
-    from fewlink.trail_0_1.learner import Trail01Learner
+    from fewlink.trail_0_1.learner import EpisodeStore, Trail01Learner
     from fewlink.trail_0_1.settings import Trail01Settings
     from fewlink.trail_0_1.vectors import Trail01Vectors
 

@@ -17,13 +17,13 @@ from torch import Tensor
 from fewlink.base.errors import FewlinkError
 from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph, TypeTable, neighbour_table
-from fewlink.trail_0_1 import evidence, task
-from fewlink.trail_0_1.context import GraphContext
-from fewlink.trail_0_1.episodes import hard_negatives
+from fewlink.trail_0_1 import context as context_module
+from fewlink.trail_0_1 import evidence
+from fewlink.trail_0_1.context import HELD_OUT, GraphContext, Pairs, QueryHeads, TaskContext, other_heads
 from fewlink.trail_0_1.evidence import KINDS, extract, kinds_of, paths, reliability, scoring_kinds
 from fewlink.trail_0_1.evidence.bilinear import FIT_WEIGHT, estimate, relation_vector
 from fewlink.trail_0_1.evidence.paths import LENGTH_DISCOUNT, RULE_WIDTH, best_rules
-from fewlink.trail_0_1.task import HELD_OUT, Pairs, QueryHeads, TaskContext, other_heads
+from fewlink.trail_0_1.learner import hard_negatives
 
 COLUMN_KINDS = ("paths", "bilinear", "translation", "profile")  # those with a number for each pair and column
 SCORING = scoring_kinds(KINDS)
@@ -91,7 +91,7 @@ def relation_of(seed: int) -> Tensor:
 
 
 def log(chance: float) -> float:
-    return math.log(chance + task.LEAST_CHANCE) / 4 + 1
+    return math.log(chance + context_module.LEAST_CHANCE) / 4 + 1
 
 
 def mean(numbers: Sequence[float]) -> float:
@@ -261,7 +261,7 @@ class Said:
 
     def led(self, head: int, tails: Sequence[int], rules: Sequence[tuple[int, ...]]) -> Trails:
         """The rows of `Extracted.trails` of the rules that lead from head to one of the tails."""
-        found = self.paths.follow_together([head], rules, tails, task.LEAST_CHANCE)
+        found = self.paths.follow_together([head], rules, tails, context_module.LEAST_CHANCE)
         rows: Trails = {}
         for _, rule, tail in {key[:3] for key in found}:
             there, back = (found[0, rule, tail, way] for way in (0, 1))
@@ -273,7 +273,7 @@ class Said:
         """The four scores that need no learning."""
         rows = self.led(head, [tail], list(self.rules))
         followed = sum(
-            self.rules[rule].worth * (math.exp(4 * row[-3] - 4) - task.LEAST_CHANCE)
+            self.rules[rule].worth * (math.exp(4 * row[-3] - 4) - context_module.LEAST_CHANCE)
             for (_, _, rule), row in rows.items()
         )
         profile = self.pair(head, tail)["profile"]
@@ -448,7 +448,7 @@ def test_chances_that_are_as_good_as_none_are_not_followed(monkeypatch: pytest.M
     context, references = context_of(random_graph(0)), references_of(0, 5)
     query = task_of(context, references, relation_of(0))
     everything = len(extracted(query, EVERYONE, EVERYONE)[0].places)
-    for module in (task, paths):
+    for module in (context_module, paths):
         monkeypatch.setattr(module, "LEAST_CHANCE", math.pi / 11)  # no chance is exactly this
     query, said = task_of(context, references, relation_of(0)), Said(context, references, relation_of(0))
     found, _ = extracted(query, EVERYONE, EVERYONE)
@@ -579,7 +579,7 @@ def test_entities_of_a_kind_are_few_always_the_same_and_among_them_those_asked_a
 
 def test_other_heads_are_at_most_so_many_and_the_references_own(monkeypatch: pytest.MonkeyPatch) -> None:
     context, references = context_of(random_graph(11)), references_of(11, 3)
-    monkeypatch.setattr(task, "OTHER_HEADS", 2)
+    monkeypatch.setattr(context_module, "OTHER_HEADS", 2)
     query, said = task_of(context, references, relation_of(0)), Said(context, references, relation_of(0))
     assert set(references[:, 0].tolist()) <= set(query.once(other_heads).tolist()) < set(said.others)
     said.others = query.once(other_heads).tolist()

@@ -32,14 +32,13 @@ from fewlink.base.errors import FewlinkError
 from fewlink.graph import neighbour_table
 from fewlink.scorers import Question
 from fewlink.trail_0_1 import scorer as trail_scorer
-from fewlink.trail_0_1.context import GraphContext
+from fewlink.trail_0_1.context import Features, GraphContext, ModelInputs, Pairs, TaskContext
 from fewlink.trail_0_1.evidence import extract, kinds_of, matching, reliability
 from fewlink.trail_0_1.evidence.base import ColumnEvidence, Evidence, Standardise
 from fewlink.trail_0_1.evidence.matching import MatchingEvidence, TaskNeighbours
 from fewlink.trail_0_1.evidence.paths import RULE_WIDTH, PathEvidence
 from fewlink.trail_0_1.model import BlindWeighing, Trail, Weighing, build, compositions
 from fewlink.trail_0_1.scorer import Trail01Scorer
-from fewlink.trail_0_1.task import Features, ModelInputs, Pairs, TaskContext
 
 SCORING = compositions()["trail-0.1"].scoring
 RELIABILITY = 2 * len(SCORING) + 2

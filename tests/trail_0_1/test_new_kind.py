@@ -16,11 +16,11 @@ from torch import Tensor
 
 from fewlink.base.errors import FewlinkError
 from fewlink.scorers import Question
+from fewlink.trail_0_1.context import Features, Pairs
 from fewlink.trail_0_1.evidence import KINDS
 from fewlink.trail_0_1.evidence.base import ColumnEvidence, ExplainedPair
 from fewlink.trail_0_1.learner import Trail01Learner
 from fewlink.trail_0_1.scorer import Trail01Scorer
-from fewlink.trail_0_1.task import Features, Pairs
 from fewlink.training.run import RunConfig, open_run
 from fewlink.training.trainer import train_run
 

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fewlink.base.resolver import choose
-from fewlink.trail_0_1.context import GraphContext
+from fewlink.trail_0_1.context import GraphContext, ModelInputs
 from fewlink.trail_0_1.evidence import KINDS, kinds_of, scoring_kinds
 from fewlink.trail_0_1.evidence.base import Evidence, network
-from fewlink.trail_0_1.task import ModelInputs
 
 
 class Weighing(nn.Module):

@@ -12,11 +12,10 @@ from torch import Tensor
 
 from fewlink.base.resolver import choose
 from fewlink.scorers import Question, Reasons
-from fewlink.trail_0_1.context import GraphContext
+from fewlink.trail_0_1.context import CandidateSet, Features, GraphContext, ModelInputs, Pairs, QueryHeads, TaskContext
 from fewlink.trail_0_1.evidence import KINDS, extract, reliability
 from fewlink.trail_0_1.evidence.base import ExplainedPair
 from fewlink.trail_0_1.model import Trail
-from fewlink.trail_0_1.task import CandidateSet, Features, ModelInputs, Pairs, QueryHeads, TaskContext
 
 REASONS = ("paths", "references", "neighbours", "shared")
 CELLS = 1 << 16  # pairs of head and candidate that are scored together

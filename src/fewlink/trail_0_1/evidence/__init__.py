@@ -10,14 +10,13 @@ from torch import Tensor
 
 from fewlink.base.metrics import realistic_rank
 from fewlink.base.resolver import choose
-from fewlink.trail_0_1.context import MOST_SAME_TYPE
+from fewlink.trail_0_1.context import MOST_SAME_TYPE, Features, Pairs, TaskContext
 from fewlink.trail_0_1.evidence.base import Evidence
 from fewlink.trail_0_1.evidence.bilinear import BilinearEvidence
 from fewlink.trail_0_1.evidence.matching import MatchingEvidence
 from fewlink.trail_0_1.evidence.paths import PathEvidence
 from fewlink.trail_0_1.evidence.profile import ProfileEvidence
 from fewlink.trail_0_1.evidence.translation import TranslationEvidence
-from fewlink.trail_0_1.task import Features, Pairs, TaskContext
 
 KINDS: dict[str, type[Evidence]] = {
     kind.kind: kind for kind in (PathEvidence, BilinearEvidence, TranslationEvidence, ProfileEvidence, MatchingEvidence)

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fewlink.trail_0_1.context import GraphContext
-from fewlink.trail_0_1.task import Features, ModelInputs, Pairs, TaskContext
+from fewlink.trail_0_1.context import Features, GraphContext, ModelInputs, Pairs, TaskContext
 
 
 @dataclass(frozen=True)

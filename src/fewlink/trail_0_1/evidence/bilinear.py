@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from fewlink.embeddings.interactions import ComplEx
-from fewlink.trail_0_1.context import GraphContext
+from fewlink.trail_0_1.context import CandidateSet, Features, GraphContext, Pairs, TaskContext, other_heads
 from fewlink.trail_0_1.evidence.base import ColumnEvidence
-from fewlink.trail_0_1.task import CandidateSet, Features, Pairs, TaskContext, other_heads
 
 AT_ONCE = 1 << 14  # candidates that are compared with all other heads at once
 FIT_STEPS, FIT_RATE, FIT_WEIGHT = 40, 0.1, 1.0

@@ -10,11 +10,18 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from fewlink.embeddings.table import rows
-from fewlink.trail_0_1.context import GraphContext
+from fewlink.trail_0_1.context import (
+    Features,
+    GraphContext,
+    ModelInputs,
+    Pairs,
+    QueryHeads,
+    TaskContext,
+    is_reference_tail,
+)
 from fewlink.trail_0_1.evidence import bilinear, translation
 from fewlink.trail_0_1.evidence.base import Evidence, ExplainedPair, Standardise, network
 from fewlink.trail_0_1.evidence.profile import relation_cosines
-from fewlink.trail_0_1.task import Features, ModelInputs, Pairs, QueryHeads, TaskContext, is_reference_tail
 
 AT_ONCE = 4096  # entities whose neighbours are read together
 

@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fewlink.trail_0_1.context import GraphContext
-from fewlink.trail_0_1.evidence.base import Evidence, ExplainedPair, Standardise, network
-from fewlink.trail_0_1.paths import Walks
-from fewlink.trail_0_1.task import (
+from fewlink.trail_0_1.context import (
     LEAST_CHANCE,
     Features,
+    GraphContext,
     ModelInputs,
     Pairs,
     QueryHeads,
@@ -21,6 +19,8 @@ from fewlink.trail_0_1.task import (
     is_reference_tail,
     log_chance,
 )
+from fewlink.trail_0_1.evidence.base import Evidence, ExplainedPair, Standardise, network
+from fewlink.trail_0_1.paths import Walks
 
 MOST_RULES = 300
 LENGTH_DISCOUNT = 0.3  # what a rule is worth with each further hop

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fewlink.trail_0_1.context import CandidateSet, Features, Pairs, is_reference_tail, log_chance
 from fewlink.trail_0_1.evidence import bilinear, translation
 from fewlink.trail_0_1.evidence.base import ColumnEvidence, ExplainedPair
-from fewlink.trail_0_1.task import CandidateSet, Features, Pairs, is_reference_tail, log_chance
 
 
 def relation_cosines(candidates: CandidateSet) -> tuple[Tensor, Tensor]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fewlink.trail_0_1.context import CandidateSet, Features, Pairs, TaskContext, other_heads
 from fewlink.trail_0_1.evidence.base import ColumnEvidence
 from fewlink.trail_0_1.evidence.bilinear import AT_ONCE
-from fewlink.trail_0_1.task import CandidateSet, Features, Pairs, TaskContext, other_heads
 
 
 def offsets(task: TaskContext) -> Tensor:
