@@ -96,7 +96,7 @@ def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     """Episodes and steps of TRAIL."""
     from fewlink.data import Benchmark
     from fewlink.trail_0_1.learner import EpisodeStore, Trail01Learner
-    from fewlink.trail_0_1.settings import Trail01Settings
+    from fewlink.trail_0_1.model import Trail01Settings
     from fewlink.trail_0_1.vectors import Trail01Vectors
 
     benchmark = Benchmark.open(compiled)
@@ -170,8 +170,8 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
     from fewlink.data import open_benchmark
     from fewlink.fewshot.model import build
     from fewlink.fewshot.settings import FewShotSettings
+    from fewlink.trail_0_1.model import Trail01Settings
     from fewlink.trail_0_1.model import build as build_trail
-    from fewlink.trail_0_1.settings import Trail01Settings
     from fewlink.trail_0_1.vectors import Trail01Vectors
     from fewlink.training import RunConfig
     from fewlink.training.checkpoints import save_best

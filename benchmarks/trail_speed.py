@@ -27,7 +27,7 @@ from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.scorers import Question
 from fewlink.trail_0_1.learner import Trail01Learner
-from fewlink.trail_0_1.settings import Trail01Settings
+from fewlink.trail_0_1.model import Trail01Settings
 from fewlink.trail_0_1.vectors import Trail01Vectors
 from fewlink.training import RunConfig, open_run
 from measure import print_table, write_record

@@ -30,8 +30,8 @@ from fewlink.pipeline.fit import fit
 from fewlink.pipeline.time_plan import SAFETY, SHARES, TimePlan, Timings, Workload, scaled_down
 from fewlink.prediction import Linker, write_card
 from fewlink.trail_0_1.learner import Trail01Learner
+from fewlink.trail_0_1.model import Trail01Settings
 from fewlink.trail_0_1.scorer import Trail01Scorer
-from fewlink.trail_0_1.settings import Trail01Settings
 from fewlink.training import is_run
 from fewlink.training.run import Deployed
 from fewlink.training.trainer import check

@@ -30,7 +30,7 @@ from fewlink.pipeline.train import carve_for_run
 from fewlink.prediction.card import measure_and_write
 from fewlink.prediction.linker import Linker
 from fewlink.prediction.pretrained import CARD
-from fewlink.trail_0_1.settings import Trail01Settings
+from fewlink.trail_0_1.model import Trail01Settings
 from fewlink.trail_0_1.vectors import MODELS, Trail01Vectors, pretrain_views, train_table, vector_settings
 from fewlink.training.checkpoints import begun, locked
 from fewlink.training.run import BEGINNING, BENCHMARK, EMBEDDINGS, Deployed, make_folder

@@ -24,7 +24,7 @@ from fewlink.embeddings.trainer import EmbeddingTrainer
 from fewlink.graph import Graph
 from fewlink.scorers import Question
 from fewlink.trail_0_1.learner import SCALE_EPISODES, Trail01Learner
-from fewlink.trail_0_1.settings import Trail01Settings
+from fewlink.trail_0_1.model import Trail01Settings
 from fewlink.trail_0_1.vectors import MODELS, Trail01Vectors, vector_settings
 
 STAGES = ("vectors", "training", "whole graph", "measuring")

@@ -19,13 +19,12 @@ from fewlink.fewshot.family import neighbour_bytes
 from fewlink.graph import Graph
 from fewlink.trail_0_1.context import NEIGHBOURS
 from fewlink.trail_0_1.learner import Trail01Learner, graph_context
-from fewlink.trail_0_1.model import Trail, TrailComposition, compositions
+from fewlink.trail_0_1.model import Trail, Trail01Settings, TrailComposition, compositions
 from fewlink.trail_0_1.scorer import Trail01Scorer
-from fewlink.trail_0_1.settings import Trail01Settings
 from fewlink.trail_0_1.vectors import Trail01Vectors, pretrain_views
 from fewlink.training.family import Learner, Reporter, TrainedFamily
-from fewlink.training.fold_in import fold_in
 from fewlink.training.run import check_weights
+from fewlink.training.vectors import fold_in
 
 EDGE = 90  # bytes of an edge in TRAIL's arrays, those of its graph and those while they are made
 SHARED = ("views", "dim", "half", "complex_epochs", "transe_epochs")  # settings that decide the vectors

@@ -21,9 +21,8 @@ from fewlink.data.benchmark import Benchmark, Task
 from fewlink.data.training_graph import known_graph, masked_views
 from fewlink.trail_0_1.context import CandidateSet, Features, GraphContext, ModelInputs, Pairs, QueryHeads, TaskContext
 from fewlink.trail_0_1.evidence import extract, kinds_of, reliability
-from fewlink.trail_0_1.model import TrailComposition, build
+from fewlink.trail_0_1.model import Trail01Settings, TrailComposition, build
 from fewlink.trail_0_1.scorer import Trail01Scorer
-from fewlink.trail_0_1.settings import Trail01Settings
 from fewlink.trail_0_1.vectors import Trail01Vectors
 from fewlink.training.family import RunState
 

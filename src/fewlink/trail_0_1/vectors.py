@@ -15,7 +15,7 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.data.training_graph import known_graph, masked_views
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.graph import Graph
-from fewlink.trail_0_1.settings import Trail01Settings
+from fewlink.trail_0_1.model import Trail01Settings
 from fewlink.training.family import Reporter
 from fewlink.training.vectors import train_into, trained_already
 
