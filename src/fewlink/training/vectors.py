@@ -1,9 +1,9 @@
 """Vectors of a benchmark's own triples, pretrained in a folder, and vectors for entities that were added later.
 
-No dev or test pair is ever seen. What is added gets its vectors without training: both kinds of vectors predict a tail
-from a head and a relation, q = h + r for TransE, h ⊙ r for ComplEx. A new entity gets the mean of what its edges predict
-for it, in both directions; where the score is an inner product, in which only a direction is predicted, it gets the mean
-length of the others. Old vectors stay as they are, to the last bit.
+No dev or test pair is ever seen. What is added later gets its vectors without training: both kinds of vectors predict a
+tail from a head and a relation, q = h + r for TransE, h ⊙ r for ComplEx. A new entity gets the mean of what its edges
+predict for it, in both directions; where the score is an inner product, in which only a direction is predicted, it gets
+the mean length of the others. Old vectors stay as they are, to the last bit.
 """
 
 from __future__ import annotations
