@@ -214,7 +214,7 @@ def test_settings_are_of_the_model() -> None:
     assert trained_family("trail-0.1").settings is trained_family("trail-0.1-no-paths").settings is Trail01Settings
     assert trained_family("fsrl").settings is FewShotSettings
     with pytest.raises(FewlinkError, match="did you mean"):
-        trained_family("trial")
+        trained_family("trial-0.1")
     assert vector_settings(tiny(), "transe").epochs == 1 and vector_settings(Trail01Settings(), "complex").epochs == 16
     rates = [Trail01Settings(steps=20).decay_at(step) for step in range(20)]
     assert rates[1] == 1 and rates[:2] == sorted(rates[:2]) and rates[1:] == sorted(rates[1:], reverse=True)
