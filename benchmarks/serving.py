@@ -40,8 +40,7 @@ def serve(listener: socket.socket, run: str, bench: str | None, batched: bool) -
 
     from fewlink.prediction import load
     from fewlink.web import ServerSettings
-    from fewlink.web.app import make_app
-    from fewlink.web.server import OPTIONS
+    from fewlink.web.server import OPTIONS, make_app
 
     settings = ServerSettings() if batched else ServerSettings(gather=0, together=1)
     app = make_app(load(run, bench=bench), settings)
