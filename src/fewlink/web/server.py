@@ -1,4 +1,7 @@
-"""The HTTP server: the app with its routes and the page, and the process that runs it on a listening socket."""
+"""The HTTP interface of a linker and its page for curators, and the process that serves them on a listening socket.
+
+The interface opens no paths and stores nothing of a request.
+"""
 
 from __future__ import annotations
 
