@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fewlink.base.memory import hardware
 from fewlink.data import Benchmark, candidates_of, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Evaluation, Protocol, evaluate
-from fewlink.evaluation.records import hardware
 from fewlink.fewshot.learner import AT_ONCE, FewShotLearner, assemble
 from fewlink.fewshot.model import FewShotModel, FewShotScorer
 from fewlink.fewshot.neighbourhood import Neighbourhood

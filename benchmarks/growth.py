@@ -72,9 +72,9 @@ STAGES = {
     "train FSRL": Stage(stages.train_fsrl, lambda p: (p.compiled,)),
     "train TRAIL": Stage(stages.train_trail, lambda p: (p.compiled,)),
     "evaluate FSRL": Stage(stages.evaluate, lambda p: (p.compiled, "fsrl")),
-    "evaluate TRAIL": Stage(stages.evaluate, lambda p: (p.compiled, "trail")),
+    "evaluate TRAIL": Stage(stages.evaluate, lambda p: (p.compiled, "trail-0.1")),
     "predict FSRL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="fsrl"),
-    "predict TRAIL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="trail"),
+    "predict TRAIL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="trail-0.1"),
 }
 MADE = {"generate": "layout", "compile": "compiled"}  # outputs that other stages need
 

@@ -22,7 +22,7 @@ import summary
 from growth import TORCH
 from measure import Cost, in_fresh_process, print_table, write_record
 
-MODELS = ("fsrl", "trail")
+MODELS = ("fsrl", "trail-0.1")
 STAGES = tuple(stage for stage in summary.STAGES if stage.startswith(("train", "evaluate", "predict")))
 ON_GPU = "peak GB on the GPU"
 
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _hardware() -> str:
-    from fewlink.evaluation.records import hardware
+    from fewlink.base.memory import hardware
 
     return hardware()
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
+from fewlink.base.memory import hardware
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.losses import softmax
 from fewlink.embeddings.shards import Batch
 from fewlink.embeddings.trainer import EmbeddingTrainer
-from fewlink.evaluation.records import hardware
 from measure import gpu_kernels, gpu_seconds, print_table, write_record
 
 AT_ONCE = 10  # calls that are timed together, so that launching them does not dominate

@@ -40,8 +40,7 @@ def serve(listener: socket.socket, run: str, bench: str | None, batched: bool) -
 
     from fewlink.prediction import load
     from fewlink.web import ServerSettings
-    from fewlink.web.app import make_app
-    from fewlink.web.server import OPTIONS
+    from fewlink.web.server import OPTIONS, make_app
 
     settings = ServerSettings() if batched else ServerSettings(gather=0, together=1)
     app = make_app(load(run, bench=bench), settings)
@@ -152,7 +151,7 @@ def main() -> None:
     print_table(rows)
     ratio = rows[0]["requests/s"] / rows[1]["requests/s"]
     print(f"batching: {ratio:.2f} times as many requests per second")
-    from fewlink.evaluation.records import hardware
+    from fewlink.base.memory import hardware
     from fewlink.training import RunConfig
 
     config = RunConfig.read(Path(options.run))

@@ -95,17 +95,16 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
 def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     """Episodes and steps of TRAIL."""
     from fewlink.data import Benchmark
-    from fewlink.trail.episodes import EpisodeStore
-    from fewlink.trail.learner import TrailLearner
-    from fewlink.trail.settings import TrailSettings
-    from fewlink.trail.vectors import TrailVectors
+    from fewlink.trail_0_1.learner import EpisodeStore, Trail01Learner
+    from fewlink.trail_0_1.model import Trail01Settings
+    from fewlink.trail_0_1.vectors import Trail01Vectors
 
     benchmark = Benchmark.open(compiled)
     tables = [trail_tables(benchmark, seed) for seed in range(1 + VIEWS)]
     warm_up()
     start = time.perf_counter()
-    vectors = TrailVectors(tables[0], tuple(tables[1:]))
-    learner = TrailLearner(benchmark, vectors, TrailSettings(views=VIEWS, device=device), [SEED])
+    vectors = Trail01Vectors(tables[0], tuple(tables[1:]))
+    learner = Trail01Learner(benchmark, vectors, Trail01Settings(views=VIEWS, device=device), [SEED])
     set_up = time.perf_counter() - start
     learner.advance(0, 1)
     store = learner.episodes
@@ -171,16 +170,16 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
     from fewlink.data import open_benchmark
     from fewlink.fewshot.model import build
     from fewlink.fewshot.settings import FewShotSettings
-    from fewlink.trail.model import build as build_trail
-    from fewlink.trail.settings import TrailSettings
-    from fewlink.trail.vectors import TrailVectors
+    from fewlink.trail_0_1.model import Trail01Settings
+    from fewlink.trail_0_1.model import build as build_trail
+    from fewlink.trail_0_1.vectors import Trail01Vectors
     from fewlink.training import RunConfig
     from fewlink.training.checkpoints import save_best
     from fewlink.training.run import make_folder, start_or_continue
 
     benchmark = open_benchmark(compiled)
-    if model == "trail":
-        settings, vectors = TrailSettings(), TrailVectors(trail_tables(benchmark, SEED), ())
+    if model == "trail-0.1":
+        settings, vectors = Trail01Settings(), Trail01Vectors(trail_tables(benchmark, SEED), ())
         weights = build_trail(settings.model).state_dict()
     else:
         settings, vectors = FewShotSettings(model), random_vectors(benchmark)
@@ -238,14 +237,14 @@ def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     from fewlink.fewshot.learner import assemble
     from fewlink.fewshot.model import FewShotScorer
     from fewlink.fewshot.settings import FewShotSettings
-    from fewlink.trail.learner import graph_context
-    from fewlink.trail.model import build
-    from fewlink.trail.scorer import TrailScorer
-    from fewlink.trail.vectors import TrailVectors
+    from fewlink.trail_0_1.learner import graph_context
+    from fewlink.trail_0_1.model import build
+    from fewlink.trail_0_1.scorer import Trail01Scorer
+    from fewlink.trail_0_1.vectors import Trail01Vectors
 
-    if model == "trail":
-        vectors = TrailVectors(trail_tables(benchmark, SEED), ())
-        return TrailScorer(model, build(model).to(device), graph_context(benchmark, vectors).to(device))
+    if model == "trail-0.1":
+        vectors = Trail01Vectors(trail_tables(benchmark, SEED), ())
+        return Trail01Scorer(model, build(model).to(device), graph_context(benchmark, vectors).to(device))
     return FewShotScorer(model, *assemble(benchmark.graph, random_vectors(benchmark), FewShotSettings(model), device))
 
 

@@ -120,7 +120,7 @@ class Prepared:
             trained = self.folder / "run"
             print("training a short run of trail to measure its speed", file=sys.stderr, flush=True)
             changes = [word for change in (*SHORT, *(SHORTER if self.quick else ())) for word in ("--set", change)]
-            words = ["train", self.bench(), "--model", "trail", "--device", "cpu", "--out", str(trained), *changes]
+            words = ["train", self.bench(), "--model", "trail-0.1", "--device", "cpu", "--out", str(trained), *changes]
             call(["-m", "fewlink", *words])
             self._run = str(trained)
         return self._run

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from fewlink.base.memory import hardware
 from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.evaluation.records import hardware
 from fewlink.scorers import Question
-from fewlink.trail.learner import TrailLearner
-from fewlink.trail.settings import TrailSettings
-from fewlink.trail.vectors import TrailVectors
+from fewlink.trail_0_1.learner import Trail01Learner
+from fewlink.trail_0_1.model import Trail01Settings
+from fewlink.trail_0_1.vectors import Trail01Vectors
 from fewlink.training import RunConfig, open_run
 from measure import print_table, write_record
 
@@ -86,9 +86,9 @@ def main() -> None:
         np.asarray(torch.as_tensor(scorer(question)).cpu())
 
     settings = RunConfig.read(options.run).settings
-    assert isinstance(settings, TrailSettings)
-    vectors = TrailVectors.open(options.run / "embeddings")
-    learner = TrailLearner(benchmark, vectors, dataclasses.replace(settings, device=device), [settings.seed])
+    assert isinstance(settings, Trail01Settings)
+    vectors = Trail01Vectors.open(options.run / "embeddings")
+    learner = Trail01Learner(benchmark, vectors, dataclasses.replace(settings, device=device), [settings.seed])
     learner.advance(0, 1)
     store = learner.episodes
     new = iter(np.array_split(np.arange(64, len(store.index)), (len(store.index) - 64) // TOGETHER))

@@ -26,13 +26,13 @@ import page  # noqa: E402
 import summary  # noqa: E402
 
 README_MARKS = ("<!-- results: begin -->", "<!-- results: end -->")
-COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail")  # relation by relation
+COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.1")  # relation by relation
 CARVED = ("fb15k-237-few", "codex-s-few")
 
 
 def overall(records: list[Record]) -> str:
     """K = 3: every model under every protocol, with the paper's figures."""
-    records = [r for r in records if not r.model.startswith("trail-no-")]  # another table shows them
+    records = [r for r in records if not r.model.startswith("trail-0.1-no-")]  # another table shows them
     shown = tables.overall(records, published_figures()["nell-one"])
     return "\n".join(f"### {table.title}\n\n{table.markdown()}" for table in shown)
 
@@ -117,7 +117,7 @@ and GMatching have the paper's settings and at most 6,000 steps, `fsrl-released`
 most 40,000; each run keeps the step with the best dev MRR under `full`, and stops after ten evaluations, 500 steps
 apart, without a better one (`gmatching-max`: 1,000 apart; `fsrl-tuned`, as its recipe says, chosen under `paper`). Why
 the faithful models do not reach the published figure, and what does: [fsrl.md](fsrl.md). TRAIL's vectors were
-pretrained once too, on what is known and on three views of it: [trail.md](trail.md).
+pretrained once too, on what is known and on three views of it: [trail-0.1.md](trail-0.1.md).
 
 {overall(nell)}
 ## NELL-One, test, K = 3, `full`, relation by relation
@@ -155,7 +155,7 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
     readme, template = ROOT / "README.md", ROOT / "docs" / "findings.in.md"
     before, _, rest = readme.read_text("utf-8").partition(README_MARKS[0])
     _, _, after = rest.partition(README_MARKS[1])
-    short = [r for r in nell if not r.model.startswith("trail-no-")]
+    short = [r for r in nell if not r.model.startswith("trail-0.1-no-")]
     middle = tables.in_short(short, head="NELL-One test, K = 3, MRR").markdown()
     return {
         ROOT / "src" / "fewlink" / "recipes" / "measured.json": by_recipe(nell, plain),

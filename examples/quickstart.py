@@ -16,8 +16,8 @@ graph = benchmark.graph
 print(f"{benchmark.name}: {len(graph.entities)} entities, {graph.triple_count:,} background triples\n")
 
 # Pretrain TRAIL's vectors and train TRAIL itself, with fewer episodes and steps than its recipe.
-settings = fewlink.TrailSettings(lessons=2, steps=200, evaluate_every=100)
-fewlink.train(benchmark, "trail", settings=settings, out=RUN, on_event=step_reporter("trail"))
+settings = fewlink.Trail01Settings(lessons=2, steps=200, evaluate_every=100)
+fewlink.train(benchmark, "trail-0.1", settings=settings, out=RUN, on_event=step_reporter("trail-0.1"))
 linker = fewlink.load(RUN)  # the step that was best on dev
 linker.calibration or fewlink.calibrate(linker)
 

@@ -34,10 +34,10 @@ def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     benchmark = fewlink.open_benchmark("umls")
     short = {"steps": 2, "evaluate_every": 2, "views": 2, "complex_epochs": 1, "transe_epochs": 1}
-    quick = fewlink.TrailSettings(**short, lessons=1, relations=2, queries=4, candidates=20, hard=5)
-    fewlink.train(benchmark, "trail", settings=quick, out="runs/umls-trail")  # what the command above the block makes
+    quick = fewlink.Trail01Settings(**short, lessons=1, relations=2, queries=4, candidates=20, hard=5)
+    fewlink.train(benchmark, "trail-0.1", settings=quick, out="runs/umls-trail")  # as the command above the block
     Path("graph.tsv").write_bytes(gzip.decompress((files("fewlink") / "builtin" / "umls.tsv.gz").read_bytes()))
-    faster = {"steps=1000": "steps=10", '"graph.tsv", "trail",': '"graph.tsv", "trail", settings=quick,'}
+    faster = {"steps=1000": "steps=10", '"graph.tsv", "trail-0.1",': '"graph.tsv", "trail-0.1", settings=quick,'}
     code = "".join(blocks("python"))
     for slow, fast in faster.items():
         assert code.count(slow) == 1

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trail.test_new_kind import ParityEvidence
+from tests.trail_0_1.test_new_kind import ParityEvidence
 
 import fewlink
 from fewlink.embeddings import Embeddings
-from fewlink.trail.evidence import KINDS
+from fewlink.pipeline.fit import FORMAT
+from fewlink.pipeline.time_plan import Stages, read_fit
+from fewlink.trail_0_1.evidence import KINDS
 from fewlink.training.run import RunConfig
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "version-0.1.tar.xz"
@@ -54,7 +56,20 @@ def test_runs_answer_the_same_with_another_kind_of_evidence(
 
 def test_a_renamed_model_is_found_by_its_old_name(folder: Path) -> None:
     config = RunConfig.read(folder / "trail-no-trails")
-    assert config.settings.model == "trail-no-paths" and "paths" not in config.parts["evidence"]
+    assert config.settings.model == "trail-0.1-no-paths" and "paths" not in config.parts["evidence"]
+
+
+def test_a_run_that_names_its_parts_keeps_them_and_is_of_trail_0_1(folder: Path, tmp_path: Path) -> None:
+    content = json.loads((folder / "trail" / "config.json").read_text())
+    parts = {"evidence": ["paths", "profile"], "scoring": ["paths"]}
+    (tmp_path / "config.json").write_text(json.dumps({**content, "parts": parts}))
+    config = RunConfig.read(tmp_path)
+    assert (config.settings.model, config.family.name, config.parts) == ("trail-0.1", "trail-0.1", parts)
+
+
+def test_a_fit_has_the_settings_that_were_chosen(folder: Path) -> None:
+    record = read_fit(folder / "fit", FORMAT)
+    assert record and Stages(folder / "fit", record, print).settings().model == "trail-0.1"
 
 
 def test_shares_of_evidence_are_the_same(folder: Path, expected: dict[str, Any]) -> None:
@@ -82,4 +97,5 @@ def test_records_are_read(folder: Path, expected: dict[str, Any]) -> None:
     from fewlink.evaluation.records import read_records
 
     records = [[r.model, r.split, r.metrics["micro"]["mrr"]] for r in read_records(folder / "records")]
-    assert sorted(records) == sorted(expected["records"])
+    before = [[model.replace("trail", "trail-0.1"), *rest] for model, *rest in expected["records"]]
+    assert sorted(records) == sorted(before)

@@ -2,7 +2,7 @@
 
 import fewlink
 
-run = fewlink.train("graph.tsv", "trail", out="runs/mine")  # a file of triples, a benchmark or its name
+run = fewlink.train("graph.tsv", "trail-0.1", out="runs/mine")  # a file of triples, a benchmark or its name
 linker = fewlink.load("runs/mine")
 print(linker.predict(references=[("virus", "cell"), ("fungus", "human")], heads=["bacterium"], k=5))
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fewlink.prediction import Predictions as Predictions
     from fewlink.prediction import calibrate as calibrate
     from fewlink.prediction import load as load
-    from fewlink.trail.settings import TrailSettings as TrailSettings
+    from fewlink.trail_0_1.model import Trail01Settings as Trail01Settings
     from fewlink.training import open_run as open_run
     from fewlink.training import pretrain as pretrain
 
@@ -49,7 +49,7 @@ _HOMES = {
     "Linker": "prediction",
     "Predictions": "prediction",
     "Protocol": "evaluation",
-    "TrailSettings": "trail.settings",
+    "Trail01Settings": "trail_0_1.model",
     "calibrate": "prediction",
     "carve": "data",
     "compile_graph": "graph",

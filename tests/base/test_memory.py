@@ -16,8 +16,8 @@ from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.embeddings.trainer import train as train_vectors
 from fewlink.fewshot.settings import FewShotSettings
-from fewlink.trail.settings import TrailSettings
-from fewlink.trail.vectors import TrailVectors, pretrain_views
+from fewlink.trail_0_1.model import Trail01Settings
+from fewlink.trail_0_1.vectors import Trail01Vectors, pretrain_views
 from fewlink.training import open_run, pretrain
 from fewlink.training.family import trained_family
 from fewlink.training.trainer import train_run
@@ -97,17 +97,17 @@ def test_keeping_freed_memory_changes_no_result() -> None:
     assert bytes(1 << 26)[-1] == 0
 
 
-@pytest.mark.parametrize("model", ["fsrl", "trail"])
+@pytest.mark.parametrize("model", ["fsrl", "trail-0.1"])
 def test_training_and_opening_raise_if_memory_is_insufficient(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     umls = open_benchmark("umls")
-    settings: TrailSettings | FewShotSettings
-    if model == "trail":
-        settings = TrailSettings(
+    settings: Trail01Settings | FewShotSettings
+    if model == "trail-0.1":
+        settings = Trail01Settings(
             views=1, dim=8, complex_epochs=1, transe_epochs=1, steps=1, evaluate_every=1, lessons=1
         )
-        vectors: Embeddings | TrailVectors = pretrain_views(umls, settings, out=tmp_path / "vectors")
+        vectors: Embeddings | Trail01Vectors = pretrain_views(umls, settings, out=tmp_path / "vectors")
     else:
         settings = FewShotSettings(model, steps=1, evaluate_every=1)
         vectors = pretrain(umls, EmbeddingSettings(dim=8, epochs=1), out=tmp_path / "vectors")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
-from fewlink.base.recipes import as_toml, model_of, recipe, recipe_texts
+from fewlink.base.recipes import as_toml, current_name, former_name, model_of, recipe, recipe_texts
 from fewlink.base.settings import Settings
 from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
 from fewlink.training import family_of
@@ -55,3 +55,27 @@ def test_a_bad_recipe_names_the_file_or_the_choices(tmp_path: Path) -> None:
         (tmp_path / "bad.toml").write_text(text)
         with pytest.raises(InputError, match=message):
             recipe(str(tmp_path / "bad.toml"), EmbeddingSettings)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "name"),
+    [
+        ("trail", {"views": 3}, "trail-0.1"),
+        ("trail-no-profile", {"views": 3}, "trail-0.1-no-profile"),
+        ("trail-no-trails", {"views": 3}, "trail-0.1-no-paths"),
+        ("trail-no-trails", {}, "trail-0.1-no-paths"),
+        ("trail", None, "trail-0.1"),
+        ("trail", {"layers": 5}, "trail"),
+        ("trail-no-profile", {"layers": 5}, "trail-no-profile"),
+        ("trail-0.1-no-paths", {"views": 3}, "trail-0.1-no-paths"),
+        ("trailing", {"views": 3}, "trailing"),
+        ("fsrl", None, "fsrl"),
+    ],
+)
+def test_a_stored_model_has_the_name_it_has_since(model: str, settings: dict[str, int] | None, name: str) -> None:
+    assert current_name(model, settings) == name
+
+
+def test_the_former_name_is_that_of_version_0_1() -> None:
+    names = ["trail-0.1", "trail-0.1-no-paths", "trail", "fsrl"]
+    assert [former_name(name) for name in names] == ["trail", "trail-no-paths", "trail", "fsrl"]

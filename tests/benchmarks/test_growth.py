@@ -80,7 +80,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[growth.Place]:
     with quickly(), pytest.MonkeyPatch.context() as patch:
         for name, fewer in (("QUERIES", 4), ("BLOCKS", 1), ("WARM_UP", 1), ("TURNS", 2), ("PREDICTIONS", 2)):
             patch.setattr(stages, name, fewer)
-        patch.setattr("fewlink.trail.learner.SCALE_EPISODES", 2)
+        patch.setattr("fewlink.trail_0_1.learner.SCALE_EPISODES", 2)
         stages.generate(place.layout, ENTITIES)
         stages.compile_benchmark(place.layout, place.compiled)
         yield place

@@ -15,7 +15,7 @@ def test_the_studies_are_listed(fewlink: Fewlink) -> None:
         "overall",
         "relations",
         "ablation",
-        "trail",
+        "trail-0.1",
         "shots",
         "embedding",
         "selection",
@@ -50,7 +50,7 @@ def test_pictures_are_files_of_their_own(fewlink: Fewlink) -> None:
     [
         (("overal",), "did you mean 'overall'"),
         (("overall", "umls", "--tiny"), "leave BENCH out"),
-        (("overall", "--tiny", "--model", "trial"), "did you mean 'trail'"),
+        (("overall", "--tiny", "--model", "trial-0.1"), "did you mean 'trail-0.1'"),
         (("overall", "--tiny", "--todo", "--show"), "give one of them"),
         (("overall", "--plan", "nowhere.toml"), "cannot be read"),
         (("datasets", "nowhere"), "nowhere"),

@@ -260,4 +260,45 @@ def test_a_record_of_0_1_has_the_name_that_its_model_has_since(tmp_path: Path) -
     old = {**record({"settings": {"model": "trail-no-trails"}}).model_dump(), "model": "trail-no-trails"}
     (tmp_path / "small_trail-no-trails.json").write_text(json.dumps(old))
     (one,) = read_records(tmp_path)
-    assert (one.model, one.config["settings"]["model"]) == ("trail-no-paths", "trail-no-paths")
+    assert (one.model, one.config["settings"]["model"]) == ("trail-0.1-no-paths", "trail-0.1-no-paths")
+
+
+TRAIL_0_1 = {"model": "trail", "views": 3, "dim": 100}
+TRAIL = {"model": "trail", "layers": 5}
+
+
+def of_trail(settings: dict[str, Any], **changes: Any) -> Record:
+    return record({"settings": settings}).model_copy(update={"model": "trail", **changes})
+
+
+def test_settings_decide_which_trail_a_record_is_of(tmp_path: Path) -> None:
+    file = tmp_path / "small" / "trail.jsonl"
+    file.parent.mkdir()
+    file.write_text("".join(f"{of_trail(s).model_dump_json()}\n" for s in (TRAIL_0_1, TRAIL)))
+    models = {(r.model, r.config["settings"]["model"]) for r in read_records(tmp_path)}
+    assert models == {("trail-0.1", "trail-0.1"), ("trail", "trail")}
+
+
+def test_a_measurement_under_its_former_name_is_not_stored_twice(tmp_path: Path) -> None:
+    file = tmp_path / "small" / "trail.jsonl"
+    file.parent.mkdir()
+    file.write_text(f"{of_trail(TRAIL_0_1).model_dump_json()}\n")
+    again = of_trail({**TRAIL_0_1, "model": "trail-0.1"}, model="trail-0.1")
+    assert stored(tmp_path, again) == file
+    assert RecordStore(tmp_path).add(again.model_copy(update={"queries": 7}), replace=True) == file
+    assert [r.queries for r in read_records(tmp_path)] == [7]
+    assert stored(tmp_path, again.model_copy(update={"seed": 5})) == file.with_name("trail-0.1.jsonl")
+
+
+def test_a_map_or_curve_of_trail_0_1_has_its_present_name(tmp_path: Path) -> None:
+    facts = {"benchmark": "small", "model": "trail", "seed": 0, "shots": 3, "data_sha256": "f"}
+    plane = {"relation": "r", "silhouette": 0.1, "silhouette_of_map": 0.2, "points": []}
+    maps = [{**facts, **plane, "command": "", "version": "0.1.0"}]
+    maps += [{**maps[0], "settings": TRAIL}]
+    point = {"step": 1, "dev": {}, "test": {}}
+    curves = [{**facts, "candidates": "full", "settings": s, "points": [point]} for s in (TRAIL_0_1, TRAIL)]
+    for suffix, values in (("maps", maps), ("curves", curves)):
+        (tmp_path / f"trail.{suffix}.jsonl").write_text("".join(f"{json.dumps(value)}\n" for value in values))
+    store = RecordStore(tmp_path)
+    assert [m.model for m in store.maps] == ["trail-0.1", "trail"]
+    assert [(c.model, c.settings["model"]) for c in store.curves] == [("trail-0.1", "trail-0.1"), ("trail", "trail")]

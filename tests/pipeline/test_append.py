@@ -19,7 +19,7 @@ from fewlink.evaluation import Protocol, evaluate
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.pipeline.append import append
 from fewlink.prediction import Linker
-from fewlink.trail.scorer import TrailScorer
+from fewlink.trail_0_1.scorer import Trail01Scorer
 from fewlink.training import open_run
 from fewlink.training.run import Deployed
 from fewlink.training.trainer import train_run
@@ -61,7 +61,7 @@ def test_a_fit_makes_predictions_for_appended_entities(tmp_path: Path) -> None:
     new = [("newcomer", "lives in", "t3"), ("newcomer", "knows", "p1"), ("newcomer", "writes", "p2")]
     append(run, [written([*new, *town_lines()[:5]], tmp_path / "new.tsv")])
     before, after = Linker.load(fitted().run), Linker.load(run)
-    assert isinstance(before.scorer, TrailScorer) and isinstance(after.scorer, TrailScorer)
+    assert isinstance(before.scorer, Trail01Scorer) and isinstance(after.scorer, Trail01Scorer)
     assert set(named(after.scorer.graph.graph)) == {*town_lines(), *new}
     old = len(before.graph.entities)
     for name in ("bilinear", "translation"):

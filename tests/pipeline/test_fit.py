@@ -29,9 +29,9 @@ from fewlink.pipeline import time_plan
 from fewlink.pipeline.fit import fit
 from fewlink.pipeline.time_plan import SAFETY, SHARES, TimePlan, Timings, Workload, scaled_down
 from fewlink.prediction import Linker, write_card
-from fewlink.trail.learner import TrailLearner
-from fewlink.trail.scorer import TrailScorer
-from fewlink.trail.settings import TrailSettings
+from fewlink.trail_0_1.learner import Trail01Learner
+from fewlink.trail_0_1.model import Trail01Settings
+from fewlink.trail_0_1.scorer import Trail01Scorer
 from fewlink.training import is_run
 from fewlink.training.run import Deployed
 from fewlink.training.trainer import check
@@ -49,7 +49,7 @@ def without_fsync() -> Iterator[None]:
 
 
 def test_expected_seconds_of_each_stage() -> None:
-    settings = TrailSettings(complex_epochs=10, transe_epochs=5, views=3, lessons=6, steps=100, evaluate_every=50)
+    settings = Trail01Settings(complex_epochs=10, transe_epochs=5, views=3, lessons=6, steps=100, evaluate_every=50)
     assert PLAN.expected(settings) == {
         "vectors": pytest.approx(4 * (10 * 2 + 5 * 3)),
         "training": pytest.approx(60 * 0.5 + 100 * 0.1 + 2 * 100 * 0.01),
@@ -62,7 +62,7 @@ def test_expected_seconds_of_each_stage() -> None:
 
 @pytest.mark.parametrize("minutes", [3, 5, 8, 12, 100])
 def test_the_largest_settings_that_fit_the_time_are_chosen(minutes: float) -> None:
-    full = TrailSettings(complex_epochs=48, transe_epochs=36)
+    full = Trail01Settings(complex_epochs=48, transe_epochs=36)
     scaled, share = PLAN.choose(full, 60 * minutes)
     assert sum(PLAN.expected(scaled).values()) <= SAFETY * 60 * minutes
     if share < 1:
@@ -73,7 +73,7 @@ def test_the_largest_settings_that_fit_the_time_are_chosen(minutes: float) -> No
 
 
 def test_too_little_time_raises_with_the_least_time() -> None:
-    full = TrailSettings(complex_epochs=48, transe_epochs=36)
+    full = Trail01Settings(complex_epochs=48, transe_epochs=36)
     with pytest.raises(FewlinkError, match=r"0.5 minutes are left .* give --minutes (\d+)") as error:
         PLAN.choose(full, 30)
     least = int(str(error.value).split("--minutes ")[1].split(",")[0])
@@ -82,12 +82,12 @@ def test_too_little_time_raises_with_the_least_time() -> None:
 
 
 def test_settings_of_the_user_stay() -> None:
-    scaled = scaled_down(TrailSettings(steps=77, views=4), 0.1, ["steps", "views"])
+    scaled = scaled_down(Trail01Settings(steps=77, views=4), 0.1, ["steps", "views"])
     assert (scaled.steps, scaled.views, scaled.lessons, scaled.complex_epochs) == (77, 4, 1, 2)
 
 
 def test_training_is_shortened_if_vectors_took_long() -> None:
-    settings = TrailSettings(complex_epochs=10, transe_epochs=5)
+    settings = Trail01Settings(complex_epochs=10, transe_epochs=5)
     same = PLAN.shorten_training(settings, 1e6, pace=3.0)
     late = PLAN.shorten_training(settings, 150, pace=1.0)
     assert same == settings and late.steps < settings.steps and late.complex_epochs == 10
@@ -96,7 +96,7 @@ def test_training_is_shortened_if_vectors_took_long() -> None:
 
 def test_a_small_graph_is_carved_with_wider_bounds_and_a_remark() -> None:
     graph = compile_graph([graph_file()])
-    benchmark, remarks = carve_any(graph, "towns", seed=0, check=lambda carved: check(carved, TrailSettings()))
+    benchmark, remarks = carve_any(graph, "towns", seed=0, check=lambda carved: check(carved, Trail01Settings()))
     assert sum(map(len, benchmark.tasks.values())) == 6 and min(map(len, benchmark.tasks.values())) == 1
     assert benchmark.graph.triple_count >= BACKGROUND * graph.triple_count
     assert any("relations of 20 to" in text for text in remarks) and any("less precise" in text for text in remarks)
@@ -151,7 +151,7 @@ def test_a_fit_derives_everything_once(tmp_path: Path, monkeypatch: pytest.Monke
 def test_predictions_use_the_whole_graph_and_metrics_hide_dev_and_test() -> None:
     run = fitted().run
     linker, hidden = Linker.load(run), Linker.load(run, as_measured=True)
-    assert isinstance(linker.scorer, TrailScorer) and isinstance(hidden.scorer, TrailScorer)
+    assert isinstance(linker.scorer, Trail01Scorer) and isinstance(hidden.scorer, Trail01Scorer)
     lines = set(named(linker.scorer.graph.graph))
     assert lines == set(town_lines())
     seen = set(named(hidden.scorer.graph.graph))
@@ -201,9 +201,9 @@ def test_an_interrupted_fit_continues(stage: str, tmp_path: Path, monkeypatch: p
 
     with monkeypatch.context() as patch:
         if stage == "vectors":
-            patch.setattr("fewlink.trail.vectors.known_graph", stop)
+            patch.setattr("fewlink.trail_0_1.vectors.known_graph", stop)
         elif stage == "training":
-            patch.setattr(TrailLearner, "step", _until(TrailLearner.step, 3))
+            patch.setattr(Trail01Learner, "step", _until(Trail01Learner.step, 3))
         elif stage == "whole graph":
             patch.setattr("fewlink.pipeline.fit._deploy", stop)
         else:
@@ -248,7 +248,7 @@ def test_a_killed_fit_continues_to_the_same_weights(tmp_path: Path) -> None:
 def _until(step: Any, number: int) -> Any:
     """TRAIL's step, which raises at this number; steps that measure the speed pass."""
 
-    def limited(self: TrailLearner, at: int, lessons: Any) -> Any:
+    def limited(self: Trail01Learner, at: int, lessons: Any) -> Any:
         if at == number:
             raise KeyboardInterrupt
         return step(self, at, lessons)

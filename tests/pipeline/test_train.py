@@ -20,9 +20,9 @@ from fewlink.training import RunConfig
 def test_a_file_of_triples_becomes_a_run_and_the_same_call_continues_it(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with quickly():
-        train(graph_file(), "trail", out=run, change=QUICK_FIT)
+        train(graph_file(), "trail-0.1", out=run, change=QUICK_FIT)
         weights = (run / "best" / "weights.safetensors").read_bytes()
-        train(graph_file(), "trail", out=run, change=QUICK_FIT)
+        train(graph_file(), "trail-0.1", out=run, change=QUICK_FIT)
     assert (run / "best" / "weights.safetensors").read_bytes() == weights
     benchmark = open_benchmark(run / "benchmark")
     config = RunConfig.read(run).benchmark
@@ -34,15 +34,15 @@ def test_a_file_of_triples_becomes_a_run_and_the_same_call_continues_it(tmp_path
 def test_a_folder_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
     run, other = tmp_path / "run", written(town_lines()[:-3], tmp_path / "other.tsv")
     with quickly():
-        train(graph_file(), "trail", out=run, change=QUICK_FIT)
+        train(graph_file(), "trail-0.1", out=run, change=QUICK_FIT)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     with pytest.raises(FewlinkError, match="was made from another graph"):
-        train(other, "trail", out=run, change=QUICK_FIT)
+        train(other, "trail-0.1", out=run, change=QUICK_FIT)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "letter.txt").write_text("dear …")
     with pytest.raises(FewlinkError, match="is not a training run"):
-        train(graph_file(), "trail", out=tmp_path / "precious", change=QUICK_FIT)
+        train(graph_file(), "trail-0.1", out=tmp_path / "precious", change=QUICK_FIT)
     assert [path.name for path in (tmp_path / "precious").iterdir()] == ["letter.txt"]
 
 
@@ -51,8 +51,8 @@ def test_settings_are_those_of_the_model_with_their_seed(tmp_path: Path) -> None
     with quickly():
         result = train("umls", "fsrl", out=tmp_path / "run", settings=settings)
     assert RunConfig.read(result.run).settings.seed == 5
-    with pytest.raises(FewlinkError, match="the settings are of fsrl, not of trail"):
-        train("umls", "trail", out=tmp_path / "other", settings=settings)
+    with pytest.raises(FewlinkError, match=r"the settings are of fsrl, not of trail-0\.1"):
+        train("umls", "trail-0.1", out=tmp_path / "other", settings=settings)
     with pytest.raises(FewlinkError, match="'seed' is an argument of its own"):
         train("umls", "fsrl", out=tmp_path / "other", change=["seed=3"])
 
@@ -64,5 +64,5 @@ def test_a_fit_that_was_stopped_keeps_its_benchmark(tmp_path: Path) -> None:
         Benchmark("run", compiled, {split: [] for split in SPLITS}).save(place)
         before = open_benchmark(place).fingerprint
         with pytest.raises(FewlinkError, match="was made from another graph"):
-            train(graph_file(), "trail", out=tmp_path / "run", change=QUICK_FIT)
+            train(graph_file(), "trail-0.1", out=tmp_path / "run", change=QUICK_FIT)
     assert open_benchmark(place).fingerprint == before

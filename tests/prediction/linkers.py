@@ -14,8 +14,8 @@ from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.prediction import Linker
-from fewlink.trail.settings import TrailSettings
-from fewlink.trail.vectors import TrailVectors
+from fewlink.trail_0_1.model import Trail01Settings
+from fewlink.trail_0_1.vectors import Trail01Vectors
 from fewlink.training.trainer import train_run
 
 FOLDER = tempfile.TemporaryDirectory()
@@ -39,9 +39,11 @@ def trail_run() -> Path:
 
     pairs = [(table("complex"), table("transe")) for _ in range(3)]
     small = {"steps": 4, "evaluate_every": 4, "lessons": 1, "queries": 4, "candidates": 20, "hard": 5}
-    run = Path(FOLDER.name) / "trail"
+    run = Path(FOLDER.name) / "trail-0.1"
     with quickly():
-        train_run(umls(), TrailVectors(pairs[0], tuple(pairs[1:])), TrailSettings(views=2, relations=2, **small), run)
+        train_run(
+            umls(), Trail01Vectors(pairs[0], tuple(pairs[1:])), Trail01Settings(views=2, relations=2, **small), run
+        )
     return run
 
 

@@ -13,7 +13,7 @@ import fewlink
 from fewlink.base.errors import FewlinkError
 from fewlink.prediction import Linker
 from fewlink.prediction.explanation import instance
-from fewlink.trail.scorer import TrailScorer
+from fewlink.trail_0_1.scorer import Trail01Scorer
 
 
 def test_a_path_exists_and_prefers_entities_with_few_edges() -> None:
@@ -29,7 +29,7 @@ def test_a_path_exists_and_prefers_entities_with_few_edges() -> None:
 
 def test_trail_explains_with_paths_shares_references_and_neighbours() -> None:
     linker = trail()
-    assert isinstance(linker.scorer, TrailScorer)
+    assert isinstance(linker.scorer, Trail01Scorer)
     row = linker.predict(REFERENCES, ["alga"], 1)[0]
     explanation = linker.explain(REFERENCES, "alga", row.tail)
     assert explanation.score == pytest.approx(row.score, rel=1e-4)
@@ -80,7 +80,7 @@ def test_a_model_without_attention_gives_its_score() -> None:
     assert rules.explain(REFERENCES, "alga", "cell").sentences()[0].startswith("alga → cell has a score of")
 
 
-@pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail", "fsrl"])
+@pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail-0.1", "fsrl"])
 def test_reasons_come_with_predictions_and_are_exported(linker: object) -> None:
     found = linker().predict(REFERENCES, ["alga"], 2, explain=True)  # type: ignore[operator]
     first = found[0].reasons

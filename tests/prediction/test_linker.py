@@ -20,7 +20,7 @@ from fewlink.graph import Graph, TypeTable
 from fewlink.prediction import Linker, predictions, query
 from fewlink.scorers import Question
 
-every_model = pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail", "fsrl"])
+every_model = pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail-0.1", "fsrl"])
 LinkerMaker = Callable[[], Linker]
 
 
@@ -250,7 +250,7 @@ def test_a_trained_relation_is_noted() -> None:
 
 
 def test_opening_a_run() -> None:
-    assert "trail on umls" in repr(fewlink.load(str(trail_run())))
+    assert "trail-0.1 on umls" in repr(fewlink.load(str(trail_run())))
     with pytest.raises(FewlinkError, match="not a training run"):
         fewlink.load("/nowhere")
     with pytest.raises(FewlinkError, match="neither a file"):

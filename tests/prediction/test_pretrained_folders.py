@@ -18,7 +18,7 @@ from fewlink.prediction import Linker, write_card
 from fewlink.prediction.pretrained import fetch
 
 
-@pytest.mark.parametrize("trained", [trail_run, fsrl_run], ids=["trail", "fsrl"])
+@pytest.mark.parametrize("trained", [trail_run, fsrl_run], ids=["trail-0.1", "fsrl"])
 def test_a_moved_folder_makes_the_same_predictions(trained: object, tmp_path: Path) -> None:
     linker = Linker.load(trained())  # type: ignore[operator]
     with quickly():

@@ -133,8 +133,8 @@ def test_a_margin_within_the_deviation_is_called_level() -> None:
     assert protocol
     best = best_model(records, protocol)
     assert best and (best.model, best.rival, best.margin, best.level) == ("fsrl", "rules", ".010", True)
-    alone = best_model([record("trail", 0.5), record("trail-no-paths", 0.4)], protocol)
-    assert alone and (alone.model, alone.rival) == ("trail", "")
+    alone = best_model([record("trail-0.1", 0.5), record("trail-0.1-no-paths", 0.4)], protocol)
+    assert alone and (alone.model, alone.rival) == ("trail-0.1", "")
 
 
 def test_the_main_protocol_is_three_references_and_full_if_there_are_such_records() -> None:
@@ -228,7 +228,7 @@ def test_the_chart_by_references_prefers_models_measured_with_the_most_numbers(t
         "distmult",
         "complex",
         "fsrl-tuned",
-        "trail",
+        "trail-0.1",
     ]
     records = [record(model, 0.5, shots=shots) for model in others for shots in (1, 3)]
     records += [record(model, 0.1, shots=shots) for model in ("fsrl", "gmatching-maxp") for shots in (1, 2, 3, 5)]

@@ -48,8 +48,8 @@ def test_spread(values: list[float], expected: str) -> None:
 
 
 def test_models_are_ordered_by_family() -> None:
-    names = ["zeta", "trail-no-paths", "fsrl", "alpha", "rules", "trail", "complex", "gmatching-max", "random"]
-    known = ["random", "rules", "complex", "gmatching-max", "fsrl", "trail", "trail-no-paths"]
+    names = ["zeta", "trail-0.1-no-paths", "fsrl", "alpha", "rules", "trail-0.1", "complex", "gmatching-max", "random"]
+    known = ["random", "rules", "complex", "gmatching-max", "fsrl", "trail-0.1", "trail-0.1-no-paths"]
     assert tables.in_order(names) == [*known, "alpha", "zeta"]
     assert [tables.group_of(m) for m in ("fsrl-as1", "zeta")] == ["fsrl", "zeta"]
 
@@ -119,8 +119,8 @@ def test_an_ablation_shows_the_change_of_mrr() -> None:
         ("fsrl", "2", ""), ("fsrl-as1", "1", "−.050"), ("fsrl-as3", "1", ".000"),
     ]  # fmt: skip
     assert table.rows[1][1] == "mean of neighbours (AS1)"
-    trail = tables.ablation([record("trail", 0.3), record("trail-no-paths", 0.31)], "trail")
-    assert [(row[0], row[-1]) for row in trail.rows] == [("trail", ""), ("trail-no-paths", "+.010")]
+    trail = tables.ablation([record("trail-0.1", 0.3), record("trail-0.1-no-paths", 0.31)], "trail-0.1")
+    assert [(row[0], row[-1]) for row in trail.rows] == [("trail-0.1", ""), ("trail-0.1-no-paths", "+.010")]
     assert all(row[1] for row in trail.rows)
 
 
@@ -142,6 +142,11 @@ def test_by_draws_only_counts_draws() -> None:
 
 def test_no_records_give_no_rows() -> None:
     assert tables.overall([], {}) == []
-    for table in (tables.in_short([]), tables.by_relation([], []), tables.ablation([], "trail"), tables.by_shots([])):
+    for table in (
+        tables.in_short([]),
+        tables.by_relation([], []),
+        tables.ablation([], "trail-0.1"),
+        tables.by_shots([]),
+    ):
         assert not table.rows
     assert tables.links([record("complex", 0.5)]).rows[0][2] == "1,234"

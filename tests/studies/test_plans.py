@@ -42,18 +42,18 @@ def test_a_tiny_study_has_settings_of_its_own() -> None:
 
 
 def test_a_part_of_a_study() -> None:
-    part = read_plan("shots").with_only(["trail", "fsrl"], [2], 1)
-    assert (part.models, part.shots, part.seeds) == (["fsrl", "trail"], [2], 1)
+    part = read_plan("shots").with_only(["trail-0.1", "fsrl"], [2], 1)
+    assert (part.models, part.shots, part.seeds) == (["fsrl", "trail-0.1"], [2], 1)
     assert read_plan("shots").with_only([], [], None) == read_plan("shots")
-    with pytest.raises(UnknownName, match="did you mean 'trail'"):
-        read_plan("shots").with_only(["trial"], [], None)
+    with pytest.raises(UnknownName, match=r"did you mean 'trail-0\.1'"):
+        read_plan("shots").with_only(["trial-0.1"], [], None)
     with pytest.raises(FewlinkError, match="seeds must be at least 1"):
         read_plan("shots").with_only([], [], 0)
 
 
 def test_the_family_of_a_model() -> None:
-    families = [family_of(m).name for m in ("rules", "complex", "gmatching-max", "trail-no-paths")]
-    assert families == ["learning-free", "embedding", "fewshot", "trail"]
+    families = [family_of(m).name for m in ("rules", "complex", "gmatching-max", "trail-0.1-no-paths")]
+    assert families == ["learning-free", "embedding", "fewshot", "trail-0.1"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_family_of_a_model() -> None:
         ("title = 1 2", "is not TOML"),
         ("title = 'x'\nabout = ''", "expect: Field required"),
         ("title = 'x'\nabout = ''\nexpect = ''\nmodel = []", "model: Extra inputs"),
-        ("title = 'x'\nabout = ''\nexpect = ''\nmodels = ['trial']", "did you mean 'trail'"),
+        ("title = 'x'\nabout = ''\nexpect = ''\nmodels = ['trial-0.1']", "did you mean 'trail-0.1'"),
         (
             "title = 'x'\nabout = ''\nexpect = ''\nmodels = ['fsrl']\n[settings]\nfsrl = ['step=1']",
             "did you mean 'steps'",

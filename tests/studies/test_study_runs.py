@@ -130,9 +130,9 @@ def test_each_number_of_references_has_its_own_run_except_for_trail(workspace: W
         ]
         for model in plan.models
     }
-    assert shots == {"gmatching-maxp": [1, 2, 3], "fsrl": [1, 2, 3], "trail": [3]}
+    assert shots == {"gmatching-maxp": [1, 2, 3], "fsrl": [1, 2, 3], "trail-0.1": [3]}
     for record in (r for r in read_records(workspace.results) if r.model in shots):
-        assert record.config["settings"]["shots"] == (3 if record.model == "trail" else record.shots)
+        assert record.config["settings"]["shots"] == (3 if record.model == "trail-0.1" else record.shots)
 
 
 def test_false_pairs_of_a_map_are_not_known_to_be_true() -> None:

@@ -16,10 +16,9 @@ from torch import nn
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.storage import open_folder
 from fewlink.baselines.learning_free import learning_free
-from fewlink.data.episodes import EpisodeSampler
+from fewlink.data.episodes import EpisodeSampler, compact
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.fewshot import learner as learner_room
-from fewlink.fewshot.batches import compact
 from fewlink.fewshot.learner import FewShotLearner, assemble
 from fewlink.fewshot.model import COMPOSITIONS
 from fewlink.fewshot.settings import FewShotSettings

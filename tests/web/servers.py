@@ -19,8 +19,7 @@ from fewlink.graph import Graph, TypeTable
 from fewlink.prediction import Linker
 from fewlink.scorers import Question
 from fewlink.web import ServerSettings
-from fewlink.web.app import make_app
-from fewlink.web.server import OPTIONS, listen
+from fewlink.web.server import OPTIONS, listen, make_app
 
 __all__ = ["PAIRS", "Known", "asking", "fsrl", "on_a_port", "small", "trail", "trail_run"]
 PAIRS = [["virus", "cell"], ["fungus", "plant"]]

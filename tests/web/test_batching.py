@@ -19,9 +19,9 @@ from fewlink.prediction import Linker
 from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References
 from fewlink.web import ServerSettings
-from fewlink.web.app import make_app
 from fewlink.web.batching import Batcher
 from fewlink.web.errors import ApiError
+from fewlink.web.server import make_app
 from fewlink.web.service import Answer, Answers, Part, RankingPart
 
 ANN, OSLO, BOB, ROME, CY = range(5)

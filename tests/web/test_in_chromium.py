@@ -11,7 +11,7 @@ from tests.web.browser import CHROMIUM, DRIVER, Browser
 from tests.web.servers import on_a_port, trail
 
 from fewlink.web import ServerSettings
-from fewlink.web.app import make_app
+from fewlink.web.server import make_app
 
 pytestmark = [
     pytest.mark.slow,

@@ -45,7 +45,7 @@ def test_completion_of_entities_and_types() -> None:
         assert client.get("/types").json() == []
 
 
-@pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail", "fsrl"])
+@pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail-0.1", "fsrl"])
 def test_predictions_and_reasons_equal_the_linkers(linker: Any) -> None:
     found, pairs = linker(), [tuple(pair) for pair in PAIRS]
     query = {"references": PAIRS, "heads": ["alga", "Bacterium"], "k": 3}

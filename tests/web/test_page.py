@@ -10,7 +10,7 @@ from importlib import resources
 
 from tests.web.servers import asking, small
 
-from fewlink.web.app import SCRIPTS, page
+from fewlink.web.server import SCRIPTS, page
 
 
 class Document(HTMLParser):

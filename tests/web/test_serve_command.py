@@ -34,7 +34,7 @@ def test_the_server_starts_answers_and_stops() -> None:
     assert process.stderr
     try:
         line = process.stderr.readline()
-        match = re.fullmatch(r"trail on umls: (http://127\.0\.0\.1:\d+)/ \(Ctrl-C stops\)\n", line)
+        match = re.fullmatch(r"trail-0\.1 on umls: (http://127\.0\.0\.1:\d+)/ \(Ctrl-C stops\)\n", line)
         assert match, line
         with urllib.request.urlopen(f"{match[1]}/health", timeout=20) as answer:
             assert json.load(answer)["status"] == "ok"

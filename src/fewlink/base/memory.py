@@ -1,10 +1,11 @@
-"""The memory that long work needs: estimated and checked before the work starts."""
+"""The machine: its processor or GPU in words, and the memory that long work needs, checked before the work starts."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import platform
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,23 @@ MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # as numbered in malloc.h
 LARGEST_ARRAY, MOST_FREE = 32 << 20, 512 << 20  # bytes: the most that glibc accepts, and all that may stay free
 
 Parts = Mapping[str, float]  # bytes by purpose
+
+
+def hardware() -> str:
+    """The processor or the GPU, in words."""
+    import torch
+
+    if torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return f"{_processor()}, {os.cpu_count()} cores"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
 
 
 def ensure(work: str, parts: Parts, device: str = "cpu", advice: str = "") -> None:

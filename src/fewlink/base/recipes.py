@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -16,7 +17,6 @@ from fewlink.base.resolver import choose
 from fewlink.base.settings import Settings
 
 S = TypeVar("S", bound=Settings)
-RENAMED_MODELS = {"trail-no-trails": "trail-no-paths"}  # names in version 0.1, as runs and records have them
 OWN = ("seed", "device")  # set for each run, never part of a recipe
 PARTS = ("about", "chosen", "settings", "vectors")
 
@@ -65,6 +65,23 @@ def recipe_texts() -> dict[str, str]:
 def model_of(which: str) -> str:
     """The model of a recipe, given by name or as a file."""
     return str(_settings(*_read(which)).get("model", ""))
+
+
+def current_name(model: str, settings: Mapping[str, Any] | None) -> str:
+    """The name that the model of a stored run or result has in this version.
+
+    `settings` are those stored with it, None where none are. Version 0.1 wrote `trail` for `trail-0.1`, whose settings
+    have `views`; those of `trail` have none.
+    """
+    if model == "trail-no-trails":
+        return "trail-0.1-no-paths"
+    of_0_1 = settings is None or "views" in settings
+    return re.sub(r"^trail(?=$|-no-)", "trail-0.1", model) if of_0_1 else model
+
+
+def former_name(model: str) -> str:
+    """The name that version 0.1 wrote for a model."""
+    return re.sub(r"^trail-0\.1", "trail", model)
 
 
 def measured() -> dict[str, dict[str, str]]:

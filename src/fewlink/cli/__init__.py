@@ -10,7 +10,7 @@ import typer
 
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, ProcessLost
-from fewlink.cli import data, embeddings, evaluate, fit, models, predict, results, serve, study, train
+from fewlink.cli import data, embeddings, evaluate, models, predict, results, train
 
 app = typer.Typer(
     name="fewlink",
@@ -20,9 +20,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("fit")(fit.fit)
+app.command("fit")(train.fit)
 app.command("predict")(predict.predict)
-app.command("serve")(serve.serve)
+app.command("serve")(predict.serve)
 app.add_typer(data.app, name="data")
 app.command("evaluate")(evaluate.evaluate)
 app.command("results")(results.results)
@@ -30,12 +30,12 @@ app.command("report")(results.report)
 app.command("models")(models.models)
 app.command("recipes")(models.recipes)
 app.command("train")(train.train)
-app.command("card")(fit.card)
+app.command("card")(train.card)
 app.command("pretrain")(embeddings.pretrain)
 app.command("tune")(embeddings.tune)
 app.command("links")(embeddings.links)
 app.add_typer(embeddings.app, name="embeddings")
-app.command("study")(study.study)
+app.command("study")(results.study)
 
 
 @app.command()
@@ -55,7 +55,7 @@ def version(
         import numpy
         import torch
 
-        from fewlink.evaluation.records import hardware
+        from fewlink.base.memory import hardware
 
         print(f"python {platform.python_version()} on {platform.platform()}")
         print(f"torch {torch.__version__}, numpy {numpy.__version__}")

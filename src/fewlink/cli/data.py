@@ -118,7 +118,7 @@ def check(
 
     Example: `fewlink data check my-graph.tsv.gz`
     """
-    from fewlink.graph.check import check_graph
+    from fewlink.graph.compile import check_graph
 
     report = check_graph(path, types=types, smallest=smallest, largest=largest)
     if json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import platform
 import re
 import shlex
 import sys
@@ -19,7 +18,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.recipes import OWN, RENAMED_MODELS
+from fewlink.base.memory import hardware
+from fewlink.base.recipes import OWN, current_name, former_name
 from fewlink.base.settings import Settings
 from fewlink.base.storage import read_json, write_bytes
 from fewlink.data.benchmark import Benchmark
@@ -97,23 +97,6 @@ def command_line() -> str:
     return command.encode("utf-8", "replace").decode()
 
 
-def hardware() -> str:
-    """The processor or the GPU, in words."""
-    import torch
-
-    if torch.cuda.is_available():
-        return str(torch.cuda.get_device_name())
-    return f"{_processor()}, {os.cpu_count()} cores"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
 class CurvePoint(BaseModel):
     """Micro averages on dev and test after some steps."""
 
@@ -175,6 +158,7 @@ class PairMap(StoredResult):
     silhouette: float
     silhouette_of_map: float
     points: list[tuple[float, float, str]]
+    settings: dict[str, Any] = Field(default_factory=dict)  # of the model; version 0.1 stored none
     command: str
     version: str
     data_sha256: str
@@ -249,7 +233,8 @@ class RecordStore:
 
     def path_of(self, result: StoredResult) -> Path:
         """The file that a result is added to; a store that is named after the benchmark needs no folder for it."""
-        folder, name = (re.sub(r"[^\w+-]", "-", name)[:NAME_CHARACTERS] for name in (result.benchmark, result.model))
+        folder = re.sub(r"[^\w+-]", "-", result.benchmark)[:NAME_CHARACTERS]
+        name = re.sub(r"(?!(?<=\d)\.\d)[^\w+-]", "-", result.model)[:NAME_CHARACTERS]  # a version keeps its points
         parent = self.folder if self.folder.resolve().name == folder else self.folder / folder
         return parent / f"{name}{result.suffix}"
 
@@ -258,10 +243,10 @@ class RecordStore:
 
         Raises `DifferentFigures` if the measurement is stored with other figures, unless `replace`.
         """
-        path, kind = self.path_of(result), type(result)
+        kind = type(result)
         self.__dict__.pop("records", None)
-        with _locked(path):
-            results = {each.key: each for _, _, each in self.located(kind, [path] if path.exists() else [])}
+        with _locked(self.path_of(result)):
+            path, results = self._file_of(result)
             single = {each.key: (file, each) for file, _, each in self.located(kind, self._single_files(kind))}
             where, before = (
                 (path, results[result.key]) if result.key in results else single.get(result.key, (path, None))
@@ -279,6 +264,15 @@ class RecordStore:
             if where != path:
                 where.unlink()
         return path
+
+    def _file_of(self, result: R) -> tuple[Path, dict[tuple[Any, ...], R]]:
+        """The file that holds a measurement, perhaps under its model's former name, or that it goes to; its results."""
+        path, former = self.path_of(result), result.model_copy(update={"model": former_name(result.model)})
+        for file in (self.path_of(former), path):
+            results = {each.key: each for _, _, each in self.located(type(result), [file] if file.exists() else [])}
+            if result.key in results or file == path:
+                break
+        return file, results
 
     def _single_files(self, kind: type[StoredResult]) -> list[Path]:
         """Files of version 0.1, which hold one result each; other JSON files may lie beside them."""
@@ -374,13 +368,19 @@ def _validated(kind: type[R], value: Any, path: Path, line: int | None = None) -
 
 
 def _renamed(value: Any) -> Any:
-    """A result of version 0.1 with the names that its model has since."""
-    if not isinstance(value, dict) or value.get("model") not in RENAMED_MODELS:
+    """A result with the name that its model has in this version; a map of version 0.1 has no settings."""
+    if not isinstance(value, dict) or not isinstance(value.get("model"), str):
         return value
-    model, config = RENAMED_MODELS[value["model"]], dict(value.get("config") or {})
-    if config.get("settings"):
-        config["settings"] = {**config["settings"], "model": model}
-    return {**value, "model": model, "config": config} if config else {**value, "model": model}
+    config = value.get("config")
+    settings = config.get("settings", {}) if isinstance(config, dict) else value.get("settings")
+    settings = settings if isinstance(settings, dict) else None
+    model = current_name(value["model"], settings)
+    if model == value["model"]:
+        return value
+    if not settings:
+        return {**value, "model": model}
+    renamed = {"settings": {**settings, "model": model}}
+    return {**value, "model": model, **({"config": {**config, **renamed}} if config else renamed)}
 
 
 @contextmanager

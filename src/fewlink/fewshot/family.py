@@ -20,8 +20,7 @@ from fewlink.fewshot.model import COMPOSITIONS, PARTS, FewShotScorer
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.graph import Graph
 from fewlink.training.family import Learner, Reporter, TrainedFamily
-from fewlink.training.fold_in import fold_in
-from fewlink.training.vectors import pretrain, pretraining_settings, trained_already
+from fewlink.training.vectors import fold_in, pretrain, pretraining_settings, trained_already
 
 NEIGHBOUR = 4 + 4 + 4  # bytes of a neighbour: its relation, its entity, and in TRAIL how many share it
 SORTED_EDGE = 40  # bytes of an edge while neighbours are chosen

@@ -19,9 +19,8 @@ from fewlink.base.errors import FewlinkError
 from fewlink.base.resolver import choose
 from fewlink.base.seeds import derive
 from fewlink.data.benchmark import Benchmark
-from fewlink.data.episodes import EpisodeSampler
+from fewlink.data.episodes import EpisodeBatch, EpisodeSampler, Layout, compact
 from fewlink.embeddings.table import Embeddings
-from fewlink.fewshot.batches import EpisodeBatch, Layout, compact
 from fewlink.fewshot.model import FewShotModel, FewShotScorer, build
 from fewlink.fewshot.neighbourhood import Neighbourhood, Neighbours
 from fewlink.fewshot.settings import FewShotSettings

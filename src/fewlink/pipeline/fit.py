@@ -30,8 +30,8 @@ from fewlink.pipeline.train import carve_for_run
 from fewlink.prediction.card import measure_and_write
 from fewlink.prediction.linker import Linker
 from fewlink.prediction.pretrained import CARD
-from fewlink.trail.settings import TrailSettings
-from fewlink.trail.vectors import MODELS, TrailVectors, pretrain_views, train_table, vector_settings
+from fewlink.trail_0_1.model import Trail01Settings
+from fewlink.trail_0_1.vectors import MODELS, Trail01Vectors, pretrain_views, train_table, vector_settings
 from fewlink.training.checkpoints import begun, locked
 from fewlink.training.run import BEGINNING, BENCHMARK, EMBEDDINGS, Deployed, make_folder
 from fewlink.training.trainer import train_run
@@ -75,7 +75,7 @@ def fit(
     run, tell = Path(out), tell or (lambda line: None)
     if not 0 < minutes < float("inf"):
         raise FewlinkError(f"minutes is {minutes}: it must be a finite number over 0")
-    settings = recipe("trail", TrailSettings).settings.adjusted([f"seed={seed}", f"device={device}", *change])
+    settings = recipe("trail-0.1", Trail01Settings).settings.adjusted([f"seed={seed}", f"device={device}", *change])
     _check_folder(run)
     report = CompileReport()
     whole = compile_graph([Path(graph)], types=types, names=names, on_error=on_error, report=report)
@@ -93,7 +93,7 @@ def fit(
             return _run_stages(Stages(run, record, tell), whole, settings, fixed)
 
 
-def _run_stages(stages: Stages, whole: Graph, settings: TrailSettings, fixed: Sequence[str]) -> Fitted:
+def _run_stages(stages: Stages, whole: Graph, settings: Trail01Settings, fixed: Sequence[str]) -> Fitted:
     """Run every stage that is not done yet."""
     run, record, device = stages.run, stages.record, settings.device
     if "settings" not in record:
@@ -102,7 +102,7 @@ def _run_stages(stages: Stages, whole: Graph, settings: TrailSettings, fixed: Se
         if not stages.finished:
             stages.tell(f"{run} continues with the settings that were chosen for it")
         benchmark = open_benchmark(run / BENCHMARK)
-    vectors: TrailVectors | None = None
+    vectors: Trail01Vectors | None = None
     with stages.stage("vectors") as pending:
         if pending:
             chosen, reporters = stages.settings(device=device), _table_reporters(stages)
@@ -111,7 +111,7 @@ def _run_stages(stages: Stages, whole: Graph, settings: TrailSettings, fixed: Se
         if pending:
             if not begun(run):
                 stages.catch_up(fixed)
-            vectors = vectors or TrailVectors.open(run / EMBEDDINGS, benchmark.graph.fingerprint)
+            vectors = vectors or Trail01Vectors.open(run / EMBEDDINGS, benchmark.graph.fingerprint)
             chosen = stages.settings(device=device)
             train_run(benchmark, vectors, chosen, run, on_event=stages.report_evaluation)
     with stages.stage("whole graph") as pending:
@@ -129,7 +129,7 @@ def _run_stages(stages: Stages, whole: Graph, settings: TrailSettings, fixed: Se
     return Fitted(run, run / CARD, record["figures"], seconds, minutes, tuple(record["notes"]))
 
 
-def _plan(stages: Stages, whole: Graph, settings: TrailSettings, fixed: Sequence[str]) -> Benchmark:
+def _plan(stages: Stages, whole: Graph, settings: Trail01Settings, fixed: Sequence[str]) -> Benchmark:
     """Carve the graph, measure the speed of this machine, and choose settings that fit the time; nothing is trained."""
     run, record, minutes = stages.run, stages.record, stages.record["asked"]["minutes"]
     with stages.timed("planning"):
@@ -150,7 +150,7 @@ def _plan(stages: Stages, whole: Graph, settings: TrailSettings, fixed: Sequence
     return benchmark
 
 
-def _full_settings(whole: Graph, settings: TrailSettings, fixed: Sequence[str]) -> TrailSettings:
+def _full_settings(whole: Graph, settings: Trail01Settings, fixed: Sequence[str]) -> Trail01Settings:
     """The settings for a fit without a time limit.
 
     A small graph has few batches per epoch, so it gets more epochs, with fewer negatives each: on CoDEx-S 48 epochs
@@ -165,7 +165,7 @@ def _full_settings(whole: Graph, settings: TrailSettings, fixed: Sequence[str]) 
     return replace(settings, **{name: value for name, value in changes.items() if name not in fixed})
 
 
-def _deploy(stages: Stages, whole: Graph, settings: TrailSettings) -> None:
+def _deploy(stages: Stages, whole: Graph, settings: Trail01Settings) -> None:
     """Train vectors of the whole graph and write the folder that the run makes predictions with."""
     run = stages.run
     benchmark = Benchmark(run.resolve().name, whole, {split: [] for split in SPLITS})
@@ -173,7 +173,7 @@ def _deploy(stages: Stages, whole: Graph, settings: TrailSettings) -> None:
         report = stages.epoch_reporter(f"{model} vectors of the whole graph", index, len(MODELS))
         train_table(benchmark, whole, vector_settings(settings, model), run / WORK / model, report, half=settings.half)
     first, second = (Embeddings.open(run / WORK / model, whole.fingerprint) for model in MODELS)
-    Deployed(benchmark, TrailVectors((first, second), ())).save(run)
+    Deployed(benchmark, Trail01Vectors((first, second), ())).save(run)
 
 
 def _table_reporters(stages: Stages) -> Callable[[str], Callable[[dict[str, Any]], None]]:

@@ -15,6 +15,7 @@ import torch
 
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.progress import duration
+from fewlink.base.recipes import current_name
 from fewlink.base.storage import read_json, write_json
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
@@ -22,9 +23,9 @@ from fewlink.embeddings import Embeddings
 from fewlink.embeddings.trainer import EmbeddingTrainer
 from fewlink.graph import Graph
 from fewlink.scorers import Question
-from fewlink.trail.learner import SCALE_EPISODES, TrailLearner
-from fewlink.trail.settings import TrailSettings
-from fewlink.trail.vectors import MODELS, TrailVectors, vector_settings
+from fewlink.trail_0_1.learner import SCALE_EPISODES, Trail01Learner
+from fewlink.trail_0_1.model import Trail01Settings
+from fewlink.trail_0_1.vectors import MODELS, Trail01Vectors, vector_settings
 
 STAGES = ("vectors", "training", "whole graph", "measuring")
 BATCHES, EPISODES, HEADS = 3, 8, 4  # that are timed
@@ -64,7 +65,7 @@ class TimePlan:
     timings: Timings
     work: Workload
 
-    def expected(self, settings: TrailSettings) -> dict[str, float]:
+    def expected(self, settings: Trail01Settings) -> dict[str, float]:
         """The seconds of each stage."""
         timings, work = self.timings, self.work
         table = settings.complex_epochs * timings.complex_epoch + settings.transe_epochs * timings.transe_epoch
@@ -79,8 +80,8 @@ class TimePlan:
         }
 
     def choose(
-        self, settings: TrailSettings, seconds: float, fixed: Collection[str] = (), spent: float = 0.0
-    ) -> tuple[TrailSettings, float]:
+        self, settings: Trail01Settings, seconds: float, fixed: Collection[str] = (), spent: float = 0.0
+    ) -> tuple[Trail01Settings, float]:
         """The largest share of the settings that fits these seconds; raises with the least time needed if none does.
 
         `spent` are the seconds that planning took and would take again.
@@ -98,8 +99,8 @@ class TimePlan:
         )
 
     def shorten_training(
-        self, settings: TrailSettings, seconds: float, pace: float, fixed: Collection[str] = ()
-    ) -> TrailSettings:
+        self, settings: Trail01Settings, seconds: float, pace: float, fixed: Collection[str] = ()
+    ) -> Trail01Settings:
         """Settings with as many episodes and steps as fit these seconds if everything takes `pace` times as expected.
 
         Epochs and views stay: the vectors are trained already.
@@ -113,7 +114,7 @@ class TimePlan:
         return scaled
 
 
-def scaled_down(settings: TrailSettings, share: float, fixed: Collection[str] = ()) -> TrailSettings:
+def scaled_down(settings: Trail01Settings, share: float, fixed: Collection[str] = ()) -> Trail01Settings:
     """A share of the epochs, episodes and steps, with fewer views for small shares; `fixed` settings stay."""
     steps = settings.steps if "steps" in fixed else max(50, round(share * settings.steps))
     scaled: dict[str, Any] = {
@@ -127,7 +128,7 @@ def scaled_down(settings: TrailSettings, share: float, fixed: Collection[str] = 
     return replace(settings, **{name: value for name, value in scaled.items() if name not in fixed})
 
 
-def measure(benchmark: Benchmark, whole: Graph, settings: TrailSettings) -> TimePlan:
+def measure(benchmark: Benchmark, whole: Graph, settings: Trail01Settings) -> TimePlan:
     """Time a few batches, episodes, steps and queries."""
     known = known_graph(benchmark)
     sizes = known.triples(), len(known.entities), len(known.relations)
@@ -139,7 +140,7 @@ def measure(benchmark: Benchmark, whole: Graph, settings: TrailSettings) -> Time
     return TimePlan(Timings(*epochs, episode, step, query), work)
 
 
-def fastest_thread_count(benchmark: Benchmark, settings: TrailSettings) -> int:
+def fastest_thread_count(benchmark: Benchmark, settings: Trail01Settings) -> int:
     """The number of threads with the fastest batches; more threads than free processors slow each other down."""
     known, most = known_graph(benchmark), int(torch.get_num_threads())
     if settings.device != "cpu" or most == 1:
@@ -170,10 +171,10 @@ def _epoch_seconds(run: EmbeddingTrainer) -> float:
 
 
 def _training(
-    benchmark: Benchmark, tables: tuple[Embeddings, Embeddings], settings: TrailSettings
+    benchmark: Benchmark, tables: tuple[Embeddings, Embeddings], settings: Trail01Settings
 ) -> tuple[float, float, float, int]:
     """Seconds of an episode, of a step and of a query, and the number of hidden relations."""
-    learner = TrailLearner(benchmark, TrailVectors(tables, (tables,) * settings.views), settings, [settings.seed])
+    learner = Trail01Learner(benchmark, Trail01Vectors(tables, (tables,) * settings.views), settings, [settings.seed])
     count, store = len(learner.episodes.index), learner.episodes
     places = np.unique(np.linspace(0, count - 1, EPISODES).astype(int)).tolist()
     making, episodes = timed(lambda: store.get(places))
@@ -197,7 +198,7 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
     return time.perf_counter() - begin, result
 
 
-def describe(settings: TrailSettings, seconds: Mapping[str, float], share: float, minutes: float) -> str:
+def describe(settings: Trail01Settings, seconds: Mapping[str, float], share: float, minutes: float) -> str:
     """The chosen settings and the reason, as one line."""
     size = "full settings" if share == 1 else f"{share:.0%} of the full settings, to finish in {minutes:g} minutes"
     return (
@@ -226,6 +227,8 @@ def read_fit(run: Path, format: str) -> dict[str, Any] | None:
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != format:
         raise InputError(path, f"is not of the format {format}: choose another folder")
+    if isinstance(settings := content.get("settings"), dict):
+        settings["model"] = current_name(str(settings.get("model")), settings)
     return content
 
 
@@ -240,9 +243,9 @@ class Stages:
     def finished(self) -> bool:
         return all(stage in self.record["seconds"] for stage in STAGES)
 
-    def settings(self, **changes: Any) -> TrailSettings:
+    def settings(self, **changes: Any) -> Trail01Settings:
         """The chosen settings, with changes."""
-        return TrailSettings.from_dict({**self.record["settings"], **changes})
+        return Trail01Settings.from_dict({**self.record["settings"], **changes})
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:

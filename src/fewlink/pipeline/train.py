@@ -23,7 +23,7 @@ from fewlink.training.trainer import RunResult, check, train_runs
 
 def train(
     benchmark: Benchmark | str | Path,
-    model: str = "trail",
+    model: str = "trail-0.1",
     *,
     out: Path | str,
     vectors: PretrainedVectors | Path | str | None = None,

@@ -1,16 +1,15 @@
 """The paper's tables and figures: each study is a plan (in `recipes`) and a function that shows its results."""
 
-from fewlink.studies.learning_curves import SELECTION
 from fewlink.studies.pair_maps import EMBEDDING
 from fewlink.studies.plan import Plan, published_figures, read_plan
 from fewlink.studies.runner import Study, StudyOutput, Workspace
-from fewlink.studies.table_studies import DATASETS, show_ablation, show_overall, show_relations, show_shots
+from fewlink.studies.table_studies import DATASETS, SELECTION, show_ablation, show_overall, show_relations, show_shots
 
 STUDIES = {
     "overall": Study(show_overall),
     "relations": Study(show_relations),
     "ablation": Study(show_ablation),
-    "trail": Study(show_ablation),
+    "trail-0.1": Study(show_ablation),
     "shots": Study(show_shots),
     "embedding": EMBEDDING,
     "selection": SELECTION,

@@ -62,7 +62,8 @@ def run_maps(plan: Plan, workspace: Workspace) -> None:
             raise FewlinkError(f"{model} has no vectors of pairs: choose few-shot models")
         for task in map(benchmark.task, relations):
             facts = {"benchmark": benchmark.name, "data_sha256": benchmark.fingerprint}
-            workspace.store.add(make_map(scorer, task, **facts, shots=shots, seed=SEED))
+            made = make_map(scorer, task, **facts, shots=shots, seed=SEED)
+            workspace.store.add(made.model_copy(update={"settings": settings.as_dict()}))
 
 
 EMBEDDING = Study(show_embedding, pending_maps, run_maps)

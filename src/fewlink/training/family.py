@@ -31,7 +31,7 @@ BUILT_IN = (
     "fewlink.baselines.learning_free",
     "fewlink.baselines.embedding",
     "fewlink.fewshot.family",
-    "fewlink.trail.family",
+    "fewlink.trail_0_1.family",
 )  # modules with a FAMILY; the only place that names families
 FAMILIES, SCORERS = "fewlink.families", "fewlink.scorers"  # groups of entry points
 

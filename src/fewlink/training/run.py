@@ -22,7 +22,7 @@ from fewlink import __version__
 from fewlink.base import memory
 from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.recipes import RENAMED_MODELS
+from fewlink.base.recipes import current_name
 from fewlink.base.storage import new_folder, open_folder, read_json, write_json
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.catalogue import open_benchmark
@@ -88,8 +88,8 @@ class RunConfig:
         if not all(isinstance(content.get(name), dict) for name in names):
             raise InputError(path, "is damaged: train again, in another folder")
         values, benchmark, graph, embeddings = (content[name] for name in names)
-        values = {**values, "model": RENAMED_MODELS.get(str(values.get("model")), values.get("model"))}
-        family = trained_family(str(values["model"]))
+        values = {**values, "model": current_name(str(values.get("model")), values)}
+        family = trained_family(values["model"])
         parts = content.get("parts") or family.parts_of_0_1(values["model"])
         return cls(family.settings.from_dict(values), benchmark, graph, embeddings, parts)
 

@@ -1,23 +1,66 @@
-"""The server process: a listening socket, a loaded model, and uvicorn."""
+"""The HTTP interface of a linker and its page for curators, and the process that serves them on a listening socket.
+
+The interface opens no paths and stores nothing of a request.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import functools
+import hashlib
 import json
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from importlib import resources
+from typing import Annotated, Any, NamedTuple
 
 import uvicorn
+from fastapi import FastAPI, Query, Request
+from starlette.responses import Response
 
+import fewlink
 from fewlink.base.errors import FewlinkError
-from fewlink.prediction import load
-from fewlink.web.app import make_app
-from fewlink.web.middleware import own_hosts
-from fewlink.web.schema import ServerSettings
+from fewlink.prediction import Entity, Linker, load
+from fewlink.web import errors
+from fewlink.web import service as facts
+from fewlink.web.batching import Batcher, unless_disconnected
+from fewlink.web.errors import as_json
+from fewlink.web.middleware import SecurityMiddleware, own_hosts
+from fewlink.web.schema import (
+    NAME_LENGTH,
+    About,
+    ErrorAnswer,
+    Example,
+    ExplainAnswer,
+    ExplainRequest,
+    Health,
+    PredictAnswer,
+    PredictRequest,
+    ServerSettings,
+    TypeOffer,
+)
+from fewlink.web.service import MANY, Answer, Answers, Part, Service
 
+SCRIPTS = ("elements", "server", "saved", "fields", "reasons", "results", "accepted", "main")
+Typed = Annotated[str, Query(max_length=NAME_LENGTH, description="The text typed so far.")]
+Most = Annotated[int, Query(ge=1, le=100)]
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": what}
+    for status, what in {
+        400: "The body cannot be read",
+        401: "The token is missing or wrong",
+        404: "A name is unknown",
+        413: "The body is too large",
+        421: "The Host header names another server",
+        422: "The request is invalid",
+        503: "Too many requests are waiting",
+    }.items()
+}
 TOKEN, GIVEN = "FEWLINK_TOKEN", "FEWLINK_SERVE"  # environment variables: of the user, and for the workers
 OPTIONS: dict[str, Any] = {
     "log_level": "warning",
@@ -26,6 +69,122 @@ OPTIONS: dict[str, Any] = {
     "proxy_headers": False,
     "timeout_graceful_shutdown": 30,  # seconds for pending requests when the server stops
 }
+
+
+def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
+    """An app that answers from this linker."""
+    settings = settings or ServerSettings()
+    answers, curator_page = Answers(linker, settings), page()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        batcher: Batcher[Part, Answer] = Batcher(
+            answers.batch, waiting=settings.waiting, gather=settings.gather, together=settings.together
+        )
+        async with batcher:
+            app.state.service = Service(linker, settings, batcher)
+            yield
+
+    app = FastAPI(
+        title="fewlink",
+        version=fewlink.__version__,
+        summary="Ranked and explained tails from a handful of references of a relation.",
+        docs_url=None,  # would load scripts from other servers
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=ERRORS,
+    )
+    app.state.answers = answers
+    app.add_middleware(SecurityMiddleware, settings=settings)
+    errors.install(app)
+
+    async def answered(request: Request, answer: Coroutine[Any, Any, dict[str, Any]]) -> Response:
+        content = await unless_disconnected(asyncio.create_task(answer), asyncio.create_task(_disconnected(request)))
+        if content is None:
+            return Response(status_code=499)  # the client has disconnected
+        many = len(content.get("predictions", ())) > MANY
+        return await asyncio.to_thread(as_json, content) if many else as_json(content)
+
+    @app.get("/", include_in_schema=False)
+    async def curators() -> Response:
+        headers = {"Content-Security-Policy": curator_page.policy, "Cache-Control": "no-cache"}
+        return Response(curator_page.html, headers=headers, media_type="text/html")
+
+    @app.get("/health", response_model=Health)
+    async def health() -> Response:
+        """Whether the server is running; needs no token."""
+        return as_json({"status": "ok", "version": fewlink.__version__})
+
+    @app.get("/about", response_model=About)
+    def about() -> Response:
+        """The model, its graph, its calibration, and the limits of one request."""
+        return as_json(facts.about(linker, settings))
+
+    @app.get("/entities", response_model=list[Entity])
+    def entities(q: Typed = "", limit: Most = 10) -> Response:
+        """Entities that complete the typed text, best first."""
+        return as_json([vars(entity) for entity in linker.names.complete(q, limit)])
+
+    @app.get("/types", response_model=list[TypeOffer])
+    def types(q: Typed = "", limit: Most = 20) -> Response:
+        """Types whose name contains the typed text, with their number of members; those that start with it first."""
+        return as_json(facts.types(linker, q, limit))
+
+    @app.get("/example", response_model=Example)
+    def example(number: Annotated[int, Query(ge=0, le=1_000_000)] = 0) -> Response:
+        """A relation of the benchmark to try; each number gives another one."""
+        return as_json(facts.example(linker, number))
+
+    @app.post("/predict", response_model=PredictAnswer)
+    async def predict(query: PredictRequest, request: Request) -> Response:
+        """The best tails of each head, or the best pairs of all heads of a type."""
+        return await answered(request, app.state.service.predict(query))
+
+    @app.post("/explain", response_model=ExplainAnswer)
+    async def explain(query: ExplainRequest, request: Request) -> Response:
+        """What contributed to the score of one pair."""
+        return await answered(request, app.state.service.explain(query))
+
+    return app
+
+
+async def _disconnected(request: Request) -> None:
+    """Returns when the client has disconnected."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class Page(NamedTuple):
+    """One document with inline style and script, and the policy that allows only these."""
+
+    html: bytes
+    policy: str
+
+
+@functools.cache
+def page() -> Page:
+    """The page for curators, and its Content-Security-Policy."""
+    files = resources.files("fewlink.web") / "static"
+    style = (files / "page.css").read_text("utf-8")
+    parts = [(files / f"{name}.js").read_text("utf-8") for name in SCRIPTS]
+    script = '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
+    html = (files / "page.html").read_text("utf-8").replace("<!-- style -->", f"<style>{style}</style>")
+    html = html.replace("<!-- script -->", f"<script>{script}</script>")
+    policy = [
+        "default-src 'none'",
+        f"script-src '{_hash(script)}'",
+        f"style-src '{_hash(style)}'",
+        "connect-src 'self'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+    return Page(html.encode(), "; ".join(policy))
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @dataclass(frozen=True)
