@@ -134,7 +134,8 @@ def fold_benchmark(benchmark: Benchmark, index: int, count: int = 2, background:
     for relation in np.sort(chosen).tolist():
         pairs = triples[triples[:, 1] == relation][:, [0, 2]]
         pairs = generator(0, "fold", names[relation]).permutation(pairs)
-        tasks.append(_usable(graph, Task(names[relation], pairs, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]))))
+        task = Task(names[relation], pairs, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]))
+        tasks.append(_usable(graph, task))
     kept = [task for at, task in enumerate(train) if at % count != index]
     dev = [task for task in tasks if len(task.pairs) >= SMALLEST]
     return Benchmark(f"{benchmark.name}-fold-{index}-of-{count}", graph, {"train": kept, "dev": dev, "test": []})

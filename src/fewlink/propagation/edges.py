@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,13 +25,13 @@ class Segments:
     several segments, or -1; there are `partials`. `long_rows` (m,) are those rows, `firsts` (m + 1,) their first slots.
     """
 
+    partials: int
     rows: Tensor
     begins: Tensor
     ends: Tensor
     slots: Tensor
     long_rows: Tensor
     firsts: Tensor
-    partials: int
 
     @classmethod
     def of(cls, offsets: np.ndarray, longest: int, *, all_partial: bool = False) -> Segments:
@@ -44,8 +45,8 @@ class Segments:
         slots = np.where(partial, np.cumsum(partial) - 1, -1)
         long_rows = np.flatnonzero(counts > 1) if not all_partial else np.arange(len(counts))
         firsts = np.append(0, np.cumsum(counts[long_rows]))
-        arrays = (rows, begins, ends, slots, long_rows, firsts)
-        return cls(*(torch.from_numpy(a.astype(np.int64)) for a in arrays), partials=int(partial.sum()))
+        arrays = [torch.from_numpy(a.astype(np.int64)) for a in (rows, begins, ends, slots, long_rows, firsts)]
+        return cls(int(partial.sum()), *arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +58,13 @@ class EdgeOrder:
     head, and of heads of the tail, with the edge's relation.
     """
 
+    segments: Segments
     row: Tensor
     first: Tensor
     second: Tensor
     offsets: Tensor
     fan_out: Tensor
     fan_in: Tensor
-    segments: Segments
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +109,7 @@ class EdgeTable:
             tensors = [torch.from_numpy(np.ascontiguousarray(a[at], np.int32)) for a in (row, first, second)]
             fans = [torch.from_numpy(a[at]) for a in (fan_out, fan_in)]
             segments = Segments.of(offsets, longest, all_partial=row is relations)
-            return EdgeOrder(*tensors, torch.from_numpy(offsets.astype(np.int64)), *fans, segments)
+            return EdgeOrder(segments, *tensors, torch.from_numpy(offsets.astype(np.int64)), *fans)
 
         return cls(
             nodes,
@@ -127,13 +128,13 @@ class EdgeTable:
         return self.by_tail.row.device
 
     def to(self, device: str | torch.device) -> EdgeTable:
-        return _moved(self, torch.device(device))
+        return _moved(self, torch.device(device))  # type: ignore[no-any-return]
 
 
-def _moved(value, device):  # type: ignore[no-untyped-def]
+def _moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, Tensor):
         return value.to(device)
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changed = {f.name: _moved(getattr(value, f.name), device) for f in dataclasses.fields(value)}
         return dataclasses.replace(value, **changed)
     return value

@@ -15,17 +15,15 @@ PROGRAMS = 528  # of the kernels that loop over blocks: four on each of 132 mult
 
 
 @triton.jit
-def _edge_constants(out, into, column, WIDTH: tl.constexpr, BLOCKS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _edge_constants(out, into, column, WIDTH: tl.constexpr, BLOCKS: tl.constexpr):
     block = column // (WIDTH // BLOCKS)
-    if BLOCKS == 1:
-        return tl.where(block == 0, out, 1.0)
     if BLOCKS == 2:
         return tl.where(block == 0, out, into)
     return tl.where(block == 0, out, tl.where(block == 1, into, tl.where(block == 2, tl.sqrt(out * into), 1.0)))
 
 
 @triton.jit
-def _row_sums(  # type: ignore[no-untyped-def]
+def _row_sums(
     x, w, first, second, fan_out, fan_in, rows, begins, ends, slots, base, out, partial, tasks, relations,
     QUERIES: tl.constexpr, WIDTH: tl.constexpr, BLOCKS: tl.constexpr, EDGES: tl.constexpr, BASE: tl.constexpr,
 ):  # fmt: skip
@@ -61,7 +59,7 @@ def _row_sums(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _relation_sums(  # type: ignore[no-untyped-def]
+def _relation_sums(
     x, y, first, second, fan_out, fan_in, begins, ends, partial, tasks,
     QUERIES: tl.constexpr, WIDTH: tl.constexpr, BLOCKS: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
@@ -87,7 +85,7 @@ def _relation_sums(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _add_partials(partial, firsts, rows, base, out, numbers, BLOCK: tl.constexpr, BASE: tl.constexpr):  # type: ignore[no-untyped-def]
+def _add_partials(partial, firsts, rows, base, out, numbers, BLOCK: tl.constexpr, BASE: tl.constexpr):
     which = tl.program_id(0)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     begin, end = tl.load(firsts + which), tl.load(firsts + which + 1)
@@ -144,13 +142,13 @@ def _reduce(partial: Tensor, segments: Segments, out: Tensor, numbers: int, base
 
 
 @triton.jit
-def _asinh(v):  # type: ignore[no-untyped-def]
+def _asinh(v):
     size = tl.abs(v)
     return tl.where(v < 0, -1.0, 1.0) * tl.log(size + tl.sqrt(size * size + 1.0))
 
 
 @triton.jit
-def _normed(state, sums, from_state, from_sums, EXACT: tl.constexpr, EPS: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+def _normed(state, sums, from_state, from_sums, EXACT: tl.constexpr, EPS: tl.constexpr, WIDTH: tl.constexpr):
     squashed = _asinh(sums.to(tl.float32)).to(state.dtype)
     precision: tl.constexpr = "ieee" if EXACT else "tf32"
     y = tl.dot(squashed, from_sums, input_precision=precision) + tl.dot(state, from_state, input_precision=precision)
@@ -160,7 +158,7 @@ def _normed(state, sums, from_state, from_sums, EXACT: tl.constexpr, EPS: tl.con
 
 
 @triton.jit
-def _update(  # type: ignore[no-untyped-def]
+def _update(
     x, s, from_state, from_sums, gain, out, rows,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, EXACT: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
@@ -176,7 +174,7 @@ def _update(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _update_gradients(  # type: ignore[no-untyped-def]
+def _update_gradients(
     x, s, from_state, from_sums, gain, grad, by_x, by_s, by_state, by_sums, by_gain, rows,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, EXACT: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
@@ -246,7 +244,7 @@ class Layer(torch.autograd.Function):
     """A layer of propagation: the product over the edges and over a few edges more, and the update.
 
     `extra` are the sources and targets (n,) of those edges, as rows of x with its first two dimensions as one, and
-    their weights (n, queries, width).
+    their weights (n, width).
     """
 
     @staticmethod
@@ -258,7 +256,7 @@ class Layer(torch.autograd.Function):
         a, b = (weight.to(x.dtype).contiguous() for weight in (from_state, from_sums))
         sums = row_sums(edges.by_tail, x, w, edges.nodes, blocks)
         sources, targets = extra
-        sums.flatten(0, 1).index_add_(0, targets, x.flatten(0, 1)[sources] * weights)
+        sums.flatten(0, 1).index_add_(0, targets, x.flatten(0, 1)[sources] * weights[:, None])
         ctx.save_for_backward(x, w, sums, weights, a, b, gain, sources, targets)
         ctx.edges, ctx.blocks = edges, blocks
         return update(x, sums, a, b, gain)
@@ -270,7 +268,7 @@ class Layer(torch.autograd.Function):
         by_x, by_sums, by_a, by_b, by_gain = update_gradients(x, sums, a, b, gain, grad.contiguous())
         by_x = row_sums(edges.by_head, by_sums, w, edges.nodes, blocks, by_x)
         arrived = by_sums.flatten(0, 1)[targets]  # (n, queries, width)
-        by_x.flatten(0, 1).index_add_(0, sources, arrived * weights)
-        by_weights = x.flatten(0, 1)[sources] * arrived
+        by_x.flatten(0, 1).index_add_(0, sources, arrived * weights[:, None])
+        by_weights = (x.flatten(0, 1)[sources] * arrived).sum(1)
         by_w = relation_sums(edges.by_relation, x, by_sums, edges.relations, blocks).to(w.dtype)
         return by_x, by_w, None, by_weights, by_a, by_b, by_gain, None, None

@@ -27,12 +27,11 @@ EDGES_AT_ONCE = 1 << 22  # numbers of a block of messages on the fallback
 class Norms(enum.Enum):
     """The constants of an edge in equal blocks of the width.
 
-    FOUR: 1 / fan-out, 1 / fan-in, 1 / √(fan-out · fan-in) and 1; TWO: 1 / fan-out and 1 / fan-in; ONE: 1 / fan-out.
+    FOUR: 1 / fan-out, 1 / fan-in, 1 / √(fan-out · fan-in) and 1; TWO: 1 / fan-out and 1 / fan-in.
     """
 
     FOUR = 4
     TWO = 2
-    ONE = 1
 
 
 _switch = {"kernels": True}
@@ -58,7 +57,8 @@ def kernels_for(x: Tensor) -> Any:
 
 def relational_product(x: Tensor, w: Tensor, edges: EdgeTable, norms: Norms = Norms.FOUR) -> Tensor:
     """The product (nodes, tasks, queries, width), differentiable by x and w; `w` has the type of `x`."""
-    return _Product.apply(x, w, edges, norms)  # type: ignore[no-untyped-call]
+    out: Tensor = _Product.apply(x, w, edges, norms)
+    return out
 
 
 def transposed_product(x: Tensor, w: Tensor, edges: EdgeTable, norms: Norms = Norms.FOUR) -> Tensor:
@@ -67,10 +67,12 @@ def transposed_product(x: Tensor, w: Tensor, edges: EdgeTable, norms: Norms = No
 
 
 def relation_sums(x: Tensor, y: Tensor, edges: EdgeTable, norms: Norms = Norms.FOUR) -> Tensor:
-    """For each relation the sum over its edges (h, r, t) of c ⊙ x[h] ⊙ y[t], over all queries: (tasks, relations, width)
-    float32; without gradients."""
+    """For each relation the sum over its edges (h, r, t) and all queries of c ⊙ x[h] ⊙ y[t], without gradients.
+
+    Shape (tasks, relations, width), float32.
+    """
     if (kernels := kernels_for(x)) is not None:
-        return kernels.relation_sums(edges.by_relation, x, y, edges.relations, norms.value)
+        return kernels.relation_sums(edges.by_relation, x, y, edges.relations, norms.value)  # type: ignore[no-any-return]
     order, (_, tasks, _, width) = edges.by_relation, x.shape
     out = x.new_zeros(edges.relations, tasks, width, dtype=torch.float32)
     for part in _parts(order, x):
@@ -82,7 +84,7 @@ def relation_sums(x: Tensor, y: Tensor, edges: EdgeTable, norms: Norms = Norms.F
 def constants(order: EdgeOrder, part: slice, width: int, norms: Norms) -> Tensor:
     """The constants of some edges (e, width)."""
     fan_out, fan_in = order.fan_out[part], order.fan_in[part]
-    blocks = [fan_out, fan_in][: norms.value]
+    blocks = [fan_out, fan_in]
     if norms is Norms.FOUR:
         blocks += [(fan_out * fan_in).sqrt(), torch.ones_like(fan_out)]
     return torch.stack(blocks, 1).repeat_interleave(width // len(blocks), 1)
@@ -91,7 +93,7 @@ def constants(order: EdgeOrder, part: slice, width: int, norms: Norms) -> Tensor
 def _sums(order: EdgeOrder, x: Tensor, w: Tensor, rows: int, norms: Norms) -> Tensor:
     """out[row] = Σ c ⊙ w[second] ⊙ x[first] over the edges of each row."""
     if (kernels := kernels_for(x)) is not None:
-        return kernels.row_sums(order, x, w, rows, norms.value)
+        return kernels.row_sums(order, x, w, rows, norms.value)  # type: ignore[no-any-return]
     out = x.new_zeros(rows, *x.shape[1:])
     by_relation = w.transpose(0, 1)  # (relations, tasks, width)
     for part in _parts(order, x):
@@ -103,24 +105,6 @@ def _sums(order: EdgeOrder, x: Tensor, w: Tensor, rows: int, norms: Norms) -> Te
 def _parts(order: EdgeOrder, x: Tensor) -> list[slice]:
     step = max(1, EDGES_AT_ONCE // max(1, x[0].numel()))
     return [slice(at, at + step) for at in range(0, len(order.row), step)]
-
-
-def profile_product(ones: Tensor, w: Tensor, edges: EdgeTable) -> Tensor:
-    """out[h] = sum of w[r] over the relations r of h, each counted once: (nodes, tasks, 1, width)."""
-    return _Profile.apply(ones, w, edges)  # type: ignore[no-untyped-call]
-
-
-class _Profile(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, ones: Tensor, w: Tensor, edges: EdgeTable) -> Tensor:
-        ctx.save_for_backward(ones, w)
-        ctx.edges = edges
-        return _sums(edges.by_head, ones, w, edges.nodes, Norms.ONE)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
-        ones, w = ctx.saved_tensors
-        return None, relation_sums(grad.contiguous(), ones, ctx.edges, Norms.ONE).to(w.dtype), None
 
 
 class _Product(torch.autograd.Function):

@@ -32,6 +32,7 @@ BUILT_IN = (
     "fewlink.baselines.embedding",
     "fewlink.fewshot.family",
     "fewlink.trail_0_1.family",
+    "fewlink.trail.family",
 )  # modules with a FAMILY; the only place that names families
 FAMILIES, SCORERS = "fewlink.families", "fewlink.scorers"  # groups of entry points
 
@@ -166,12 +167,15 @@ class TrainedFamily(Family):
     """Models that are meta-trained into run folders.
 
     `side_by_side`: whether several seeds train together on a GPU; `memory_advice`: a setting that needs less memory;
-    `own_benchmark_only`: whether a model only works with the train relations it was trained on.
+    `own_benchmark_only`: whether a model only works with the train relations it was trained on; `any_graph`: whether a
+    trained model reads any graph; `last_is_best`: whether the last weights are kept, whatever dev says.
     """
 
     settings: ClassVar[type[ModelSettings]]
     side_by_side: ClassVar[bool] = False
     own_benchmark_only: ClassVar[bool] = False
+    any_graph: ClassVar[bool] = False
+    last_is_best: ClassVar[bool] = False
     memory_advice: ClassVar[str] = ""
 
     @abstractmethod
@@ -239,6 +243,45 @@ class TrainedFamily(Family):
         run: Path,
     ) -> Scorer:
         """The scorer with these weights on the settings' device; `parts` are those the run was trained with."""
+
+
+class NoVectors:
+    """In the place of vectors, for models that read the graph alone."""
+
+    model, dim = "none", 0
+
+    def digest(self) -> str:
+        return ""
+
+    def save(self, folder: Path, fingerprint: str, *, graph: str = "") -> None:
+        """Nothing is written."""
+
+
+class VectorFreeFamily(TrainedFamily):
+    """Models that are meta-trained into run folders and need no vectors."""
+
+    def vectors_name(self, settings: Any, wanted: Vectors, benchmark: Benchmark) -> str:
+        return "none"
+
+    def pretrain(
+        self,
+        benchmark: Benchmark,
+        settings: Any,
+        wanted: Vectors,
+        folder: Path,
+        on_epoch: Callable[[str], Reporter] | None = None,
+    ) -> None:
+        """There is nothing to pretrain."""
+
+    def open_vectors(self, folder: Path, fingerprint: str | None = None, *, for_training: bool = True) -> NoVectors:
+        return NoVectors()
+
+    def check_vectors(self, benchmark: Benchmark, vectors: Any) -> None:
+        if not isinstance(vectors, NoVectors):
+            raise FewlinkError(f"{self.name} reads the graph alone: give no vectors")
+
+    def fold_in(self, vectors: Any, benchmark: Benchmark, entities: int, relations: int) -> NoVectors:
+        return NoVectors()
 
 
 @functools.cache

@@ -215,7 +215,7 @@ def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> Scor
     config = RunConfig.read(folder)
     if extended := config.graph["fingerprint"] in benchmark.extended_from:
         config.family.check_fold_in(folder, load_best(folder)[0])
-    elif config.graph["fingerprint"] != benchmark.graph.fingerprint:
+    elif config.graph["fingerprint"] != benchmark.graph.fingerprint and not config.family.any_graph:
         raise InputError(
             folder,
             f"was trained on the graph of {config.benchmark['name']} ({config.graph['entities']} entities), which is "

@@ -184,7 +184,8 @@ class Trainer:
                 raise FewlinkError(f"{name} is not finite after step {state.step} of seed {self.seeds[run]}: {ADVICE}")
         protocol = Protocol("dev", self.settings.shots, self.settings.evaluate_candidates)
         figures = evaluate(self.benchmark, self.learner.scorer(run), protocol).metrics()["micro"]
-        if not state.best or figures["mrr"] > state.best["mrr"]:
+        last_is_best = trained_family(self.settings.model).last_is_best
+        if last_is_best or not state.best or figures["mrr"] > state.best["mrr"]:
             state.best_step, state.best, state.waited = state.step, figures, 0
         else:
             state.waited += 1

@@ -1,4 +1,4 @@
-"""What TRAIL reads of a graph and of a task, before anything learnt: constants of relations, and walks of references."""
+"""What TRAIL reads of a graph and of a task before anything is learnt: sizes of relations, walks of references."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class ReadGraph:
     degrees: Tensor
 
     @classmethod
-    def of(cls, graph: Graph, types: bool = True) -> ReadGraph:
-        heads, relations, tails, nodes, count = _with_types(graph, types)
-        edges = EdgeTable.of_edges(heads, relations, tails, nodes, count)
-        degrees = torch.from_numpy(np.log1p(np.bincount(heads, minlength=nodes).astype(np.float32)))
+    def of(cls, graph: Graph) -> ReadGraph:
+        edges = EdgeTable.of(graph)
+        degrees = torch.from_numpy(np.log1p(np.asarray(graph.degrees, np.float32)))
         return cls(edges, _sizes(edges), _together(edges), degrees)
 
     def to(self, device: str | torch.device) -> ReadGraph:
-        return ReadGraph(*(part.to(device) for part in (self.edges, self.sizes, self.together, self.degrees)))
+        tensors = (part.to(device) for part in (self.sizes, self.together, self.degrees))
+        return ReadGraph(self.edges.to(device), *tensors)
 
     @functools.cached_property
     def inverse(self) -> Tensor:
@@ -154,28 +154,3 @@ def _together(edges: EdgeTable) -> Tensor:
         both += np.bincount(pairs, minlength=count * count)
     matrix = both.reshape(count, count)
     return torch.from_numpy((matrix / np.maximum(matrix.sum(1, keepdims=True), 1)).astype(np.float32))
-
-
-def relation_count(graph: Graph, types: bool = True) -> int:
-    """How many relations TRAIL sees, inverse ones included: those of the graph and, if entities have types, one more."""
-    return 2 * (len(graph.relations) + (types and graph.types is not None))
-
-
-def _with_types(graph: Graph, types: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
-    """Heads, relations and tails of all edges, sorted, and the numbers of nodes and relations: types are nodes."""
-    half, count = len(graph.relations), relation_count(graph, types)
-    heads, relations, tails = (np.asarray(a) for a in (graph.head_ids, graph.relation_ids, graph.tail_ids))
-    nodes = len(graph.entities)
-    if count == 2 * half or graph.types is None:
-        return heads, relations, tails, nodes, count
-    owners = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(graph.types.offsets))
-    kinds = (nodes + np.asarray(graph.types.types)).astype(np.int32)
-    relations = relations + (relations >= half).astype(np.int32)
-    forward, back = (np.full(len(owners), r, np.int32) for r in (half, 2 * half + 1))
-    heads, relations, tails = (
-        np.concatenate(parts)
-        for parts in ((heads, owners, kinds), (relations, forward, back), (tails, kinds, owners))
-    )
-    nodes += len(graph.types.names)
-    order = np.argsort((heads.astype(np.int64) * count + relations) * nodes + tails, kind="stable")
-    return heads[order], relations[order], tails[order], nodes, count

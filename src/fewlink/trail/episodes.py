@@ -1,4 +1,4 @@
-"""Episodes to learn from: a relation of a graph is taken out of sight, some of its pairs are references, others queries.
+"""Episodes to learn from: a relation of a graph is hidden, some of its pairs are references, others queries.
 
 Every relation with enough pairs gives episodes in both directions. No copy of the graph is made: the relation, its
 inverse and a random share of the others get weight 0. An episode is a pure function of (seed, step, its number).
@@ -6,7 +6,7 @@ inverse and a random share of the others get weight 0. An episode is a pure func
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from fewlink.base.seeds import generator
 from fewlink.data.candidates import SameTypeSampler
 from fewlink.graph import Graph
-from fewlink.trail2.reading import Tasks, relation_count
+from fewlink.trail.reading import Tasks
 
 SMALLEST, LARGEST = 12, 20_000  # pairs of a relation to learn from
 MOST_SHOTS = 10
@@ -27,18 +27,30 @@ HIDDEN = 0.2  # share of other relations that an episode hides at most
 
 
 class Batch(NamedTuple):
-    """Episodes of one graph: `tasks` without `visible` on the device yet; `answers` (L, Q) columns of the true tails;
-    `excluded` (L, Q, C) bool, other known tails."""
+    """Episodes of one graph.
+
+    Shapes: `answers` (L, Q), the columns of the true tails among the candidates; `excluded` (L, Q, C) bool, the other
+    known tails.
+    """
 
     graph: int
     tasks: Tasks
     answers: Tensor
     excluded: Tensor
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return *self.tasks, self.answers, self.excluded
+
     def to(self, device: torch.device) -> Batch:
-        tasks = Tasks(*(part.to(device, non_blocking=True) for part in self.tasks))
-        rest = (part.to(device, non_blocking=True) for part in (self.answers, self.excluded))
-        return Batch(self.graph, tasks, *rest)
+        return self._with(part.to(device, non_blocking=True) for part in self.tensors)
+
+    def clone(self) -> Batch:
+        return self._with(part.clone() for part in self.tensors)
+
+    def _with(self, tensors: Iterable[Tensor]) -> Batch:
+        *tasks, answers, excluded = tensors
+        return Batch(self.graph, Tasks(*tasks), answers, excluded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +67,8 @@ class RelationPairs:
 class EpisodeSource:
     """Episodes of one graph."""
 
-    def __init__(self, graph: Graph, types: bool = True) -> None:
-        self.entities, self.relations = len(graph.entities), relation_count(graph, types)
-        self.known = len(graph.relations)
+    def __init__(self, graph: Graph) -> None:
+        self.entities, self.relations = len(graph.entities), 2 * len(graph.relations)
         self.pairs = relation_pairs(graph)
 
     def batch(
@@ -80,7 +91,7 @@ class EpisodeSource:
         asked = np.resize(order[shots : shots + queries], queries)
         heads, tails = own.heads[asked].astype(np.int64), own.tails[asked]
         visible = (rng.random(self.relations // 2) >= rng.uniform(0, HIDDEN)).astype(np.float32)
-        visible[own.relation % self.known] = 0
+        visible[own.relation % (self.relations // 2)] = 0
         chosen = self._candidates(rng, own, tails, candidates)
         excluded = np.zeros((queries, candidates), bool)
         begins, ends = (np.searchsorted(own.heads, heads, side=side) for side in ("left", "right"))

@@ -12,11 +12,11 @@ from torch.nn.functional import cross_entropy
 from fewlink.base import distributed
 from fewlink.base.seeds import derive
 from fewlink.graph import Graph
-from fewlink.trail2.episodes import Batch, Episodes, EpisodeSource
-from fewlink.trail2.network import Shape, TrailNetwork
-from fewlink.trail2.reading import ReadGraph
-from fewlink.trail2.scorer import TrailScorer
-from fewlink.trail2.settings import TrailSettings
+from fewlink.trail.episodes import Batch, Episodes, EpisodeSource
+from fewlink.trail.network import Shape, TrailNetwork
+from fewlink.trail.reading import ReadGraph
+from fewlink.trail.scorer import TrailScorer
+from fewlink.trail.settings import TrailSettings
 from fewlink.training.family import RunState
 
 WORKERS = 6  # processes that draw episodes for a GPU
@@ -29,8 +29,8 @@ class TrailLearner:
     def __init__(self, graphs: Sequence[Graph], settings: TrailSettings, start: Mapping[str, Tensor] | None = None):
         self.settings, self.device = settings, torch.device(distributed.use_device(settings.device))
         self.most = 50 if self.device.type == "cuda" else 1
-        self.graphs = [ReadGraph.of(graph, settings.types).to(self.device) for graph in graphs]
-        sources = [EpisodeSource(graph, settings.types) for graph in graphs]
+        self.graphs = [ReadGraph.of(graph).to(self.device) for graph in graphs]
+        sources = [EpisodeSource(graph) for graph in graphs]
         rank, processes = distributed.rank(), distributed.count()
         self.episodes = Episodes(
             sources,
@@ -171,26 +171,24 @@ class TrailLearner:
 
 
 class RecordedStep:
-    """A training step on batches of one shape, recorded as a CUDA graph; the first batch is taken as it is."""
+    """A training step on batches of one shape, recorded as a CUDA graph. The first batch is trained on as it is."""
 
     def __init__(self, learner: TrailLearner, batch: Batch) -> None:
-        self.batch = Batch(batch.graph, type(batch.tasks)(*(part.clone() for part in batch.tasks)), batch.answers.clone(), batch.excluded.clone())
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             self.first = learner.move(batch)  # compiles the kernels
         torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        learner.optimizer.zero_grad(set_to_none=True)
+        self.batch, self.graph = batch.clone(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self.loss = learner.move(self.batch)
 
     def __call__(self, batch: Batch) -> Tensor:
-        for own, new in zip((*self.batch.tasks, self.batch.answers, self.batch.excluded), (*batch.tasks, batch.answers, batch.excluded), strict=True):
+        for own, new in zip(self.batch.tensors, batch.tensors, strict=True):
             own.copy_(new, non_blocking=True)
         self.graph.replay()
         return self.loss.clone()
 
 
 def network_of(settings: TrailSettings) -> TrailNetwork:
-    return TrailNetwork(Shape(settings.width, settings.layers, settings.relation_layers, settings.matching, settings.profile))
+    return TrailNetwork(Shape(settings.width, settings.layers, settings.relation_layers))

@@ -38,9 +38,6 @@ class TrailSettings(ModelSettings):
     width: int = 32
     layers: int = 6
     relation_layers: int = 2
-    matching: bool = False
-    profile: bool = True
-    types: bool = True
     relations: int = 4
     queries: int = 8
     candidates: int = 2048
