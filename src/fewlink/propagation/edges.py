@@ -106,10 +106,11 @@ class EdgeTable:
         def order(row: np.ndarray, rows: int, first: np.ndarray, second: np.ndarray, longest: int) -> EdgeOrder:
             at = np.argsort(row, kind="stable")
             offsets = offsets_of(row[at], rows)
-            tensors = [torch.from_numpy(np.ascontiguousarray(a[at], np.int32)) for a in (row, first, second)]
-            fans = [torch.from_numpy(a[at]) for a in (fan_out, fan_in)]
+            row_ids, *others = (torch.from_numpy(np.ascontiguousarray(a[at], np.int32)) for a in (row, first, second))
+            fans = (torch.from_numpy(a[at]) for a in (fan_out, fan_in))
+            begins = torch.from_numpy(offsets.astype(np.int64))
             segments = Segments.of(offsets, longest, all_partial=row is relations)
-            return EdgeOrder(segments, *tensors, torch.from_numpy(offsets.astype(np.int64)), *fans)
+            return EdgeOrder(segments, row_ids, others[0], others[1], begins, *fans)
 
         return cls(
             nodes,

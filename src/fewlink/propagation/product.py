@@ -57,7 +57,7 @@ def kernels_for(x: Tensor) -> Any:
 
 def relational_product(x: Tensor, w: Tensor, edges: EdgeTable, norms: Norms = Norms.FOUR) -> Tensor:
     """The product (nodes, tasks, queries, width), differentiable by x and w; `w` has the type of `x`."""
-    out: Tensor = _Product.apply(x, w, edges, norms)
+    out: Tensor = _Product.apply(x, w, edges, norms)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -100,7 +100,8 @@ class TrailNetwork(nn.Module):
         x = x.view(-1, width)
         rows = (tasks.heads * count + task) * queries + torch.arange(queries, device=x.device)
         x = x.index_add(0, rows.flatten(), marks[:, 0].repeat_interleave(queries, 0))
-        return x.view(graph.edges.nodes, count, queries, width)
+        states: Tensor = x.view(graph.edges.nodes, count, queries, width)
+        return states
 
     def scores(self, states: Tensor, encoded: Encoded, candidates: Tensor) -> Tensor:
         """Scores (L, Q, C) of candidates (L, C)."""

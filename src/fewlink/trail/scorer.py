@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.scorers import Question
+from fewlink.scorers import Question, Reasons
+from fewlink.trail.explanation import EVIDENCE, explain
 from fewlink.trail.network import Encoded, TrailNetwork
 from fewlink.trail.reading import MOST_REFERENCES, ReadGraph, Tasks, read_tasks
 
@@ -19,7 +20,7 @@ class TrailScorer:
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph) -> None:
         self.name, self.network, self.graph = name, network.eval(), graph
-        self.device = graph.edges.device
+        self.device, self.evidence = graph.edges.device, EVIDENCE
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
 
     @torch.no_grad()
@@ -42,6 +43,10 @@ class TrailScorer:
             states = self.network.propagate(self.graph, asked, encoded, self.dtype)
             scores.append(self.network.scores(states, encoded, asked.candidates).flatten(0, 1)[: len(some)])
         return torch.cat(scores)
+
+    def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
+        """What carried the score of one pair, given references (K, 2)."""
+        return explain(self, references, head, tail, most)
 
     def task(self, references: np.ndarray) -> Tasks:
         """One task with these references (K, 2), and no queries yet."""
