@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fewlink.base.memo import Memo
 from fewlink.graph import Graph
 from fewlink.graph.csr import offsets_of
 
 ROW_SEGMENT = 128  # edges of an entity that one program of the GPU adds up
 RELATION_SEGMENT = 512  # edges of a relation
+CHUNK = 1 << 14  # pairs of an entity and a relation whose sums a processor's cache holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +51,43 @@ class Segments:
         return cls(int(partial.sum()), *arrays)
 
 
+class Slots(NamedTuple):
+    """Distinct pairs of a row, or of a source, and a relation, with what an edge of the pair has in common.
+
+    Shapes: `sources`, `source_relations`, `source_fans` (p,) of each pair of a source and a relation, and `of_edge`
+    (edges,) int32 the pair of each edge; `relations`, `fans` (q,) of each pair of a row and a relation, whose edges are
+    at `edges[i]:edges[i + 1]`, and `rows` (rows + 1,) int32 the first pair of each row.
+    """
+
+    sources: Tensor
+    source_fans: Tensor
+    of_edge: Tensor
+    relations: Tensor
+    fans: Tensor
+    edges: Tensor
+    rows: Tensor
+
+
+class Chunk(NamedTuple):
+    """Consecutive rows, the pairs of a row and a relation that are theirs, and the edges of these.
+
+    `edge_offsets` are those of the pairs among the chunk's edges, and `pair_offsets` those of the rows among its pairs.
+    """
+
+    rows: slice
+    pairs: slice
+    edges: slice
+    edge_offsets: Tensor
+    pair_offsets: Tensor
+
+
 @dataclass(frozen=True, eq=False)
-class EdgeOrder:
+class EdgeOrder(Memo):
     """Edges in one order.
 
-    Shapes: `first`, `second` (edges,) int32, the other two of head, relation and tail; `row` (edges,) int32, what they
-    are sorted by; `offsets` (rows + 1,); `fan_out`, `fan_in` (edges,) float32, one over the number of tails of the
-    head, and of heads of the tail, with the edge's relation.
+    Shapes: `row` (edges,) int32, what they are sorted by; `first`, `second` (edges,) int32, the other two of head,
+    relation and tail; `offsets` (rows + 1,); `fan_out`, `fan_in` (edges,) float32, one over the number of tails of the
+    head, and of heads of the tail, with the edge's relation. The edges of a row are sorted by `second`.
     """
 
     segments: Segments
@@ -65,6 +97,47 @@ class EdgeOrder:
     offsets: Tensor
     fan_out: Tensor
     fan_in: Tensor
+
+    def slots(self, transposed: bool) -> Slots:
+        """Pairs of a source (`first`) and a relation (`second`), and of a row and a relation, computed once."""
+        return self.once(_slots, transposed)
+
+    def chunks(self, transposed: bool) -> list[Chunk]:
+        """All rows in chunks whose sums stay in a processor's cache, computed once."""
+        return self.once(_chunks, transposed)
+
+
+def _chunks(order: EdgeOrder, transposed: bool) -> list[Chunk]:
+    slots = order.slots(transposed)
+    count, chunks, first = len(slots.rows) - 1, [], 0
+    wanted = torch.arange(CHUNK, len(slots.relations) + CHUNK, CHUNK, dtype=torch.int32)
+    for last in torch.searchsorted(slots.rows, wanted).clamp(max=count).tolist():
+        if (end := last if last > first else min(first + 1, count)) > first:
+            begin, stop = int(slots.rows[first]), int(slots.rows[end])
+            edges = slots.edges[begin : stop + 1]
+            pairs = slots.rows[first : end + 1] - begin
+            span = slice(int(edges[0]), int(edges[-1]))
+            chunks.append(Chunk(slice(first, end), slice(begin, stop), span, edges - edges[0], pairs))
+            first = end
+    if first < count:  # rows without edges
+        nothing = torch.zeros(1, dtype=torch.int32)
+        at = slice(len(slots.relations), len(slots.relations))
+        rest = Chunk(slice(first, count), at, slice(0, 0), nothing, nothing.expand(count - first + 1).contiguous())
+        chunks.append(rest)
+    return chunks
+
+
+def _slots(order: EdgeOrder, transposed: bool) -> Slots:
+    of_source, of_row = (order.fan_in, order.fan_out) if transposed else (order.fan_out, order.fan_in)
+    count = int(order.second.max()) + 1 if len(order.second) else 1
+    keys, of_edge = torch.unique(order.first.long() * count + order.second, return_inverse=True)
+    source_fans = of_source.new_empty(len(keys)).scatter_(0, of_edge, of_source)
+    begins = torch.ones(len(order.row), dtype=torch.bool)
+    begins[1:] = (order.row.diff() != 0) | (order.second.diff() != 0)
+    at = begins.nonzero().squeeze(1)
+    edges = torch.cat([at, at.new_tensor([len(order.row)])]).int()
+    rows = torch.searchsorted(at, order.offsets).int()
+    return Slots(keys // count, source_fans, of_edge.int(), order.second[at].long(), of_row[at], edges, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,41 +156,39 @@ class EdgeTable:
 
     @classmethod
     def of(cls, graph: Graph) -> EdgeTable:
+        edges = (np.asarray(graph.head_ids), np.asarray(graph.relation_ids), np.asarray(graph.tail_ids))
         return cls.of_edges(
-            np.asarray(graph.head_ids),
-            np.asarray(graph.relation_ids),
-            np.asarray(graph.tail_ids),
-            len(graph.entities),
-            2 * len(graph.relations),
+            *edges, *edge_fans(graph), nodes=len(graph.entities), relations_count=2 * len(graph.relations)
         )
 
     @classmethod
     def of_edges(
-        cls, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray, nodes: int, relation_count: int
+        cls,
+        heads: np.ndarray,
+        relations: np.ndarray,
+        tails: np.ndarray,
+        fan_out: np.ndarray,
+        fan_in: np.ndarray,
+        *,
+        nodes: int,
+        relations_count: int,
     ) -> EdgeTable:
-        """From edges sorted by head, relation and tail, each with its inverse."""
-        key = heads.astype(np.int64) * relation_count + relations
-        slots, which, counts = np.unique(key, return_inverse=True, return_counts=True)
-        inverse = (relations + relation_count // 2) % relation_count
-        back = np.searchsorted(slots, tails.astype(np.int64) * relation_count + inverse)
-        fan_out = (1 / counts[which]).astype(np.float32)
-        fan_in = (1 / counts[back]).astype(np.float32)
+        """From edges, each with its inverse, and one over their fan-out and fan-in."""
 
         def order(row: np.ndarray, rows: int, first: np.ndarray, second: np.ndarray, longest: int) -> EdgeOrder:
-            at = np.argsort(row, kind="stable")
+            at = np.argsort(row.astype(np.int64) * max(nodes, relations_count) + second, kind="stable")
             offsets = offsets_of(row[at], rows)
-            row_ids, *others = (torch.from_numpy(np.ascontiguousarray(a[at], np.int32)) for a in (row, first, second))
-            fans = (torch.from_numpy(a[at]) for a in (fan_out, fan_in))
-            begins = torch.from_numpy(offsets.astype(np.int64))
+            ids = [torch.from_numpy(np.ascontiguousarray(a[at], np.int32)) for a in (row, first, second)]
+            fans = [torch.from_numpy(a[at]) for a in (fan_out, fan_in)]
             segments = Segments.of(offsets, longest, all_partial=row is relations)
-            return EdgeOrder(segments, row_ids, others[0], others[1], begins, *fans)
+            return EdgeOrder(segments, ids[0], ids[1], ids[2], torch.from_numpy(offsets.astype(np.int64)), *fans)
 
         return cls(
             nodes,
-            relation_count,
+            relations_count,
             order(tails, nodes, heads, relations, ROW_SEGMENT),
             order(heads, nodes, tails, relations, ROW_SEGMENT),
-            order(relations, relation_count, heads, tails, RELATION_SEGMENT),
+            order(relations, relations_count, heads, tails, RELATION_SEGMENT),
         )
 
     @property
@@ -130,6 +201,34 @@ class EdgeTable:
 
     def to(self, device: str | torch.device) -> EdgeTable:
         return _moved(self, torch.device(device))  # type: ignore[no-any-return]
+
+
+def edge_fans(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """One over the fan-out, and over the fan-in, of each edge of a graph (edges,) float32, computed once.
+
+    The fan-out is the number of tails of the head with the relation, the fan-in that of heads of the tail.
+    """
+    return graph.once(_edge_fans)
+
+
+def _edge_fans(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    first = slot_starts(graph)
+    counts = np.diff(np.append(first, len(graph.relation_ids)))
+    fan_out = np.repeat((1 / np.maximum(counts, 1)).astype(np.float32), counts)
+    half = len(graph.relations)
+    forward = np.asarray(graph.relation_ids) < half  # each triple is one forward and one inverse edge
+    at, back = (np.empty(graph.triple_count, np.int64) for _ in range(2))
+    at[graph.positions[forward]], back[graph.positions[~forward]] = np.flatnonzero(forward), np.flatnonzero(~forward)
+    fan_in = np.empty_like(fan_out)
+    fan_in[at], fan_in[back] = fan_out[back], fan_out[at]
+    return fan_out, fan_in
+
+
+def slot_starts(graph: Graph) -> np.ndarray:
+    """The first edge of each pair of an entity and a relation of its own."""
+    begins = np.ones(len(graph.relation_ids), bool)
+    begins[1:] = (np.diff(graph.head_ids) != 0) | (np.diff(graph.relation_ids) != 0)
+    return np.flatnonzero(begins)
 
 
 def _moved(value: Any, device: torch.device) -> Any:

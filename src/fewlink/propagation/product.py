@@ -18,10 +18,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
-from fewlink.propagation.edges import EdgeOrder, EdgeTable
+from fewlink.propagation.edges import Chunk, EdgeOrder, EdgeTable
 
-EDGES_AT_ONCE = 1 << 22  # numbers of a block of messages on the fallback
+NUMBERS_AT_ONCE = 1 << 24  # of a block of messages
 
 
 class Norms(enum.Enum):
@@ -34,6 +35,10 @@ class Norms(enum.Enum):
     TWO = 2
 
 
+POWERS = {  # of the fan-out and of the fan-in, in each block of the width
+    Norms.FOUR: ((1, 0), (0, 1), (0.5, 0.5), (0, 0)),
+    Norms.TWO: ((1, 0), (0, 1)),
+}
 _switch = {"kernels": True}
 
 
@@ -63,7 +68,7 @@ def relational_product(x: Tensor, w: Tensor, edges: EdgeTable, norms: Norms = No
 
 def transposed_product(x: Tensor, w: Tensor, edges: EdgeTable, norms: Norms = Norms.FOUR) -> Tensor:
     """The product over transposed edges: out[h] sums over edges (h, r, t) of x[t]; without gradients."""
-    return _sums(edges.by_head, x, w, edges.nodes, norms)
+    return _sums(edges, x, w, norms, transposed=True)
 
 
 def relation_sums(x: Tensor, y: Tensor, edges: EdgeTable, norms: Norms = Norms.FOUR) -> Tensor:
@@ -74,14 +79,15 @@ def relation_sums(x: Tensor, y: Tensor, edges: EdgeTable, norms: Norms = Norms.F
     if (kernels := kernels_for(x)) is not None:
         return kernels.relation_sums(edges.by_relation, x, y, edges.relations, norms.value)  # type: ignore[no-any-return]
     order, (_, tasks, _, width) = edges.by_relation, x.shape
-    out = x.new_zeros(edges.relations, tasks, width, dtype=torch.float32)
-    for part in _parts(order, x):
-        both = x[order.first[part]] * y[order.second[part]]  # (e, tasks, queries, width)
-        out.index_add_(0, order.row[part], both.float().sum(2) * constants(order, part, width, norms)[:, None])
-    return out.transpose(0, 1)
+    products = x.new_empty(edges.edges, tasks, width)
+    for part in _parts(edges.edges, x):
+        both = _rows(x, order.first[part]) * _rows(y, order.second[part])  # (e, tasks, queries, width)
+        torch.mul(both.sum(2), constants(order, part, width, norms)[:, None].to(x.dtype), out=products[part])
+    sums = bag_sums(torch.arange(edges.edges, dtype=torch.int32, device=x.device), products.flatten(1), order.offsets)
+    return sums.view(-1, tasks, width).transpose(0, 1).to(torch.promote_types(x.dtype, torch.float32))
 
 
-def constants(order: EdgeOrder, part: slice, width: int, norms: Norms) -> Tensor:
+def constants(order: EdgeOrder, part: slice | Tensor, width: int, norms: Norms) -> Tensor:
     """The constants of some edges (e, width)."""
     fan_out, fan_in = order.fan_out[part], order.fan_in[part]
     blocks = [fan_out, fan_in]
@@ -90,21 +96,73 @@ def constants(order: EdgeOrder, part: slice, width: int, norms: Norms) -> Tensor
     return torch.stack(blocks, 1).repeat_interleave(width // len(blocks), 1)
 
 
-def _sums(order: EdgeOrder, x: Tensor, w: Tensor, rows: int, norms: Norms) -> Tensor:
-    """out[row] = Σ c ⊙ w[second] ⊙ x[first] over the edges of each row."""
+def _sums(edges: EdgeTable, x: Tensor, w: Tensor, norms: Norms, *, transposed: bool = False) -> Tensor:
+    """out[t] = Σ c ⊙ w[r] ⊙ x[h] over the edges (h, r, t) of each tail or, transposed, of each head with x[t].
+
+    On a CPU: a constant is a power of the source's fan times a power of the row's, so that states are multiplied once
+    for each pair of a source and a relation, added up for each pair of a row and a relation by `embedding_bag`, which
+    reads each state once and writes each sum once, multiplied once more, and added up for each row.
+    """
+    order = edges.by_head if transposed else edges.by_tail
     if (kernels := kernels_for(x)) is not None:
-        return kernels.row_sums(order, x, w, rows, norms.value)  # type: ignore[no-any-return]
-    out = x.new_zeros(rows, *x.shape[1:])
-    by_relation = w.transpose(0, 1)  # (relations, tasks, width)
-    for part in _parts(order, x):
-        weights = by_relation[order.second[part]] * constants(order, part, x.shape[-1], norms)[:, None].to(x.dtype)
-        out.index_add_(0, order.row[part], x[order.first[part]] * weights[:, :, None])
+        return kernels.row_sums(order, x, w, edges.nodes, norms.value)  # type: ignore[no-any-return]
+    out = torch.empty_like(x)
+    for task in range(x.shape[1]):
+        states = source_states(order, x[:, task].contiguous(), norms, transposed=transposed)
+        for chunk in order.chunks(transposed):
+            out[chunk.rows, task] = chunk_sums(order, chunk, states, w[task], norms, transposed=transposed)
     return out
 
 
-def _parts(order: EdgeOrder, x: Tensor) -> list[slice]:
-    step = max(1, EDGES_AT_ONCE // max(1, x[0].numel()))
-    return [slice(at, at + step) for at in range(0, len(order.row), step)]
+def source_states(
+    order: EdgeOrder, x: Tensor, norms: Norms, *, transposed: bool = False, out: Tensor | None = None
+) -> Tensor:
+    """States x (nodes, queries, width) for each pair of a source and a relation: (p, queries, width).
+
+    They are multiplied with the source's part of the constants.
+    """
+    at_source, _ = order.once(_factors, transposed, norms, x.shape[-1], x.dtype)
+    flat = torch.index_select(x.flatten(1), 0, order.slots(transposed).sources, out=out)
+    return flat.view(-1, *x.shape[1:]).mul_(at_source[:, None])
+
+
+def chunk_sums(
+    order: EdgeOrder, chunk: Chunk, states: Tensor, w: Tensor, norms: Norms, *, transposed: bool = False
+) -> Tensor:
+    """The sums of a chunk's rows (rows, queries, width), given `source_states` and weights w (relations, width)."""
+    _, at_row = order.once(_factors, transposed, norms, states.shape[-1], states.dtype)
+    slots, shape = order.slots(transposed), states.shape[1:]
+    sums = bag_sums(slots.of_edge[chunk.edges], states.flatten(1), chunk.edge_offsets).view(-1, *shape)
+    sums.mul_((w.index_select(0, slots.relations[chunk.pairs]).mul_(at_row[chunk.pairs]))[:, None])
+    pairs = torch.arange(len(sums), dtype=torch.int32)
+    return bag_sums(pairs, sums.flatten(1), chunk.pair_offsets).view(-1, *shape)
+
+
+def _factors(order: EdgeOrder, transposed: bool, norms: Norms, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The parts of the constants that belong to sources (p, width) and to rows (q, width): see `Slots`."""
+    slots, block = order.slots(transposed), width // norms.value
+    powers = [(of_in, of_out) if transposed else (of_out, of_in) for of_out, of_in in POWERS[norms]]
+    source, row = (
+        torch.stack([fans.to(dtype) ** power for power in side], 1).repeat_interleave(block, 1)
+        for fans, side in zip((slots.source_fans, slots.fans), zip(*powers, strict=True), strict=True)
+    )
+    return source, row
+
+
+def bag_sums(indices: Tensor, rows: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """out[i] = Σ weights[j] · rows[indices[j]] over offsets[i] ≤ j < offsets[i + 1]."""
+    return embedding_bag(
+        indices, rows, offsets.to(indices.dtype), mode="sum", per_sample_weights=weights, include_last_offset=True
+    )
+
+
+def _rows(x: Tensor, rows: Tensor) -> Tensor:
+    return x.flatten(1).index_select(0, rows).view(-1, *x.shape[1:])
+
+
+def _parts(edges: int, x: Tensor) -> list[slice]:
+    step = max(1, NUMBERS_AT_ONCE // max(1, x[0].numel()))
+    return [slice(at, at + step) for at in range(0, edges, step)]
 
 
 class _Product(torch.autograd.Function):
@@ -112,12 +170,33 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, w: Tensor, edges: EdgeTable, norms: Norms) -> Tensor:
         ctx.save_for_backward(x, w)
         ctx.edges, ctx.norms = edges, norms
-        return _sums(edges.by_tail, x, w, edges.nodes, norms)
+        return _sums(edges, x, w, norms)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         x, w = ctx.saved_tensors
         grad = grad.contiguous()
-        by_x = _sums(ctx.edges.by_head, grad, w, ctx.edges.nodes, ctx.norms) if ctx.needs_input_grad[0] else None
+        by_x = _sums(ctx.edges, grad, w, ctx.norms, transposed=True) if ctx.needs_input_grad[0] else None
         by_w = relation_sums(x, grad, ctx.edges, ctx.norms).to(w.dtype) if ctx.needs_input_grad[1] else None
         return by_x, by_w, None, None
+
+
+def asinh(x: Tensor) -> Tensor:
+    """asinh of each number; several times as fast as torch's on a CPU."""
+    out: Tensor = _Asinh.apply(x)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Asinh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        size, square = x.abs(), x * x
+        result: Tensor = size.add_(square.div_(square.add(1).sqrt_().add_(1))).log1p_().copysign_(x)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        by_x: Tensor = grad / (x * x).add_(1).sqrt_()
+        return by_x

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, relu
 
 from fewlink.propagation.edges import EdgeTable
-from fewlink.propagation.product import Norms, kernels_for, relational_product
+from fewlink.propagation.product import Norms, asinh, kernels_for, relational_product
 from fewlink.trail.reading import RELATION_FEATURES, TASK_FEATURES, ReadGraph, TaskReading, Tasks, read_tasks
 
 EPS = 1e-5
@@ -106,10 +106,12 @@ class TrailNetwork(nn.Module):
     def scores(self, states: Tensor, encoded: Encoded, candidates: Tensor) -> Tensor:
         """Scores (L, Q, C) of candidates (L, C)."""
         task = torch.arange(len(candidates), device=candidates.device)[:, None]
-        own = states[candidates, task].float()  # (L, C, Q, W)
-        inner = self.of_state(own) + self.of_task(encoded.task)[:, None, None]
-        scores: Tensor = self.last(relu(inner)).squeeze(-1)
-        return scores.transpose(1, 2)
+        return self.score(states[candidates, task].float(), encoded.task[:, None, None]).transpose(1, 2)
+
+    def score(self, states: Tensor, task: Tensor) -> Tensor:
+        """Scores (…) of states (…, W), given the vector of their task (…, W)."""
+        scores: Tensor = self.last(relu(self.of_state(states) + self.of_task(task))).squeeze(-1)
+        return scores
 
 
 class RelationLayer(nn.Module):
@@ -145,7 +147,7 @@ class Layer(nn.Module):
         sources, targets = extra
         sums = relational_product(x, w, edges, Norms.FOUR).flatten(0, 1)
         sums = sums.index_add(0, targets, x.flatten(0, 1)[sources] * weights[:, None]).view_as(x)
-        y = x @ self.from_state.to(x.dtype) + sums.asinh() @ self.from_sums.to(x.dtype)
+        y = x @ self.from_state.to(x.dtype) + asinh(sums) @ self.from_sums.to(x.dtype)
         return x + relu(layer_norm(y, y.shape[-1:], eps=EPS) * self.gain.to(x.dtype))
 
 

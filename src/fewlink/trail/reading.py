@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fewlink.graph import Graph
-from fewlink.graph.csr import spans
-from fewlink.propagation.edges import EdgeTable
+from fewlink.graph.csr import offsets_of, spans
+from fewlink.propagation.edges import EdgeTable, edge_fans, slot_starts
 from fewlink.propagation.product import Norms, relation_sums, relational_product, transposed_product
 
 MOST_REFERENCES = 16  # of a task; more are cut to the first
@@ -46,34 +46,47 @@ class TaskReading(NamedTuple):
     around: Tensor
 
 
-@dataclass(frozen=True, eq=False)
 class ReadGraph:
-    """A graph as TRAIL reads it.
+    """A graph, or a part of one, as TRAIL reads it.
 
     Shapes: `sizes` (2R, 5) of each relation; `together` (2R, 2R), the share of the entities with one relation that
-    have the other, rows adding up to 1; `degrees` (nodes,) the logarithm of each entity's number of edges.
+    have the other, rows adding up to 1; `degrees` (nodes,) the logarithm of each entity's number of edges. `edges` are
+    sorted when they are first used.
     """
 
-    edges: EdgeTable
-    sizes: Tensor
-    together: Tensor
-    degrees: Tensor
+    def __init__(self, edges: Callable[[], EdgeTable], sizes: Tensor, together: Tensor, degrees: Tensor) -> None:
+        self._edges, self.sizes, self.together, self.degrees = edges, sizes, together, degrees
 
     @classmethod
     def of(cls, graph: Graph) -> ReadGraph:
-        edges = EdgeTable.of(graph)
         degrees = torch.from_numpy(np.log1p(np.asarray(graph.degrees, np.float32)))
-        return cls(edges, _sizes(edges), _together(edges), degrees)
+        return cls(lambda: EdgeTable.of(graph), _sizes(graph), _together(graph), degrees)
+
+    def part(self, edges: EdgeTable, nodes: np.ndarray) -> ReadGraph:
+        """The same graph with some of its entities and edges only."""
+        return ReadGraph(lambda: edges, self.sizes, self.together, self.degrees[torch.from_numpy(nodes)])
+
+    @functools.cached_property
+    def edges(self) -> EdgeTable:
+        return self._edges()
+
+    @property
+    def device(self) -> torch.device:
+        return self.sizes.device
+
+    @property
+    def relations(self) -> int:
+        """The number of relations, inverse ones included."""
+        return len(self.sizes)
 
     def to(self, device: str | torch.device) -> ReadGraph:
         tensors = (part.to(device) for part in (self.sizes, self.together, self.degrees))
-        return ReadGraph(self.edges.to(device), *tensors)
+        return ReadGraph(lambda: self.edges.to(device), *tensors)
 
     @functools.cached_property
     def inverse(self) -> Tensor:
         """The inverse of each relation."""
-        half = self.edges.relations // 2
-        return torch.arange(2 * half, device=self.edges.device).roll(half)
+        return torch.arange(self.relations, device=self.device).roll(self.relations // 2)
 
 
 def read_tasks(graph: ReadGraph, tasks: Tasks) -> TaskReading:
@@ -127,30 +140,25 @@ def _distinct(ends: Tensor, weights: Tensor) -> Tensor:
     return (weights / same.sum(-1).clamp(min=1)).sum(1) / weights.sum(1)
 
 
-def _sizes(edges: EdgeTable) -> Tensor:
+def _sizes(graph: Graph) -> Tensor:
     """Of each relation: triples, entities at its head and at its tail, and mean fan-out and fan-in, on log scales."""
-    order = edges.by_relation
-    count = order.offsets.diff().float()
-    zero = torch.zeros_like(count)
-    heads = zero.index_add(0, order.row, order.fan_out)
-    tails = zero.index_add(0, order.row, order.fan_in)
-    fans = [(count / ends.clamp(min=1)).log1p() / 4 for ends in (heads, tails)]
-    return torch.stack([count.log1p() / 10, heads.log1p() / 10, tails.log1p() / 10, *fans], -1)
+    relations, most = np.asarray(graph.relation_ids), 2 * len(graph.relations)
+    count = np.bincount(relations, minlength=most)
+    ends = [np.bincount(relations, fans, minlength=most) for fans in edge_fans(graph)]  # distinct heads and tails
+    fans = [np.log1p(count / np.maximum(each, 1)) / 4 for each in ends]
+    return torch.from_numpy(np.stack([*(np.log1p(each) / 10 for each in (count, *ends)), *fans], -1).astype(np.float32))
 
 
-def _together(edges: EdgeTable) -> Tensor:
+def _together(graph: Graph) -> Tensor:
     """How often an entity with one relation has another: (2R, 2R), rows adding up to 1."""
-    count, order = edges.relations, edges.by_head
-    key = order.row.numpy().astype(np.int64) * count + order.second.numpy()
-    slots = np.unique(key)
-    owners, relations = slots // count, slots % count
-    offsets = np.searchsorted(owners, np.arange(edges.nodes + 1))
+    count, first = 2 * len(graph.relations), slot_starts(graph)
+    owners, relations = graph.head_ids[first], graph.relation_ids[first].astype(np.int64)
+    offsets = offsets_of(owners, len(graph.entities))
     both = np.zeros(count * count)
     step = max(1, PAIRS_AT_ONCE // max(1, int(np.diff(offsets).max(initial=1))))
     for at in range(0, len(relations), step):
         part = slice(at, at + step)
         others, which = spans(offsets[owners[part]], offsets[owners[part] + 1])
-        pairs = relations[part][which] * count + relations[others]
-        both += np.bincount(pairs, minlength=count * count)
+        both += np.bincount(relations[part][which] * count + relations[others], minlength=count * count)
     matrix = both.reshape(count, count)
     return torch.from_numpy((matrix / np.maximum(matrix.sum(1, keepdims=True), 1)).astype(np.float32))
