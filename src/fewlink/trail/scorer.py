@@ -20,7 +20,7 @@ QUERIES = 8  # heads of a block on a GPU
 BLOCKS = 4  # blocks at once
 MOST_TASKS = 16  # tasks that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
-PART = 200_000  # edges that a part of a larger graph is grown to
+PART = 50_000  # edges that a part of a larger graph is grown to
 
 
 class RememberedTask(NamedTuple):
