@@ -72,6 +72,33 @@ def by_recipe(nell: list[Record], plain: list[Record]) -> str:
     return json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
 
 
+def tries() -> str:
+    """What was tried for TRAIL on folds."""
+    place = ROOT / "results" / "nell-one-folds" / "tries.jsonl"
+    rows = [json.loads(line) for line in place.read_text("utf-8").splitlines()]
+    table = tables.Table("", ["idea", "expected", "steps", "fold 0", "fold 1", "kept?"], [])
+    for row in rows:
+        figures = dict(zip(row["folds"], row["micro_mrr"], strict=True))
+        cells = [f"{figures[fold]:.3f}".lstrip("0") if fold in figures else "–" for fold in (0, 1)]
+        table.rows.append([row["idea"], row["expected"], f"{row['steps'] or '–'}", *cells, row["kept"]])
+    return table.markdown()
+
+
+def trail_figures() -> str:
+    """TRAIL's records on every benchmark: mean and deviation over seeds."""
+    table = tables.Table("", ["benchmark", "split", "K", "candidates", "seeds", "MRR", "Hits@10", "Hits@1"], [])
+    for name in ("nell-one", *CARVED, "attack-few", "umls"):
+        records = select(read_records(ROOT / "results" / name), model="trail", references="first")
+        keys = sorted({(r.split, r.shots, r.candidates) for r in records})
+        for split, shots, candidates in keys:
+            seeds = select(records, split=split, shots=shots, candidates=candidates)
+            cells = [spread(values(seeds, *metric)) for metric in ((), ("hits@10",), ("hits@1",))]
+            table.rows.append([name, split, str(shots), candidates, str(len(seeds)), *cells])
+    if not table.rows:
+        return "There are no stored records of `trail` on test yet: its recipe is still being chosen on folds.\n"
+    return table.markdown()
+
+
 def filled(template: str, records: list[Record], curves: list[LearningCurve]) -> str:
     """A text with `{{model split candidates K}}` replaced by the MRR of these records.
 
@@ -153,6 +180,7 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
 """
     speed = summary.read_records(ROOT / "benchmarks" / "records")
     readme, template = ROOT / "README.md", ROOT / "docs" / "findings.in.md"
+    trail = (ROOT / "docs" / "trail.in.md").read_text("utf-8")
     before, _, rest = readme.read_text("utf-8").partition(README_MARKS[0])
     _, _, after = rest.partition(README_MARKS[1])
     short = [r for r in nell if not r.model.startswith("trail-0.1-no-")]
@@ -162,6 +190,7 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         ROOT / "docs" / "results.md": text,
         ROOT / "docs" / "speed.md": page.page(speed),
         **{ROOT / "docs" / "pictures" / name: picture for name, picture in page.pictures(speed).items()},
+        ROOT / "docs" / "trail.md": trail.replace("{{tries}}", tries()).replace("{{figures}}", trail_figures()),
         ROOT / "docs" / "findings.md": filled(template.read_text("utf-8"), nell, curves),
         readme: f"{before}{README_MARKS[0]}\n{middle}{README_MARKS[1]}{after}",
     }
