@@ -57,7 +57,7 @@ def main() -> None:
                 **{"settings": settings.as_dict(), "changed": asked.set, "steps": settings.steps},
                 **{"shots": k, "candidates": "full", "seed": asked.seed},
                 **{f"{kind}_mrr": [round(each[kind]["mrr"], 4) for each in found] for kind in ("micro", "macro")},
-                **{"kept": "", "hardware": hardware(asked.device), "commit": commit.strip()},
+                **{"kept": "", "hardware": hardware(), "commit": commit.strip()},
             }
             print(json.dumps(record), file=file)
             print(f"{asked.idea}, K = {k}: micro {record['micro_mrr']}, macro {record['macro_mrr']}")

@@ -117,7 +117,11 @@ class EpisodeSource:
 
 
 def relation_pairs(graph: Graph) -> list[RelationPairs]:
-    """All relations to learn from, in both directions."""
+    """All relations to learn from, in both directions, computed once."""
+    return graph.once(_relation_pairs)
+
+
+def _relation_pairs(graph: Graph) -> list[RelationPairs]:
     count = len(graph.relations)
     order = np.argsort(graph.relation_ids, kind="stable")
     bounds = np.searchsorted(graph.relation_ids[order], np.arange(2 * count + 1))

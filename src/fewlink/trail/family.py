@@ -15,7 +15,7 @@ from fewlink.data.catalogue import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.trail.episodes import relation_pairs
-from fewlink.trail.learner import TrailLearner, network_of
+from fewlink.trail.learner import SideBySide, TrailLearner, network_of
 from fewlink.trail.reading import ReadGraph
 from fewlink.trail.scorer import TrailScorer
 from fewlink.trail.settings import TrailSettings
@@ -33,6 +33,7 @@ class TrailFamily(VectorFreeFamily):
     settings = TrailSettings
     any_shots = True
     any_graph = True
+    side_by_side = True
     last_is_best = True
     memory_advice = "queries=4"
 
@@ -59,8 +60,11 @@ class TrailFamily(VectorFreeFamily):
         }
 
     def learner(self, benchmark: Benchmark, vectors: Any, settings: TrailSettings, seeds: Sequence[int]) -> Learner:
-        (seed,) = seeds
-        return TrailLearner(graphs_of(benchmark, settings), settings.adjusted([f"seed={seed}"]))
+        graphs, learners = graphs_of(benchmark, settings), []
+        for seed in seeds:
+            read = learners[0].graphs if learners else None
+            learners.append(TrailLearner(graphs, settings.adjusted([f"seed={seed}"]), read=read))
+        return learners[0] if len(learners) == 1 else SideBySide(learners)
 
     def scorer(
         self,

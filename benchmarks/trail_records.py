@@ -1,0 +1,94 @@
+"""Train TRAIL on several benchmarks at once, measure every seed on each of them, and store the records.
+
+python benchmarks/trail_records.py pooled nell-one fb15k-237-few codex-s-few attack-few umls --seeds 5 --device cuda
+python benchmarks/trail_records.py without nell-one fb15k-237-few codex-s-few attack-few umls --device cuda
+python benchmarks/trail_records.py own nell-one fb15k-237-few codex-s-few attack-few umls --device cuda
+
+`pooled` stores records of the model trail in RESULTS/BENCH/; `without` (each benchmark with weights trained on the
+others) and `own` (with weights trained on it alone) append lines to RESULTS/trail-transfer.jsonl. Runs are kept in
+--runs: a command that was stopped continues them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+from fewlink.base.memory import hardware
+from fewlink.data import Benchmark, open_benchmark
+from fewlink.evaluation.evaluator import Protocol, evaluate
+from fewlink.evaluation.records import RecordStore, make_record
+from fewlink.pipeline.train import train
+from fewlink.scorers.base import CachedScorer
+from fewlink.training import RunConfig, open_run
+from fewlink.training.family import training_recipe
+
+ROOT = Path(__file__).resolve().parent.parent
+SHOTS = (3, 1, 5)
+
+
+def trained(names: list[str], seed: int, asked: argparse.Namespace) -> Path:
+    """The run with weights trained on these benchmarks."""
+    run = asked.runs / f"{'+'.join(names)}-seed-{seed}"
+    settings = training_recipe("trail").settings.adjusted([f"also={','.join(names[1:])}", *asked.set])
+    settings = dataclasses.replace(settings, evaluate_every=settings.steps)
+    train(names[0], "trail", out=run, settings=settings, seed=seed, device=asked.device)
+    return run
+
+
+def pooled(asked: argparse.Namespace) -> None:
+    for seed in range(asked.seeds):
+        run = trained(asked.benchmarks, seed, asked)
+        config = {"settings": RunConfig.read(run).settings.as_dict()}
+        for name in asked.benchmarks:
+            benchmark = open_benchmark(name)
+            scorer = CachedScorer(open_run(run, benchmark, device=asked.device))
+            for protocol in protocols(benchmark, seed):
+                figures = evaluate(benchmark, scorer, protocol)
+                facts = {"benchmark": benchmark.name, "data_sha256": benchmark.fingerprint}
+                record = make_record(figures, model="trail", config=config, **facts)
+                command = f"fewlink train {' '.join(asked.benchmarks)} --model trail --seed {seed} --out RUN"
+                command += f" && fewlink evaluate RUN --bench {name} --split {protocol.split}"
+                RecordStore(asked.results).add(record.model_copy(update={"command": command}))
+            print(f"seed {seed}: {name} measured", flush=True)
+
+
+def protocols(benchmark: Benchmark, seed: int) -> list[Protocol]:
+    fewest = {split: min(len(task.pairs) for task in benchmark.split(split)) for split in ("dev", "test")}
+    kinds = [(split, k, kind) for split in fewest for k in SHOTS for kind in ("full", "paper", "open")]
+    return [Protocol(split, k, kind, 0, seed) for split, k, kind in kinds if k < fewest[split]]
+
+
+def transfer(asked: argparse.Namespace) -> None:
+    """Each benchmark's test relations with weights of the others, or with weights of its own."""
+    for name in asked.benchmarks:
+        names = [name] if asked.what == "own" else [other for other in asked.benchmarks if other != name]
+        benchmark = open_benchmark(name)
+        scorer = open_run(trained(names, 0, asked), benchmark, device=asked.device)
+        for split in ("dev", "test"):
+            figures = evaluate(benchmark, scorer, Protocol(split, 3, "full")).metrics()
+            row = {"benchmark": name, "weights": asked.what, "trained_on": names, "split": split, "shots": 3}
+            row |= {"candidates": "full", "seed": 0, "metrics": figures, "hardware": hardware(), "set": asked.set}
+            with (asked.results / "trail-transfer.jsonl").open("a") as file:
+                print(json.dumps(row), file=file)
+        print(f"{name} with {asked.what} weights: {figures['micro']['mrr']:.3f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("pooled", "without", "own"))
+    parser.add_argument("benchmarks", nargs="+")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--results", type=Path, default=ROOT / "results")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "trail")
+    asked = parser.parse_args()
+    asked.results.mkdir(parents=True, exist_ok=True)
+    pooled(asked) if asked.what == "pooled" else transfer(asked)
+
+
+if __name__ == "__main__":
+    main()
