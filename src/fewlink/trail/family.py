@@ -60,7 +60,8 @@ class TrailFamily(VectorFreeFamily):
         }
 
     def learner(self, benchmark: Benchmark, vectors: Any, settings: TrailSettings, seeds: Sequence[int]) -> Learner:
-        graphs, learners = graphs_of(benchmark, settings), []
+        graphs = graphs_of(benchmark, settings)
+        learners: list[TrailLearner] = []
         for seed in seeds:
             read = learners[0].graphs if learners else None
             learners.append(TrailLearner(graphs, settings.adjusted([f"seed={seed}"]), read=read))
