@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("ask")(predict.predict)
 app.command("fit")(train.fit)
 app.command("predict")(predict.predict)
 app.command("serve")(predict.serve)
