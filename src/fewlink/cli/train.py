@@ -27,8 +27,8 @@ def train(
     bench: list[str] = typer.Argument(
         None,
         metavar="BENCH…",
-        help="A catalogue name, a benchmark folder or an archive. The model trail takes several, also files of triples: "
-        "it learns from all of them, and is evaluated on dev of the first.",
+        help="A catalogue name, a benchmark folder or an archive. The model trail takes several, also files of triples,"
+        " learns from them all and is evaluated on dev of the first.",
     ),
     out: Path = typer.Option(None, help="Run folder; with several seeds, the parent of a folder seed-N for each."),
     model: str = typer.Option(None, help="A name from `fewlink models`; by default the recipe's, or fsrl."),
