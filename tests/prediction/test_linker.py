@@ -251,10 +251,13 @@ def test_a_trained_relation_is_noted() -> None:
 
 def test_opening_a_run() -> None:
     assert "trail-0.1 on umls" in repr(fewlink.load(str(trail_run())))
-    with pytest.raises(FewlinkError, match="not a training run"):
-        fewlink.load("/nowhere")
+    for name in ("/nowhere", "x" * 300, "a\0b"):
+        with pytest.raises(FewlinkError, match="does not exist: give a file of triples, a benchmark or a trained run"):
+            fewlink.load(name)
     with pytest.raises(FewlinkError, match="neither a file"):
         fewlink.load(trail_run(), bench="nothing")
+    with pytest.raises(FewlinkError, match=r"types and names describe a file of triples, and .* is a trained model"):
+        fewlink.load(trail_run(), types="types.tsv")
 
 
 def test_a_folder_of_runs_raises_and_names_one(tmp_path: Path) -> None:

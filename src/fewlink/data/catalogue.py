@@ -84,7 +84,7 @@ def open_graph(which: str | Path, *, types: Path | str | None = None, names: Pat
     `types` and `names` are files that describe a file of triples, as `compile_graph` reads them.
     """
     path = Path(which)
-    if path.is_file() and not is_benchmark(path):
+    if os.path.isfile(path) and not is_benchmark(path):
         report = CompileReport()
         types, names = (Path(each) if each is not None else None for each in (types, names))
         graph = compile_graph([path], types=types, names=names, report=report)

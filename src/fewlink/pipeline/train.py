@@ -56,7 +56,9 @@ def train(
         raise FewlinkError(f"'{name}' is an argument of its own, not a change of the settings: give {name}=…")
     seed, device = settings.seed if seed is None else seed, distributed.use_device(device or settings.device)
     settings = dataclasses.replace(settings, seed=seed, device=device).adjusted(change)
-    first, *others = [benchmark] if isinstance(benchmark, Benchmark | str | Path) else benchmark
+    if not (graphs := [benchmark] if isinstance(benchmark, Benchmark | str | Path) else list(benchmark)):
+        raise FewlinkError("no benchmark: give one, or several")
+    first, *others = graphs
     settings = with_graphs(settings, others)
     benchmark = _benchmark(first, settings, out)
     source = vectors if vectors is not None else chosen.vectors

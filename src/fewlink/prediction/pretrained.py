@@ -9,6 +9,7 @@ manifest.json                     every file with its sha256
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -81,18 +82,18 @@ def is_model(source: str | Path) -> bool:
     if str(source).startswith(HUB):
         return True
     folder = Path(source)
-    return is_run(folder) or is_folder_of(folder, FORMAT) or bool(runs_in(folder))
+    return os.path.isdir(folder) and (is_run(folder) or is_folder_of(folder, FORMAT) or bool(runs_in(folder)))
 
 
 def graph_of(source: str | Path, types: str | Path | None = None, names: str | Path | None = None) -> Benchmark:
     """A file of triples, a compiled graph or a benchmark, with `types` and `names` for a file of triples."""
-    path, folders = Path(source), (BENCHMARK_FORMAT, GRAPH_FORMAT)
-    known = path.is_file() or any(is_folder_of(path, format) for format in folders) or is_layout(path)
-    if not known and str(source) not in CATALOGUE:
-        if not path.exists():
-            problem = "does not exist: give a file of triples, a benchmark or a trained run"
-            raise InputError(source, problem + did_you_mean(str(source), CATALOGUE))
-        raise InputError(source, "is not a training run, a saved model, a compiled graph or a benchmark")
+    path, named = Path(source), str(source) in CATALOGUE
+    if not named and not os.path.exists(path):
+        problem = "does not exist: give a file of triples, a benchmark or a trained run"
+        raise InputError(source, problem + did_you_mean(str(source), CATALOGUE))
+    formats = (BENCHMARK_FORMAT, GRAPH_FORMAT)
+    if not named and path.is_dir() and not is_layout(path) and not any(is_folder_of(path, each) for each in formats):
+        raise InputError(path, "is not a training run, a saved model, a compiled graph or a benchmark")
     return open_graph(source, types=types, names=names)
 
 
