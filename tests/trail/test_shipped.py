@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -21,7 +22,7 @@ from fewlink.pipeline.train import train
 from fewlink.scorers import Question
 from fewlink.trail.network import Shape, TrailNetwork
 from fewlink.trail.settings import TrailSettings
-from fewlink.trail.shipped import FORMAT, read_weights, shipped, shipped_scorer, write_shipped, write_weights
+from fewlink.trail.shipped import FORMAT, METADATA, read_weights, shipped, shipped_scorer, write_shipped, write_weights
 from fewlink.training.checkpoints import load_best
 from fewlink.training.family import shipped_models
 
@@ -77,19 +78,25 @@ def test_a_damaged_file_raises(tmp_path: Path) -> None:
     weights = TrailNetwork(SMALL).state_dict()
     content = write_weights(tmp_path / "file", weights, SMALL).read_bytes()
     assert read_weights(content, "file").shape == SMALL
-    header = {"format": FORMAT, "version": '"1"', "shape": '{"width": 8, "layers": 2, "relation_layers": 1}'}
+    assert write_weights(tmp_path / "again", weights, SMALL).read_bytes() == content
+    facts = {"format": FORMAT, "version": "1", "shape": {"width": 8, "layers": 2, "relation_layers": 1}}
+
+    def saved(tensors: dict[str, torch.Tensor], **changes: object) -> bytes:
+        return save(tensors, {METADATA: json.dumps({**facts, **changes})})
+
     damaged = {
         "cut off": content[:-1],
         "empty": b"",
-        "no shape": save(weights, {"format": FORMAT}),
-        "shape of another": save(weights, {**header, "shape": '{"width": 16}'}),
-        "not JSON": save(weights, {**header, "version": "1.x"}),
-        "too few": save({"last.bias": weights["last.bias"]}, header),
+        "no shape": saved(weights, shape=None),
+        "shape of another": saved(weights, shape={"width": 16}),
+        "not JSON": save(weights, {METADATA: "1.x"}),
+        "other JSON": save(weights, {METADATA: "[]"}),
+        "too few": saved({"last.bias": weights["last.bias"]}),
     }
     for what, wrong in damaged.items():
         with pytest.raises(InputError, match=r"file: is damaged .*: install fewlink again") as error:
             read_weights(wrong, "file")
         assert "\n" not in str(error.value), what
-    for other in (save(weights), save(weights, {**header, "format": "fewlink-trail/2"})):
+    for other in (save(weights), saved(weights, format="fewlink-trail/2")):
         with pytest.raises(InputError, match=re.escape(f"this version of fewlink reads '{FORMAT}'")):
             read_weights(other, "file")

@@ -41,7 +41,7 @@ def predict(
     relation: str = typer.Option(
         None, help="A relation of the graph: its known pairs are left out; the first are the default references."
     ),
-    shots: int = typer.Option(None, help="References to take from --relation; by default as in training."),
+    shots: int = typer.Option(None, help="References to take from --relation; by default as in training, or 3."),
     with_known: bool = typer.Option(False, "--with-known", help="Include tails that are known already."),
     explain: bool = typer.Option(False, "--explain", help="Explain each prediction."),
     types: Path = TYPES,

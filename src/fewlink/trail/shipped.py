@@ -30,13 +30,13 @@ from fewlink.training.checkpoints import load_best
 from fewlink.training.run import RunConfig
 
 NAME = "trail-shipped"  # in results and titles, beside `trail` as it was trained on one benchmark
-FORMAT = "fewlink-trail/1"
+FORMAT, METADATA = "fewlink-trail/1", "fewlink"  # one entry of metadata: several have no order
 BUILT_IN = "trail.safetensors"
 
 
 class Shipped(NamedTuple):
-    """Weights by name, and what is known about them: `file`, `sha256`, `version`, `shape`, and where they come from
-    `graphs` and `step`."""
+    """Weights by name, and what is known about them: `file`, `sha256`, `version` and `shape`; of a run's also the
+    `graphs` they were trained on and the `step`."""
 
     weights: dict[str, Tensor]
     facts: dict[str, Any]
@@ -68,26 +68,27 @@ def read_weights(content: bytes, name: str) -> Shipped:
     """The weights in the content of a file; `name` is the file's, for errors."""
     try:
         weights = load(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
-    except (SafetensorError, ValueError) as error:
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        facts = json.loads(header.get("__metadata__", {}).get(METADATA, "{}"))
+        found = facts.get("format")
+    except (SafetensorError, ValueError, AttributeError) as error:  # AttributeError: JSON of another kind
         raise _damaged(name, error) from None
-    if (found := header.get("format")) != FORMAT:
+    if found != FORMAT:
         raise InputError(name, f"has format {found!r}, this version of fewlink reads {FORMAT!r}: install fewlink again")
+    known = {key: value for key, value in facts.items() if key != "format"}
+    made = Shipped(weights, {"file": name, "sha256": hashlib.sha256(content).hexdigest(), **known})
     try:
-        facts = {key: json.loads(value) for key, value in sorted(header.items()) if key != "format"}
-        made = Shipped(weights, {"file": name, "sha256": hashlib.sha256(content).hexdigest(), **facts})
         made.network()
-    except (ValueError, KeyError, TypeError, RuntimeError) as error:  # no shape, or weights of another one
+    except (KeyError, TypeError, RuntimeError) as error:  # no shape, or weights of another one
         raise _damaged(name, error) from None
     return made
 
 
 def write_weights(path: Path, weights: dict[str, Tensor], shape: Shape, **facts: Any) -> Path:
-    """Write weights as a file that `read_weights` reads; each of `facts` can be written as JSON."""
-    facts = {"version": __version__, "shape": asdict(shape), **facts}
-    header = {key: json.dumps(value) for key, value in facts.items()}
-    tensors = {name: weights[name].detach().cpu().contiguous() for name in sorted(weights)}
-    content = save(tensors, {"format": FORMAT, **header})
+    """Write weights and facts as a file that `read_weights` reads."""
+    facts = {"format": FORMAT, "version": __version__, "shape": asdict(shape), **facts}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    content = save(tensors, {METADATA: json.dumps(facts)})
     read_weights(content, path.name)
     write_bytes(path, content)
     return path
@@ -110,6 +111,8 @@ def _damaged(name: str, error: Exception) -> InputError:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     built_in = Path(__file__).parents[1] / "builtin" / BUILT_IN
     place = write_shipped(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else built_in)
     print(f"{place} ({place.stat().st_size / 1e3:.0f} kB); now: fewlink evaluate BENCH --scorer trail, then make docs")
