@@ -109,7 +109,8 @@ def weights_facts() -> str:
 
 def weights_figures(folder: Path) -> str:
     """What the shipped weights reach on test, from the records of these very weights."""
-    records = [r for r in read_records(folder) if r.model == NAME and r.split == "test" and r.references == "first"]
+    places = sorted(path.parent for path in folder.glob(f"*/{NAME}.jsonl"))
+    records = [r for place in places for r in select(read_records(place), model=NAME, split="test", references="first")]
     records = [r for r in records if r.config["weights"]["sha256"] == shipped().facts["sha256"]]
     if not records:
         return "These weights have no stored results yet.\n"

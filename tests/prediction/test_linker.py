@@ -192,7 +192,7 @@ def test_duplicates_count_once_and_are_noted() -> None:
 
 
 def test_a_head_without_candidates_left_is_noted() -> None:
-    found = small().predict([("bob", "rome")], ["bob", "cy"], candidates=["rome"])
+    found = small().predict([("bob", "oslo")], ["bob", "cy"], candidates=["oslo"])
     assert [row.head for row in found] == ["cy"]
     assert found.notes == ("'bob' has no candidate left: all of them are known answers",)
 
@@ -247,6 +247,15 @@ def test_a_trained_relation_is_noted() -> None:
     name = umls().split("train")[0].name
     found = fsrl().predict(heads=["alga"], relation=name, k=1)
     assert any("was trained on" in note for note in found.notes)
+
+
+def test_references_of_a_relation_that_the_graph_has_are_noted() -> None:
+    linker = small()
+    (note,) = linker.predict([("ann", "oslo"), ("bob", "rome")], ["cy"], candidates="all").notes
+    assert note.startswith("the graph has the relation lives between all references: name it as the relation")
+    assert not linker.predict([("ann", "oslo")], ["cy"], candidates="all", relation="lives").notes
+    assert not linker.predict([("ann", "oslo"), ("ann", "bob")], ["cy"], candidates="all").notes
+    assert not linker.predict([("oslo", "ann")], ["cy"], candidates="all").notes  # the inverse
 
 
 def test_opening_a_run() -> None:

@@ -205,7 +205,13 @@ class Linker:
         if named is not None and named.trained:
             notes.append(f"the model was trained on {named.name}: it does better there than on a new relation")
         if pairs is not None:
-            return References(query.distinct_pairs(self.names, pairs, notes), named)
+            distinct = query.distinct_pairs(self.names, pairs, notes)
+            if named is None and (present := query.relations_of(self.graph, distinct)):
+                notes.append(
+                    f"the graph has the relation {present[0]} between all references: "
+                    "name it as the relation to leave out what it already holds"
+                )
+            return References(distinct, named)
         if named is None:
             raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")
         return References(query.first_pairs(named, self.shots if shots is None else shots), named)
