@@ -1,4 +1,4 @@
-"""Write docs/results.md, docs/findings.md, docs/speed.md and its pictures, README's table and the recipes' figures.
+"""Write docs/results.md, findings.md, speed.md and its pictures, README's table, and figures of recipes and weights.
 
 Everything comes from stored records.
 
@@ -17,6 +17,7 @@ from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_
 from fewlink.report import tables
 from fewlink.report.tables import SELECTIONS, by_selection, select, spread, values
 from fewlink.studies import published_figures, read_plan
+from fewlink.trail.shipped import NAME, shipped
 from fewlink.training import families
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +26,6 @@ sys.path.append(str(ROOT / "benchmarks"))
 import page  # noqa: E402
 import summary  # noqa: E402
 
-README_MARKS = ("<!-- results: begin -->", "<!-- results: end -->")
 COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.1")  # relation by relation
 CARVED = ("fb15k-237-few", "codex-s-few")
 
@@ -118,6 +118,37 @@ def filled(template: str, records: list[Record], curves: list[LearningCurve]) ->
     return re.sub(r"\{\{(.+?)\}\}", figure, template)
 
 
+def between(text: str, mark: str, middle: str) -> str:
+    """A text with another part between `<!-- mark: begin -->` and `<!-- mark: end -->`."""
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{middle}{end}{after}"
+
+
+def weights_facts() -> str:
+    """What the shipped weights are, in a line."""
+    facts, count = shipped().facts, sum(tensor.numel() for tensor in shipped().weights.values())
+    shape = ", ".join(f"{name.replace('_', ' ')} {size}" for name, size in facts["shape"].items())
+    trained = f", {facts['step']:,} steps on {', '.join(facts['graphs'])}" if "step" in facts else ""
+    return f"{count:,} parameters ({shape}){trained}; sha256 `{facts['sha256']}`.\n"
+
+
+def weights_figures(folder: Path) -> str:
+    """What the shipped weights reach on test, from the records of these very weights."""
+    places = sorted(path.parent for path in folder.glob(f"*/{NAME}.jsonl"))
+    records = [r for place in places for r in select(read_records(place), model=NAME, split="test", references="first")]
+    records = [r for r in records if r.config["weights"]["sha256"] == shipped().facts["sha256"]]
+    if not records:
+        return "These weights have no stored results yet.\n"
+    rows = []
+    for benchmark, shots in sorted({(r.benchmark, r.shots) for r in records}):
+        mine = select(records, benchmark=benchmark, shots=shots)
+        rows.append([benchmark, str(shots), *(spread(values(select(mine, candidates=p))) for p in tables.PROTOCOLS)])
+    columns = ["benchmark, test", "K", *(f"MRR `{protocol}`" for protocol in tables.PROTOCOLS)]
+    return tables.Table("", columns, rows).markdown()
+
+
 def documents() -> dict[Path, str]:
     """The content of each generated document."""
     nell, plain = (read_records(ROOT / "results" / name) for name in ("nell-one", "fb15k-237"))
@@ -181,10 +212,10 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
     speed = summary.read_records(ROOT / "benchmarks" / "records")
     readme, template = ROOT / "README.md", ROOT / "docs" / "findings.in.md"
     trail = (ROOT / "docs" / "trail.in.md").read_text("utf-8")
-    before, _, rest = readme.read_text("utf-8").partition(README_MARKS[0])
-    _, _, after = rest.partition(README_MARKS[1])
     short = [r for r in nell if not r.model.startswith("trail-0.1-no-")]
     middle = tables.in_short(short, head="NELL-One test, K = 3, MRR").markdown()
+    card = ROOT / "src" / "fewlink" / "builtin" / "trail.md"
+    figures = weights_figures(ROOT / "results")
     return {
         ROOT / "src" / "fewlink" / "recipes" / "measured.json": by_recipe(nell, plain),
         ROOT / "docs" / "results.md": text,
@@ -192,7 +223,8 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         **{ROOT / "docs" / "pictures" / name: picture for name, picture in page.pictures(speed).items()},
         ROOT / "docs" / "trail.md": trail.replace("{{tries}}", tries()).replace("{{figures}}", trail_figures()),
         ROOT / "docs" / "findings.md": filled(template.read_text("utf-8"), nell, curves),
-        readme: f"{before}{README_MARKS[0]}\n{middle}{README_MARKS[1]}{after}",
+        readme: between(readme.read_text("utf-8"), "results", middle),
+        card: between(between(card.read_text("utf-8"), "facts", weights_facts()), "figures", figures),
     }
 
 

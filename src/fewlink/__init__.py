@@ -2,9 +2,10 @@
 
 import fewlink
 
-run = fewlink.train("graph.tsv", "trail-0.1", out="runs/mine")  # a file of triples, a benchmark or its name
-linker = fewlink.load("runs/mine")
+linker = fewlink.load("graph.tsv")  # a file of triples or a benchmark, with the weights that come with fewlink
 print(linker.predict(references=[("virus", "cell"), ("fungus", "human")], heads=["bacterium"], k=5))
+
+run = fewlink.train("graph.tsv", out="runs/mine")  # trained on this graph; fewlink.load(run.run) opens it
 
 benchmark = fewlink.open_benchmark("umls")
 scorer = fewlink.learning_free("rules", benchmark.graph)

@@ -16,6 +16,7 @@ from tests.conftest import RECORD_KEYS, Answer, Fewlink, write_layout
 
 from fewlink import cli
 from fewlink.evaluation.records import Record, RecordStore, read_records
+from fewlink.trail.shipped import shipped
 
 
 def error_line(answer: Answer) -> str:
@@ -86,6 +87,16 @@ def test_evaluate_prints_a_table_with_every_relation(fewlink: Fewlink) -> None:
         assert relation in answer.out
 
 
+def test_shipped_weights_are_named_in_the_record(fewlink: Fewlink) -> None:
+    words = ("evaluate", "umls", "--scorer", "trail", "--scorer", "rules", "--shots", 1, "--shots", 3, "--json")
+    records = json.loads(fewlink(*words).out)
+    assert [(r["model"], r["shots"]) for r in records] == [
+        *(("trail-shipped", 1), ("trail-shipped", 3)),
+        *(("rules", 1), ("rules", 3)),
+    ]
+    assert records[0]["config"] == {"weights": shipped().facts} and len(shipped().facts["sha256"]) == 64
+
+
 def test_each_draw_has_a_record(fewlink: Fewlink) -> None:
     answer = fewlink("evaluate", "umls", "--scorer", "popularity", "--draws", 3, "--seed", 7, "--json")
     records = json.loads(answer.out)
@@ -127,6 +138,7 @@ def test_records_of_a_clone_are_read_but_not_written_by_default(fewlink: Fewlink
     ("arguments", "problem"),
     [
         ("evaluate umls --scorer rulez", "unknown scorer 'rulez'; did you mean 'rules'?"),
+        ("evaluate umls --scorer trail --set steps=3", "trail answers with the weights it comes with"),
         ("evaluate umls --split tets", "unknown split 'tets'; did you mean 'test'?"),
         ("evaluate umls --candidates ful", "unknown candidates protocol 'ful'; did you mean 'full'?"),
         ("evaluate umlz", "did you mean 'umls'?"),

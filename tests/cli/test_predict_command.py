@@ -1,9 +1,11 @@
-"""`fewlink predict` and `fewlink card`: output and error messages."""
+"""`fewlink predict`, `fewlink ask` and `fewlink card`: output and error messages."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,49 @@ def test_user_errors_are_one_line(run: Path, words: list[str], message: str) -> 
     with pytest.raises(FewlinkError, match=message) as error:
         CliRunner().invoke(app, ["predict", str(run), *words], catch_exceptions=False)
     assert "\n" not in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def triples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("graph") / "graph.tsv"
+    path.write_bytes(gzip.decompress((files("fewlink") / "builtin" / "umls.tsv.gz").read_bytes()))
+    return path
+
+
+def test_a_graph_is_asked_without_training(triples: Path, tmp_path: Path) -> None:
+    table = run_command("ask", triples, *PAIRS, "--head", "alga", "--top", "3").stdout
+    assert "trail-shipped on graph.tsv" in table and "probability" not in table
+    rows = json.loads(run_command("ask", triples, *PAIRS, "--head", "alga", "--head", "fish", "--json").stdout)
+    assert [row["head"] for row in rows] == ["alga"] * 10 + ["fish"] * 10
+    assert {row["probability"] for row in rows} == {None} and rows[0]["tail_name"] in table
+    names, types = tmp_path / "names.tsv", tmp_path / "types.tsv"
+    names.write_text("alga\tthe green one\n")
+    types.write_text("plant\tliving\nanimal\tliving\n")
+    words = ["--head", "The green one", "--names", names, "--types", types, "--candidates", "living", "--tsv"]
+    lines = run_command("ask", triples, *PAIRS, *words).stdout.splitlines()
+    assert {line.split("\t")[3] for line in lines[1:]} == {"plant", "animal"}
+    by_name = run_command("ask", "umls", "--relation", "causes", "--head", "virus", "--candidates", "full")
+    assert "trail-shipped on umls" in by_name.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([*PAIRS, "--head", "alg"], "unknown head 'alg'; did you mean 'alga'"),
+        ([*PAIRS, "--head", "alga", "--types", "nowhere.tsv"], "nowhere.tsv: cannot be read"),
+        ([*PAIRS, "--head", "alga", "--bench", "umls"], "bench is the benchmark of a trained model"),
+        (["--head", "alga"], "no references"),
+    ],
+)
+def test_wrong_questions_to_a_graph_are_one_line(triples: Path, words: list[str], message: str) -> None:
+    with pytest.raises(FewlinkError, match=message) as error:
+        CliRunner().invoke(app, ["ask", str(triples), *words], catch_exceptions=False)
+    assert "\n" not in str(error.value)
+
+
+def test_a_graph_has_no_card(triples: Path) -> None:
+    with pytest.raises(FewlinkError, match="only a trained run has a card"):
+        CliRunner().invoke(app, ["card", str(triples)], catch_exceptions=False)
 
 
 def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from fewlink.fewshot.settings import FewShotSettings
 from fewlink.graph import compile_graph
 from fewlink.pipeline.train import train
 from fewlink.prediction import Linker
+from fewlink.trail.settings import TrailSettings
 from fewlink.training import RunConfig
 
 
@@ -55,6 +56,45 @@ def test_settings_are_those_of_the_model_with_their_seed(tmp_path: Path) -> None
         train("umls", "trail-0.1", out=tmp_path / "other", settings=settings)
     with pytest.raises(FewlinkError, match="'seed' is an argument of its own"):
         train("umls", "fsrl", out=tmp_path / "other", change=["seed=3"])
+
+
+SMALL_TRAIL = TrailSettings(
+    width=8, layers=2, relation_layers=1, steps=2, evaluate_every=2, relations=1, queries=2, candidates=32
+)
+
+
+def test_trail_learns_from_several_graphs(tmp_path: Path) -> None:
+    with quickly():
+        two = train(["umls", graph_file()], out=tmp_path / "two", settings=SMALL_TRAIL)
+        one = train("umls", out=tmp_path / "one", settings=SMALL_TRAIL)
+        again = train([open_benchmark("umls"), str(graph_file())], out=tmp_path / "two", settings=SMALL_TRAIL)
+    config = RunConfig.read(two.run)
+    assert (config.settings.model, config.benchmark["name"]) == ("trail", "umls")
+    assert config.settings.as_dict()["also"] == str(graph_file())
+    first, second = ((result.run / "best" / "weights.safetensors").read_bytes() for result in (one, two))
+    assert first != second and again.step == 2
+    assert not (tmp_path / "two-vectors").exists()
+    with pytest.raises(FewlinkError, match=r"was trained with also = .*: give the same settings"):
+        train("umls", out=tmp_path / "two", settings=SMALL_TRAIL)
+    assert Linker.load(two.run).predict([("virus", "cell")], ["alga"], k=1)
+
+
+def test_several_graphs_that_cannot_be_learnt_from_raise(tmp_path: Path) -> None:
+    out, few = tmp_path / "run", written([("a", "r", "b")], tmp_path / "few.tsv")
+    wrong = {
+        "fsrl learns from one benchmark": (["umls", graph_file()], "fsrl"),
+        "has a comma in its name": (["umls", "a,b.tsv"], "trail"),
+        "is neither a file or folder": (["umls", tmp_path / "nowhere.tsv"], "trail"),
+        "few.tsv has nothing to learn on": (["umls", few], "trail"),
+        "must have been opened": (["umls", Benchmark("x", compile_graph([few]), {s: [] for s in SPLITS})], "trail"),
+        "no benchmark": ([], "trail"),
+    }
+    for problem, (graphs, model) in wrong.items():
+        with pytest.raises(FewlinkError, match=problem):
+            train(graphs, model, out=out)
+    with pytest.raises(FewlinkError, match="given twice"):
+        train(["umls", few], out=out, change=["also=umls"])
+    assert not out.exists()
 
 
 def test_a_fit_that_was_stopped_keeps_its_benchmark(tmp_path: Path) -> None:

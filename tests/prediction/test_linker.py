@@ -192,7 +192,7 @@ def test_duplicates_count_once_and_are_noted() -> None:
 
 
 def test_a_head_without_candidates_left_is_noted() -> None:
-    found = small().predict([("bob", "rome")], ["bob", "cy"], candidates=["rome"])
+    found = small().predict([("bob", "oslo")], ["bob", "cy"], candidates=["oslo"])
     assert [row.head for row in found] == ["cy"]
     assert found.notes == ("'bob' has no candidate left: all of them are known answers",)
 
@@ -249,12 +249,24 @@ def test_a_trained_relation_is_noted() -> None:
     assert any("was trained on" in note for note in found.notes)
 
 
+def test_references_of_a_relation_that_the_graph_has_are_noted() -> None:
+    linker = small()
+    (note,) = linker.predict([("ann", "oslo"), ("bob", "rome")], ["cy"], candidates="all").notes
+    assert note.startswith("the graph has the relation lives between all references: name it as the relation")
+    assert not linker.predict([("ann", "oslo")], ["cy"], candidates="all", relation="lives").notes
+    assert not linker.predict([("ann", "oslo"), ("ann", "bob")], ["cy"], candidates="all").notes
+    assert not linker.predict([("oslo", "ann")], ["cy"], candidates="all").notes  # the inverse
+
+
 def test_opening_a_run() -> None:
     assert "trail-0.1 on umls" in repr(fewlink.load(str(trail_run())))
-    with pytest.raises(FewlinkError, match="not a training run"):
-        fewlink.load("/nowhere")
+    for name in ("/nowhere", "x" * 300, "a\0b"):
+        with pytest.raises(FewlinkError, match="does not exist: give a file of triples, a benchmark or a trained run"):
+            fewlink.load(name)
     with pytest.raises(FewlinkError, match="neither a file"):
         fewlink.load(trail_run(), bench="nothing")
+    with pytest.raises(FewlinkError, match=r"types and names describe a file of triples, and .* is a trained model"):
+        fewlink.load(trail_run(), types="types.tsv")
 
 
 def test_a_folder_of_runs_raises_and_names_one(tmp_path: Path) -> None:

@@ -193,3 +193,20 @@ def test_user_errors_leave_no_run_folder(words: tuple[str, ...], message: str, v
     result = train_command("umls", "--embeddings", vectors, "--out", run, *words)
     assert isinstance(result.exception, FewlinkError) and message in str(result.exception)
     assert not run.exists()
+
+
+def test_trail_takes_several_graphs(tmp_path: Path) -> None:
+    rows = [f"p{i}\tlives\tc{i % 5}\np{i}\tknows\tp{(i * 7) % 30}\n" for i in range(30)]
+    (tmp_path / "more.tsv").write_text("".join(rows))
+    short = {"width": 8, "layers": 2, "steps": 2, "evaluate_every": 2, "relations": 1, "queries": 2, "candidates": 32}
+    change = [word for name, value in short.items() for word in ("--set", f"{name}={value}")]
+    run = tmp_path / "run"
+    words = ("umls", tmp_path / "more.tsv", "--model", "trail", "--out", run, *change)
+    result = train_command(*words)
+    assert result.exit_code == 0, result.output
+    assert "trail on umls, 3 shots" in result.stdout
+    assert json.loads((run / "config.json").read_text())["settings"]["also"] == str(tmp_path / "more.tsv")
+    assert "step 2/2  continued" in train_command(*words).stderr
+    assert "a run keeps its own" in error_of(train_command("umls", tmp_path / "more.tsv", "--resume", run))
+    other = train_command("umls", tmp_path / "more.tsv", "--model", "fsrl", "--out", tmp_path / "other")
+    assert "fsrl learns from one benchmark" in error_of(other)

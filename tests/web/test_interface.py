@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.web.servers import PAIRS, asking, fsrl, small, trail
 
+from fewlink.data import SPLITS, Benchmark
 from fewlink.prediction import Linker
 from fewlink.web import schema
 
@@ -115,6 +116,20 @@ def test_the_example_is_a_relation_of_the_benchmark() -> None:
     lone = small()
     with asking(Linker(lone.benchmark, lone.scorer, shots=9)) as client:
         assert "no relation with more than 9 pairs" in client.get("/example").json()["error"]["message"]
+
+
+def test_a_graph_is_served_without_a_run() -> None:
+    graph = trail().graph
+    linker = Linker.shipped(Benchmark("graph.tsv", graph, {split: [] for split in SPLITS}))
+    with asking(linker) as client:
+        about = client.get("/about").json()
+        assert (about["model"], about["graph"]["name"], about["calibration"]) == ("trail-shipped", "graph.tsv", None)
+        example = client.get("/example").json()
+        assert example["relation"] in graph.relations and len(example["references"]) == linker.shots
+        ids = [[entity["id"] for entity in pair] for pair in example["references"]]
+        heads = [head["id"] for head in example["heads"]]
+        rows = rows_of(client.post("/predict", json={"references": ids, "heads": heads, "k": 2}))
+        assert len(rows) == 2 * len(heads) and rows[0]["probability"] is None
 
 
 def test_every_endpoint_is_in_the_schema() -> None:

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from fewlink.base.errors import FewlinkError, MissingExtra
 from fewlink.cli import app
-from fewlink.web.server import GIVEN, TOKEN, from_environment
+from fewlink.web.server import GIVEN, TOKEN, ServeOptions, from_environment
 
 
 def serve(*words: str | Path) -> None:
@@ -70,7 +70,7 @@ def test_a_missing_extra_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_worker_reads_its_environment() -> None:
-    place = {"run": str(trail_run()), "bench": None, "device": "cpu"}
+    place = ServeOptions(str(trail_run())).place
     config = {"place": place, "limits": {"heads": 7, "k": 8, "hosts": ["localhost"]}}
     app = from_environment({GIVEN: json.dumps(config), TOKEN: "t"})
     settings = app.state.answers.settings

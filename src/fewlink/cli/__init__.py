@@ -20,6 +20,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("ask", short_help="Rank tails on any graph of triples, from a handful of references, without training.")(
+    predict.predict
+)
 app.command("fit")(train.fit)
 app.command("predict")(predict.predict)
 app.command("serve")(predict.serve)

@@ -31,7 +31,8 @@ def evaluate(
     bench: str = typer.Option(None, help="With a RUN: its benchmark, if it has moved since training."),
     scorer: list[str] = typer.Option(
         ["rules"],
-        help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained first).",
+        help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained first); trail "
+        "(with the weights that come with fewlink).",
     ),
     split: list[str] = typer.Option(["dev"], help="train, dev or test. Choose on dev; evaluate test once."),
     shots: list[int] = typer.Option(
@@ -176,22 +177,30 @@ def _baselines(
     draws: Sequence[int],
     device: str,
 ) -> Iterator[Case]:
-    """Each baseline with each number of shots, seed and draw; those with settings are trained for each."""
+    """Each scorer with each number of shots, seed and draw; those with settings are trained for each."""
     from fewlink.base.errors import FewlinkError
     from fewlink.base.resolver import choose
-    from fewlink.training.family import BaselineFamily, families
+    from fewlink.training.family import BaselineFamily, families, shipped_models
 
+    shipped = shipped_models()
     baselines = [family for family in families().values() if isinstance(family, BaselineFamily)]
     by_name = {model: family for family in baselines for model in family.models}
     chosen = {}
     for name in names:
-        if choose("scorer", name, by_name).settings is not None:
+        if name in shipped:
+            if recipe or changes:
+                raise FewlinkError(f"{name} answers with the weights it comes with: leave out --recipe and --set")
+        elif choose("scorer", name, {**by_name, **shipped}).settings is not None:
             common.check_changes(changes)
             settings = by_name[name].recipe(name, recipe).settings
             chosen[name] = dataclasses.replace(settings, device=device).adjusted(changes)
         elif recipe or changes:
             raise FewlinkError(f"{name} has no settings: leave out --recipe and --set")
+    ready = {name: shipped[name].shipped(name, benchmark, device) for name in names if name in shipped}
     for name, k, seed, draw in itertools.product(names, shots or [DEFAULT_SHOTS], seeds, draws):
+        if name in ready:
+            yield Case(ready[name].scorer, ready[name].config, k, draw, seed)
+            continue
         reporter, settings = common.epoch_reporter(f"{name} K={k} seed {seed}"), chosen.get(name)
         prepared = by_name[name].prepare(name, benchmark, settings, shots=k, draw=draw, seed=seed, on_epoch=reporter)
         facts = {"recipe": recipe or name} if settings else {}

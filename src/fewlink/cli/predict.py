@@ -1,4 +1,7 @@
-"""`fewlink predict` and `fewlink serve`: rank tails for new heads from a handful of references, here or over HTTP."""
+"""`fewlink ask`, `fewlink predict` and `fewlink serve`: rank tails from a handful of references, here or over HTTP.
+
+`ask` and `predict` are one function under two names, for a graph and for a trained run.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,20 @@ from typing import TYPE_CHECKING
 import typer
 
 from fewlink.cli import common
+from fewlink.cli.data import NAMES, TYPES
 
 if TYPE_CHECKING:
     from fewlink.prediction import Linker, Predictions
 
+SOURCE = typer.Argument(
+    ...,
+    metavar="GRAPH|RUN",
+    help="A file of triples, a compiled graph or a benchmark; or a run folder, or one written by save_pretrained.",
+)
+
 
 def predict(
-    run: Path = typer.Argument(..., metavar="RUN", help="A run folder, or a folder written by save_pretrained."),
+    source: str = SOURCE,
     references: Path = typer.Option(None, help="File of references: a head, a tab and a tail per line."),
     reference: list[str] = typer.Option(
         [], metavar="'HEAD => TAIL'", help="A reference; repeatable. Names with arrows: write a tab instead of =>."
@@ -29,11 +39,13 @@ def predict(
         help="Tails to rank: a type, a file, open (like the references' tails), full (--relation's range) or all.",
     ),
     relation: str = typer.Option(
-        None, help="A relation of the benchmark: its known pairs are left out; the first are the default references."
+        None, help="A relation of the graph: its known pairs are left out; the first are the default references."
     ),
-    shots: int = typer.Option(None, help="References to take from --relation; by default as in training."),
+    shots: int = typer.Option(None, help="References to take from --relation; by default as in training, or 3."),
     with_known: bool = typer.Option(False, "--with-known", help="Include tails that are known already."),
     explain: bool = typer.Option(False, "--explain", help="Explain each prediction."),
+    types: Path = TYPES,
+    names: Path = NAMES,
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
     json: bool = common.JSON,
@@ -41,9 +53,10 @@ def predict(
 ) -> None:
     """Rank tails for some heads, given a handful of references of a relation. Entities are ids or readable names.
 
+    A run answers with its own model. A graph needs no training: TRAIL answers with the weights that come with fewlink.
     Ranks are those of fewlink evaluate: known tails are left out, and tails with equal scores share their mean rank.
 
-    Example: `fewlink predict runs/umls-trail --reference 'virus => cell' --reference 'fungus => plant' --head alga`
+    Example: `fewlink ask my-graph.tsv --reference 'virus => cell' --reference 'fungus => plant' --head alga --explain`
 
     Example: `fewlink predict runs/umls-trail --relation precedes --candidates full --head cell_function`
     """
@@ -62,7 +75,7 @@ def predict(
     queries = [*(read_names(heads) if heads else []), *head]
     if bool(queries) == (of_type is not None):
         raise FewlinkError("no heads, or two kinds: give --head NAME or --heads FILE, or else --of-type TYPE")
-    linker = load(run, bench=bench, device=common.resolve_device(device))
+    linker = load(source, bench=bench, types=types, names=names, device=common.resolve_device(device))
     rank = linker.predict if of_type is None else linker.predict_pairs
     predictions = rank(
         pairs or None,
@@ -116,12 +129,14 @@ def _print_predictions(linker: Linker, predictions: Predictions) -> None:
 
 
 def serve(
-    run: Path = typer.Argument(..., metavar="RUN", help="A run folder, or a folder written by save_pretrained."),
+    source: str = SOURCE,
     host: str = typer.Option("127.0.0.1", help="Address to listen on; 0.0.0.0 accepts other machines."),
     port: int = typer.Option(8000, min=0, max=65535, help="Port to listen on; 0 chooses a free one."),
     token: str = typer.Option(
         None, envvar="FEWLINK_TOKEN", show_envvar=False, help="Token that clients must send; or set FEWLINK_TOKEN."
     ),
+    types: Path = TYPES,
+    names: Path = NAMES,
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
     most_heads: int = typer.Option(5_000, min=1, max=100_000, help="Most heads in one request."),
@@ -130,9 +145,10 @@ def serve(
 ) -> None:
     """Serve predictions over HTTP, with a page to review them and an OpenAPI schema at /openapi.json.
 
-    Concurrent requests are scored together. The server writes nothing and accepts no path from a request.
+    A graph needs no training: TRAIL answers with the weights that come with fewlink. Concurrent requests are scored
+    together. The server writes nothing and accepts no path from a request.
 
-    Example: `fewlink serve runs/umls-trail`
+    Example: `fewlink serve my-graph.tsv`, or `fewlink serve runs/umls-trail`
 
     Example: `FEWLINK_TOKEN=secret fewlink serve runs/umls-trail --host 0.0.0.0 --port 80`
     """
@@ -148,5 +164,6 @@ def serve(
 
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise FewlinkError("the token is empty, has spaces around it or is not printable ASCII: use letters or digits")
-    options = ServeOptions(str(run), bench, common.resolve_device(device), host, port, workers)
+    described = [None if file is None else str(file) for file in (types, names)]
+    options = ServeOptions(source, common.resolve_device(device), host, port, workers, bench, *described)
     serve(options, ServerSettings(heads=most_heads, k=most_k, token=token))

@@ -24,7 +24,12 @@ FITTED = labelled("mrr", "hits@1", "hits@5", "hits@10")  # of a fit
 
 def train(
     context: typer.Context,
-    bench: str = typer.Argument(None, metavar="BENCH", help="A catalogue name, a benchmark folder or an archive."),
+    bench: list[str] = typer.Argument(
+        None,
+        metavar="BENCH…",
+        help="A catalogue name, a benchmark folder or an archive. The model trail takes several, also files of triples,"
+        " learns from them all and is evaluated on dev of the first.",
+    ),
     out: Path = typer.Option(None, help="Run folder; with several seeds, the parent of a folder seed-N for each."),
     model: str = typer.Option(None, help="A name from `fewlink models`; by default the recipe's, or fsrl."),
     recipe: str = common.RECIPE,
@@ -50,12 +55,14 @@ def train(
     get more steps or patience, but no other settings; if its benchmark has moved, also give BENCH.
     `torchrun --nproc-per-node N -m fewlink train …` trains with several processes.
 
-    Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`, or `--model trail-0.1`
+    Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`
+
+    Example: `fewlink train my-benchmark umls more-triples.tsv --model trail --out runs/three-graphs`
     """
     from fewlink.base import distributed
     from fewlink.base.errors import FewlinkError
     from fewlink.data import open_benchmark
-    from fewlink.pipeline.train import train_seeds
+    from fewlink.pipeline.train import train_seeds, with_graphs
     from fewlink.training import RunConfig, training_recipe
     from fewlink.training.run import EMBEDDINGS, benchmark_of
 
@@ -65,9 +72,11 @@ def train(
             own = ("out", "model", "recipe", "embeddings", "shots", "seed")
             common.reject_options(context, own, "cannot be given with --resume: a run keeps its own")
             settings = dataclasses.replace(RunConfig.read(resume).settings, device=own_device).adjusted(change)
-            benchmark, vectors = benchmark_of(resume, bench), resume / EMBEDDINGS
+            if len(bench or []) > 1:
+                raise FewlinkError("--resume takes no further graphs: a run keeps its own")
+            benchmark, vectors = benchmark_of(resume, bench[0] if bench else None), resume / EMBEDDINGS
             out, runs = resume, {settings.seed: resume}
-        elif bench is None or out is None:
+        elif not bench or out is None:
             raise FewlinkError("give a BENCH and --out FOLDER to train, or --resume RUN to continue")
         else:
             if len(set(seed)) < len(seed):
@@ -75,7 +84,8 @@ def train(
             chosen = training_recipe(model, recipe)
             more = {} if shots is None else {"shots": shots}
             settings = dataclasses.replace(chosen.settings, **more, device=own_device).adjusted(change)
-            benchmark, vectors = open_benchmark(bench), embeddings or chosen.vectors
+            settings = with_graphs(settings, bench[1:])
+            benchmark, vectors = open_benchmark(bench[0]), embeddings or chosen.vectors
             runs = {seed[0]: out} if len(seed) == 1 else {s: out / f"seed-{s}" for s in seed}
         first = distributed.rank() == 0
         reporter = common.step_reporter(settings.model, len(runs)) if first else None

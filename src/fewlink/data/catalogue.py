@@ -14,7 +14,8 @@ from fewlink.base.storage import is_folder_of
 from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark
 from fewlink.data.carving import CarveSettings, carve
 from fewlink.data.nell_layout import is_layout, read_layout
-from fewlink.graph import compile_graph
+from fewlink.graph import CompileReport, Graph, compile_graph
+from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,27 @@ def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmar
         benchmark, source = _from_catalogue(str(which), verify), str(which)
     object.__setattr__(benchmark, "source", source)
     return benchmark
+
+
+def open_graph(which: str | Path, *, types: Path | str | None = None, names: Path | str | None = None) -> Benchmark:
+    """A benchmark as `open_benchmark` finds it; a file of triples or a compiled graph becomes one without tasks.
+
+    `types` and `names` are files that describe a file of triples, as `compile_graph` reads them.
+    """
+    path = Path(which)
+    if os.path.isfile(path) and not is_benchmark(path):
+        report = CompileReport()
+        types, names = (Path(each) if each is not None else None for each in (types, names))
+        graph = compile_graph([path], types=types, names=names, report=report)
+        for remark in report.remarks():
+            print(f"{path}: {remark}", file=sys.stderr)
+    elif types is not None or names is not None:
+        raise FewlinkError(f"types and names describe a file of triples, which {which} is not")
+    elif is_folder_of(path, GRAPH_FORMAT):
+        graph = Graph.open(path)
+    else:
+        return open_benchmark(which)
+    return Benchmark(path.name, graph, {split: [] for split in SPLITS}, source=os.path.abspath(path))
 
 
 def _from_catalogue(name: str, verify: bool | None) -> Benchmark:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from fewlink.training.family import ModelSettings, PretrainedVectors, Reporter, 
 from fewlink.training.run import BENCHMARK, RunConfig, check_folder, is_run
 from fewlink.training.trainer import RunResult, check, train_runs
 
+Source = Benchmark | str | Path
+
 
 def train(
-    benchmark: Benchmark | str | Path,
-    model: str = "trail-0.1",
+    benchmark: Source | Sequence[Source],
+    model: str = "trail",
     *,
     out: Path | str,
     vectors: PretrainedVectors | Path | str | None = None,
@@ -37,9 +39,11 @@ def train(
 ) -> RunResult:
     """Train a model into a run folder; the same call continues an interrupted run.
 
-    `benchmark`: a benchmark, the name or folder of one, or a file of triples, which is carved into one. `vectors`:
-    those to use, or their folder; by default they are pretrained into the folder OUT-vectors. `settings`: by default
-    those of `recipe`, or of the model's own recipe; then each NAME=VALUE of `change`, `seed` and `device` change them.
+    `benchmark`: a benchmark, the name or folder of one, or a file of triples, which is carved into one; or several, for
+    a model that learns from several: dev is that of the first, and what is known of the others is learnt from too (all
+    triples of a file). `vectors`: those to use, or their folder; by default they are pretrained into OUT-vectors.
+    `settings`: by default those of `recipe`, or of the model's own recipe; then each NAME=VALUE of `change`, `seed` and
+    `device` change them.
     `on_epoch` makes a reporter from the title of each table of vectors; `on_event` gets an event after each evaluation.
     """
     out, change = Path(out), [change] if isinstance(change, str) else list(change)
@@ -52,9 +56,30 @@ def train(
         raise FewlinkError(f"'{name}' is an argument of its own, not a change of the settings: give {name}=…")
     seed, device = settings.seed if seed is None else seed, distributed.use_device(device or settings.device)
     settings = dataclasses.replace(settings, seed=seed, device=device).adjusted(change)
-    benchmark = _benchmark(benchmark, settings, out)
+    if not (graphs := [benchmark] if isinstance(benchmark, Benchmark | str | Path) else list(benchmark)):
+        raise FewlinkError("no benchmark: give one, or several")
+    first, *others = graphs
+    settings = with_graphs(settings, others)
+    benchmark = _benchmark(first, settings, out)
     source = vectors if vectors is not None else chosen.vectors
     return train_seeds(benchmark, source, settings, {seed: out}, out, on_epoch=on_epoch, on_event=on_event)[0]
+
+
+def with_graphs(settings: ModelSettings, others: Sequence[Source]) -> ModelSettings:
+    """Settings of a model that also learns from these benchmarks and files of triples."""
+    if not others:
+        return settings
+    if not trained_family(settings.model).several_graphs:
+        raise FewlinkError(f"{settings.model} learns from one benchmark: give one, or choose the model trail")
+    names = [each.source if isinstance(each, Benchmark) else str(each) for each in others]
+    for name in names:
+        if not name:
+            raise FewlinkError("a further benchmark must have been opened from a file, a folder or the catalogue")
+        if "," in name:
+            raise FewlinkError(f"'{name}' has a comma in its name: rename it")
+    if getattr(settings, "also", ""):
+        raise FewlinkError("further graphs are given twice: as benchmarks, and as the setting 'also'")
+    return settings.adjusted([f"also={','.join(names)}"])
 
 
 def train_seeds(
@@ -94,7 +119,7 @@ def carve_for_run(graph: Graph, run: Path, settings: ModelSettings) -> tuple[Ben
     )
 
 
-def _benchmark(given: Benchmark | str | Path, settings: ModelSettings, out: Path) -> Benchmark:
+def _benchmark(given: Source, settings: ModelSettings, out: Path) -> Benchmark:
     """The benchmark itself, an opened one, or one carved out of a file of triples and saved in the run's folder."""
     if isinstance(given, Benchmark):
         return given

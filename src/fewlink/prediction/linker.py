@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 
+from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError
 from fewlink.data import Benchmark
 from fewlink.prediction import pretrained, query
@@ -17,9 +18,11 @@ from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Prediction, Predictions, RankedPairs, rank_tails
 from fewlink.prediction.query import Choice, Pairs, References
 from fewlink.scorers import Question, Scorer
-from fewlink.training import RunConfig, open_run
+from fewlink.training import RunConfig, open_run, trained_family
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
+
+SHIPPED = "trail"  # the model that reads a graph without training
 
 
 class Linker:
@@ -86,6 +89,12 @@ class Linker:
             measured=benchmark,
             device=device,
         )
+
+    @classmethod
+    def shipped(cls, benchmark: Benchmark, *, device: str = "cpu") -> Self:
+        """TRAIL with the weights that come with fewlink, on what is known of a benchmark: background and train."""
+        scorer = trained_family(SHIPPED).shipped(SHIPPED, benchmark, use_device(device)).scorer
+        return cls(benchmark, scorer, device=device)
 
     def as_measured(self) -> Linker:
         """The linker on the benchmark that the run was measured on: this one unless predictions use another graph."""
@@ -196,7 +205,13 @@ class Linker:
         if named is not None and named.trained:
             notes.append(f"the model was trained on {named.name}: it does better there than on a new relation")
         if pairs is not None:
-            return References(query.distinct_pairs(self.names, pairs, notes), named)
+            distinct = query.distinct_pairs(self.names, pairs, notes)
+            if named is None and (present := query.relations_of(self.graph, distinct)):
+                notes.append(
+                    f"the graph has the relation {present[0]} between all references: "
+                    "name it as the relation to leave out what it already holds"
+                )
+            return References(distinct, named)
         if named is None:
             raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")
         return References(query.first_pairs(named, self.shots if shots is None else shots), named)
@@ -267,9 +282,27 @@ class Linker:
         return query.find_candidates(self.benchmark, self.names, choice, references)
 
 
-def load(run: str | Path, *, bench: str | Path | None = None, device: str = "cpu") -> Linker:
-    """A trained run, or a folder of `save_pretrained`, ready for queries."""
-    return Linker.load(run, bench=bench, device=device)
+def load(
+    source: str | Path,
+    *,
+    bench: str | Path | None = None,
+    types: str | Path | None = None,
+    names: str | Path | None = None,
+    device: str = "cpu",
+) -> Linker:
+    """A trained model ready for queries: a run folder, a folder of `save_pretrained`, or `hub:owner/name`.
+
+    For a file of triples, a compiled graph or a benchmark, the weights that come with fewlink: nothing is trained.
+    `bench`: the benchmark of a run, if it has moved; `types` and `names`: files of entity types and readable names that
+    describe a file of triples.
+    """
+    if pretrained.is_model(source):
+        if types is not None or names is not None:
+            raise FewlinkError(f"types and names describe a file of triples, and {source} is a trained model")
+        return Linker.load(source, bench=bench, device=device)
+    if bench is not None:
+        raise FewlinkError(f"bench is the benchmark of a trained model, and {source} is none")
+    return Linker.shipped(pretrained.graph_of(source, types, names), device=device)
 
 
 def calibrate(

@@ -9,14 +9,20 @@ manifest.json                     every file with its sha256
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra
+from fewlink.base.resolver import did_you_mean
 from fewlink.base.storage import is_folder_of, new_folder, open_folder, write_json
-from fewlink.data import Benchmark, open_benchmark
+from fewlink.data import CATALOGUE, Benchmark, open_benchmark
+from fewlink.data.benchmark import FORMAT as BENCHMARK_FORMAT
+from fewlink.data.catalogue import open_graph
+from fewlink.data.nell_layout import is_layout
+from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 from fewlink.training import RunConfig, is_run, runs_in
 from fewlink.training import run as training_run
 from fewlink.training.checkpoints import load_best, save_best
@@ -69,6 +75,26 @@ def fetch(model: str | Path) -> Path:
     except Exception as error:  # of many kinds: no network, no such model, no permission
         message = " ".join(str(error).split())
         raise FewlinkError(f"{name} cannot be fetched from the hub ({type(error).__name__}: {message})") from None
+
+
+def is_model(source: str | Path) -> bool:
+    """Whether `source` is a trained model: a run folder, or the folder of several; a saved one; or one of the hub."""
+    if str(source).startswith(HUB):
+        return True
+    folder = Path(source)
+    return os.path.isdir(folder) and (is_run(folder) or is_folder_of(folder, FORMAT) or bool(runs_in(folder)))
+
+
+def graph_of(source: str | Path, types: str | Path | None = None, names: str | Path | None = None) -> Benchmark:
+    """A file of triples, a compiled graph or a benchmark, with `types` and `names` for a file of triples."""
+    path, named = Path(source), str(source) in CATALOGUE
+    if not named and not os.path.exists(path):
+        problem = "does not exist: give a file of triples, a benchmark or a trained run"
+        raise InputError(source, problem + did_you_mean(str(source), CATALOGUE))
+    formats = (BENCHMARK_FORMAT, GRAPH_FORMAT)
+    if not named and path.is_dir() and not is_layout(path) and not any(is_folder_of(path, each) for each in formats):
+        raise InputError(path, "is not a training run, a saved model, a compiled graph or a benchmark")
+    return open_graph(source, types=types, names=names)
 
 
 def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> Benchmark:

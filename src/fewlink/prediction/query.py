@@ -107,6 +107,16 @@ def distinct_pairs(names: Names, pairs: Iterable[tuple[int, int]], notes: list[s
     return tuple(distinct)
 
 
+def relations_of(graph: Graph, pairs: Iterable[tuple[int, int]]) -> list[str]:
+    """The relations of the graph that hold for all of these pairs."""
+    common: set[int] | None = None
+    for head, tail in pairs:
+        edges = slice(int(graph.offsets[head]), int(graph.offsets[head + 1]))
+        own = set(graph.relation_ids[edges][graph.tail_ids[edges] == tail].tolist())
+        common = own if common is None else common & own
+    return [graph.relations[relation] for relation in sorted(common or ()) if relation < len(graph.relations)]
+
+
 def first_pairs(relation: Relation, shots: int) -> tuple[tuple[int, int], ...]:
     """The first `shots` pairs of a relation."""
     if shots < 1:

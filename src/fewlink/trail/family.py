@@ -8,18 +8,20 @@ from typing import Any
 
 from torch import Tensor
 
+from fewlink.base import memory
 from fewlink.base.errors import FewlinkError
 from fewlink.base.memory import PROGRAM, Parts
 from fewlink.data.benchmark import Benchmark
-from fewlink.data.catalogue import open_benchmark
+from fewlink.data.catalogue import open_graph
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
-from fewlink.trail.episodes import relation_pairs
+from fewlink.trail.episodes import LARGEST, SMALLEST, relation_pairs
 from fewlink.trail.learner import SideBySide, TrailLearner, network_of
 from fewlink.trail.reading import ReadGraph
 from fewlink.trail.scorer import TrailScorer
 from fewlink.trail.settings import TrailSettings
-from fewlink.training.family import Learner, VectorFreeFamily
+from fewlink.trail.shipped import shipped, shipped_scorer
+from fewlink.training.family import Learner, NoVectors, Prepared, VectorFreeFamily
 from fewlink.training.run import check_weights
 
 EDGE = 60  # bytes of an edge in three orders
@@ -35,6 +37,8 @@ class TrailFamily(VectorFreeFamily):
     any_graph = True
     side_by_side = True
     last_is_best = True
+    several_graphs = True
+    shipped_models = ("trail",)
     memory_advice = "queries=4"
 
     @property
@@ -42,9 +46,10 @@ class TrailFamily(VectorFreeFamily):
         return {"trail": "TRAIL: message passing over the graph, conditioned on the references; reads any graph"}
 
     def check(self, benchmark: Benchmark, settings: TrailSettings) -> None:
-        for graph in graphs_of(benchmark, settings):
+        names = [benchmark.name, *(name for name in settings.also.split(",") if name)]
+        for name, graph in zip(names, graphs_of(benchmark, settings), strict=True):
             if not relation_pairs(graph):
-                raise FewlinkError(f"{benchmark.name} has nothing to learn on: no relation has 12 to 20,000 pairs")
+                raise FewlinkError(f"{name} has nothing to learn on: no relation has {SMALLEST} to {LARGEST:,} pairs")
 
     def memory(
         self, graph: Graph, vectors: Any, settings: TrailSettings, *, runs: int = 1, training: bool = False
@@ -83,11 +88,20 @@ class TrailFamily(VectorFreeFamily):
         graph = known_graph(benchmark)
         return TrailScorer(settings.model, network, ReadGraph.of(graph).to(settings.device), graph)
 
+    def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
+        graph, facts = known_graph(benchmark), shipped().facts
+        settings = TrailSettings(**facts["shape"], device=device)
+        memory.ensure(model, self.memory(graph, NoVectors(), settings), device)
+        return Prepared(shipped_scorer(graph, device), {"weights": facts})
+
 
 def graphs_of(benchmark: Benchmark, settings: TrailSettings) -> list[Graph]:
-    """The graphs that a run learns from: the benchmark's, and those of `also`."""
-    others = [open_benchmark(name) for name in settings.also.split(",") if name]
-    return [known_graph(each) for each in (benchmark, *others)]
+    """The graphs that a run learns from: the known graphs of the benchmark and of those in `also`."""
+    return [known_graph(benchmark), *benchmark.once(_other_graphs, settings.also)]
+
+
+def _other_graphs(benchmark: Benchmark, also: str) -> list[Graph]:
+    return [known_graph(open_graph(name)) for name in also.split(",") if name]
 
 
 FAMILY = TrailFamily()

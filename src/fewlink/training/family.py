@@ -168,7 +168,9 @@ class TrainedFamily(Family):
 
     `side_by_side`: whether several seeds train together on a GPU; `memory_advice`: a setting that needs less memory;
     `own_benchmark_only`: whether a model only works with the train relations it was trained on; `any_graph`: whether a
-    trained model reads any graph; `last_is_best`: whether the last weights are kept, whatever dev says.
+    trained model reads any graph; `last_is_best`: whether the last weights are kept, whatever dev says;
+    `several_graphs`: whether a model also learns from the graphs of its setting `also`; `shipped_models`: those that
+    `shipped` makes ready, with weights that come with the package.
     """
 
     settings: ClassVar[type[ModelSettings]]
@@ -176,6 +178,8 @@ class TrainedFamily(Family):
     own_benchmark_only: ClassVar[bool] = False
     any_graph: ClassVar[bool] = False
     last_is_best: ClassVar[bool] = False
+    several_graphs: ClassVar[bool] = False
+    shipped_models: ClassVar[tuple[str, ...]] = ()
     memory_advice: ClassVar[str] = ""
 
     @abstractmethod
@@ -243,6 +247,10 @@ class TrainedFamily(Family):
         run: Path,
     ) -> Scorer:
         """The scorer with these weights on the settings' device; `parts` are those the run was trained with."""
+
+    def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
+        """The scorer of one of `shipped_models` on what is known of a benchmark; the record names the weights."""
+        raise FewlinkError(f"no weights of {model} come with fewlink: train it")
 
 
 class NoVectors:
@@ -330,6 +338,12 @@ def trained_family(model: str) -> TrainedFamily:
     """The family of a model that is trained into a run folder."""
     trained = [family for family in families().values() if isinstance(family, TrainedFamily)]
     return choose("model", model, {name: family for family in trained for name in family.models})
+
+
+def shipped_models() -> dict[str, TrainedFamily]:
+    """The family of each model that is ready without training."""
+    trained = [family for family in families().values() if isinstance(family, TrainedFamily)]
+    return {model: family for family in trained for model in family.shipped_models}
 
 
 def training_recipe(model: str | None, name: str | None = None) -> Recipe[Any]:

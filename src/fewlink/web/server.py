@@ -189,21 +189,28 @@ def _hash(text: str) -> str:
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """The run to serve, and the address to serve it at."""
+    """What to serve, as `fewlink.load` takes it, and the address to serve it at."""
 
-    run: str
-    bench: str | None = None
+    source: str
     device: str = "cpu"
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
+    bench: str | None = None
+    types: str | None = None
+    names: str | None = None
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The arguments of `fewlink.load`."""
+        return {name: getattr(self, name) for name in ("source", "bench", "types", "names", "device")}
 
 
 def serve(options: ServeOptions, settings: ServerSettings) -> None:
     """Answer requests until the process is stopped; pending ones are finished."""
     settings = replace(settings, hosts=own_hosts(options.host))
     listener = listen(options.host, options.port)
-    linker = load(options.run, bench=options.bench, device=options.device)
+    linker = load(**options.place)
     linker.names.complete("a", 1)  # builds the search index before the first request
     host = f"[{options.host}]" if ":" in options.host else options.host
     title = f"{linker.scorer.name} on {linker.benchmark.name}: http://{host}:{listener.getsockname()[1]}/"
@@ -216,9 +223,8 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
         uvicorn.Server(uvicorn.Config(make_app(linker, settings), **OPTIONS)).run(sockets=[listener])
         return
     del linker  # each worker loads its own
-    place = {"run": options.run, "bench": options.bench, "device": options.device}
     limits = {"heads": settings.heads, "k": settings.k, "hosts": settings.hosts and sorted(settings.hosts)}
-    os.environ[GIVEN] = json.dumps({"place": place, "limits": limits})
+    os.environ[GIVEN] = json.dumps({"place": options.place, "limits": limits})
     if settings.token is not None:
         os.environ[TOKEN] = settings.token
     port = listener.getsockname()[1]

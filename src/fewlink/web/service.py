@@ -15,7 +15,7 @@ from fewlink.base.errors import FewlinkError, UnknownName
 from fewlink.prediction import Explanation, Linker
 from fewlink.prediction.names import entity_of, fold
 from fewlink.prediction.predictions import RankedPairs
-from fewlink.prediction.query import References, distinct_heads, find_candidates, no_candidate_note
+from fewlink.prediction.query import References, distinct_heads, find_candidates, find_relation, no_candidate_note
 from fewlink.web.batching import Batcher
 from fewlink.web.errors import ApiError
 from fewlink.web.schema import MOST_REFERENCES, ExplainRequest, PredictRequest, QueryRequest, ServerSettings
@@ -302,16 +302,24 @@ def _types(linker: Linker) -> list[tuple[str, str, int]]:
 
 
 def example(linker: Linker, number: int) -> dict[str, Any]:
-    """References and query heads of a relation, another one for each number; those not trained on come first."""
+    """References and query heads of a relation, another one for each number; those not trained on come first.
+
+    A graph without tasks offers its own relations.
+    """
+    graph = linker.measured.graph
     tasks = [task for split in ("test", "dev", "train") for task in linker.measured.tasks.get(split, [])]
-    tasks = [task for task in tasks if len(task.pairs) > linker.shots]
+    names = [task.name for task in tasks if len(task.pairs) > linker.shots]
     if not tasks:
+        sizes = np.bincount(graph.relation_ids, minlength=len(graph.relations))[: len(graph.relations)]
+        names = [graph.relations[relation] for relation in np.flatnonzero(sizes > linker.shots).tolist()]
+    if not names:
         raise FewlinkError(f"{linker.measured.name} has no relation with more than {linker.shots} pairs")
-    task, graph = tasks[number % len(tasks)], linker.measured.graph
-    references, rest = task.pairs[: linker.shots], task.pairs[linker.shots :]
+    relation = find_relation(linker.measured, names[number % len(names)])
+    pairs = relation.pairs()
+    references, rest = pairs[: linker.shots], pairs[linker.shots :]
     heads = list(dict.fromkeys(rest[:, 0].tolist()))[:HEADS]
     return {
-        "relation": task.name,
+        "relation": relation.name,
         "references": [[vars(entity_of(graph, entity)) for entity in pair] for pair in references.tolist()],
         "heads": [vars(entity_of(graph, head)) for head in heads],
     }
