@@ -46,7 +46,10 @@ class TrailScorer:
 
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """What carried the score of one pair, given references (K, 2)."""
-        return explain(self, references, head, tail, most)
+        task = self.task(references)
+        with torch.no_grad():
+            encoded = self.network.encode(self.graph, task, read_tasks(self.graph, task))
+        return explain(self.network, self.graph, task, encoded, head, tail, most)
 
     def task(self, references: np.ndarray) -> Tasks:
         """One task with these references (K, 2), and no queries yet."""
