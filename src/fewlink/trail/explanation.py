@@ -23,7 +23,9 @@ from fewlink.trail.reading import ReadGraph, Tasks, read_tasks
 EVIDENCE = {"head": "paths from the head", "references": "paths from the references"}
 
 MOST_HOPS = 5
+MOST_DIRECT = 3  # edges between head and tail that are told
 BEAM = 128  # beginnings of paths that the search follows
+HARDLY_MORE = 1.25  # times what a part of a path loses
 AT_ONCE = 1 << 22  # numbers of a block of messages
 
 
@@ -84,7 +86,9 @@ class Cone:
         used = np.flatnonzero(from_marks[sources] + 1 + to_tail[targets] <= depth)
         used = used[np.argsort(targets[used], kind="stable")]
         nodes = np.unique(np.concatenate([sources[used], targets[used], [head, tail], given, taken]))
-        edges = np.stack([np.searchsorted(nodes, sources[used]), relations[used], np.searchsorted(nodes, targets[used])])
+        edges = np.stack(
+            [np.searchsorted(nodes, sources[used]), relations[used], np.searchsorted(nodes, targets[used])]
+        )
         begun, left, device = from_marks[nodes], to_tail[nodes], graph.edges.device
         fans = torch.cat([fans, fans.new_ones(2 * len(references), 4)])[torch.from_numpy(used).to(device)]
 
@@ -92,9 +96,10 @@ class Cone:
             rows = np.flatnonzero((begun <= number) & (left <= depth - number))
             some = np.flatnonzero((begun[edges[0]] < number) & (left[edges[2]] <= depth - number))
             at = np.searchsorted(rows, edges[2, some])
-            tensors = (torch.from_numpy(part).to(device) for part in (edges[0, some], at, edges[1, some]))
-            offsets = offsets_of(at, len(rows))
-            return ConeLayer(rows, some, offsets, *tensors, fans[torch.from_numpy(some).to(device)])
+            begins, ends, kinds, which = (
+                torch.from_numpy(part).to(device) for part in (edges[0, some], at, edges[1, some], some)
+            )
+            return ConeLayer(rows, some, offsets_of(at, len(rows)), begins, ends, kinds, fans[which])
 
         return cls(nodes, edges.T, count, [layer(number) for number in range(1, depth + 1)])
 
@@ -111,7 +116,8 @@ class Cone:
         return np.flatnonzero(np.isin(key, wanted))
 
     def _keys(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:
-        return (heads * (self.relations + 2) + relations) * len(self.nodes) + tails
+        keys: np.ndarray = (heads * (self.relations + 2) + relations) * len(self.nodes) + tails
+        return keys
 
 
 class Removal(NamedTuple):
@@ -168,7 +174,7 @@ class Pair:
     def _marks(self, encoded: Encoded, removals: Sequence[Removal]) -> Tensor:
         """States before the first layer (n, L, W)."""
         marks = self.network.marks(encoded.task).unflatten(-1, (3, -1)).expand(len(removals), -1, -1)  # (L, 3, W)
-        x = marks.new_zeros(len(self.cone.nodes), len(removals), marks.shape[-1])
+        x: Tensor = marks.new_zeros(len(self.cone.nodes), len(removals), marks.shape[-1])
         for task, removal in enumerate(removals):
             if not removal.head:
                 x[self.head, task] += marks[task, 0]
@@ -190,17 +196,17 @@ class Pair:
 
     def _sums(self, x: Tensor, layer: ConeLayer, weights: Tensor, removed: Sequence[np.ndarray]) -> Tensor:
         """Sums of messages at a layer's rows (n, L, W), given weights (2R + 2, L or 1, 4, W / 4)."""
-        sums = x.new_zeros(len(layer.rows), *x.shape[1:])
+        sums: Tensor = x.new_zeros(len(layer.rows), *x.shape[1:])
         x = x.unflatten(-1, (4, -1))
-        kept = x.new_ones(len(layer.edges), len(removed))
-        for task, edges in enumerate(removed):
-            kept[torch.from_numpy(np.isin(layer.edges, edges)), task] = 0
+        gone = [np.flatnonzero(np.isin(layer.edges, edges)) for edges in removed]
+        places, tasks = np.concatenate(gone), np.repeat(np.arange(len(gone)), [len(part) for part in gone])
         step = max(1, AT_ONCE // max(1, x[0].numel()))
         for at in range(0, len(layer.edges), step):
             part = slice(at, at + step)
-            messages = x[layer.sources[part]] * (weights[layer.relations[part]] * layer.fans[part, None, :, None])
-            if any(len(edges) for edges in removed):
-                messages *= kept[part, :, None, None]
+            messages = x[layer.sources[part]]
+            messages *= weights[layer.relations[part]] * layer.fans[part, None, :, None]
+            here = (places >= at) & (places < at + step)
+            messages[places[here] - at, tasks[here]] = 0
             sums.index_add_(0, layer.targets[part], messages.flatten(2))
         return sums
 
@@ -216,7 +222,7 @@ class Pair:
         its last node; the same beginning at different layers has the sum. Its estimate is gradient · state.
         """
         with torch.enable_grad():
-            last = trace.states[-1][None, self.tail].requires_grad_()
+            last = trace.states[-1][[self.tail]].requires_grad_()
             (gradient,) = torch.autograd.grad(self._readout(last, encoded).sum(), last)
         beam: dict[tuple[int, ...], Tensor] = {(): gradient[0]}
         for number in range(len(self.cone.layers) - 1, -1, -1):
@@ -268,9 +274,19 @@ class Pair:
 
 
 def explain(
-    network: TrailNetwork, graph: ReadGraph, task: Tasks, encoded: Encoded, head: int, tail: int, most: int = 5
+    network: TrailNetwork,
+    graph: ReadGraph,
+    task: Tasks,
+    encoded: Encoded,
+    without_each: Encoded | None,
+    head: int,
+    tail: int,
+    most: int = 5,
 ) -> Reasons:
-    """The reasons for the score of one pair, given one task and what the network makes of its references."""
+    """The reasons for the score of one pair, given one task and what the network makes of its references.
+
+    `without_each` comes from `encode_without_each`; it depends on the references only, like `encoded`.
+    """
     references = task.references[0, task.weights[0] > 0].cpu().numpy()
     pair = Pair.of(network, graph, references, head, tail)
     trace = Trace([], [])
@@ -278,31 +294,60 @@ def explain(
     score, no_head, no_references = pair.scores(
         encoded, [Removal(), Removal(head=True), Removal(references=every)], trace
     ).tolist()
-    paths = chosen_paths(pair, pair.paths(encoded, trace), most)
+    paths = candidate_paths(pair, pair.paths(encoded, trace), most)
     drops = [score - left for left in pair.scores(encoded, [removal_of(pair, [path]) for path in paths]).tolist()]
-    direct = [len(path.edges) == 1 and path.nodes[0] == pair.head for path in paths]
-    order = sorted(range(len(paths)), key=lambda i: (not direct[i], -drops[i]))[:most]
-    relations = [tuple(int(r) for r in pair.cone.edges[list(paths[i].edges), 1]) for i in order]
+    order = told_paths(pair, paths, drops)[:most]
+    fewer = [Removal(references=[k]) for k in every]
+    relations = [tuple(pair.cone.edges[list(paths[i].edges), 1].tolist()) for i in order]
     return Reasons(
         score,
         {"head": score - no_head, "references": score - no_references},
         [(walked, drops[i]) for walked, i in zip(relations, order, strict=True)],
-        [score - left for left in scores_without_each(pair, graph, task)],
+        [score - left for left in pair.scores(without_each, fewer).tolist()] if without_each else [],
+        graph=graph.source,
         entities=[tuple(pair.cone.nodes[list(paths[i].nodes)].tolist()) for i in order],
         measured=True,
     )
 
 
-def chosen_paths(pair: Pair, paths: Sequence[FoundPath], most: int) -> list[FoundPath]:
-    """The edges between head and tail, and the best paths from the head and from references: at most `most` each."""
+def candidate_paths(pair: Pair, paths: Sequence[FoundPath], most: int) -> list[FoundPath]:
+    """The edges between head and tail, and the best paths from the head and from references: at most `most` each.
+
+    A path from a reference through the head is left out: its second part is a path from the head.
+    """
     heads, relations, tails = pair.cone.edges.T
     joined = (heads == pair.head) & (tails == pair.tail) & (relations < pair.cone.relations)
     single = [] if pair.head == pair.tail else np.flatnonzero(joined).tolist()
     direct = [FoundPath((pair.head, pair.tail), (edge,), 0.0) for edge in single]
     others = [path for path in paths if path.part > 0 and path.edges not in {(edge,) for edge in single}]
+    others = list({path.nodes: path for path in reversed(others)}.values())[::-1]  # the best of the same nodes
     from_head = [path for path in others if path.nodes[0] == pair.head]
-    from_references = [path for path in others if path.nodes[0] != pair.head]
+    from_references = [path for path in others if pair.head not in path.nodes[:-1]]
     return direct[:most] + from_head[:most] + from_references[:most]
+
+
+def told_paths(pair: Pair, paths: Sequence[FoundPath], drops: Sequence[float]) -> list[int]:
+    """Places of the paths that lower the score when they are removed, most first; edges from head to tail before all.
+
+    Of edges from head to tail at least one is told. A path that contains another one and loses hardly more is not.
+    """
+    direct = [path.nodes == (pair.head, pair.tail) and is_edge(pair, path) for path in paths]
+    order = sorted(range(len(paths)), key=lambda i: (not direct[i], -drops[i]))
+    told = []
+    for place, i in enumerate(order):
+        within = (j for j in order if j != i and set(paths[j].edges) < set(paths[i].edges))
+        if direct[i]:
+            tell = place == 0 or (place < MOST_DIRECT and drops[i] > 0)
+        else:
+            tell = drops[i] > 0 and not any(drops[i] < HARDLY_MORE * drops[j] for j in within)
+        if tell:
+            told.append(i)
+    return told
+
+
+def is_edge(pair: Pair, path: FoundPath) -> bool:
+    """Whether a path is one edge of the graph, not a reference."""
+    return len(path.edges) == 1 and int(pair.cone.edges[path.edges[0], 1]) < pair.cone.relations
 
 
 def removal_of(pair: Pair, paths: Iterable[FoundPath]) -> Removal:
@@ -311,17 +356,16 @@ def removal_of(pair: Pair, paths: Iterable[FoundPath]) -> Removal:
 
 
 @torch.no_grad()
-def scores_without_each(pair: Pair, graph: ReadGraph, task: Tasks) -> list[float]:
-    """The score if each reference had not been given; none if there is only one."""
+def encode_without_each(network: TrailNetwork, graph: ReadGraph, task: Tasks) -> Encoded | None:
+    """What the network makes of a task's references without each in turn; None if there is only one."""
     used = task.weights[0] > 0
     count = int(used.sum())
     if count < 2:
-        return []
+        return None
     references = task.references[:, used].expand(count, -1, -1)
     weights = 1 - torch.eye(count, device=references.device)
     others = Tasks(references, weights, *(part.expand(count, *part.shape[1:]) for part in task[2:]))
-    encoded = pair.network.encode(graph, others, read_tasks(graph, others))
-    return pair.scores(encoded, [Removal(references=[k]) for k in range(count)]).tolist()
+    return network.encode(graph, others, read_tasks(graph, others))
 
 
 def relation_weights(encoded: Encoded) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fewlink.scorers import Question, Reasons
-from fewlink.trail.explanation import EVIDENCE, explain
+from fewlink.trail.explanation import EVIDENCE, encode_without_each, explain
 from fewlink.trail.network import Encoded, TrailNetwork
 from fewlink.trail.reading import MOST_REFERENCES, ReadGraph, Tasks, read_tasks
 
@@ -49,7 +49,8 @@ class TrailScorer:
         task = self.task(references)
         with torch.no_grad():
             encoded = self.network.encode(self.graph, task, read_tasks(self.graph, task))
-        return explain(self.network, self.graph, task, encoded, head, tail, most)
+        without_each = encode_without_each(self.network, self.graph, task)
+        return explain(self.network, self.graph, task, encoded, without_each, head, tail, most)
 
     def task(self, references: np.ndarray) -> Tasks:
         """One task with these references (K, 2), and no queries yet."""
