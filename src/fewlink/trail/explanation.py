@@ -108,12 +108,15 @@ class Cone:
 
     def with_inverses(self, edges: Iterable[int]) -> np.ndarray:
         """The places of these edges and of their inverses, as far as they are in the cone."""
-        heads, relations, tails = self.edges[list(edges)].T
+        return self.find(self.edges[list(edges)])
+
+    def find(self, edges: np.ndarray) -> np.ndarray:
+        """The places of edges (n, 3) and of their inverses, as far as they are in the cone."""
+        heads, relations, tails = np.asarray(edges).reshape(-1, 3).T
         half = self.relations // 2
         inverse = np.where(relations < self.relations, (relations + half) % self.relations, relations ^ 1)
-        key = self._keys(*self.edges.T)
-        wanted = np.concatenate([self._keys(heads, relations, tails), self._keys(tails, inverse, heads)])
-        return np.flatnonzero(np.isin(key, wanted))
+        wanted = [self._keys(heads, relations, tails), self._keys(tails, inverse, heads)]
+        return np.flatnonzero(np.isin(self._keys(*self.edges.T), np.concatenate(wanted)))
 
     def _keys(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:
         keys: np.ndarray = (heads * (self.relations + 2) + relations) * len(self.nodes) + tails
