@@ -3,11 +3,12 @@
     python benchmarks/explanations.py [BENCH …] [--weights FILE] [--heads 20] [--draws 3] [--shots 3]
 
 For heads of dev and test relations, the best tail is explained, and the edges of the named paths are removed from the
-graph. As a control, as many edges are removed that lie on random paths between the same ends: from the head or from
-an end of a reference to the tail, with as many hops as the named paths. A random path is drawn backwards from the tail:
-at each node one of the edges through which a start is still reached in the hops that are left, each with the same
-chance, without a node twice and without the edges of named paths; where there is none, any edge of the node counts.
-References are never removed, since they are part of the question.
+graph. As a control, as many other edges are removed that lie on random paths between the same ends: from the head or
+from an end of a reference to the tail, with as many hops as the named paths. A random path is drawn backwards from the
+tail, without a node twice: at each node one of the edges through which a start is still reached in the hops that are
+left, each with the same chance; where there is none, one of all edges. Its edges that are on named paths do not count,
+and paths are drawn until there are enough edges; pairs without enough are left out and counted. References are never
+removed, since they are part of the question.
 
 Both removals are measured twice: with the relations' weights as they were, and with a graph from which the triples are
 gone and everything is read again. Explanations with a node twice, or with the tail before the end, are counted.
@@ -89,28 +90,27 @@ def random_triples(
     begin = hops(np.asarray(graph.head_ids), np.asarray(graph.tail_ids), len(graph.entities), starts, far)
     drawn: Triples = set()
     for turn in range(20 * len(lengths)):
-        node, visited, count = tail, {tail}, lengths[turn % len(lengths)]
-        for left in range(count - 1, -1, -1):
+        node, visited = tail, {tail}
+        for left in range(lengths[turn % len(lengths)] - 1, -1, -1):
             at, _ = graph.edges_of(np.array([node]))
-            ends = [
-                (int(e), forward(node, int(r), int(e), len(graph.relations)))
-                for e, r in zip(graph.tail_ids[at], graph.relation_ids[at], strict=True)
-                if int(e) not in visited
-            ]
-            ends = [(e, triple) for e, triple in ends if triple not in named and triple not in drawn]
-            ends = [(e, triple) for e, triple in ends if begin[e] <= left] or ends
-            if not ends or len(drawn) == len(named):
+            at = at[~np.isin(graph.tail_ids[at], list(visited))]
+            near = at[begin[graph.tail_ids[at]] <= left]
+            if not len(at):
                 break
-            node, triple = ends[rng.integers(len(ends))]
+            edge = rng.choice(near if len(near) else at)
+            after, relation = int(graph.tail_ids[edge]), int(graph.relation_ids[edge])
+            drawn |= {forward(node, relation, after, len(graph.relations))} - named
+            node = after
             visited.add(node)
-            drawn.add(triple)
-        if len(drawn) == len(named):
-            break
+            if len(drawn) == len(named):
+                return drawn
     return drawn
 
 
-def deletions(benchmark: Benchmark, network: TrailNetwork, heads: int, draws: int, shots: int) -> Iterator[Deletion]:
-    """For the heads of dev and test relations with their best tails."""
+def deletions(
+    benchmark: Benchmark, network: TrailNetwork, heads: int, draws: int, shots: int
+) -> Iterator[Deletion | None]:
+    """For the heads of dev and test relations with their best tails; None for pairs that are left out."""
     graph = known_graph(benchmark)
     scorer = TrailScorer("trail", network, ReadGraph.of(graph))
     rng = np.random.default_rng(SEED)
@@ -119,9 +119,7 @@ def deletions(benchmark: Benchmark, network: TrailNetwork, heads: int, draws: in
         asked = np.unique(task.pairs[shots:, 0])[:heads]
         best = best_tails(scorer, Question(task.name, references, asked, np.asarray(task.range)), 1)
         for head, ((tail, _),) in zip(asked.tolist(), best, strict=True):
-            deletion = delete(scorer, graph, references, head, tail, draws, rng)
-            if deletion is not None:
-                yield deletion
+            yield delete(scorer, graph, references, head, tail, draws, rng)
 
 
 def delete(
@@ -133,7 +131,7 @@ def delete(
     draws: int,
     rng: np.random.Generator,
 ) -> Deletion | None:
-    """The deletion test of one pair; None if no named path has an edge of the graph."""
+    """The deletion test of one pair; None if no named path has an edge of the graph, or there are no others."""
     began = time.perf_counter()
     reasons = scorer.explain(references, head, tail)
     seconds = time.perf_counter() - began
@@ -143,6 +141,8 @@ def delete(
     starts = np.unique([head, *references.flat])
     lengths = [len(walked) for walked, _ in reasons.paths]
     sets = [named, *(random_triples(graph, starts, tail, lengths, named, rng) for _ in range(draws))]
+    if any(len(triples) < len(named) for triples in sets):
+        return None
     task = scorer.task(references)
     with torch.no_grad():
         encoded = scorer.network.encode(scorer.graph, task, read_tasks(scorer.graph, task))
@@ -179,8 +179,9 @@ def score_without(
     return float(TrailScorer("trail", network, smaller)(question)[0, 0])
 
 
-def summary(name: str, measured: Sequence[Deletion]) -> dict[str, Any]:
+def summary(name: str, pairs: Sequence[Deletion | None]) -> dict[str, Any]:
     """Means over pairs, and the share of draws in which the named paths lose more."""
+    measured = [deletion for deletion in pairs if deletion is not None]
 
     def more(of: str) -> float:
         sides = [(getattr(d, f"named{of}"), other) for d in measured for other in getattr(d, f"random{of}")]
@@ -192,6 +193,7 @@ def summary(name: str, measured: Sequence[Deletion]) -> dict[str, Any]:
     return {
         "bench": name,
         "pairs": len(measured),
+        "left out": len(pairs) - len(measured),
         "triples removed": mean(float(d.edges) for d in measured),
         "named": mean(d.named for d in measured),
         "random": mean(r for d in measured for r in d.random),

@@ -159,6 +159,8 @@ class Pair:
 
         A trace is filled for the first removal.
         """
+        if not removals:
+            return torch.zeros(0)
         x, width = self._marks(encoded, removals), self.network.shape.width
         removed = [self._removed(removal) for removal in removals]
         if trace is not None:
@@ -247,11 +249,11 @@ class Pair:
         visited = np.full((len(walked), MOST_HOPS + 1), -1)
         for row, edges in enumerate(walked):
             visited[row, : len(edges) + 1] = self._nodes(edges)
-        rows = np.searchsorted(layer.rows, visited[:, 0])
-        known = (rows < len(layer.rows)) & (layer.rows[np.minimum(rows, len(layer.rows) - 1)] == visited[:, 0])
-        walked, visited, rows = [e for e, k in zip(walked, known, strict=True) if k], visited[known], rows[known]
+        known = np.isin(visited[:, 0], layer.rows)
+        walked, visited = [edges for edges, k in zip(walked, known, strict=True) if k], visited[known]
         if not walked:
             return {}
+        rows = np.searchsorted(layer.rows, visited[:, 0])
         with torch.enable_grad():
             x = before[visited[:, 0]].requires_grad_()
             sums = trace.sums[number][rows].requires_grad_()
@@ -270,10 +272,10 @@ class Pair:
             edges = (int(layer.edges[at[move]]), *walked[owner[move]])
             longer[edges] = longer[edges] + through[move] if edges in longer else through[move]
         ends = [self._nodes(edges)[0] for edges in longer]
-        worth = (torch.stack(list(longer.values())) * before[ends]).sum(1)
-        chosen = worth.topk(min(width, len(worth))).indices.tolist()
+        worth, order = (torch.stack(list(longer.values())) * before[ends]).sum(1).sort(descending=True)
         keys = list(longer)
-        return {keys[i]: longer[keys[i]] for i in chosen if worth[i] != 0}
+        best = [i for i, value in zip(order.tolist(), worth.tolist(), strict=True) if value]
+        return {keys[i]: longer[keys[i]] for i in best[:width]}
 
 
 def explain(
