@@ -31,7 +31,8 @@ def message_passing() -> Linker:
     network = TrailNetwork(Shape())
     with as_file(files("fewlink") / "builtin" / "trail.safetensors") as path:
         network.load_state_dict(load_file(path))
-    return Linker(umls(), TrailScorer("trail", network, ReadGraph.of(known_graph(umls()))))
+    graph = known_graph(umls())
+    return Linker(umls(), TrailScorer("trail", network, ReadGraph.of(graph), graph))
 
 
 def test_a_path_exists_and_prefers_entities_with_few_edges() -> None:

@@ -43,7 +43,7 @@ def shipped() -> TrailNetwork:
 
 
 def scorer_on(graph: Graph, network: TrailNetwork | None = None) -> TrailScorer:
-    return TrailScorer("trail", network or shipped(), ReadGraph.of(graph))
+    return TrailScorer("trail", network or shipped(), ReadGraph.of(graph), graph)
 
 
 @functools.cache
@@ -259,8 +259,8 @@ def test_estimates_of_paths_are_close_to_a_small_change() -> None:
 
 def test_paths_on_umls_are_simple_real_and_finite() -> None:
     scorer = umls()
-    assert isinstance(scorer, ExplainingScorer) and scorer.graph.source is not None
-    graph, benchmark = scorer.graph.source, open_benchmark("umls")
+    assert isinstance(scorer, ExplainingScorer) and scorer.named is not None
+    graph, benchmark = scorer.named, open_benchmark("umls")
     known = set(map(tuple, np.stack([graph.head_ids, graph.relation_ids, graph.tail_ids], 1).tolist()))
     seen = direct = 0
     for task in benchmark.split("test")[:4]:

@@ -309,7 +309,6 @@ def explain(
         {"head": score - no_head, "references": score - no_references},
         [(walked, drops[i]) for walked, i in zip(relations, order, strict=True)],
         [score - left for left in pair.scores(without_each, fewer).tolist()] if without_each else [],
-        graph=graph.source,
         entities=[tuple(pair.cone.nodes[list(paths[i].nodes)].tolist()) for i in order],
         measured=True,
     )

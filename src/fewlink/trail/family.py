@@ -75,7 +75,8 @@ class TrailFamily(VectorFreeFamily):
         network = network_of(settings).to(settings.device)
         check_weights(network.state_dict(), weights, run)
         network.load_state_dict(weights)
-        return TrailScorer(settings.model, network, ReadGraph.of(known_graph(benchmark)).to(settings.device))
+        graph = known_graph(benchmark)
+        return TrailScorer(settings.model, network, ReadGraph.of(graph).to(settings.device), graph)
 
 
 def graphs_of(benchmark: Benchmark, settings: TrailSettings) -> list[Graph]:

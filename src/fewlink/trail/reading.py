@@ -51,25 +51,23 @@ class ReadGraph:
     """A graph as TRAIL reads it.
 
     Shapes: `sizes` (2R, 5) of each relation; `together` (2R, 2R), the share of the entities with one relation that
-    have the other, rows adding up to 1; `degrees` (nodes,) the logarithm of each entity's number of edges. `source` is
-    the graph itself, with its names.
+    have the other, rows adding up to 1; `degrees` (nodes,) the logarithm of each entity's number of edges.
     """
 
     edges: EdgeTable
     sizes: Tensor
     together: Tensor
     degrees: Tensor
-    source: Graph | None = None
 
     @classmethod
     def of(cls, graph: Graph) -> ReadGraph:
         edges = EdgeTable.of(graph)
         degrees = torch.from_numpy(np.log1p(np.asarray(graph.degrees, np.float32)))
-        return cls(edges, _sizes(edges), _together(edges), degrees, graph)
+        return cls(edges, _sizes(edges), _together(edges), degrees)
 
     def to(self, device: str | torch.device) -> ReadGraph:
-        sizes, together, degrees = (part.to(device) for part in (self.sizes, self.together, self.degrees))
-        return ReadGraph(self.edges.to(device), sizes, together, degrees, self.source)
+        tensors = (part.to(device) for part in (self.sizes, self.together, self.degrees))
+        return ReadGraph(self.edges.to(device), *tensors)
 
     @functools.cached_property
     def inverse(self) -> Tensor:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from fewlink.graph import Graph
 from fewlink.scorers import Question, Reasons
 from fewlink.trail.explanation import EVIDENCE, encode_without_each, explain
 from fewlink.trail.network import Encoded, TrailNetwork
@@ -18,8 +21,8 @@ BLOCKS = 4  # blocks at once
 class TrailScorer:
     """A trained TRAIL on a graph."""
 
-    def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph) -> None:
-        self.name, self.network, self.graph = name, network.eval(), graph
+    def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
+        self.name, self.network, self.graph, self.named = name, network.eval(), graph, source
         self.device, self.evidence = graph.edges.device, EVIDENCE
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
 
@@ -50,7 +53,8 @@ class TrailScorer:
         with torch.no_grad():
             encoded = self.network.encode(self.graph, task, read_tasks(self.graph, task))
         without_each = encode_without_each(self.network, self.graph, task)
-        return explain(self.network, self.graph, task, encoded, without_each, head, tail, most)
+        reasons = explain(self.network, self.graph, task, encoded, without_each, head, tail, most)
+        return dataclasses.replace(reasons, graph=self.named)
 
     def task(self, references: np.ndarray) -> Tasks:
         """One task with these references (K, 2), and no queries yet."""
