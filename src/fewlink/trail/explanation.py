@@ -287,10 +287,12 @@ def explain(
     head: int,
     tail: int,
     most: int = 5,
+    nodes: np.ndarray | None = None,
 ) -> Reasons:
     """The reasons for the score of one pair, given one task and what the network makes of its references.
 
-    `without_each` comes from `encode_without_each`; it depends on the references only, like `encoded`.
+    `without_each` comes from `encode_without_each`; it depends on the references only, like `encoded`. If `graph` is a
+    part of another, `nodes` (n,) are the ids there of its entities.
     """
     references = task.references[0, task.weights[0] > 0].cpu().numpy()
     pair = Pair.of(network, graph, references, head, tail)
@@ -303,13 +305,14 @@ def explain(
     drops = [score - left for left in pair.scores(encoded, [removal_of(pair, [path]) for path in paths]).tolist()]
     order = told_paths(pair, paths, drops)[:most]
     fewer = [Removal(references=[k]) for k in every]
+    ids = pair.cone.nodes if nodes is None else nodes[pair.cone.nodes]
     relations = [tuple(pair.cone.edges[list(paths[i].edges), 1].tolist()) for i in order]
     return Reasons(
         score,
         {"head": score - no_head, "references": score - no_references},
         [(walked, drops[i]) for walked, i in zip(relations, order, strict=True)],
         [score - left for left in pair.scores(without_each, fewer).tolist()] if without_each else [],
-        entities=[tuple(pair.cone.nodes[list(paths[i].nodes)].tolist()) for i in order],
+        entities=[tuple(ids[list(paths[i].nodes)].tolist()) for i in order],
         measured=True,
     )
 
