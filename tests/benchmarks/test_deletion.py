@@ -33,4 +33,4 @@ def test_means_and_shares_by_hand() -> None:
     row = explanations.summary("x", [deletion, None])
     assert (row["named"], row["random"], row["named lose more"]) == (1.0, 1.0, 0.5)
     assert (row["named, read again"], row["random, read again"], row["named lose more, read again"]) == (2.0, 0.5, 1.0)
-    assert row["pairs"] == row["left out"] == 1 and row["ms"] == 500
+    assert row["pairs"] == row["left out"] == 1 and row["CPU ms"] == 500

@@ -190,13 +190,14 @@ class Pair:
         return x
 
     def _removed(self, removal: Removal) -> np.ndarray:
-        """Places of all edges that are left out, sorted."""
+        """Places of all edges that are left out."""
         heads, relations, tails = self.cone.edges.T
         gone = [np.asarray(removal.edges, np.int64)]
-        for given, taken in self.references[list(removal.references)]:
+        ends, counts = np.unique(self.references[list(removal.references)], axis=0, return_counts=True)
+        for (given, taken), count in zip(ends, counts, strict=True):  # the same pair may be given twice
             forth = (heads == given) & (relations == self.cone.relations) & (tails == taken)
             back = (heads == taken) & (relations == self.cone.relations + 1) & (tails == given)
-            gone.append(np.flatnonzero(forth | back))
+            gone += [np.flatnonzero(forth)[:count], np.flatnonzero(back)[:count]]
         return np.unique(np.concatenate(gone))
 
     def _sums(self, x: Tensor, layer: ConeLayer, weights: Tensor, removed: Sequence[np.ndarray]) -> Tensor:
@@ -220,6 +221,7 @@ class Pair:
         first = torch.zeros(len(states), 1, dtype=torch.long, device=states.device)
         return self.network.scores(states[None, :, None], encoded, first).flatten()
 
+    @torch.no_grad()
     def paths(self, encoded: Encoded, trace: Trace, width: int = BEAM) -> list[FoundPath]:
         """Simple paths from a mark to the tail, with their estimated parts of the score, largest first.
 
@@ -278,6 +280,7 @@ class Pair:
         return {keys[i]: longer[keys[i]] for i in best[:width]}
 
 
+@torch.no_grad()
 def explain(
     network: TrailNetwork,
     graph: ReadGraph,

@@ -47,11 +47,11 @@ class TrailScorer:
             scores.append(self.network.scores(states, encoded, asked.candidates).flatten(0, 1)[: len(some)])
         return torch.cat(scores)
 
+    @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """What carried the score of one pair, given references (K, 2)."""
         task = self.task(references)
-        with torch.no_grad():
-            encoded = self.network.encode(self.graph, task, read_tasks(self.graph, task))
+        encoded = self.network.encode(self.graph, task, read_tasks(self.graph, task))
         without_each = encode_without_each(self.network, self.graph, task)
         reasons = explain(self.network, self.graph, task, encoded, without_each, head, tail, most)
         return dataclasses.replace(reasons, graph=self.named)
