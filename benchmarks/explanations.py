@@ -33,9 +33,9 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.scorers import Question, Reasons, best_tails
-from fewlink.trail.explanation import Pair, Removal, hops
 from fewlink.trail.network import Shape, TrailNetwork
 from fewlink.trail.reading import ReadGraph, read_tasks
+from fewlink.trail.removal import Pair, Removal, hops
 from fewlink.trail.scorer import TrailScorer
 from measure import print_table, write_record
 

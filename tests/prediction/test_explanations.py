@@ -153,6 +153,7 @@ def test_an_edge_between_head_and_tail_is_told_first_whatever_it_adds() -> None:
         "The score would not be lower without any single reference.",
     ]
     assert told() == ["virus → human has a score of 2.50."]
+    assert "flu → ann counts most" in told(references=[0.5])[-1]  # a second one that the model did not read
 
 
 def test_fsrl_explains_with_its_attention() -> None:

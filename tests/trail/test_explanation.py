@@ -22,15 +22,13 @@ from fewlink.scorers import ExplainingScorer, Question, Reasons, best_tails
 from fewlink.trail.explanation import (
     EVIDENCE,
     MOST_HOPS,
-    Pair,
-    Removal,
-    Trace,
     encode_without_each,
-    hops,
+    find_paths,
     removal_of,
 )
 from fewlink.trail.network import EPS, Encoded, Shape, TrailNetwork
 from fewlink.trail.reading import ReadGraph, Tasks, read_tasks
+from fewlink.trail.removal import Pair, Removal, Trace, hops
 from fewlink.trail.scorer import TrailScorer
 
 
@@ -247,7 +245,7 @@ def test_estimates_of_paths_are_close_to_a_small_change() -> None:
     _, encoded = encoded_for(scorer, references)
     pair, trace = Pair.of(scorer.network, scorer.graph, references, entity("a"), entity("c")), Trace([], [])
     pair.scores(encoded, [Removal()], trace)
-    (path,) = pair.paths(encoded, trace)
+    (path,) = find_paths(pair, encoded, trace)
     assert [int(pair.cone.nodes[n]) for n in path.nodes] == [entity(name) for name in "abc"]
     assert path.part > 0
     whole, left = pair.scores(encoded, [Removal(), removal_of(pair, [path])]).tolist()

@@ -248,8 +248,8 @@ def neighbour_of(graph: Graph, which: str, relation: int, entity: int, weight: f
 
 
 def references_with(graph: Graph, references: np.ndarray, weights: Sequence[float]) -> tuple[Reference, ...]:
-    """References with their weights, if there are any."""
-    each: Sequence[float | None] = weights or [None] * len(references)
+    """References with their weights; those that the scorer did not read have none."""
+    each: Sequence[float | None] = [*weights, *[None] * (len(references) - len(weights))]
     return tuple(
         Reference(entity_of(graph, int(head)), entity_of(graph, int(tail)), weight)
         for (head, tail), weight in zip(references, each, strict=True)
