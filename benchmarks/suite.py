@@ -57,6 +57,7 @@ PARTS = (
     Part("fewshot", "fewshot_speed.py", ["{bench}"], ["{bench}", "--quick"]),
     Part("fewshot-gpu", "fewshot_speed.py", ["{bench}", "--device", "cuda", "--seeds-together", "16"], None),
     Part("paths", "trail_literal.py", ["{bench}"], ["{bench}", "--relations", "2", "--repeats", "1"]),
+    Part("explanations", "explanations.py", ["umls"], ["umls", "--heads", "1", "--draws", "1"]),
     Part("trail", "trail_speed.py", ["{bench}", "{run}"], ["{bench}", "{run}", "--turns", "2"]),
     Part(
         "serving",

@@ -14,6 +14,7 @@ from fewlink.scorers import ExplainingScorer, Question, Reasons, Scorer
 
 MENTIONED = 3  # paths and neighbours in sentences
 LEAST = 0.005  # contributions to the score below this are not mentioned
+REFERENCE = "reference"  # the relation of a step between the ends of a reference
 End = Literal["head", "tail"]
 
 
@@ -27,14 +28,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Path:
-    """A sequence of relations that connects references as it connects this pair, and what it adds to the score.
+    """A sequence of relations that connects this pair, or a reference with its tail, and what it adds to the score.
 
-    `entities` are those of one such path, head and tail included: one more than steps, or empty if none exists.
+    `entities` are those of one such path, both ends included: one more than steps, or empty if none exists. `like` is
+    the number of references that the same relations join, if they were counted. A step from the head of a reference to
+    its tail has the relation "reference".
     """
 
     steps: tuple[Step, ...]
     weight: float
     entities: tuple[Entity, ...]
+    like: int | None = None
 
     def __str__(self) -> str:
         names = [entity.name for entity in self.entities] or ["head", *["…"] * (len(self.steps) - 1), "tail"]
@@ -44,7 +48,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Reference:
-    """A reference and its attention (β); None if the model has no attention over references."""
+    """A reference and its attention (β), or what the score loses without it; None if the model has neither."""
 
     head: Entity
     tail: Entity
@@ -71,7 +75,8 @@ class Explanation:
     """What contributed to the score of one pair.
 
     `shares`: what each kind of evidence adds to the score, largest first, and `evidence` describes the kinds; both are
-    empty for models that do not provide them.
+    empty for models that do not provide them. If `measured`, the numbers of shares, paths and references are what the
+    score loses without each of them.
     """
 
     head: Entity
@@ -83,6 +88,7 @@ class Explanation:
     neighbours: tuple[Neighbour, ...]
     shared: bool = False  # whether neighbours are shared with the references' tails, or weighted by attention
     evidence: Mapping[str, str] = field(default_factory=dict)
+    measured: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, texts and numbers for JSON, sentences included."""
@@ -91,15 +97,50 @@ class Explanation:
     def sentences(self) -> list[str]:
         """The reasons in plain English, the strongest first."""
         sentences = [f"{self.head.name} → {self.tail.name} has a score of {self.score:.2f}."]
-        sentences += self._evidence()
-        helping = [path for path in self.paths if path.weight >= LEAST][:MENTIONED]
-        if helping:
-            kind = "Paths" if len(helping) > 1 else "A path"
-            sentences.append(f"{kind} like those between the references: {'; '.join(map(str, helping))}.")
-        sentences += self._references()
+        if self.measured:
+            sentences += [*self._paths(), *self._evidence(), *self._left_out()]
+        else:
+            sentences += [*self._evidence(), *self._kinds_of_paths(), *self._references()]
         for end in (self.tail, self.head):
             sentences += self._neighbours(end, "tail" if end is self.tail else "head")
         return sentences
+
+    def _paths(self) -> list[str]:
+        """The edges from head to tail, then paths from the head, then those from references."""
+        from_head = [path for path in self.paths if path.entities[0] == self.head]
+        direct = [path for path in from_head if len(path.steps) == 1 and path.like is not None]
+        sides = {
+            f"{self.head.name} and {self.tail.name} are joined directly": direct,
+            f"From {self.head.name}": [path for path in from_head if path not in direct and path.weight >= LEAST],
+            "From the references": [p for p in self.paths if p not in from_head and p.weight >= LEAST],
+        }
+        return [
+            f"{side}: {'; '.join(self._counted(path) for path in paths[:MENTIONED])}."
+            for side, paths in sides.items()
+            if paths
+        ]
+
+    def _counted(self, path: Path) -> str:
+        like = f"like {path.like} of {len(self.references)} references, " if path.like else ""
+        return f"{path} ({like}{path.weight:+.2f})"
+
+    def _kinds_of_paths(self) -> list[str]:
+        helping = [path for path in self.paths if path.weight >= LEAST][:MENTIONED]
+        if not helping:
+            return []
+        kind = "Paths" if len(helping) > 1 else "A path"
+        return [f"{kind} like those between the references: {'; '.join(map(str, helping))}."]
+
+    def _left_out(self) -> list[str]:
+        """What the score would be without the reference that counts most."""
+        weighed = [(r.weight, r) for r in self.references if r.weight is not None]
+        if not weighed:
+            return []
+        weight, most = max(weighed, key=lambda pair: pair[0])
+        if weight < LEAST:
+            return ["The score would not be lower without any single reference."]
+        pair = f"{most.head.name} → {most.tail.name}"
+        return [f"Of the references, {pair} counts most: without it the score would be {weight:.2f} lower."]
 
     def _evidence(self) -> list[str]:
         """The evidence for the pair and the evidence against it."""
@@ -152,10 +193,13 @@ def explain_pair(
         reasons, evidence = Reasons(score), {}
     graph = reasons.graph or graph
     paths = []
-    for relations, weight in reasons.paths:
-        walked = instance(graph, head, relations, tail)
+    for place, (relations, weight) in enumerate(reasons.paths):
+        walked = reasons.entities[place] if reasons.entities else instance(graph, head, relations, tail)
         steps = tuple(step_of(graph, relation) for relation in relations)
-        paths.append(Path(steps, weight, tuple(entity_of(graph, entity) for entity in walked)))
+        like = None
+        if reasons.entities and walked[0] == head and max(relations) < 2 * len(graph.relations):
+            like = sum(bool(instance(graph, int(h), relations, int(t))) for h, t in references)
+        paths.append(Path(steps, weight, tuple(entity_of(graph, entity) for entity in walked), like))
     return Explanation(
         entity_of(graph, head),
         entity_of(graph, tail),
@@ -166,6 +210,7 @@ def explain_pair(
         tuple(neighbour_of(graph, *edge) for edge in reasons.neighbours),
         reasons.shared,
         evidence,
+        reasons.measured,
     )
 
 
@@ -192,6 +237,8 @@ def instance(graph: Graph, head: int, relations: Sequence[int], tail: int) -> li
 
 def step_of(graph: Graph, relation: int) -> Step:
     inverse, forward = divmod(relation, len(graph.relations))
+    if inverse >= 2:
+        return Step(REFERENCE, relation > 2 * len(graph.relations))
     return Step(graph.relation_name(forward), bool(inverse))
 
 
@@ -201,8 +248,8 @@ def neighbour_of(graph: Graph, which: str, relation: int, entity: int, weight: f
 
 
 def references_with(graph: Graph, references: np.ndarray, weights: Sequence[float]) -> tuple[Reference, ...]:
-    """References with their weights, if there are any."""
-    each: Sequence[float | None] = weights or [None] * len(references)
+    """References with their weights; those that the scorer did not read have none."""
+    each: Sequence[float | None] = [*weights, *[None] * (len(references) - len(weights))]
     return tuple(
         Reference(entity_of(graph, int(head)), entity_of(graph, int(tail)), weight)
         for (head, tail), weight in zip(references, each, strict=True)

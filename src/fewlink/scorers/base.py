@@ -43,6 +43,10 @@ class Reasons:
     join references, and what each adds; `references`: the attention (β) of each reference; `neighbours`: ("head" or
     "tail", relation, entity, weight) of edges at either end: if `shared`, those that the tail shares with the
     references' tails, else those that the model attends to (α).
+
+    `entities`: the entities of each path, from the head or from an end of a reference to the tail; without them, paths
+    are kinds of paths from head to tail. Relation 2R is that of the references, 2R + 1 its inverse. If `measured`, the
+    numbers of shares, paths and references are what the score loses without each.
     """
 
     score: float
@@ -52,6 +56,8 @@ class Reasons:
     neighbours: Sequence[tuple[str, int, int, float]] = ()
     shared: bool = False
     graph: Graph | None = None
+    entities: Sequence[tuple[int, ...]] = ()
+    measured: bool = False
 
 
 @runtime_checkable

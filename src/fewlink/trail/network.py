@@ -147,6 +147,10 @@ class Layer(nn.Module):
         sources, targets = extra
         sums = relational_product(x, w, edges, Norms.FOUR).flatten(0, 1)
         sums = sums.index_add(0, targets, x.flatten(0, 1)[sources] * weights[:, None]).view_as(x)
+        return self.updated(x, sums)
+
+    def updated(self, x: Tensor, sums: Tensor) -> Tensor:
+        """States (…, W) after the layer, given those before it and the sums of their messages."""
         y = x @ self.from_state.to(x.dtype) + asinh(sums) @ self.from_sums.to(x.dtype)
         return x + relu(layer_norm(y, y.shape[-1:], eps=EPS) * self.gain.to(x.dtype))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from fewlink.graph import Graph
 from fewlink.propagation.parts import GraphPart, graph_part
 from fewlink.scorers import Question, Reasons
 from fewlink.trail.answering import CpuPropagation
-from fewlink.trail.explanation import EVIDENCE, explain
+from fewlink.trail.explanation import EVIDENCE, encode_without_each, explain
 from fewlink.trail.network import Encoded, TrailNetwork
 from fewlink.trail.reading import MOST_REFERENCES, ReadGraph, Tasks, read_tasks
 
@@ -39,7 +40,7 @@ class TrailScorer:
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
         self.name, self.network, self.graph, self.evidence = name, network.eval(), graph, EVIDENCE
-        self.device = graph.device
+        self.device, self.named = graph.device, source
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         self.source = source if source and self.device.type == "cpu" and 2 * source.triple_count > WHOLE else None
         self._tasks: dict[bytes, RememberedTask] = {}  # the last used last
@@ -52,9 +53,16 @@ class TrailScorer:
             return self._on_gpu(task, encoded, question)
         return torch.stack([self._one_head(task, encoded, int(h), question.candidates) for h in question.heads])
 
+    @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """What carried the score of one pair, given references (K, 2)."""
-        return explain(self, references, head, tail, most)
+        task, encoded = self._remembered(references)
+        graph, local, part = self._read(task, head, tail)
+        without_each = encode_without_each(self.network, graph, local)
+        nodes = None if part is None else part.nodes
+        head, tail = (head, tail) if part is None else part.places(np.array([head, tail])).tolist()
+        reasons = explain(self.network, graph, local, encoded, without_each, head, tail, most, nodes)
+        return dataclasses.replace(reasons, graph=self.named)
 
     def task(self, references: np.ndarray) -> Tasks:
         """One task with these references (K, 2), and no queries yet."""

@@ -89,6 +89,7 @@ class ExplainAnswer(BaseModel):
     references: list[Reference]
     neighbours: list[Neighbour]
     shared: bool
+    measured: bool
     sentences: list[str]
 
 

@@ -28,8 +28,9 @@ function sketch(reasons) {
   const ends = {head: {...reasons.head, along: 0, lane: null, end: true}, tail: {...reasons.tail, along: 1, lane: null, end: true}};
   const walked = reasons.paths.filter(path => path.entities.length && path.weight > 0).sort((a, b) => b.weight - a.weight);
   if (walked.length) return {ends, lanes: walked.map((path, lane) => {
-    const nodes = path.entities.map((entity, place) => ({...entity, along: place / path.steps.length, lane}));
-    nodes[0] = ends.head;
+    const later = path.entities[0].id === reasons.head.id ? 0 : 1; // a path from a reference begins beside the head
+    const nodes = path.entities.map((entity, place) => ({...entity, along: (place + later) / (path.steps.length + later), lane}));
+    if (!later) nodes[0] = ends.head;
     nodes[nodes.length - 1] = ends.tail;
     return {nodes, edges: path.steps.map((step, i) => ({...step, from: nodes[i], to: nodes[i + 1], lane, weight: path.weight}))};
   })};
@@ -106,7 +107,7 @@ function bars(shares) {
 function reasonElements(reasons, width) {
   const picture = drawing(reasons, width), titled = (title, element) => element ? [make("h4", {}, title), element] : [];
   const caption = reasons.paths.some(path => path.entities.length) 
-    ? "Paths like those between the references" : reasons.shared ? "What the tail shares with the references’ tails" : "Neighbours with most attention";
+    ? reasons.measured ? "Paths that carried the score" : "Paths like those between the references" : reasons.shared ? "What the tail shares with the references’ tails" : "Neighbours with most attention";
   return [
     ...titled(caption, picture),
     ...titled("Evidence", Object.keys(reasons.shares).length ? bars(reasons.shares) : null),
