@@ -106,7 +106,7 @@ class TrailNetwork(nn.Module):
     def scores(self, states: Tensor, encoded: Encoded, candidates: Tensor) -> Tensor:
         """Scores (L, Q, C) of candidates (L, C)."""
         task = torch.arange(len(candidates), device=candidates.device)[:, None]
-        own = states[candidates, task].float()  # (L, C, Q, W)
+        own = states[candidates, task].to(encoded.task.dtype)  # (L, C, Q, W)
         inner = self.of_state(own) + self.of_task(encoded.task)[:, None, None]
         scores: Tensor = self.last(relu(inner)).squeeze(-1)
         return scores.transpose(1, 2)
