@@ -24,17 +24,18 @@ A layer, with N = layer norm:
 
     z_r ← z_r + ReLU(N(W [z_r; Σ_s C(r,s) z_s; Σ_s C(r,s) z_{s⁻¹}; Σ_s C(r⁻¹,s) z_{s⁻¹}; Σ_s C(r⁻¹,s) z_s] + b))
 
-and 0 if r is hidden. The task: q = MLP([mean of z over the relations of references' heads, weighted by their shares; the
-same for tails; features of the task]).
+and 0 if r is hidden. The task: q = MLP([mean of z over the relations of references' heads, weighted by their shares;
+the same for tails; features of the task]).
 
-Propagation. Weights of layer l: w_r = (U z_r + u)_l for visible r, and n, n' = (U' q + u')_l for the new relation and its
-inverse. States start at 0; the marks (M q + m)₁ is added at the head asked about, (M q + m)₂ at each reference's head,
-(M q + m)₃ at each reference's tail. Each layer, for every entity t:
+Propagation. Weights of layer l: w_r = (U z_r + u)_l for visible r, and n, n' = (U' q + u')_l for the new relation and
+its inverse. States start at 0; the mark (M q + m)₁ is added at the head asked about, (M q + m)₂ at each reference's
+head, (M q + m)₃ at each reference's tail. Each layer, for every entity t:
 
     s_t = Σ_{(h, r, t) in V} c(h, r, t) ⊙ w_r ⊙ x_h  +  Σ_{k: b_k = t} n ⊙ x_{a_k}  +  Σ_{k: a_k = t} n' ⊙ x_{b_k}
     x_t ← x_t + ReLU(gain ⊙ N'(x_t A + asinh(s_t) B))
 
-c has four equal blocks: 1 / out(h, r), 1 / in(t, r), √ of their product, and 1; N' is a layer norm without gain and bias.
+c has four equal blocks: 1 / out(h, r), 1 / in(t, r), √ of their product, and 1; N' is a layer norm without gain and
+bias.
 
 Score of candidate t: v · ReLU(P x_t + P' q + p) + v₀.
 
