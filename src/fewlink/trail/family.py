@@ -14,7 +14,7 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.data.catalogue import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
-from fewlink.trail.episodes import relation_pairs
+from fewlink.trail.episodes import LARGEST, SMALLEST, relation_pairs
 from fewlink.trail.learner import TrailLearner, network_of
 from fewlink.trail.reading import ReadGraph
 from fewlink.trail.scorer import TrailScorer
@@ -41,9 +41,12 @@ class TrailFamily(VectorFreeFamily):
         return {"trail": "TRAIL: message passing over the graph, conditioned on the references; reads any graph"}
 
     def check(self, benchmark: Benchmark, settings: TrailSettings) -> None:
-        for graph in graphs_of(benchmark, settings):
-            if not relation_pairs(graph):
-                raise FewlinkError(f"{benchmark.name} has nothing to learn on: no relation has 12 to 20,000 pairs")
+        for each in benchmarks_of(benchmark, settings):
+            if not relation_pairs(known_graph(each)):
+                raise FewlinkError(
+                    f"{each.name} has nothing to learn on: no relation has {SMALLEST} to {LARGEST:,} pairs "
+                    "of entities that other relations join as well"
+                )
 
     def memory(
         self, graph: Graph, vectors: Any, settings: TrailSettings, *, runs: int = 1, training: bool = False
@@ -78,10 +81,14 @@ class TrailFamily(VectorFreeFamily):
         return TrailScorer(settings.model, network, ReadGraph.of(known_graph(benchmark)).to(settings.device))
 
 
+def benchmarks_of(benchmark: Benchmark, settings: TrailSettings) -> list[Benchmark]:
+    """What a run learns from: its benchmark, and those of `also`."""
+    return [benchmark, *(open_benchmark(name) for name in settings.also.split(",") if name)]
+
+
 def graphs_of(benchmark: Benchmark, settings: TrailSettings) -> list[Graph]:
-    """The graphs that a run learns from: the benchmark's, and those of `also`."""
-    others = [open_benchmark(name) for name in settings.also.split(",") if name]
-    return [known_graph(each) for each in (benchmark, *others)]
+    """The graphs that a run learns from."""
+    return [known_graph(each) for each in benchmarks_of(benchmark, settings)]
 
 
 FAMILY = TrailFamily()
