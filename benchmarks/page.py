@@ -36,6 +36,11 @@ HOW = {  # how each record was measured
     "trail-speed-cpu": "TRAIL on NELL-One: the median over several turns after one that is not timed. The last table "
     "is from the log of a training run, without the vectors.",
     "trail-speed-cuda": "The same on a GPU; the CPU makes the episodes.",
+    "propagation-cpu": "TRAIL's message passing: the sum of messages over all edges, reading references, questions. "
+    "Bytes of a product are the state of each edge's source, its ids and constants, and each state written once; they "
+    "are compared with a copy in the same run. Plain is one gather and one `index_add`. Medians over the turns.",
+    "propagation-cuda": "The same on a GPU, where plain is torch without this project's kernels; and training steps, "
+    "recorded as a CUDA graph, launched kernel by kernel, and with plain torch.",
     "serving": "Clients that send one request after another, each over its own connection; servers with and without "
     "batching run in turn, on the same machine as the clients.",
     "large-pretraining-cuda": "ComplEx with 50 reals, a pool of 1,024 negatives and Adagrad on a generated graph of "
@@ -51,7 +56,9 @@ HOW = {  # how each record was measured
     "large-models-cuda": "The same on a GPU.",
     "processes": "ComplEx trained by several processes of one thread each on one machine, the same batches for all.",
 }
-MORE = ("whole test split, full", "against the limits", "kernels", "phases", "training")  # further tables of a record
+MORE = (  # further tables of a record
+    *("whole test split, full", "against the limits", "kernels", "phases", "training", "questions", "steps"),
+)
 LINES = {  # measures in the chart of time
     *("compile a benchmark", "pretrain, an epoch", "FSRL, a step", "TRAIL, an episode", "TRAIL, a step"),
     *("FSRL, a query ranked", "TRAIL, a query ranked", "FSRL, a new relation", "TRAIL, a new relation"),

@@ -56,6 +56,8 @@ PARTS = (
     Part("pretraining-gpu", "embeddings_gpu.py", ["{bench}"], None),
     Part("fewshot", "fewshot_speed.py", ["{bench}"], ["{bench}", "--quick"]),
     Part("fewshot-gpu", "fewshot_speed.py", ["{bench}", "--device", "cuda", "--seeds-together", "16"], None),
+    Part("propagation", "propagation.py", ["{bench}"], ["{bench}", "--turns", "1", "--steps"]),
+    Part("propagation-gpu", "propagation.py", ["{bench}", "--device", "cuda"], None),
     Part("paths", "trail_literal.py", ["{bench}"], ["{bench}", "--relations", "2", "--repeats", "1"]),
     Part("explanations", "explanations.py", ["umls"], ["umls", "--heads", "1", "--draws", "1"]),
     Part("trail", "trail_speed.py", ["{bench}", "{run}"], ["{bench}", "{run}", "--turns", "2"]),

@@ -46,6 +46,15 @@ def _trails(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
     yield f"finding TRAIL's paths ({results['bench']})", "walks taken one by one", results["ratio"]
 
 
+def _propagation(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
+    where = f"{results['bench']}, {results['device']}"
+    for row in results["rows"] + results["questions"]:
+        if isinstance(row["times plain"], float):
+            yield f"message passing: {row['what']} ({where})", "plain torch", row["times plain"]
+    for row in results["steps"][:-1]:
+        yield f"training TRAIL, a step {row['step']} ({where})", "plain torch", row["times plain"]
+
+
 def _serving(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
     yield (
         f"serving {results['clients']} clients, batched ({results['bench']})",
@@ -68,6 +77,8 @@ RATIOS: dict[str, Callable[[Mapping[str, Any]], Iterable[tuple[str, str, float]]
     "fewshot-speed-cuda": _fewshot,
     "fewshot-speed-wiki-cuda": _fewshot,
     "trail-literal": _trails,
+    "propagation-cpu": _propagation,
+    "propagation-cuda": _propagation,
     "serving": _serving,
     "processes": _processes,
 }

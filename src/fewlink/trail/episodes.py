@@ -72,10 +72,17 @@ class EpisodeSource:
         self.pairs = relation_pairs(graph)
 
     def batch(
-        self, index: int, rng: np.random.Generator, count: int, queries: int, candidates: int, most_shots: int
+        self,
+        index: int,
+        rng: np.random.Generator,
+        count: int,
+        queries: int,
+        candidates: int,
+        most_shots: int,
+        part: slice = slice(None),
     ) -> Batch:
-        """`count` episodes, the references padded to 8 or 16."""
-        episodes = [self.episode(rng, queries, candidates, most_shots) for _ in range(count)]
+        """`part` of `count` episodes, the references padded to 8 or 16."""
+        episodes = [self.episode(rng, queries, candidates, most_shots) for _ in range(count)][part]
         columns = [np.stack(column) for column in zip(*episodes, strict=True)]
         references, weights, visible, heads, chosen, answers, excluded = map(torch.from_numpy, columns)
         return Batch(index, Tasks(references, weights, visible, heads, chosen), answers, excluded)
@@ -142,7 +149,10 @@ def _relation_pairs(graph: Graph) -> list[RelationPairs]:
 
 
 class Episodes(torch.utils.data.Dataset[Batch]):
-    """The batch of each step, over all graphs; steps choose graphs in proportion to `shares`."""
+    """The batch of each step, over all graphs; steps choose graphs in proportion to `shares`.
+
+    Each of several processes draws the same episodes and takes its part of them.
+    """
 
     def __init__(
         self,
@@ -154,13 +164,14 @@ class Episodes(torch.utils.data.Dataset[Batch]):
         queries: int,
         candidates: int,
         rank: int = 0,
+        processes: int = 1,
     ) -> None:
-        self.sources, self.shares, self.seed, self.rank = sources, np.array(shares) / sum(shares), seed, rank
-        self.sizes = tasks, queries, candidates
+        self.sources, self.shares, self.seed = sources, np.array(shares) / sum(shares), seed
+        self.sizes, self.part = (tasks, queries, candidates), slice(rank, None, processes)
 
     def __getitem__(self, step: int) -> Batch:
         common = generator(self.seed, "step", step)
         graph = int(common.choice(len(self.sources), p=self.shares))
         most_shots = MOST_SHOTS if common.random() < 0.2 else 5
-        rng = generator(self.seed, "episodes", step, self.rank)
-        return self.sources[graph].batch(graph, rng, *self.sizes, most_shots)
+        rng = generator(self.seed, "episodes", step, 0)
+        return self.sources[graph].batch(graph, rng, *self.sizes, most_shots, self.part)

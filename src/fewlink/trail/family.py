@@ -49,7 +49,10 @@ class TrailFamily(VectorFreeFamily):
         names = [benchmark.name, *(name for name in settings.also.split(",") if name)]
         for name, graph in zip(names, graphs_of(benchmark, settings), strict=True):
             if not relation_pairs(graph):
-                raise FewlinkError(f"{name} has nothing to learn on: no relation has {SMALLEST} to {LARGEST:,} pairs")
+                raise FewlinkError(
+                    f"{name} has nothing to learn on: no relation has {SMALLEST} to {LARGEST:,} pairs "
+                    "of entities that other relations join as well"
+                )
 
     def memory(
         self, graph: Graph, vectors: Any, settings: TrailSettings, *, runs: int = 1, training: bool = False

@@ -40,15 +40,15 @@ class TrailLearner:
         self.most = 50 if self.device.type == "cuda" else 1
         self.graphs = read or [ReadGraph.of(graph).to(self.device) for graph in graphs]
         sources = [EpisodeSource(graph) for graph in graphs]
-        rank, processes = distributed.rank(), distributed.count()
         self.episodes = Episodes(
             sources,
             [len(source.pairs) ** 0.5 for source in sources],
             settings.seed,
-            tasks=settings.relations // processes,
+            tasks=settings.relations,
             queries=settings.queries,
             candidates=settings.candidates,
-            rank=rank,
+            rank=distributed.rank(),
+            processes=distributed.count(),
         )
         torch.manual_seed(derive(settings.seed, "weights"))
         self.network = network_of(settings).to(self.device)

@@ -106,7 +106,7 @@ class TrailNetwork(nn.Module):
     def scores(self, states: Tensor, encoded: Encoded, candidates: Tensor) -> Tensor:
         """Scores (L, Q, C) of candidates (L, C)."""
         task = torch.arange(len(candidates), device=candidates.device)[:, None]
-        return self.score(states[candidates, task].float(), encoded.task[:, None, None]).transpose(1, 2)
+        return self.score(states[candidates, task].to(encoded.task.dtype), encoded.task[:, None, None]).transpose(1, 2)
 
     def score(self, states: Tensor, task: Tensor) -> Tensor:
         """Scores (…) of states (…, W), given the vector of their task (…, W)."""

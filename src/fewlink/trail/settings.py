@@ -21,7 +21,7 @@ class TrailSettings(ModelSettings):
     relation_layers      layers among relations
     relations            episodes of a step; shared out where several processes train together
     queries              queries of an episode
-    candidates           candidates of an episode
+    candidates           candidates of an episode, at least twice its queries
     learning_rate        of AdamW at its highest: it rises over the first twentieth of the steps and falls as a cosine
     weight_decay         of AdamW
     steps                steps in all, over which the learning rate is spread: more of them later is another course
@@ -62,6 +62,7 @@ class TrailSettings(ModelSettings):
     def __post_init__(self) -> None:
         self.check()
         self.require("width", self.width % 8 == 0, "a multiple of 8")
+        self.require("candidates", self.candidates >= 2 * self.queries, f"at least twice queries ({self.queries})")
         self.require("average", 0 <= self.average < 1, "0 or more and less than 1")
 
     def decay_at(self, step: int) -> float:

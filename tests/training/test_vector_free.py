@@ -1,0 +1,161 @@
+"""Families without vectors, that read any graph, and whose last weights are kept: a plain one in run folders."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from tests.conftest import benchmark_of, id_graph, task_of
+from tests.training.runs import lines_of, umls, vectors
+from tests.training.runs import quick as quick
+from torch import Tensor
+
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.memory import Parts
+from fewlink.data import Benchmark
+from fewlink.graph import Graph
+from fewlink.scorers import Question
+from fewlink.training import RunConfig, open_run
+from fewlink.training.family import ModelSettings, NoVectors, VectorFreeFamily
+from fewlink.training.run import vectors_of
+from fewlink.training.trainer import train_run
+
+FALLING = (1.0, -1.0, -2.0)  # the weight after each step: dev is best after the first
+
+
+@dataclass(frozen=True)
+class PlainSettings(ModelSettings):
+    model: str = "plain"
+    shots: int = 3
+    relations: int = 1
+    learning_rate: float = 1.0
+    steps: int = 3
+    evaluate_every: int = 1
+    patience: int = 1
+    evaluate_candidates: str = "full"
+    seed: int = 0
+    device: str = "cpu"
+
+    def decay_at(self, step: int) -> float:
+        return 1.0
+
+
+class DegreeScorer:
+    """A weight times the degree of each candidate."""
+
+    name = "plain"
+
+    def __init__(self, graph: Graph, weight: Tensor) -> None:
+        self.degrees, self.weight = torch.from_numpy(np.asarray(graph.degrees, np.float32)), weight
+
+    def __call__(self, question: Question) -> Tensor:
+        return (self.weight * self.degrees[question.candidates.astype(np.int64)]).expand(len(question.heads), -1)
+
+
+class PlainLearner:
+    most = 1
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.weight = graph, torch.zeros(1)
+
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        return {"weight": self.weight[None]}
+
+    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
+        self.weight = torch.tensor([FALLING[first + count - 1]])
+        return torch.zeros(count, 3, 1), 0.0
+
+    def scorer(self, run: int) -> DegreeScorer:
+        return DegreeScorer(self.graph, self.weight)
+
+    def state(self, run: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return {"weight": self.weight}, {}
+
+    def take(self, states: Sequence[tuple[dict[str, Tensor], dict[str, Tensor]]]) -> None:
+        self.weight = states[0][0]["weight"]
+
+
+class PlainFamily(VectorFreeFamily):
+    name = "plain"
+    settings = PlainSettings
+    models: ClassVar[Mapping[str, str]] = {"plain": "degrees"}  # type: ignore[assignment]
+
+    def check(self, benchmark: Benchmark, settings: Any) -> None:
+        """Anything will do."""
+
+    def memory(self, graph: Graph, vectors: Any, settings: Any, *, runs: int = 1, training: bool = False) -> Parts:
+        return {}
+
+    def learner(self, benchmark: Benchmark, vectors: Any, settings: Any, seeds: Sequence[int]) -> PlainLearner:
+        return PlainLearner(benchmark.graph)
+
+    def scorer(
+        self,
+        benchmark: Benchmark,
+        vectors: Any,
+        settings: Any,
+        weights: dict[str, Tensor],
+        *,
+        parts: Mapping[str, Any],
+        run: Path,
+    ) -> DegreeScorer:
+        assert isinstance(vectors, NoVectors)
+        return DegreeScorer(benchmark.graph, weights["weight"])
+
+
+@pytest.fixture
+def family(monkeypatch: pytest.MonkeyPatch) -> type[PlainFamily]:
+    """The family of every model."""
+
+    class Own(PlainFamily):
+        pass
+
+    for module in ("run", "trainer"):
+        monkeypatch.setattr(f"fewlink.training.{module}.trained_family", lambda model: Own())
+    return Own
+
+
+def test_no_vectors_are_kept_and_none_are_taken(family: type[PlainFamily], tmp_path: Path) -> None:
+    train_run(umls(), NoVectors(), PlainSettings(), tmp_path / "run")
+    assert not (tmp_path / "run" / "embeddings").exists() and isinstance(vectors_of(tmp_path / "run"), NoVectors)
+    assert RunConfig.read(tmp_path / "run").embeddings == {"model": "none", "dim": 0, "sha256": ""}
+    with pytest.raises(FewlinkError, match="plain reads the graph alone: give no vectors"):
+        train_run(umls(), vectors(), PlainSettings(), tmp_path / "other")
+    assert isinstance(family().fold_in(NoVectors(), umls(), 1, 1), NoVectors)
+
+
+@pytest.mark.parametrize(("last", "step", "weight"), [(False, 1, 1.0), (True, 3, -2.0)])
+def test_the_best_weights_are_those_of_dev_or_the_last(
+    family: type[PlainFamily], last: bool, step: int, weight: float, tmp_path: Path
+) -> None:
+    family.last_is_best = last
+    result = train_run(umls(), NoVectors(), PlainSettings(patience=1 if last else 9), tmp_path)
+    assert (result.step, result.best_step, result.stopped) == (3, step, "steps")
+    assert result.best == lines_of(tmp_path)[step - 1]["dev"]
+    assert float(open_run(tmp_path, umls()).weight) == weight  # type: ignore[attr-defined]
+    shown = [line["dev"]["mrr"] for line in lines_of(tmp_path)]
+    assert shown[0] > shown[2]
+
+
+def test_another_graph_is_read_where_the_family_reads_any(family: type[PlainFamily], tmp_path: Path) -> None:
+    train_run(umls(), NoVectors(), PlainSettings(), tmp_path)
+    other = benchmark_of(id_graph([(0, 0, 1), (1, 0, 2)], 4, 1), dev=[task_of([(0, 2)], range(4))])
+    with pytest.raises(InputError, match="trained on the graph of umls"):
+        open_run(tmp_path, other)
+    family.any_graph = True
+    scorer = open_run(tmp_path, other)
+    assert scorer(Question("", np.zeros((1, 2), np.int32), np.array([0, 1]), np.arange(4))).shape == (2, 4)
+
+
+def test_an_appended_graph_is_read(family: type[PlainFamily], tmp_path: Path) -> None:
+    train_run(umls(), NoVectors(), PlainSettings(), tmp_path)
+    larger = dataclasses.replace(umls(), graph=id_graph([(0, 0, 1)], 200, 1))
+    extended = dataclasses.replace(larger, extended_from=(umls().fingerprint, umls().graph.fingerprint))
+    assert len(open_run(tmp_path, extended).degrees) == 200  # type: ignore[attr-defined]
