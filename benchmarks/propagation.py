@@ -29,11 +29,10 @@ from fewlink.graph import Graph
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.product import Norms, relation_sums, relational_product, transposed_product, without_kernels
 from fewlink.scorers import Question
-from fewlink.trail.learner import TrailLearner, network_of
+from fewlink.trail.learner import TrailLearner, TrailSettings, network_of
 from fewlink.trail.network import TrailNetwork
 from fewlink.trail.reading import ReadGraph, read_tasks
 from fewlink.trail.scorer import TrailScorer
-from fewlink.trail.settings import TrailSettings
 from measure import print_table, write_record
 
 COPIED = 1 << 28  # bytes of the tensor that is copied on a CPU; a GPU copies four times as much

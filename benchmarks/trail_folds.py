@@ -17,8 +17,7 @@ from fewlink.data import open_benchmark
 from fewlink.data.training_graph import fold_benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.trail.family import graphs_of
-from fewlink.trail.learner import TrailLearner
-from fewlink.trail.settings import TrailSettings
+from fewlink.trail.learner import TrailLearner, TrailSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDS = 2

@@ -14,7 +14,7 @@ from fewlink.fewshot.settings import FewShotSettings
 from fewlink.graph import compile_graph
 from fewlink.pipeline.train import train
 from fewlink.prediction import Linker
-from fewlink.trail.settings import TrailSettings
+from fewlink.trail.learner import TrailSettings
 from fewlink.training import RunConfig
 
 

@@ -31,7 +31,7 @@ from fewlink.trail.episodes import Batch
 from fewlink.trail.family import FAMILY, graphs_of
 from fewlink.trail.learner import RAW, TrailLearner
 from fewlink.trail.scorer import TrailScorer
-from fewlink.trail.settings import TrailSettings
+from fewlink.trail.learner import TrailSettings
 from fewlink.training import RunConfig, RunResult, open_run
 from fewlink.training.family import NoVectors, trained_family
 from fewlink.training.trainer import train_run

@@ -20,8 +20,8 @@ from fewlink.evaluation import Protocol, evaluate
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.pipeline.train import train
 from fewlink.scorers import Question
+from fewlink.trail.learner import TrailSettings
 from fewlink.trail.network import Shape, TrailNetwork
-from fewlink.trail.settings import TrailSettings
 from fewlink.trail.shipped import FORMAT, METADATA, read_weights, shipped, shipped_scorer, write_shipped, write_weights
 from fewlink.training.checkpoints import load_best
 from fewlink.training.family import shipped_models

@@ -16,10 +16,9 @@ from fewlink.data.catalogue import open_graph
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.trail.episodes import LARGEST, SMALLEST, relation_pairs
-from fewlink.trail.learner import SideBySide, TrailLearner, network_of
+from fewlink.trail.learner import SideBySide, TrailLearner, TrailSettings, network_of
 from fewlink.trail.reading import ReadGraph
 from fewlink.trail.scorer import TrailScorer
-from fewlink.trail.settings import TrailSettings
 from fewlink.trail.shipped import shipped, shipped_scorer
 from fewlink.training.family import Learner, NoVectors, Prepared, VectorFreeFamily
 from fewlink.training.run import check_weights

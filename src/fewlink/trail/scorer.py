@@ -1,4 +1,4 @@
-"""TRAIL as a scorer of the common evaluator."""
+"""TRAIL as a scorer of the common evaluator; on a CPU one head at a time, touching only what can reach an asked tail."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import layer_norm
 
 from fewlink.graph import Graph
+from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.parts import GraphPart, graph_part
+from fewlink.propagation.product import Norms, asinh, bag_sums, chunk_sums, constants, source_states
 from fewlink.scorers import Question, Reasons
-from fewlink.trail.answering import CpuPropagation
 from fewlink.trail.explanation import EVIDENCE, encode_without_each, explain
-from fewlink.trail.network import Encoded, TrailNetwork
+from fewlink.trail.network import EPS, Encoded, Layer, TrailNetwork
 from fewlink.trail.reading import MOST_REFERENCES, ReadGraph, Tasks, read_tasks
 
 QUERIES = 8  # heads of a block on a GPU
@@ -22,6 +24,8 @@ BLOCKS = 4  # blocks at once
 MOST_TASKS = 16  # tasks that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 50_000  # edges that a part of a larger graph is grown to
+FEW = 0.1  # share of all edges up to which a layer goes along the edges of reached entities only
+SOME = 0.4  # share up to which the last layer computes asked tails only
 
 
 class RememberedTask(NamedTuple):
@@ -40,10 +44,12 @@ class TrailScorer:
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
         self.name, self.network, self.graph, self.evidence = name, network.eval(), graph, EVIDENCE
-        self.device, self.named = graph.device, source
+        self.named = source
+        self.device = graph.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         self.source = source if source and self.device.type == "cpu" and 2 * source.triple_count > WHOLE else None
         self._tasks: dict[bytes, RememberedTask] = {}  # the last used last
+        self._without_each: dict[bytes, Encoded | None] = {}  # of the task explained last
         self._whole: CpuPropagation | None = None
 
     @torch.no_grad()
@@ -57,11 +63,18 @@ class TrailScorer:
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """What carried the score of one pair, given references (K, 2)."""
         task, encoded = self._remembered(references)
-        graph, local, part = self._read(task, head, tail)
-        without_each = encode_without_each(self.network, graph, local)
-        nodes = None if part is None else part.nodes
-        head, tail = (head, tail) if part is None else part.places(np.array([head, tail])).tolist()
-        reasons = explain(self.network, graph, local, encoded, without_each, head, tail, most, nodes)
+        key = references.astype(np.int64).tobytes()
+        if key not in self._without_each:
+            graph, local, _ = self._read(task)
+            self._without_each = {key: encode_without_each(self.network, graph, local)}
+        graph, local, part = self._read(task, head)
+        nodes = None
+        if part is not None:
+            nodes, (head, tail) = part.nodes, part.places(np.array([head, tail])).tolist()
+            if tail < 0:
+                nothing = torch.zeros(self.network.shape.width)
+                return Reasons(float(self.network.score(nothing, encoded.task[0])), measured=True, graph=self.named)
+        reasons = explain(self.network, graph, local, encoded, self._without_each[key], head, tail, most, nodes=nodes)
         return dataclasses.replace(reasons, graph=self.named)
 
     def task(self, references: np.ndarray) -> Tasks:
@@ -131,3 +144,90 @@ class TrailScorer:
 
     def _ids(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array.astype(np.int64)).to(self.device)
+
+
+class CpuPropagation:
+    """Propagation over one graph; its buffers are used again for each head."""
+
+    def __init__(self, network: TrailNetwork, edges: EdgeTable) -> None:
+        self.network, self.edges = network, edges
+        width, slots = network.shape.width, edges.by_tail.slots(False)
+        self.states = torch.zeros(edges.nodes, width)
+        self.sums = torch.zeros(edges.nodes, width)
+        self.sources = torch.empty(len(slots.sources), width)
+
+    @torch.no_grad()
+    def states_of(self, task: Tasks, encoded: Encoded, head: int, rows: Tensor) -> Tensor:
+        """States (n, W) of entities `rows` (n,) after the last layer, given one task and one head."""
+        x, references, shots = self.states.zero_(), task.references[0], task.weights[0].bool()
+        heads, tails = references[shots].unbind(1)
+        marks = self.network.marks(encoded.task[0]).view(3, -1)
+        x[head] += marks[0]
+        x.index_add_(0, heads, marks[1].expand(len(heads), -1)).index_add_(0, tails, marks[2].expand(len(tails), -1))
+        active: Tensor | None = torch.cat([heads, tails, heads.new_tensor([head])]).unique()
+        layers: list[Layer] = [*self.network.layers]  # type: ignore[list-item]
+        weights = list(zip(layers, encoded.relations[:, 0], encoded.new[:, 0], strict=True))
+        for layer, w, new in weights[:-1]:
+            active = self._layer(layer, w, new, heads, tails, active)
+        layer, w, new = weights[-1]
+        return self._last(layer, w, new, heads, tails, rows)
+
+    def _layer(
+        self, layer: Layer, w: Tensor, new: Tensor, heads: Tensor, tails: Tensor, active: Tensor | None
+    ) -> Tensor | None:
+        """Move all states; the entities reached so far, or None where they are many."""
+        x, order = self.states, self.edges.by_head
+        over = x[heads] * new[0], x[tails] * new[1]  # messages over the references
+        if active is not None:
+            at, _ = spans(order.offsets[active], order.offsets[active + 1])
+            if len(at) <= FEW * self.edges.edges:
+                messages = x[self.edges.by_head.row[at]] * w[order.second[at]]
+                messages *= constants(order, at, x.shape[1], Norms.FOUR)
+                sums, targets = self.sums.zero_(), order.first[at].long()
+                sums.index_add_(0, targets, messages)
+                sums.index_add_(0, tails, over[0]).index_add_(0, heads, over[1])
+                reached: Tensor = torch.cat([active, tails, heads, targets]).unique()
+                x[reached] = updated(layer, x[reached], sums[reached])
+                return reached
+        order = self.edges.by_tail
+        source_states(order, x[:, None], Norms.FOUR, out=self.sources)
+        for chunk in order.chunks(False):
+            sums = chunk_sums(order, chunk, self.sources[:, None], w, Norms.FOUR)[:, 0]
+            for targets, messages in ((tails, over[0]), (heads, over[1])):
+                inside = (targets >= chunk.rows.start) & (targets < chunk.rows.stop)
+                sums.index_add_(0, targets[inside] - chunk.rows.start, messages[inside])
+            x[chunk.rows] = updated(layer, x[chunk.rows], sums)
+        return None
+
+    def _last(self, layer: Layer, w: Tensor, new: Tensor, heads: Tensor, tails: Tensor, rows: Tensor) -> Tensor:
+        """The moved states of `rows` only."""
+        x, order = self.states, self.edges.by_tail
+        at, _ = spans(order.offsets[rows], order.offsets[rows + 1])
+        if len(at) > SOME * self.edges.edges:
+            self._layer(layer, w, new, heads, tails, None)
+            return self.states[rows]
+        messages = x.index_select(0, order.first[at]) * w.index_select(0, order.second[at])
+        messages *= constants(order, at, x.shape[1], Norms.FOUR)
+        lengths = order.offsets[rows + 1] - order.offsets[rows]
+        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int()
+        sums = bag_sums(torch.arange(len(at), dtype=torch.int32), messages, offsets)
+        places = torch.full((self.edges.nodes,), -1, dtype=torch.long)
+        places[rows] = torch.arange(len(rows))
+        for sources, targets, weight in ((heads, tails, new[0]), (tails, heads, new[1])):
+            inside = places[targets] >= 0
+            sums.index_add_(0, places[targets[inside]], x[sources[inside]] * weight)
+        return updated(layer, x[rows], sums)
+
+
+def updated(layer: Layer, x: Tensor, sums: Tensor) -> Tensor:
+    """States (n, W) after the update of a layer."""
+    y = torch.addmm(x @ layer.from_state, asinh(sums), layer.from_sums)
+    return layer_norm(y, y.shape[-1:], layer.gain, eps=EPS).relu_().add_(x)
+
+
+def spans(begins: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+    """All positions in the spans [begin, end), one span after the other, and the index of the span of each."""
+    lengths = ends - begins
+    owners = torch.repeat_interleave(torch.arange(len(begins)), lengths)
+    firsts = lengths.cumsum(0) - lengths
+    return torch.arange(len(owners)) - firsts[owners] + begins[owners], owners

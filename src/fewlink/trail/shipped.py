@@ -22,10 +22,10 @@ from fewlink import __version__
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.storage import write_bytes
 from fewlink.graph import Graph
+from fewlink.trail.learner import TrailSettings
 from fewlink.trail.network import Shape, TrailNetwork
 from fewlink.trail.reading import ReadGraph
 from fewlink.trail.scorer import TrailScorer
-from fewlink.trail.settings import TrailSettings
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import RunConfig
 

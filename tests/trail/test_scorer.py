@@ -1,0 +1,95 @@
+"""TRAIL as a scorer: equal to the network, one head at a time, on the whole graph and on parts of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.trail.cases import network_of, random_graph
+
+from fewlink.scorers import Question
+from fewlink.trail import scorer as module
+from fewlink.trail.network import Shape
+from fewlink.trail.reading import ReadGraph
+from fewlink.trail.scorer import TrailScorer
+
+SHAPE = Shape(width=16, layers=4, relation_layers=2)
+
+
+def scorer_of(seed: int, *, triples: int = 60, entities: int = 25) -> TrailScorer:
+    graph = random_graph(seed, relations=4, triples=triples, entities=entities)
+    return TrailScorer("trail", network_of(SHAPE, seed), ReadGraph.of(graph), graph)
+
+
+def question_of(seed: int, shots: int = 3, entities: int = 25) -> Question:
+    rng = np.random.default_rng(seed)
+    references = rng.integers(0, entities, (shots, 2)).astype(np.int32)
+    heads, candidates = (rng.permutation(entities)[:n].astype(np.int32) for n in (4, 11))
+    return Question("new", references, heads, candidates)
+
+
+def by_network(scorer: TrailScorer, question: Question) -> torch.Tensor:
+    """All heads and candidates through the network's own `forward`."""
+    heads, candidates = (torch.from_numpy(a.astype(np.int64))[None] for a in (question.heads, question.candidates))
+    tasks = scorer.task(question.references)._replace(heads=heads, candidates=candidates)
+    with torch.no_grad():
+        return scorer.network(scorer.graph, tasks)[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("shots", [1, 3])
+@pytest.mark.parametrize("few", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("some", [0.0, 1.0])
+def test_one_head_at_a_time_equals_the_network(
+    seed: int, shots: int, few: float, some: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether layers go along reached edges only or over the whole graph."""
+    monkeypatch.setattr(module, "FEW", few)
+    monkeypatch.setattr(module, "SOME", some)
+    scorer, question = scorer_of(seed), question_of(seed, shots)
+    torch.testing.assert_close(scorer(question), by_network(scorer, question), rtol=1e-4, atol=1e-5)
+
+
+def test_a_part_that_holds_everything_in_reach_gives_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, question = scorer_of(1, triples=400, entities=80), question_of(1, entities=80)
+    monkeypatch.setattr(module, "WHOLE", 0)
+    parts = scorer_of(1, triples=400, entities=80)
+    torch.testing.assert_close(parts(question), whole(question), rtol=1e-4, atol=1e-5)
+
+
+def test_tails_outside_of_a_small_part_share_the_lowest_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WHOLE", 0)
+    monkeypatch.setattr(module, "PART", 12)
+    scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
+    scores = scorer(question)
+    assert scores.shape == (4, 11) and torch.isfinite(scores).all()
+    values, counts = scores[0].unique(return_counts=True)
+    assert counts.max() > 1 and len(values) < scores.shape[1]
+
+
+def test_scores_do_not_depend_on_other_heads_and_candidates() -> None:
+    scorer, question = scorer_of(3), question_of(3)
+    all_scores = scorer(question)
+    one = Question("new", question.references, question.heads[2:3], question.candidates[4:6])
+    torch.testing.assert_close(scorer(one), all_scores[2:3, 4:6], rtol=1e-5, atol=1e-6)
+
+
+def test_what_follows_from_references_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, calls = scorer_of(0), []
+    encode = scorer.network.encode
+    monkeypatch.setattr(scorer.network, "encode", lambda *given: calls.append(1) or encode(*given))
+    for seed in (0, 1, 0, 1):
+        scorer(question_of(seed))
+    assert len(calls) == 2
+    for seed in range(2, 2 + module.MOST_TASKS):
+        scorer(question_of(seed))
+    scorer(question_of(0))
+    assert len(calls) == 2 + module.MOST_TASKS + 1 and len(scorer._tasks) == module.MOST_TASKS
+
+
+def test_of_too_many_references_the_first_are_read() -> None:
+    scorer, rng = scorer_of(0), np.random.default_rng(0)
+    many = rng.integers(0, 25, (40, 2)).astype(np.int32)
+    question = question_of(0)
+    full, cut = (Question("new", many[:n], question.heads, question.candidates) for n in (40, 16))
+    torch.testing.assert_close(scorer(full), scorer(cut))
