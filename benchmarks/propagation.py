@@ -150,13 +150,20 @@ def questions(graph: Graph, network: TrailNetwork, options: Any) -> list[dict[st
     with torch.no_grad():
         encoded = network.encode(read, task, read_tasks(read, task))
 
+    turn = itertools.count()
+
     def ask(count: int) -> Tensor:
         return torch.as_tensor(scorer(Question("", references, heads[:count], candidates)))
+
+    def ask_anew() -> Tensor:  # more relations than a scorer remembers
+        first = next(turn) * 3 % (len(pairs) - 3)
+        return torch.as_tensor(scorer(Question("", pairs[first : first + 3], heads[:1], candidates)))
 
     works: dict[str, Callable[[], Any]] = {
         "reading references": lambda: read_tasks(read, task),
         f"propagation, {queries} heads": lambda: network.propagate(read, task, encoded, scorer.dtype),
-        "question, 1 head": lambda: ask(1),
+        "question, new relation": ask_anew,
+        "question, same relation": lambda: ask(1),
         f"question, {len(heads)} heads": lambda: ask(len(heads)),
     }
     rows = []

@@ -13,6 +13,7 @@ from tests.conftest import ENTITIES, RELATIONS, id_graph, id_triples
 from torch import Tensor
 
 from fewlink.graph import Graph
+from fewlink.propagation import edges as edges_module
 from fewlink.propagation import product as module
 from fewlink.propagation.edges import EdgeTable, Segments
 from fewlink.propagation.product import (
@@ -150,8 +151,10 @@ def test_blocks_of_edges_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = id_graph([tuple(row) for row in draw.integers(0, [20, 3, 20], (90, 3)).tolist()], 20, 3)
     table, x, w = EdgeTable.of(graph), states(0, 20), weights(0, 3)
     whole = relational_product(x, w, table), transposed_product(x, w, table), relation_sums(x, x, table)
-    if hasattr(module, "EDGES_AT_ONCE"):
-        monkeypatch.setattr(module, "EDGES_AT_ONCE", 7 * x[0].numel())
+    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 7 * x[0].numel())
+    monkeypatch.setattr(edges_module, "CHUNK", 4)
+    table = EdgeTable.of(graph)
+    assert len(table.by_tail.chunks(False)) > 5
     parts = relational_product(x, w, table), transposed_product(x, w, table), relation_sums(x, x, table)
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)

@@ -39,7 +39,7 @@ bias.
 
 Score of candidate t: v · ReLU(P x_t + P' q + p) + v₀.
 
-C and c are rounded to float32, as the network keeps them.
+C, 1 / out and 1 / in are rounded to float32, as the network keeps them.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class LiteralGraph:
     def constants(self, edge: Edge, width: int) -> Tensor:
         """c: (width,)."""
         head, relation, tail = edge
-        out, into = np.float32(1 / self.out(head, relation)), np.float32(1 / self.into(tail, relation))
-        blocks = [float(out), float(into), float(np.sqrt(out * into)), 1.0]
+        out, into = stored(1 / self.out(head, relation)), stored(1 / self.into(tail, relation))
+        blocks = [out, into, math.sqrt(out * into), 1.0]
         return torch.tensor([blocks[i // (width // 4)] for i in range(width)], dtype=torch.float64)
 
     def together(self, relation: int, other: int) -> float:
