@@ -171,9 +171,9 @@ def test_the_type_of_states_is_kept(dtype: torch.dtype) -> None:
 
 
 def test_no_kernels_on_the_cpu_and_none_where_they_are_switched_off() -> None:
-    assert kernels_for(torch.zeros(1)) is None
+    assert kernels_for(torch.zeros(1, 1, 1, 16)) is None
     with without_kernels(), without_kernels():
-        assert kernels_for(torch.zeros(1)) is None
+        assert kernels_for(torch.zeros(1, 1, 1, 16)) is None
     assert module._switch["kernels"]
     with pytest.raises(ValueError, match="inside"), without_kernels():
         raise ValueError("inside")

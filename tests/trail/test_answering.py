@@ -12,11 +12,10 @@ from tests.trail.literal import LiteralGraph, LiteralNetwork, LiteralTask
 from fewlink.graph import Graph
 from fewlink.propagation import edges as edges_module
 from fewlink.scorers import Question
-from fewlink.trail import answering
+from fewlink.trail import scorer as answering
 from fewlink.trail import scorer as scorer_module
-from fewlink.trail.answering import CpuPropagation
 from fewlink.trail.reading import ReadGraph, read_tasks
-from fewlink.trail.scorer import TrailScorer
+from fewlink.trail.scorer import CpuPropagation, TrailScorer
 
 WAYS = {"all edges": (0.0, 0.0), "edges of what is reached": (2.0, 2.0), "asked tails only": (0.0, 2.0)}
 every_way = pytest.mark.parametrize("way", list(WAYS))

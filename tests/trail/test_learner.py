@@ -29,9 +29,8 @@ from fewlink.graph import Graph
 from fewlink.scorers import Question
 from fewlink.trail.episodes import Batch
 from fewlink.trail.family import FAMILY, graphs_of
-from fewlink.trail.learner import RAW, TrailLearner
+from fewlink.trail.learner import RAW, TrailLearner, TrailSettings
 from fewlink.trail.scorer import TrailScorer
-from fewlink.trail.learner import TrailSettings
 from fewlink.training import RunConfig, RunResult, open_run
 from fewlink.training.family import NoVectors, trained_family
 from fewlink.training.trainer import train_run

@@ -126,7 +126,7 @@ def test_scores_and_gradients_are_those_of_the_equations(seed: int, relations: i
 def test_in_double_precision_only_the_features_are_rounded(seed: int) -> None:
     graph, cases, tasks = example(seed)
     edges, read = EdgeTable.of(graph), ReadGraph.of(graph)
-    read = ReadGraph(lambda: edges, *(part.double() for part in (read.sizes, read.together, read.degrees)))
+    read = ReadGraph(edges, *(part.double() for part in (read.sizes, read.together, read.degrees)))
     network = network_of(seed=seed).double()
     tasks = tasks._replace(weights=tasks.weights.double(), visible=tasks.visible.double())
     encoded = network.encode(read, tasks, reading_of(graph, cases))

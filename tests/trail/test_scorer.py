@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -93,3 +96,25 @@ def test_of_too_many_references_the_first_are_read() -> None:
     question = question_of(0)
     full, cut = (Question("new", many[:n], question.heads, question.candidates) for n in (40, 16))
     torch.testing.assert_close(scorer(full), scorer(cut))
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    scorer, questions = scorer_of(4, triples=300, entities=60), [question_of(seed, entities=60) for seed in range(8)]
+    expected = [scorer(question) for question in questions]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            for scores, right in zip(pool.map(scorer, questions), expected, strict=True):
+                torch.testing.assert_close(scores, right)
+
+
+def test_a_scorer_travels_to_another_process() -> None:
+    scorer, question = scorer_of(5), question_of(5)
+    expected = scorer(question)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(scorer))(question), expected)  # noqa: S301
+
+
+def test_a_candidate_given_twice_has_one_score() -> None:
+    scorer, question = scorer_of(6), question_of(6)
+    twice = np.repeat(question.candidates, 2)
+    scores = scorer(Question("new", question.references, question.heads, twice))
+    torch.testing.assert_close(scores[:, ::2], scores[:, 1::2], rtol=1e-5, atol=1e-5)

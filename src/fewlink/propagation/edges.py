@@ -110,7 +110,7 @@ class EdgeOrder(Memo):
 def _chunks(order: EdgeOrder, transposed: bool) -> list[Chunk]:
     slots = order.slots(transposed)
     count, chunks, first = len(slots.rows) - 1, [], 0
-    wanted = torch.arange(CHUNK, len(slots.relations) + CHUNK, CHUNK, dtype=torch.int32)
+    wanted = torch.arange(CHUNK, len(slots.relations) + CHUNK, CHUNK, dtype=torch.int32, device=slots.rows.device)
     for last in torch.searchsorted(slots.rows, wanted).clamp(max=count).tolist():
         if (end := last if last > first else min(first + 1, count)) > first:
             begin, stop = int(slots.rows[first]), int(slots.rows[end])
@@ -120,7 +120,7 @@ def _chunks(order: EdgeOrder, transposed: bool) -> list[Chunk]:
             chunks.append(Chunk(slice(first, end), slice(begin, stop), span, edges - edges[0], pairs))
             first = end
     if first < count:  # rows without edges
-        nothing = torch.zeros(1, dtype=torch.int32)
+        nothing = slots.rows.new_zeros(1)
         at = slice(len(slots.relations), len(slots.relations))
         rest = Chunk(slice(first, count), at, slice(0, 0), nothing, nothing.expand(count - first + 1).contiguous())
         chunks.append(rest)
@@ -132,7 +132,7 @@ def _slots(order: EdgeOrder, transposed: bool) -> Slots:
     count = int(order.second.max()) + 1 if len(order.second) else 1
     keys, of_edge = torch.unique(order.first.long() * count + order.second, return_inverse=True)
     source_fans = of_source.new_empty(len(keys)).scatter_(0, of_edge, of_source)
-    begins = torch.ones(len(order.row), dtype=torch.bool)
+    begins = torch.ones(len(order.row), dtype=torch.bool, device=order.row.device)
     begins[1:] = (order.row.diff() != 0) | (order.second.diff() != 0)
     at = begins.nonzero().squeeze(1)
     edges = torch.cat([at, at.new_tensor([len(order.row)])]).int()

@@ -54,8 +54,13 @@ def without_kernels() -> Iterator[None]:
 
 
 def kernels_for(x: Tensor) -> Any:
-    """The module of Triton kernels for a tensor on a GPU, or None."""
-    if not (x.is_cuda and _switch["kernels"] and importlib.util.find_spec("triton")):
+    """The module of Triton kernels for states (nodes, tasks, queries, width) on a GPU, or None.
+
+    They need powers of two: any number of queries, and a width of at least 16.
+    """
+    queries, width = x.shape[2:]
+    fits = width >= 16 and not (width & (width - 1) or queries & (queries - 1))
+    if not (x.is_cuda and fits and _switch["kernels"] and importlib.util.find_spec("triton")):
         return None
     return importlib.import_module("fewlink.propagation.kernels")
 
@@ -134,7 +139,7 @@ def chunk_sums(
     slots, shape = order.slots(transposed), states.shape[1:]
     sums = bag_sums(slots.of_edge[chunk.edges], states.flatten(1), chunk.edge_offsets).view(-1, *shape)
     sums.mul_((w.index_select(0, slots.relations[chunk.pairs]).mul_(at_row[chunk.pairs]))[:, None])
-    pairs = torch.arange(len(sums), dtype=torch.int32)
+    pairs = torch.arange(len(sums), dtype=torch.int32, device=sums.device)
     return bag_sums(pairs, sums.flatten(1), chunk.pair_offsets).view(-1, *shape)
 
 

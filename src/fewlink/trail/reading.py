@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -54,21 +53,22 @@ class ReadGraph:
     sorted when they are first used.
     """
 
-    def __init__(self, edges: Callable[[], EdgeTable], sizes: Tensor, together: Tensor, degrees: Tensor) -> None:
-        self._edges, self.sizes, self.together, self.degrees = edges, sizes, together, degrees
+    def __init__(self, source: Graph | EdgeTable, sizes: Tensor, together: Tensor, degrees: Tensor) -> None:
+        self._source, self.sizes, self.together, self.degrees = source, sizes, together, degrees
 
     @classmethod
     def of(cls, graph: Graph) -> ReadGraph:
         degrees = torch.from_numpy(np.log1p(np.asarray(graph.degrees, np.float32)))
-        return cls(lambda: EdgeTable.of(graph), _sizes(graph), _together(graph), degrees)
+        return cls(graph, _sizes(graph), _together(graph), degrees)
 
     def part(self, edges: EdgeTable, nodes: np.ndarray) -> ReadGraph:
         """The same graph with some of its entities and edges only."""
-        return ReadGraph(lambda: edges, self.sizes, self.together, self.degrees[torch.from_numpy(nodes)])
+        return ReadGraph(edges, self.sizes, self.together, self.degrees[torch.from_numpy(nodes)])
 
     @functools.cached_property
     def edges(self) -> EdgeTable:
-        return self._edges()
+        table = self._source if isinstance(self._source, EdgeTable) else EdgeTable.of(self._source)
+        return table.to(self.device)
 
     @property
     def device(self) -> torch.device:
@@ -81,7 +81,7 @@ class ReadGraph:
 
     def to(self, device: str | torch.device) -> ReadGraph:
         tensors = (part.to(device) for part in (self.sizes, self.together, self.degrees))
-        return ReadGraph(lambda: self.edges.to(device), *tensors)
+        return ReadGraph(self._source, *tensors)
 
     @functools.cached_property
     def inverse(self) -> Tensor:

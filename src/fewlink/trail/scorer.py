@@ -1,9 +1,10 @@
-"""TRAIL as a scorer of the common evaluator; on a CPU one head at a time, touching only what can reach an asked tail."""
+"""TRAIL as a scorer of the common evaluator; on a CPU one head at a time, touching only what can reach its tails."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+import threading
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,31 +52,42 @@ class TrailScorer:
         self._tasks: dict[bytes, RememberedTask] = {}  # the last used last
         self._without_each: dict[bytes, Encoded | None] = {}  # of the task explained last
         self._whole: CpuPropagation | None = None
+        self._lock = threading.Lock()  # buffers and remembered tasks are one thread's at a time
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Tensor:
-        task, encoded = self._remembered(question.references)
-        if self.device.type == "cuda":
-            return self._on_gpu(task, encoded, question)
-        return torch.stack([self._one_head(task, encoded, int(h), question.candidates) for h in question.heads])
+        with self._lock:
+            task, encoded = self._remembered(question.references)
+            if self.device.type == "cuda":
+                return self._on_gpu(task, encoded, question)
+            return torch.stack([self._one_head(task, encoded, int(h), question.candidates) for h in question.heads])
 
     @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """What carried the score of one pair, given references (K, 2)."""
-        task, encoded = self._remembered(references)
-        key = references.astype(np.int64).tobytes()
-        if key not in self._without_each:
-            graph, local, _ = self._read(task)
-            self._without_each = {key: encode_without_each(self.network, graph, local)}
-        graph, local, part = self._read(task, head)
-        nodes = None
-        if part is not None:
-            nodes, (head, tail) = part.nodes, part.places(np.array([head, tail])).tolist()
-            if tail < 0:
-                nothing = torch.zeros(self.network.shape.width)
-                return Reasons(float(self.network.score(nothing, encoded.task[0])), measured=True, graph=self.named)
-        reasons = explain(self.network, graph, local, encoded, self._without_each[key], head, tail, most, nodes=nodes)
-        return dataclasses.replace(reasons, graph=self.named)
+        with self._lock:
+            task, encoded = self._remembered(references)
+            key = references.astype(np.int64).tobytes()
+            if key not in self._without_each:
+                graph, local, _ = self._read(task)
+                self._without_each = {key: encode_without_each(self.network, graph, local)}
+            graph, local, part = self._read(task, head)
+            nodes = None
+            if part is not None:
+                nodes, (head, tail) = part.nodes, part.places(np.array([head, tail])).tolist()
+                if tail < 0:
+                    nothing = torch.zeros(self.network.shape.width)
+                    return Reasons(float(self.network.score(nothing, encoded.task[0])), measured=True, graph=self.named)
+            reasons = explain(
+                self.network, graph, local, encoded, self._without_each[key], head, tail, most, nodes=nodes
+            )
+            return dataclasses.replace(reasons, graph=self.named)
 
     def task(self, references: np.ndarray) -> Tasks:
         """One task with these references (K, 2), and no queries yet."""
@@ -202,10 +214,11 @@ class CpuPropagation:
     def _last(self, layer: Layer, w: Tensor, new: Tensor, heads: Tensor, tails: Tensor, rows: Tensor) -> Tensor:
         """The moved states of `rows` only."""
         x, order = self.states, self.edges.by_tail
+        rows, back = rows.unique(return_inverse=True)
         at, _ = spans(order.offsets[rows], order.offsets[rows + 1])
         if len(at) > SOME * self.edges.edges:
             self._layer(layer, w, new, heads, tails, None)
-            return self.states[rows]
+            return self.states[rows[back]]
         messages = x.index_select(0, order.first[at]) * w.index_select(0, order.second[at])
         messages *= constants(order, at, x.shape[1], Norms.FOUR)
         lengths = order.offsets[rows + 1] - order.offsets[rows]
@@ -216,7 +229,7 @@ class CpuPropagation:
         for sources, targets, weight in ((heads, tails, new[0]), (tails, heads, new[1])):
             inside = places[targets] >= 0
             sums.index_add_(0, places[targets[inside]], x[sources[inside]] * weight)
-        return updated(layer, x[rows], sums)
+        return updated(layer, x[rows], sums)[back]
 
 
 def updated(layer: Layer, x: Tensor, sums: Tensor) -> Tensor:
