@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fewlink.prediction import Predictions as Predictions
     from fewlink.prediction import calibrate as calibrate
     from fewlink.prediction import load as load
+    from fewlink.trail.learner import TrailSettings as TrailSettings
     from fewlink.trail_0_1.model import Trail01Settings as Trail01Settings
     from fewlink.training import open_run as open_run
     from fewlink.training import pretrain as pretrain
@@ -51,6 +52,7 @@ _HOMES = {
     "Predictions": "prediction",
     "Protocol": "evaluation",
     "Trail01Settings": "trail_0_1.model",
+    "TrailSettings": "trail.learner",
     "calibrate": "prediction",
     "carve": "data",
     "compile_graph": "graph",
