@@ -1,7 +1,8 @@
-"""Work in threads: prefetching, and a parallel map."""
+"""Work in threads: prefetching, a parallel map, and work that uses one thread only."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -32,6 +33,19 @@ def prefetch_indexed(make: Callable[[int], T], count: int) -> Callable[[int], T]
         return current.result()
 
     return get
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch's operations use one thread inside: many small ones would wait for each other where cores are busy."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def parallel_map(work: Callable[[A], T], items: Sequence[A]) -> list[T]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
+from fewlink.base.threads import one_thread, parallel_map
 from fewlink.graph import Graph
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.parts import GraphPart, graph_part
@@ -39,8 +40,8 @@ class RememberedTask(NamedTuple):
 class TrailScorer:
     """A trained TRAIL on a graph. What follows from references is kept for further heads; several tasks are remembered.
 
-    On a CPU, heads are answered one by one. Of a graph with more than `WHOLE` edges only the neighbourhood of the head
-    and the references is read; tails outside of it have the same, low score.
+    On a CPU, heads are answered one by one, two at a time where there are several. Of a graph with more than `WHOLE`
+    edges only the neighbourhood of the head and the references is read; tails outside of it share one low score.
     """
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
@@ -51,8 +52,8 @@ class TrailScorer:
         self.source = source if source and self.device.type == "cpu" and 2 * source.triple_count > WHOLE else None
         self._tasks: dict[bytes, RememberedTask] = {}  # the last used last
         self._without_each: dict[bytes, Encoded | None] = {}  # of the task explained last
-        self._whole: CpuPropagation | None = None
-        self._lock = threading.Lock()  # buffers and remembered tasks are one thread's at a time
+        self._idle: list[CpuPropagation] = []  # over the whole graph, each used by one thread at a time
+        self._lock = threading.Lock()  # remembered tasks are one thread's at a time
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -62,16 +63,20 @@ class TrailScorer:
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Tensor:
-        with self._lock:
-            task, encoded = self._remembered(question.references)
-            if self.device.type == "cuda":
-                return self._on_gpu(task, encoded, question)
-            return torch.stack([self._one_head(task, encoded, int(h), question.candidates) for h in question.heads])
+        if self.device.type == "cuda":
+            with self._lock:
+                return self._on_gpu(*self._remembered(question.references), question)
+        with self._lock, one_thread():
+            known = self._remembered(question.references)
+            if len(question.heads) == 1:
+                return self._one_head(*known, int(question.heads[0]), question.candidates)[None]
+        heads = question.heads.tolist()
+        return torch.stack(parallel_map(lambda head: self._one_head(*known, head, question.candidates), heads))
 
     @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """What carried the score of one pair, given references (K, 2)."""
-        with self._lock:
+        with self._lock, one_thread():
             task, encoded = self._remembered(references)
             key = references.astype(np.int64).tobytes()
             if key not in self._without_each:
@@ -122,12 +127,17 @@ class TrailScorer:
         local = task._replace(references=torch.from_numpy(part.places(ends))[None])
         return self.graph.part(part.edges, part.nodes), local, part
 
+    @torch.no_grad()
     def _one_head(self, task: Tasks, encoded: Encoded, head: int, candidates: np.ndarray) -> Tensor:
         """Scores (C,) of candidates on a CPU."""
         graph, local, part = self._read(task, head)
         if part is None:
-            self._whole = self._whole or CpuPropagation(self.network, graph.edges)
-            states = self._whole.states_of(local, encoded, head, self._ids(candidates))
+            try:
+                propagation = self._idle.pop()
+            except IndexError:
+                propagation = CpuPropagation(self.network, graph.edges)
+            states = propagation.states_of(local, encoded, head, self._ids(candidates))
+            self._idle.append(propagation)
             return self.network.score(states, encoded.task)
         places = part.places(candidates)
         inside = places >= 0
