@@ -25,7 +25,7 @@ QUERIES = 8  # heads of a block on a GPU
 BLOCKS = 4  # blocks at once
 MOST_TASKS = 16  # tasks that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
-PART = 50_000  # edges that a part of a larger graph is grown to
+PART = 100_000  # edges that a part of a larger graph is grown to
 FEW = 0.1  # share of all edges up to which a layer goes along the edges of reached entities only
 SOME = 0.4  # share up to which the last layer computes asked tails only
 
