@@ -1,0 +1,142 @@
+"""Relations of a benchmark that are held out to see how well scorers do on new ones, in limited time.
+
+Held out are the dev relations and, where these are few, known relations too: they are in no graph that is read or
+learnt from. All scorers get the same queries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from fewlink.base.progress import progress
+from fewlink.baselines.learning_free import learning_free
+from fewlink.data import Benchmark, Task
+from fewlink.data.training_graph import fold_benchmark, known_graph
+from fewlink.evaluation import Evaluation, Protocol, evaluate
+from fewlink.scorers import Question, Scorer
+from fewlink.scorers.base import MOST_SCORES, CachedScorer
+
+RELATIONS = (16, 12, 10, 6, 4, 2)  # held-out relations, in the order tried
+ENOUGH, MOST = 8, 50  # queries of each relation: with fewer than enough, fewer relations
+LEAST = 4
+TIMED = 3  # heads
+RULES = "rules"  # what to compare with
+
+
+@dataclass(frozen=True)
+class Plan:
+    """At most so many held-out relations, and as many of dev and of test, with so many queries of each.
+
+    `seconds`: of one relation; `threads`: the number with which this is quickest, since more threads than free
+    processors slow each other down.
+    """
+
+    relations: int
+    queries: int
+    seconds: float
+    threads: int
+
+    def cut(self, tasks: Sequence[Task], shots: int) -> list[Task]:
+        """The first tasks, with their first pairs: the references and the queries."""
+        most = shots + self.queries
+        return [dataclasses.replace(task, pairs=task.pairs[:most]) for task in tasks[: self.relations]]
+
+    def cut_benchmark(self, benchmark: Benchmark, shots: int) -> Benchmark:
+        """A benchmark with fewer dev and test relations and queries; nothing more is known in it."""
+        measured = {split: self.cut(benchmark.split(split), shots) for split in ("dev", "test")}
+        return dataclasses.replace(benchmark, tasks={**benchmark.tasks, **measured})
+
+    def hold_out(self, benchmark: Benchmark, shots: int) -> Benchmark:
+        """A benchmark whose dev relations are the held-out ones: those of dev, then known ones."""
+        train, dev = benchmark.split("train"), list(benchmark.split("dev"))
+        more = self.relations - len(dev)
+        if more <= 0:
+            return dataclasses.replace(benchmark, tasks={"train": train, "dev": self.cut(dev, shots), "test": []})
+        count = max(1, len(train) // more)
+        fold = fold_benchmark(benchmark, 0, count, background=max(0, more - -(-len(train) // count)))
+        degrees = known_graph(fold).degrees
+        joined = [dataclasses.replace(t, pairs=t.pairs[(degrees[t.pairs] > 0).all(1)]) for t in dev]
+        usable = [t for t in (*joined, *fold.split("dev")) if len(t.pairs) > shots]
+        return dataclasses.replace(fold, tasks={**fold.tasks, "dev": self.cut(usable or dev, shots)})
+
+
+def plan_measuring(benchmark: Benchmark, scorer: Scorer, shots: int, seconds: float) -> Plan:
+    """As many relations and queries as can be measured in these seconds, judged by a few questions that are timed.
+
+    Held-out relations are measured twice, before and after fine-tuning, those of dev and test once.
+    """
+    most = torch.get_num_threads()
+    timings = {threads: _timings(benchmark, scorer, shots, threads) for threads in sorted({1, most})}
+    torch.set_num_threads(most)
+    threads = min(timings, key=lambda each: timings[each][0] + ENOUGH * timings[each][1])
+    relation, head = timings[threads]
+    for relations in RELATIONS:
+        measured = 2 * relations + sum(min(relations, len(benchmark.split(split))) for split in ("dev", "test"))
+        wanted = (seconds / measured - relation) / head
+        if wanted >= ENOUGH:
+            break
+    queries = int(np.clip(wanted, LEAST, MOST))
+    return Plan(relations, queries, relation + queries * head, threads)
+
+
+def _timings(benchmark: Benchmark, scorer: Scorer, shots: int, threads: int) -> tuple[float, float]:
+    """Seconds of a relation without its heads, and of each head, of the scorer and the rules together."""
+    torch.set_num_threads(threads)
+    rules = learning_free(RULES, known_graph(benchmark))
+    task = max(benchmark.split("dev"), key=lambda each: len(each.pairs))
+    references, queries = task.split(shots)
+    heads = np.unique(queries[:, 0])
+
+    def timed(count: int) -> float:
+        question = Question(task.name, references, np.resize(heads, count), _everything(benchmark))
+        begin = time.perf_counter()
+        for each in (scorer, rules):
+            each(question)
+        return time.perf_counter() - begin
+
+    timed(1)  # with what is computed once
+    one, several = timed(1), timed(TIMED)
+    head = max((several - one) / (TIMED - 1), 1e-6)
+    return max(one - head, 0.0), head
+
+
+def measure(benchmark: Benchmark, scorer: Scorer, shots: int) -> Evaluation:
+    """The ranks of the queries of the held-out relations, with the candidates that users get."""
+    return evaluate(benchmark, scorer, Protocol("dev", shots, "open"))
+
+
+def scored_once(benchmark: Benchmark, scorer: Scorer, shots: int, splits: Sequence[str] = ("dev",)) -> Scorer:
+    """The scorer, with the scores of all queries of these splits kept: for several protocols, and for calibration."""
+    everything, kept = _everything(benchmark), CachedScorer(scorer)
+    questions = []
+    for task in (task for split in splits for task in benchmark.split(split)):
+        references, queries = task.split(shots)
+        questions.append(Question(task.name, references, np.unique(queries[:, 0]), everything))
+    if sum(len(question.heads) for question in questions) * len(everything) > MOST_SCORES:
+        return scorer
+    with progress(f"{scorer.name} on {' and '.join(splits)} relations", len(questions)) as advance:
+        for done, question in enumerate(questions):
+            kept(question)
+            advance(done + 1)
+    return kept
+
+
+def gain(before: Sequence[ArrayLike], after: Sequence[ArrayLike]) -> tuple[float, float]:
+    """How much MRR rose, given the ranks of each relation's queries: the mean over relations, and its standard error.
+
+    With one relation they are those over queries.
+    """
+    rises = [1 / np.asarray(b, float) - 1 / np.asarray(a, float) for a, b in zip(before, after, strict=True)]
+    values = np.array([rise.mean() for rise in rises]) if len(rises) > 1 else rises[0]
+    return float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
+
+
+def _everything(benchmark: Benchmark) -> np.ndarray:
+    return np.arange(len(benchmark.graph.entities), dtype=np.int32)
