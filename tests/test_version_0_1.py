@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fewlink.pipeline.time_plan import Stages, read_fit
 from tests.trail_0_1.test_new_kind import ParityEvidence
 
 import fewlink
 from fewlink.embeddings import Embeddings
 from fewlink.pipeline.fit import FORMAT
-from fewlink.pipeline.time_plan import Stages, read_fit
 from fewlink.trail_0_1.evidence import KINDS
 from fewlink.training.run import RunConfig
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fewlink.pipeline.time_plan import SAFETY, SHARES, TimePlan, Timings, Workload, scaled_down
 from tests.conftest import named, quickly
 from tests.pipeline.fits import QUICK_FIT, fitted, graph_file, town_lines, written
 
@@ -27,7 +28,6 @@ from fewlink.graph import compile_graph
 from fewlink.graph import graph as graph_module
 from fewlink.pipeline import time_plan
 from fewlink.pipeline.fit import fit
-from fewlink.pipeline.time_plan import SAFETY, SHARES, TimePlan, Timings, Workload, scaled_down
 from fewlink.prediction import Linker, write_card
 from fewlink.trail_0_1.learner import Trail01Learner
 from fewlink.trail_0_1.model import Trail01Settings

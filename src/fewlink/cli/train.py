@@ -158,8 +158,8 @@ def fit(
         [f"{name} (deployed)" if name == fitted.deployed else name, *(row[metric] for metric in HELD_OUT.values())]
         for name, row in fitted.held_out.items()
     ]
-    common.print_table(["scorer", *HELD_OUT], expected, title="held-out relations: what to expect of a new one")
-    print(f"{fitted.deployed} weights are deployed: {fitted.why}")
+    common.print_table(["scorer", *HELD_OUT], expected, title="held-out relations")
+    print(f"deployed: the {fitted.deployed} weights ({fitted.why})\n")
     rows = [[*key.split(), *(row[name] for name in FIGURES.values())] for key, row in fitted.figures.items()]
     title = f"{fitted.run}, {fitted.seconds / 60:.1f} of {fitted.minutes:g} minutes"
     common.print_table(["split", "candidates", *FITTED], rows, title=title)

@@ -53,9 +53,7 @@ FORMAT = "fewlink-fit/2"
 WORK = ".fit"
 SHIPPED, TUNED = "shipped", "fine-tuned"
 SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the shipped weights decide
-TUNING: dict[str, Any] = {
-    **{"relations": 2, "queries": 4, "candidates": 512, "learning_rate": 3e-4, "average": 0.99, "steps": 2000},
-}
+TUNING = TrailSettings(relations=2, queries=4, candidates=512, learning_rate=3e-4, average=0.99, steps=2000)
 MEASURING = 0.4  # share of the time for all that is measured
 LEAST_STEPS = 50
 TIMED_STEPS = 3
@@ -201,8 +199,13 @@ class Fit:
         )
         seconds = MEASURING * 60 * record["asked"]["minutes"]
         plan = plan_measuring(benchmark, self.scorer(benchmark, self.shipped), settings.shots, seconds)
-        benchmark = plan.cut_benchmark(benchmark, settings.shots)
+        carved, benchmark = benchmark, plan.cut_benchmark(benchmark, settings.shots)
         record["notes"] += remarks
+        if benchmark.fingerprint != carved.fingerprint:
+            record["notes"].append(
+                f"to save time, at most {plan.relations} relations of dev and of test are measured, with at most "
+                f"{plan.queries} queries each"
+            )
         for note in record["notes"]:
             self.tell(f"note: {note}")
         record["plan"] = dataclasses.asdict(plan)
@@ -224,7 +227,7 @@ class Fit:
         record["ranks"] = [task.ranks.tolist() for task in evaluations[SHIPPED].tasks]
         self.calibrate(benchmark, held, scorer, 0)
         relations, queries = len(record["ranks"]), sum(map(len, record["ranks"]))
-        self.tell(f"{relations} held-out relations, {queries} queries; means over relations, for new relations expect:")
+        self.tell(f"what to expect of a new relation: means over {relations} held-out ones, {queries} queries in all")
         for name, figures in record["held_out"].items():
             self.tell(f"  {name:<10}  {_text(figures)}")
 
@@ -262,7 +265,7 @@ class Fit:
         record, shots = self.record, self.settings.shots
         record["deployed"] = SHIPPED
         if not record["steps"]:
-            record["why"] = f"not fine-tuned: {record['not_tuned']}"
+            record["why"] = f"no fine-tuning: {record['not_tuned']}"
         else:
             weights, step = load_best(self.run / WORK)
             scorer = scored_once(held, self.scorer(held, weights), shots)
@@ -317,6 +320,10 @@ class Fit:
             return TrailSettings.from_dict({**record["settings"], "device": self.settings.device})
         try:
             FAMILY.check(held, self.settings)
+        except FewlinkError:
+            record["not_tuned"] = "no relation but the held-out ones has enough pairs to learn from"
+            return None
+        try:
             needed = FAMILY.memory(held.graph, NoVectors(), self.settings, training=True)
             memory.ensure("fine-tuning", needed, self.settings.device)
         except FewlinkError as error:
@@ -368,12 +375,11 @@ def shipped() -> dict[str, Tensor]:
 
 def _settings(changes: Sequence[str]) -> TrailSettings:
     """How the shipped weights are fine-tuned, with changes."""
-    settings = TrailSettings(**TUNING)
-    changed = settings.adjusted(changes)
+    settings = TUNING.adjusted(changes)
     for name in SHAPE:
-        if getattr(changed, name) != getattr(settings, name):
-            raise FewlinkError(f"the shipped weights have {name} = {getattr(settings, name)}: fit cannot change it")
-    return changed
+        if getattr(settings, name) != getattr(TUNING, name):
+            raise FewlinkError(f"the shipped weights have {name} = {getattr(TUNING, name)}: fit cannot change it")
+    return settings
 
 
 def _check_shots(benchmark: Benchmark, shots: int) -> None:

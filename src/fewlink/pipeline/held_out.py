@@ -26,6 +26,7 @@ from fewlink.scorers.base import MOST_SCORES, CachedScorer
 RELATIONS = (16, 12, 10, 6, 4, 2)  # held-out relations, in the order tried
 ENOUGH, MOST = 8, 50  # queries of each relation: with fewer than enough, fewer relations
 LEAST = 4
+HIDDEN = 1 / 3  # share of the known triples that held-out relations have at most
 TIMED = 3  # heads
 RULES = "rules"  # what to compare with
 
@@ -56,11 +57,17 @@ class Plan:
     def hold_out(self, benchmark: Benchmark, shots: int) -> Benchmark:
         """A benchmark whose dev relations are the held-out ones: those of dev, then known ones."""
         train, dev = benchmark.split("train"), list(benchmark.split("dev"))
-        more = self.relations - len(dev)
-        if more <= 0:
+        if len(dev) >= self.relations:
             return dataclasses.replace(benchmark, tasks={"train": train, "dev": self.cut(dev, shots), "test": []})
-        count = max(1, len(train) // more)
-        fold = fold_benchmark(benchmark, 0, count, background=max(0, more - -(-len(train) // count)))
+        fold, most = benchmark, HIDDEN * known_graph(benchmark).triple_count
+        for more in range(self.relations - len(dev), 0, -1):
+            count = max(1, len(train) // more)
+            of_train = len(range(0, len(train), count))
+            fold = fold_benchmark(benchmark, 0, count, background=max(0, more - of_train))
+            hidden = benchmark.graph.triple_count - fold.graph.triple_count
+            hidden += sum(len(task.pairs) for task in train[::count])
+            if hidden <= most:
+                break
         degrees = known_graph(fold).degrees
         joined = [dataclasses.replace(t, pairs=t.pairs[(degrees[t.pairs] > 0).all(1)]) for t in dev]
         usable = [t for t in (*joined, *fold.split("dev")) if len(t.pairs) > shots]
@@ -121,10 +128,10 @@ def scored_once(benchmark: Benchmark, scorer: Scorer, shots: int, splits: Sequen
         questions.append(Question(task.name, references, np.unique(queries[:, 0]), everything))
     if sum(len(question.heads) for question in questions) * len(everything) > MOST_SCORES:
         return scorer
-    with progress(f"{scorer.name} on {' and '.join(splits)} relations", len(questions)) as advance:
+    with progress("asking", len(questions)) as advance:
         for done, question in enumerate(questions):
             kept(question)
-            advance(done + 1)
+            advance(done + 1, f"{done + 1} of {len(questions)} relations")
     return kept
 
 

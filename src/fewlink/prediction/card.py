@@ -146,11 +146,11 @@ def _held_out(run: Path) -> list[str]:
     ]
     return [
         "## What was chosen\n",
-        f"What to expect of a new relation: {relations} relations, those of dev among them, were hidden from the graph "
-        f"and from fine-tuning, and {queries:,} queries were asked about them, with `open` candidates. Figures are "
-        "means over relations. `shipped` are the weights that come with fewlink, `rules` is a learning-free scorer.\n",
+        f"What to expect of a new relation: means over held-out relations ({relations}, those of dev among them), which "
+        f"were hidden from the graph and from fine-tuning, with {queries:,} queries in all and `open` candidates. "
+        "`shipped` are the weights that come with fewlink, `rules` is a learning-free scorer.\n",
         _table(["scorer", *HELD_OUT], rows),
-        f"Deployed are the {content['deployed']} weights: {content['why']}.\n",
+        f"Deployed are the {content['deployed']} weights ({content['why']}).\n",
     ]
 
 
@@ -165,8 +165,8 @@ def _calibration(calibration: Calibration) -> str:
     return "\n".join(
         [
             f"A logistic regression on {calibration.count:,} predictions on held-out relations, the best "
-            f"{calibration.top} `open` tails of each head with {calibration.shots} references, of which {calibration.base:.1%} were right: "
-            f"{first:.3f} {second:+.3f} · log softmax {third:+.3f} · log rank.\n",
+            f"{calibration.top} `open` tails of each head with {calibration.shots} references, of which "
+            f"{calibration.base:.1%} were right: {first:.3f} {second:+.3f} · log softmax {third:+.3f} · log rank.\n",
             f"Expected calibration error: **{calibration.error:.3f}**. {crossed}, and each was predicted by weights "
             f"fitted without it; on its own training rows the error is {calibration.own_error:.3f}.\n",
             *([warning] if calibration.rough else []),
