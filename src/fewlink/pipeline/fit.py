@@ -150,9 +150,7 @@ class Fit:
             if pending:
                 benchmark = self.answer()
         if not done:
-            self.tell(
-                f"{self.run} answers from now on, with the shipped weights; what follows measures and improves it"
-            )
+            self.tell(f"{self.run} answers from now on with the shipped weights; the rest measures and improves it")
         if "card" not in record["seconds"]:
             with _threads(self.plan.threads):
                 self.improve(benchmark or open_benchmark(self.run / BENCHMARK))

@@ -146,7 +146,7 @@ def _held_out(run: Path) -> list[str]:
     ]
     return [
         "## What was chosen\n",
-        f"What to expect of a new relation: means over held-out relations ({relations}, those of dev among them), which "
+        f"What to expect of a new relation: means over held-out relations ({relations}, with those of dev), which "
         f"were hidden from the graph and from fine-tuning, with {queries:,} queries in all and `open` candidates. "
         "`shipped` are the weights that come with fewlink, `rules` is a learning-free scorer.\n",
         _table(["scorer", *HELD_OUT], rows),
