@@ -42,7 +42,7 @@ def towns() -> Benchmark:
 @pytest.mark.parametrize("relations, expected", [(1, 1), (2, 2), (3, 3), (16, 5)])
 def test_known_relations_are_held_out_where_dev_has_few(relations: int, expected: int) -> None:
     benchmark = towns()
-    held = Plan(relations, 6, 1.0, 1).hold_out(benchmark, 3)
+    held = Plan(relations, 6, True, 1.0, 0.1, 1).hold_out(benchmark, 3)
     names = [task.name for task in held.split("dev")]
     assert len(names) == expected and {task.name for task in benchmark.split("dev")} <= {*names}
     assert all(len(task.pairs) == 9 for task in held.split("dev"))
@@ -52,32 +52,34 @@ def test_known_relations_are_held_out_where_dev_has_few(relations: int, expected
 
 
 def test_the_benchmark_of_umls_has_ten_or_more() -> None:
-    held = Plan(16, 20, 1.0, 1).hold_out(open_benchmark("umls"), 3)
+    held = Plan(16, 20, True, 1.0, 0.1, 1).hold_out(open_benchmark("umls"), 3)
     assert len(held.split("dev")) >= 10
 
 
 @pytest.mark.parametrize(
-    "seconds, relations, queries", [(1e6, 16, 50), (34 * 2.0, 16, 10), (22 * 2.0, 10, 10), (0.1, 2, 4)]
+    "seconds, relations, queries, tuning",
+    [(1e6, 16, 50, True), (34 * 2 / 0.4, 16, 10, True), (34, 16, 5, False), (25, 12, 4, False), (0.1, 2, 2, False)],
 )
 def test_as_many_queries_as_fit_the_time(
-    seconds: float, relations: int, queries: int, monkeypatch: pytest.MonkeyPatch
+    seconds: float, relations: int, queries: int, tuning: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(held_out, "_timings", lambda *_: (1.0, 0.1))
-    plan = plan_measuring(towns(), Counted(), 3, seconds)
-    assert plan == Plan(relations, queries, pytest.approx(1 + 0.1 * queries), plan.threads)
+    plan = plan_measuring(towns(), Counted(), 3, seconds, 1000)
+    assert (plan.relations, plan.queries, plan.tuning) == (relations, queries, tuning)
+    assert plan.head == 0.1 and plan.seconds == pytest.approx(1 + 0.1 * queries)
 
 
 def test_the_quicker_number_of_threads_is_taken(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
     for quicker in (1, 2):
         timings = {1: (1.0, 0.1), 2: (1.0, 0.1), quicker: (0.1, 0.01)}
         monkeypatch.setattr(held_out, "_timings", lambda *args, timings=timings: timings[args[-1]])
-        assert plan_measuring(towns(), Counted(), 3, 1e6).threads == quicker
+        assert plan_measuring(towns(), Counted(), 3, 1e6, 0).threads == quicker
         assert torch.get_num_threads() == 2
 
 
 def test_questions_are_timed() -> None:
     with quickly():
-        plan = plan_measuring(towns(), Counted(), 3, 1e6)
+        plan = plan_measuring(towns(), Counted(), 3, 1e6, 0)
     assert (plan.relations, plan.queries) == (16, 50) and 0 < plan.seconds < 5
 
 

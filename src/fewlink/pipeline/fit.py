@@ -13,11 +13,10 @@ import contextlib
 import dataclasses
 import importlib.resources
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,11 @@ from fewlink.base.progress import duration
 from fewlink.base.storage import read_json, sha256_file, write_json
 from fewlink.baselines.learning_free import learning_free
 from fewlink.data import SPLITS, Benchmark, open_benchmark
-from fewlink.data.carving import carve_any
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Evaluation
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.pipeline.held_out import RULES, Plan, gain, measure, plan_measuring, scored_once
+from fewlink.pipeline.train import carve_for_run
 from fewlink.prediction.calibration import TOP, calibrate_on_dev
 from fewlink.prediction.card import measure_and_write
 from fewlink.prediction.linker import Linker
@@ -53,10 +52,10 @@ FORMAT = "fewlink-fit/2"
 WORK = ".fit"
 SHIPPED, TUNED = "shipped", "fine-tuned"
 SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the shipped weights decide
-TUNING = TrailSettings(relations=2, queries=4, candidates=512, learning_rate=3e-4, average=0.99, steps=2000)
-MEASURING = 0.4  # share of the time for all that is measured
+TUNING = TrailSettings(relations=1, queries=4, candidates=512, learning_rate=3e-4, average=0.99, steps=2000)
 LEAST_STEPS = 50
-TIMED_STEPS = 3
+STEP = 2  # a step takes at least so many times the time to score its queries
+TIMED_STEPS = 2
 SAFETY = 0.9  # share of the time left that is planned for
 SAVE_EVERY, TELL_EVERY = 20.0, 10.0  # seconds
 TITLES = {
@@ -120,25 +119,25 @@ def fit(
         new: dict[str, Any] = {"format": FORMAT, "asked": arguments, "notes": report.remarks(), "seconds": {}}
         record = _read(run) or new
         _check_same_arguments(run, record["asked"], arguments)
-        fixed_steps = any(each.partition("=")[0] == "steps" for each in change)
-        return Fit(run, record, whole, settings, fixed_steps, tell or (lambda line: None), begin).finish()
+        steps_given = any(each.partition("=")[0] == "steps" for each in change)
+        return Fit(run, record, whole, settings, steps_given, tell or (lambda line: None), begin).finish()
 
 
+@dataclass
 class Fit:
-    """The stages of a fit. `record` is written to fit.json after each stage; those that are done are not repeated."""
+    """The stages of a fit. `record` is written to fit.json after each stage; those that are done are not repeated.
 
-    def __init__(
-        self,
-        run: Path,
-        record: dict[str, Any],
-        whole: Graph,
-        settings: TrailSettings,
-        fixed_steps: bool,
-        tell: Tell,
-        begin: float,
-    ) -> None:
-        self.run, self.record, self.whole, self.settings, self.fixed_steps = run, record, whole, settings, fixed_steps
-        self.tell, self.begin, self.shipped = tell, begin, shipped()
+    `steps_given`: whether the user set the number of steps; `begin`: when the present stage began.
+    """
+
+    run: Path
+    record: dict[str, Any]
+    whole: Graph
+    settings: TrailSettings
+    steps_given: bool
+    tell: Tell
+    begin: float
+    shipped: Weights = field(default_factory=lambda: shipped())
 
     def finish(self) -> Fitted:
         """Do what is not done yet."""
@@ -188,16 +187,13 @@ class Fit:
     def answer(self) -> Benchmark:
         """Carve the graph, plan what is measured, and write a run with the shipped weights; config.json comes last."""
         run, record, settings = self.run, self.record, self.settings
-        benchmark, remarks = carve_any(
-            self.whole,
-            run.resolve().name,
-            seed=settings.seed,
-            check=lambda carved: _check_shots(carved, settings.shots),
-            source=os.path.abspath(run / BENCHMARK),
+        carved, remarks = carve_for_run(
+            self.whole, run, settings.seed, lambda benchmark: _check_shots(benchmark, settings.shots)
         )
-        seconds = MEASURING * 60 * record["asked"]["minutes"]
-        plan = plan_measuring(benchmark, self.scorer(benchmark, self.shipped), settings.shots, seconds)
-        carved, benchmark = benchmark, plan.cut_benchmark(benchmark, settings.shots)
+        least = 0 if self.steps_given else LEAST_STEPS * STEP * settings.relations * settings.queries
+        scorer, seconds = self.scorer(carved, self.shipped), 60 * record["asked"]["minutes"]
+        plan = plan_measuring(carved, scorer, settings.shots, seconds, least)
+        benchmark = plan.cut_benchmark(carved, settings.shots)
         record["notes"] += remarks
         if benchmark.fingerprint != carved.fingerprint:
             record["notes"].append(
@@ -222,9 +218,9 @@ class Fit:
             RULES: measure(held, learning_free(RULES, known_graph(held)), shots),
         }
         record["held_out"] = {name: _figures(each) for name, each in evaluations.items()}
-        record["ranks"] = [task.ranks.tolist() for task in evaluations[SHIPPED].tasks]
+        record["ranks"] = {name: _ranks(each) for name, each in evaluations.items()}
         self.calibrate(benchmark, held, scorer, 0)
-        relations, queries = len(record["ranks"]), sum(map(len, record["ranks"]))
+        relations, queries = len(record["ranks"][SHIPPED]), evaluations[SHIPPED].queries
         self.tell(f"what to expect of a new relation: means over {relations} held-out ones, {queries} queries in all")
         for name, figures in record["held_out"].items():
             self.tell(f"  {name:<10}  {_text(figures)}")
@@ -242,7 +238,7 @@ class Fit:
             learner.take([last[:2]])
             step = last[2].step
         with exactly(settings.device):
-            while step < settings.steps and (self.fixed_steps or time.monotonic() < deadline):
+            while step < settings.steps and (self.steps_given or time.monotonic() < deadline):
                 count = min(learner.most, settings.steps - step)
                 loss = float(learner.advance(step, count)[0][:, 0].mean())
                 if not math.isfinite(loss):
@@ -268,8 +264,8 @@ class Fit:
             weights, step = load_best(self.run / WORK)
             scorer = scored_once(held, self.scorer(held, weights), shots)
             after = measure(held, scorer, shots)
-            record["held_out"][TUNED] = _figures(after)
-            rise, error = gain(record["ranks"], [task.ranks for task in after.tasks])
+            record["held_out"][TUNED], record["ranks"][TUNED] = _figures(after), _ranks(after)
+            rise, error = gain(record["ranks"][SHIPPED], record["ranks"][TUNED])
             self.tell(f"  {TUNED:<10}  {_text(record['held_out'][TUNED])}")
             change = f"{rise:+.3f} ± {error:.3f} MRR after {step} steps of fine-tuning"
             if rise > error:
@@ -280,8 +276,9 @@ class Fit:
             else:
                 record["why"] = f"{change}, which is not clearly better"
         self.tell(f"deployed: the {record['deployed']} weights ({record['why']})")
-        if (best := record["held_out"][record["deployed"]]["mrr"]) < (rules := record["held_out"][RULES]["mrr"]):
-            self.note(f"the learning-free {RULES} do better on this graph: MRR {rules:.3f}, not {best:.3f}")
+        rise, error = gain(record["ranks"][record["deployed"]], record["ranks"][RULES])
+        if rise > error:
+            self.note(f"the learning-free {RULES} do better on these relations: {rise:+.3f} ± {error:.3f} MRR")
 
     def deploy(
         self, benchmark: Benchmark, settings: TrailSettings, weights: Weights, step: int, train: list[str]
@@ -307,7 +304,7 @@ class Fit:
     @property
     def seconds_left(self) -> float:
         """For fine-tuning: of the time limit, less what was spent and what is still to be measured."""
-        relations = len(self.record["ranks"]) + 2 * self.plan.relations
+        relations = len(self.record["ranks"][SHIPPED]) + 2 * self.plan.relations
         spent = sum(self.record["seconds"].values()) + time.monotonic() - self.begin
         return float(60 * self.record["asked"]["minutes"] - spent - relations * self.plan.seconds)
 
@@ -316,36 +313,37 @@ class Fit:
         record = self.record
         if "settings" in record:
             return TrailSettings.from_dict({**record["settings"], "device": self.settings.device})
+        settings, why = self.settings, ""
         try:
-            FAMILY.check(held, self.settings)
-        except FewlinkError:
-            record["not_tuned"] = "no relation but the held-out ones has enough pairs to learn from"
-            return None
-        try:
-            needed = FAMILY.memory(held.graph, NoVectors(), self.settings, training=True)
-            memory.ensure("fine-tuning", needed, self.settings.device)
+            FAMILY.check(held, settings)
+            needed = FAMILY.memory(held.graph, NoVectors(), settings, training=True)
+            memory.ensure("fine-tuning", needed, settings.device)
         except FewlinkError as error:
-            record["not_tuned"] = str(error)
-            return None
-        settings = self.settings
-        if not self.fixed_steps:
-            with exactly(settings.device):
-                learner = TrailLearner(graphs_of(held, settings), settings, self.shipped)
-                learner.advance(0, 1)
-                begin = time.perf_counter()
-                float(learner.advance(1, TIMED_STEPS)[0].sum())
-            pace = (time.perf_counter() - begin) / TIMED_STEPS
-            steps = int(SAFETY * max(0.0, self.seconds_left) / pace)
+            why = str(error)
+        if not self.plan.tuning:
+            why = f"there is no time for {LEAST_STEPS} steps, the least that is of use"
+        if not why and not self.steps_given:
+            pace = self._step_seconds(held)
+            steps = min(settings.steps, int(SAFETY * max(0.0, self.seconds_left) / pace))
             if steps < LEAST_STEPS:
-                record["not_tuned"] = (
-                    f"a step takes {pace:.2g} s, so the time left is enough for {steps}; {LEAST_STEPS} are the least"
-                )
-                return None
-            settings = dataclasses.replace(settings, steps=min(steps, settings.steps))
-            self.tell(f"fine-tuning  {settings.steps} steps, about {duration(settings.steps * pace)}")
+                why = f"a step takes {pace:.2g} s, so there is time for {steps}; {LEAST_STEPS} are the least"
+            else:
+                self.tell(f"fine-tuning  {steps} steps, about {duration(steps * pace)}")
+                settings = dataclasses.replace(settings, steps=steps)
+        if why:
+            record["not_tuned"] = why
+            return None
         record["settings"] = settings.as_dict()
         write_json(self.run / FIT, record)
         return settings
+
+    def _step_seconds(self, held: Benchmark) -> float:
+        with exactly(self.settings.device):
+            learner = TrailLearner(graphs_of(held, self.settings), self.settings, self.shipped)
+            learner.advance(0, 1)
+            begin = time.perf_counter()
+            float(learner.advance(1, TIMED_STEPS)[0].sum())
+        return (time.perf_counter() - begin) / TIMED_STEPS
 
     @contextlib.contextmanager
     def stage(self, name: str, *, silent: bool = False) -> Iterator[bool]:
@@ -388,6 +386,11 @@ def _check_shots(benchmark: Benchmark, shots: int) -> None:
 def _figures(evaluation: Evaluation) -> dict[str, float]:
     macro = evaluation.metrics()["macro"]
     return {name: macro[name] for name in ("mrr", "hits@1", "hits@10")}
+
+
+def _ranks(evaluation: Evaluation) -> list[list[float]]:
+    """The ranks of the queries of each relation."""
+    return [task.ranks.tolist() for task in evaluation.tasks]
 
 
 def _text(figures: Mapping[str, float]) -> str:

@@ -23,11 +23,11 @@ from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.scorers import Question, Scorer
 from fewlink.scorers.base import MOST_SCORES, CachedScorer
 
-RELATIONS = (16, 12, 10, 6, 4, 2)  # held-out relations, in the order tried
-ENOUGH, MOST = 8, 50  # queries of each relation: with fewer than enough, fewer relations
-LEAST = 4
+RELATIONS = (16, 12, 10, 8, 6, 4, 2)  # held-out relations, in the order tried
+ENOUGH, MOST, LEAST = 4, 50, 2  # queries of each relation: with fewer than enough, fewer relations
 HIDDEN = 1 / 3  # share of the known triples that held-out relations have at most
 TIMED = 3  # heads
+WITH_TUNING, ALONE = 0.4, 0.8  # shares of the time for all that is measured, where there is fine-tuning and where not
 RULES = "rules"  # what to compare with
 
 
@@ -35,13 +35,15 @@ RULES = "rules"  # what to compare with
 class Plan:
     """At most so many held-out relations, and as many of dev and of test, with so many queries of each.
 
-    `seconds`: of one relation; `threads`: the number with which this is quickest, since more threads than free
-    processors slow each other down.
+    `tuning`: whether there may be time for fine-tuning; `seconds`: of one relation; `head`: of one head; `threads`: the
+    number with which this is quickest, since more threads than free processors slow each other down.
     """
 
     relations: int
     queries: int
+    tuning: bool
     seconds: float
+    head: float
     threads: int
 
     def cut(self, tasks: Sequence[Task], shots: int) -> list[Task]:
@@ -74,23 +76,26 @@ class Plan:
         return dataclasses.replace(fold, tasks={**fold.tasks, "dev": self.cut(usable or dev, shots)})
 
 
-def plan_measuring(benchmark: Benchmark, scorer: Scorer, shots: int, seconds: float) -> Plan:
-    """As many relations and queries as can be measured in these seconds, judged by a few questions that are timed.
+def plan_measuring(benchmark: Benchmark, scorer: Scorer, shots: int, seconds: float, tuning_heads: int) -> Plan:
+    """As many relations and queries as can be measured in a share of these seconds, judged by questions that are timed.
 
-    Held-out relations are measured twice, before and after fine-tuning, those of dev and test once.
+    Fine-tuning that is of use takes at least the time of `tuning_heads`. Held-out relations are measured before and
+    after it, those of dev and test once.
     """
     most = torch.get_num_threads()
     timings = {threads: _timings(benchmark, scorer, shots, threads) for threads in sorted({1, most})}
     torch.set_num_threads(most)
     threads = min(timings, key=lambda each: timings[each][0] + ENOUGH * timings[each][1])
     relation, head = timings[threads]
+    tuning = tuning_heads * head <= (1 - WITH_TUNING) * seconds
+    share, times = (WITH_TUNING, 2) if tuning else (ALONE, 1)
     for relations in RELATIONS:
-        measured = 2 * relations + sum(min(relations, len(benchmark.split(split))) for split in ("dev", "test"))
-        wanted = (seconds / measured - relation) / head
+        measured = times * relations + sum(min(relations, len(benchmark.split(split))) for split in ("dev", "test"))
+        wanted = (share * seconds / measured - relation) / head
         if wanted >= ENOUGH:
             break
     queries = int(np.clip(wanted, LEAST, MOST))
-    return Plan(relations, queries, relation + queries * head, threads)
+    return Plan(relations, queries, tuning, relation + queries * head, head, threads)
 
 
 def _timings(benchmark: Benchmark, scorer: Scorer, shots: int, threads: int) -> tuple[float, float]:

@@ -139,7 +139,8 @@ def _held_out(run: Path) -> list[str]:
     content = read_json(run / FIT) if (run / FIT).exists() else {}
     if not isinstance(content, dict) or "deployed" not in content:
         return []
-    relations, queries = len(content["ranks"]), sum(map(len, content["ranks"]))
+    ranks = content["ranks"][content["deployed"]]
+    relations, queries = len(ranks), sum(map(len, ranks))
     rows = [
         [f"{name}{', deployed' if name == content['deployed'] else ''}", *(row[metric] for metric in HELD_OUT.values())]
         for name, row in content["held_out"].items()
