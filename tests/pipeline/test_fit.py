@@ -26,6 +26,7 @@ from fewlink.evaluation import Protocol, evaluate
 from fewlink.graph import compile_graph
 from fewlink.graph import graph as graph_module
 from fewlink.pipeline import fit as module
+from fewlink.pipeline import tuning
 from fewlink.pipeline.fit import Fit, fit, shipped
 from fewlink.prediction import Linker, write_card
 from fewlink.trail.learner import TrailLearner
@@ -208,7 +209,7 @@ def test_an_interrupted_fit_answers_and_continues(stage: str, tmp_path: Path, mo
     run = tmp_path / "towns"
     with monkeypatch.context() as patch:
         if stage == "tune":
-            patch.setattr(module, "SAVE_EVERY", 0.0)
+            patch.setattr(tuning, "SAVE_EVERY", 0.0)
             patch.setattr(TrailLearner, "advance", _until(TrailLearner.advance, 3))
         else:
             patch.setattr(Fit if hasattr(Fit, stage) else module, stage, stop)
@@ -235,14 +236,21 @@ def test_the_first_thing_a_fit_writes_is_a_run(tmp_path: Path, monkeypatch: pyte
         fit(graph_file(), run, change=QUICK_FIT)
     assert not is_run(run)
     monkeypatch.undo()
-    assert fit(graph_file(), run, change=QUICK_FIT).figures == fitted().figures
+    made = fit(graph_file(), run, change=QUICK_FIT)
+    assert (made.figures, made.notes) == (fitted().figures, fitted().notes)
+
+
+def test_a_continued_fit_without_time_left_is_not_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "tune", lambda *_, **__: 0)
+    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
+    assert made.deployed == "shipped" and made.why == "no fine-tuning: no time was left"
 
 
 KILLED = """
 import os, signal, sys, torch
-from fewlink.pipeline import fit as module
+from fewlink.pipeline import fit as module, tuning
 torch.set_num_threads(1)
-module.SAVE_EVERY = module.TELL_EVERY = 0.0
+tuning.SAVE_EVERY = tuning.TELL_EVERY = 0.0
 def tell(line):
     if line.startswith(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -24,7 +24,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.progress import duration
 from fewlink.base.storage import read_json, sha256_file, write_json
@@ -35,29 +34,21 @@ from fewlink.evaluation import Evaluation
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.pipeline.held_out import RULES, Plan, gain, measure, plan_measuring, scored_once
 from fewlink.pipeline.train import carve_for_run
+from fewlink.pipeline.tuning import LEAST_STEPS, Weights, check, fitting_steps, least_heads, tune, tuning_settings
 from fewlink.prediction.calibration import TOP, calibrate_on_dev
 from fewlink.prediction.card import measure_and_write
 from fewlink.prediction.linker import Linker
 from fewlink.prediction.pretrained import CARD
 from fewlink.scorers import Scorer
-from fewlink.trail.family import FAMILY, graphs_of
-from fewlink.trail.learner import TrailLearner
+from fewlink.trail.family import FAMILY
 from fewlink.trail.settings import TrailSettings
-from fewlink.training.checkpoints import State, load_best, load_last, locked, recover, save_best, save_last
+from fewlink.training.checkpoints import load_best, locked, save_best
 from fewlink.training.family import NoVectors
 from fewlink.training.run import BENCHMARK, CONFIG, FIT, Deployed, RunConfig, make_folder
-from fewlink.training.trainer import exactly
 
 FORMAT = "fewlink-fit/2"
 WORK = ".fit"
 SHIPPED, TUNED = "shipped", "fine-tuned"
-SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the shipped weights decide
-TUNING = TrailSettings(relations=1, queries=4, candidates=512, learning_rate=3e-4, average=0.99, steps=2000)
-LEAST_STEPS = 50
-STEP = 2  # a step takes at least so many times the time to score its queries
-TIMED_STEPS = 2
-SAFETY = 0.9  # share of the time left that is planned for
-SAVE_EVERY, TELL_EVERY = 20.0, 10.0  # seconds
 TITLES = {
     "answering": "carving tasks and writing a run that answers",
     "measuring": "measuring on held-out relations",
@@ -66,7 +57,6 @@ TITLES = {
     "card": "test figures and model card",
 }
 Tell = Callable[[str], None]
-Weights = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -106,7 +96,7 @@ def fit(
     begin, run = time.monotonic(), Path(out)
     if not 0 < minutes < float("inf"):
         raise FewlinkError(f"minutes is {minutes}: it must be a finite number over 0")
-    settings = _settings([f"seed={seed}", f"device={device}", *change])
+    settings = tuning_settings([f"seed={seed}", f"device={device}", *change])
     _check_folder(run)
     report = CompileReport()
     whole = compile_graph([Path(graph)], types=types, names=names, on_error=on_error, report=report)
@@ -119,6 +109,8 @@ def fit(
         new: dict[str, Any] = {"format": FORMAT, "asked": arguments, "notes": report.remarks(), "seconds": {}}
         record = _read(run) or new
         _check_same_arguments(run, record["asked"], arguments)
+        if "answering" not in record["seconds"]:
+            record = new
         steps_given = any(each.partition("=")[0] == "steps" for each in change)
         return Fit(run, record, whole, settings, steps_given, tell or (lambda line: None), begin).finish()
 
@@ -190,7 +182,7 @@ class Fit:
         carved, remarks = carve_for_run(
             self.whole, run, settings.seed, lambda benchmark: _check_shots(benchmark, settings.shots)
         )
-        least = 0 if self.steps_given else LEAST_STEPS * STEP * settings.relations * settings.queries
+        least = 0 if self.steps_given else least_heads(settings)
         scorer, seconds = self.scorer(carved, self.shipped), 60 * record["asked"]["minutes"]
         plan = plan_measuring(carved, scorer, settings.shots, seconds, least)
         benchmark = plan.cut_benchmark(carved, settings.shots)
@@ -227,32 +219,26 @@ class Fit:
 
     def tune(self, held: Benchmark) -> int:
         """Fine-tune the shipped weights on all but the held-out relations; the number of steps taken."""
-        settings, deadline = self._tuning_settings(held), time.monotonic() + self.seconds_left
-        if settings is None:
+        record, settings = self.record, self.settings
+        try:
+            if "settings" not in record:
+                check(held, settings)
+                if not self.plan.tuning:
+                    raise FewlinkError(f"there is no time for {LEAST_STEPS} steps, the least that is of use")
+                if not self.steps_given:
+                    steps, pace = fitting_steps(held, settings, self.shipped, self.seconds_left)
+                    self.tell(f"fine-tuning  {steps} steps, about {duration(steps * pace)}")
+                    settings = dataclasses.replace(settings, steps=steps)
+                record["settings"] = settings.as_dict()
+                write_json(self.run / FIT, record)
+            settings = TrailSettings.from_dict({**record["settings"], "device": settings.device})
+            seconds = math.inf if self.steps_given else self.seconds_left
+            if steps := tune(held, settings, self.shipped, self.run / WORK, seconds=seconds, tell=self.tell):
+                return steps
+            raise FewlinkError("no time was left")
+        except FewlinkError as error:
+            record["not_tuned"] = str(error)
             return 0
-        place, saved = self.run / WORK, time.monotonic()
-        make_folder(place)
-        recover(place)
-        learner, step, told = TrailLearner(graphs_of(held, settings), settings, self.shipped), 0, saved
-        if last := load_last(place):
-            learner.take([last[:2]])
-            step = last[2].step
-        with exactly(settings.device):
-            while step < settings.steps and (self.steps_given or time.monotonic() < deadline):
-                count = min(learner.most, settings.steps - step)
-                loss = float(learner.advance(step, count)[0][:, 0].mean())
-                if not math.isfinite(loss):
-                    self.record["not_tuned"] = f"the loss is {loss} after step {step}"
-                    return 0
-                step += count
-                if time.monotonic() - saved > SAVE_EVERY:
-                    save_last(place, *learner.state(0), State(step, step))
-                    saved = time.monotonic()
-                if time.monotonic() - told > TELL_EVERY:
-                    self.tell(f"fine-tuning  step {step}/{settings.steps}  loss {loss:.3f}")
-                    told = time.monotonic()
-        save_last(place, *learner.state(0), State(step, step))
-        return step
 
     def choose(self, benchmark: Benchmark, held: Benchmark) -> None:
         """Deploy the fine-tuned weights if they are better on the same queries; otherwise the shipped ones stay."""
@@ -308,43 +294,6 @@ class Fit:
         spent = sum(self.record["seconds"].values()) + time.monotonic() - self.begin
         return float(60 * self.record["asked"]["minutes"] - spent - relations * self.plan.seconds)
 
-    def _tuning_settings(self, held: Benchmark) -> TrailSettings | None:
-        """Settings with as many steps as fit the time left; None, with the reason, if it is not worth while."""
-        record = self.record
-        if "settings" in record:
-            return TrailSettings.from_dict({**record["settings"], "device": self.settings.device})
-        settings, why = self.settings, ""
-        try:
-            FAMILY.check(held, settings)
-            needed = FAMILY.memory(held.graph, NoVectors(), settings, training=True)
-            memory.ensure("fine-tuning", needed, settings.device)
-        except FewlinkError as error:
-            why = str(error)
-        if not self.plan.tuning:
-            why = f"there is no time for {LEAST_STEPS} steps, the least that is of use"
-        if not why and not self.steps_given:
-            pace = self._step_seconds(held)
-            steps = min(settings.steps, int(SAFETY * max(0.0, self.seconds_left) / pace))
-            if steps < LEAST_STEPS:
-                why = f"a step takes {pace:.2g} s, so there is time for {steps}; {LEAST_STEPS} are the least"
-            else:
-                self.tell(f"fine-tuning  {steps} steps, about {duration(steps * pace)}")
-                settings = dataclasses.replace(settings, steps=steps)
-        if why:
-            record["not_tuned"] = why
-            return None
-        record["settings"] = settings.as_dict()
-        write_json(self.run / FIT, record)
-        return settings
-
-    def _step_seconds(self, held: Benchmark) -> float:
-        with exactly(self.settings.device):
-            learner = TrailLearner(graphs_of(held, self.settings), self.settings, self.shipped)
-            learner.advance(0, 1)
-            begin = time.perf_counter()
-            float(learner.advance(1, TIMED_STEPS)[0].sum())
-        return (time.perf_counter() - begin) / TIMED_STEPS
-
     @contextlib.contextmanager
     def stage(self, name: str, *, silent: bool = False) -> Iterator[bool]:
         """Whether a stage is still to be done; if it then succeeds, its seconds and the record are written."""
@@ -367,15 +316,6 @@ def shipped() -> dict[str, Tensor]:
     """The weights that come with the package."""
     with importlib.resources.as_file(importlib.resources.files("fewlink") / "builtin" / "trail.safetensors") as path:
         return load_file(path)
-
-
-def _settings(changes: Sequence[str]) -> TrailSettings:
-    """How the shipped weights are fine-tuned, with changes."""
-    settings = TUNING.adjusted(changes)
-    for name in SHAPE:
-        if getattr(settings, name) != getattr(TUNING, name):
-            raise FewlinkError(f"the shipped weights have {name} = {getattr(TUNING, name)}: fit cannot change it")
-    return settings
 
 
 def _check_shots(benchmark: Benchmark, shots: int) -> None:
