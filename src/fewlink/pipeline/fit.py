@@ -119,7 +119,8 @@ def fit(
 class Fit:
     """The stages of a fit. `record` is written to fit.json after each stage; those that are done are not repeated.
 
-    `steps_given`: whether the user set the number of steps; `begin`: when the present stage began.
+    `steps_given`: whether the user set the number of steps; `begin`: when the present stage began; `later`: relations
+    that are measured after fine-tuning.
     """
 
     run: Path
@@ -129,6 +130,7 @@ class Fit:
     steps_given: bool
     tell: Tell
     begin: float
+    later: int = 0
     shipped: Weights = field(default_factory=lambda: shipped())
 
     def finish(self) -> Fitted:
@@ -158,10 +160,11 @@ class Fit:
         """The stages after the run answers."""
         record, shots = self.record, self.settings.shots
         held = self.plan.hold_out(benchmark, shots)
+        self.later = sum(len(each) for each in (held.split("dev"), benchmark.split("dev"), benchmark.split("test")))
         with self.stage("measuring") as pending:
             if pending:
                 self.measure_shipped(benchmark, held)
-        with self.stage("tuning") as pending:
+        with self.stage("tuning", silent=not self.plan.tuning) as pending:
             if pending:
                 record["steps"] = self.tune(held)
         with self.stage("choosing", silent=not record["steps"]) as pending:
@@ -290,9 +293,8 @@ class Fit:
     @property
     def seconds_left(self) -> float:
         """For fine-tuning: of the time limit, less what was spent and what is still to be measured."""
-        relations = len(self.record["ranks"][SHIPPED]) + 2 * self.plan.relations
         spent = sum(self.record["seconds"].values()) + time.monotonic() - self.begin
-        return float(60 * self.record["asked"]["minutes"] - spent - relations * self.plan.seconds)
+        return float(60 * self.record["asked"]["minutes"] - spent - self.later * self.plan.seconds)
 
     @contextlib.contextmanager
     def stage(self, name: str, *, silent: bool = False) -> Iterator[bool]:
