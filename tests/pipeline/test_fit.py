@@ -174,11 +174,11 @@ def test_fine_tuned_weights_are_deployed_if_they_are_clearly_better(
 
 def test_without_time_it_answers_measures_a_little_and_says_so(tmp_path: Path) -> None:
     lines: list[str] = []
-    made = fit(graph_file(), tmp_path / "towns", minutes=0.001, tell=lines.append)
+    made = fit(graph_file(), tmp_path / "towns", minutes=1e-6, tell=lines.append)
     assert made.deployed == "shipped" and "there is no time for 50 steps" in made.why
     assert made.why in "\n".join(lines) and "fine-tuned" not in made.held_out
     plan = record_of(made.run)["plan"]
-    assert (plan["relations"], plan["tuning"]) == (2, False) and plan["queries"] < 5
+    assert (plan["relations"], plan["queries"], plan["tuning"]) == (2, 2, False)
     assert any(f"at most {plan['queries']} queries each" in note for note in made.notes)
     assert all(row.probability for row in Linker.load(made.run).predict(**QUERY))
 
