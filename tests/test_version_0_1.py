@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.trail_0_1.test_new_kind import ParityEvidence
 
 import fewlink
+from fewlink.base.errors import FewlinkError
 from fewlink.embeddings import Embeddings
-from fewlink.pipeline.fit import FORMAT
-from fewlink.pipeline.time_plan import Stages, read_fit
+from fewlink.pipeline.append import append
+from fewlink.pipeline.fit import fit
+from fewlink.prediction import write_card
 from fewlink.trail_0_1.evidence import KINDS
+from fewlink.trail_0_1.scorer import Trail01Scorer
 from fewlink.training.run import RunConfig
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "version-0.1.tar.xz"
@@ -67,9 +72,20 @@ def test_a_run_that_names_its_parts_keeps_them_and_is_of_trail_0_1(folder: Path,
     assert (config.settings.model, config.family.name, config.parts) == ("trail-0.1", "trail-0.1", parts)
 
 
-def test_a_fit_has_the_settings_that_were_chosen(folder: Path) -> None:
-    record = read_fit(folder / "fit", FORMAT)
-    assert record and Stages(folder / "fit", record, print).settings().model == "trail-0.1"
+def test_a_fit_is_carded_and_appended_to_but_not_continued(folder: Path, tmp_path: Path) -> None:
+    run, new = tmp_path / "fit", tmp_path / "new.tsv"
+    shutil.copytree(folder / "fit", run)
+    before = fewlink.load(run)
+    assert "What was chosen" not in write_card(run).read_text()
+    new.write_text("moss\tisa\tplant\nmoss\teaten_by\thuman\n")
+    assert append(run, [new]).growth.entities == 1
+    after, old = fewlink.load(run), len(before.graph.entities)
+    assert len(after.predict(references=REFERENCES, heads=["moss"], k=3)) == 3
+    assert isinstance(before.scorer, Trail01Scorer) and isinstance(after.scorer, Trail01Scorer)
+    for name in ("bilinear", "translation"):
+        assert torch.equal(getattr(before.scorer.graph, name), getattr(after.scorer.graph, name)[:old])
+    with pytest.raises(FewlinkError, match="choose another folder"):
+        fit(new, run)
 
 
 def test_shares_of_evidence_are_the_same(folder: Path, expected: dict[str, Any]) -> None:

@@ -36,7 +36,8 @@ def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
     first = run_command("fit", graph, "--out", run, *CHANGES)
     assert "dev" in first.stdout and "fewlink predict" in first.stdout and str(run / "README.md") in first.stdout
-    assert "note: relations of 20 to" in first.stderr and "left in all" in first.stderr
+    assert "(deployed)" in first.stdout and "deployed: the" in first.stdout and "rules" in first.stdout
+    assert "note: relations of 20 to" in first.stderr and f"{run} answers from now on" in first.stderr
     again = json.loads(run_command("fit", graph, "--out", run, *CHANGES, "--json").stdout)
     assert set(again["figures"]) == {"dev full", "dev open", "test full", "test open"} and again["seconds"] > 0
     assert "was fitted with seed = 0, not 1" in error_of("fit", graph, "--out", run, *CHANGES, "--seed", "1")
@@ -64,5 +65,17 @@ def test_fit_errors_are_one_line_and_leave_no_folder(tmp_path: Path) -> None:
     assert "no tasks can be carved" in error_of("fit", written(town_lines()[:9], tmp_path / "few.tsv"), *out)
     assert "use --seed" in error_of("fit", graph, *out, "--set", "seed=1")
     assert "unknown setting" in error_of("fit", graph, *out, "--set", "nonsense=1")
-    assert "the shortest useful fit takes about" in error_of("fit", graph, *out, "--minutes", "0.001")
+    assert "fit cannot change it" in error_of("fit", graph, *out, "--set", "layers=2")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_fit_that_is_stopped_says_that_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
+    monkeypatch.setattr("fewlink.pipeline.fit.measure", stop)
+    result = CliRunner().invoke(app, ["fit", str(graph), "--out", str(run)], catch_exceptions=False)
+    assert result.exit_code == 130 and f"stopped; {run} answers already" in result.stderr
+    rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
+    assert len(rows) == 8

@@ -1,8 +1,7 @@
-"""A fit: the settings it chooses, the files it writes, how it continues, and its errors."""
+"""A fit: it answers at once, what it measures, tunes and deploys, how it continues, and its errors."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -10,12 +9,13 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.conftest import named, quickly
 from tests.pipeline.fits import QUICK_FIT, fitted, graph_file, town_lines, written
 
@@ -25,21 +25,16 @@ from fewlink.data.carving import BACKGROUND, carve_any
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.graph import compile_graph
 from fewlink.graph import graph as graph_module
-from fewlink.pipeline import time_plan
-from fewlink.pipeline.fit import fit
-from fewlink.pipeline.time_plan import SAFETY, SHARES, TimePlan, Timings, Workload, scaled_down
+from fewlink.pipeline import fit as module
+from fewlink.pipeline import tuning
+from fewlink.pipeline.fit import Fit, fit, shipped
 from fewlink.prediction import Linker, write_card
-from fewlink.trail_0_1.learner import Trail01Learner
-from fewlink.trail_0_1.model import Trail01Settings
-from fewlink.trail_0_1.scorer import Trail01Scorer
-from fewlink.training import is_run
+from fewlink.trail.learner import TrailLearner
+from fewlink.training import RunConfig, is_run
+from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
-from fewlink.training.trainer import check
 
-PLAN = TimePlan(
-    Timings(complex_epoch=2.0, transe_epoch=3.0, lesson=0.5, step=0.1, query=0.01),
-    Workload(hidden=10, dev=100, test=200, whole=1.5),
-)
+QUERY: dict[str, Any] = {"references": [("p1", "t1"), ("p3", "t3")], "heads": ["p2", "p4"]}
 
 
 @pytest.fixture(autouse=True)
@@ -48,55 +43,22 @@ def without_fsync() -> Iterator[None]:
         yield
 
 
-def test_expected_seconds_of_each_stage() -> None:
-    settings = Trail01Settings(complex_epochs=10, transe_epochs=5, views=3, lessons=6, steps=100, evaluate_every=50)
-    assert PLAN.expected(settings) == {
-        "vectors": pytest.approx(4 * (10 * 2 + 5 * 3)),
-        "training": pytest.approx(60 * 0.5 + 100 * 0.1 + 2 * 100 * 0.01),
-        "whole graph": pytest.approx(1.5 * 35),
-        "measuring": pytest.approx((3 * 100 + 2 * 200) * 0.01),
-    }
-    few = dataclasses.replace(settings, steps=1, relations=2)  # two episodes of a step, and those that set the scale
-    assert PLAN.expected(few)["training"] == pytest.approx(60 * 0.5 + 0.1 + 1.0)
+def stop(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("minutes", [3, 5, 8, 12, 100])
-def test_the_largest_settings_that_fit_the_time_are_chosen(minutes: float) -> None:
-    full = Trail01Settings(complex_epochs=48, transe_epochs=36)
-    scaled, share = PLAN.choose(full, 60 * minutes)
-    assert sum(PLAN.expected(scaled).values()) <= SAFETY * 60 * minutes
-    if share < 1:
-        larger = scaled_down(full, SHARES[SHARES.index(share) - 1])
-        assert sum(PLAN.expected(larger).values()) > SAFETY * 60 * minutes
-    else:
-        assert scaled.steps == full.steps and scaled.complex_epochs == 48
+def record_of(run: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / "fit.json").read_text())
+    return content
 
 
-def test_too_little_time_raises_with_the_least_time() -> None:
-    full = Trail01Settings(complex_epochs=48, transe_epochs=36)
-    with pytest.raises(FewlinkError, match=r"0.5 minutes are left .* give --minutes (\d+)") as error:
-        PLAN.choose(full, 30)
-    least = int(str(error.value).split("--minutes ")[1].split(",")[0])
-    PLAN.choose(full, 60 * least)
-    assert "\n" not in str(error.value)
-
-
-def test_settings_of_the_user_stay() -> None:
-    scaled = scaled_down(Trail01Settings(steps=77, views=4), 0.1, ["steps", "views"])
-    assert (scaled.steps, scaled.views, scaled.lessons, scaled.complex_epochs) == (77, 4, 1, 2)
-
-
-def test_training_is_shortened_if_vectors_took_long() -> None:
-    settings = Trail01Settings(complex_epochs=10, transe_epochs=5)
-    same = PLAN.shorten_training(settings, 1e6, pace=3.0)
-    late = PLAN.shorten_training(settings, 150, pace=1.0)
-    assert same == settings and late.steps < settings.steps and late.complex_epochs == 10
-    assert PLAN.shorten_training(settings, 0, pace=9.0).steps == 100  # never fewer
+def same(weights: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
+    return all(torch.equal(weights[name], others[name]) for name in {*weights, *others})
 
 
 def test_a_small_graph_is_carved_with_wider_bounds_and_a_remark() -> None:
     graph = compile_graph([graph_file()])
-    benchmark, remarks = carve_any(graph, "towns", seed=0, check=lambda carved: check(carved, Trail01Settings()))
+    benchmark, remarks = carve_any(graph, "towns", seed=0, check=lambda carved: None)
     assert sum(map(len, benchmark.tasks.values())) == 6 and min(map(len, benchmark.tasks.values())) == 1
     assert benchmark.graph.triple_count >= BACKGROUND * graph.triple_count
     assert any("relations of 20 to" in text for text in remarks) and any("less precise" in text for text in remarks)
@@ -116,11 +78,15 @@ def test_a_graph_without_tasks_raises_and_leaves_nothing(lines: Any, tmp_path: P
 def test_a_fit_is_a_run_with_metrics_card_and_probabilities() -> None:
     made = fitted()
     assert is_run(made.run) and set(made.figures) == {"dev full", "dev open", "test full", "test open"}
+    assert set(made.held_out) == {"shipped", "rules", "fine-tuned"} and made.deployed in ("shipped", "fine-tuned")
     assert not [path.name for path in made.run.iterdir() if path.name.startswith(".")]
     text = made.card.read_text()
     assert "Predictions use more than the metrics" in text and "Expected calibration error" in text
+    assert f"Deployed are the {made.deployed} weights ({made.why})" in text
+    assert all(f"| {name}" in text for name in made.held_out)
     linker = Linker.load(made.run)
-    assert linker.calibration is not None and all(row.probability for row in linker.predict([("p1", "t1")], "p2"))
+    assert linker.calibration is not None and linker.calibration.relations == 5
+    assert all(row.probability for row in linker.predict([("p1", "t1")], "p2"))
 
 
 def test_a_fit_derives_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,27 +103,20 @@ def test_a_fit_derives_everything_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Benchmark, "open", lambda *_: pytest.fail("the benchmark is at hand and was opened again"))
     monkeypatch.setattr(Deployed, "open", lambda *_: pytest.fail("the deployed graph is at hand and was opened again"))
-    for name in ("_known_graph", "_masked_views"):
-        count(training_graph, name)
-    for name in ("_sorted_edges", "_triples"):
-        count(graph_module, name)
+    count(training_graph, "_known_graph")
+    count(graph_module, "_sorted_edges")
     fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
-    assert calls["_known_graph"] == 1 and calls["_masked_views"] == 1
+    assert calls["_known_graph"] == 4  # as carved, with fewer queries, of a fold, and without held-out relations
     assert calls["_sorted_edges"] <= 6, "edges that are sorted are sorted again"
-    graphs = 1 + 1 + 1 + 2  # the whole one, the background, what is known, and two views
-    assert calls["_triples"] <= graphs
 
 
 def test_predictions_use_the_whole_graph_and_metrics_hide_dev_and_test() -> None:
     run = fitted().run
     linker, hidden = Linker.load(run), Linker.load(run, as_measured=True)
-    assert isinstance(linker.scorer, Trail01Scorer) and isinstance(hidden.scorer, Trail01Scorer)
-    lines = set(named(linker.scorer.graph.graph))
-    assert lines == set(town_lines())
-    seen = set(named(hidden.scorer.graph.graph))
+    assert set(named(linker.graph)) == set(town_lines())
     benchmark = open_benchmark(run / "benchmark")
     held = {task.name for split in ("dev", "test") for task in benchmark.split(split)}
-    assert held and not held & {relation for _, relation, _ in seen}
+    assert held and not held & {relation for _, relation, _ in named(training_graph.known_graph(hidden.benchmark))}
     assert linker.as_measured().benchmark.fingerprint == benchmark.fingerprint
     measured = evaluate(benchmark, hidden.scorer, Protocol("test", 3, "full")).metrics()["micro"]
     assert measured["mrr"] == fitted().figures["test full"]["mrr"]
@@ -172,86 +131,151 @@ def test_every_relation_of_the_graph_has_a_range() -> None:
 def test_a_run_folder_is_self_contained(tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(fitted().run, moved)
-    query: dict[str, Any] = {"references": [("p1", "t1"), ("p3", "t3")], "heads": ["p2", "p4"]}
-    expected = Linker.load(fitted().run).predict(**query)
+    expected = Linker.load(fitted().run).predict(**QUERY)
     assert Linker.load(moved).measured.source == str(moved / "benchmark")
-    assert Linker.load(moved).predict(**query) == expected
+    assert Linker.load(moved).predict(**QUERY) == expected
     saved = Linker.load(moved).save_pretrained(tmp_path / "saved")
     shutil.rmtree(moved)
-    assert Linker.load(saved).predict(**query) == expected
+    assert Linker.load(saved).predict(**QUERY) == expected
 
 
-def test_a_new_card_of_a_fit_also_hides_dev_and_test(tmp_path: Path) -> None:
-    run = tmp_path / "run"
+def test_a_new_card_says_the_same(tmp_path: Path) -> None:
+    run = tmp_path / "towns"
     shutil.copytree(fitted().run, run)
+    write_card(Linker.load(run), test=True)
+    assert (run / "README.md").read_text() == fitted().card.read_text()
     (run / "calibration.json").unlink()
     linker = Linker.load(run)
-    write_card(linker, test=True)
-    before = json.loads((fitted().run / "calibration.json").read_text())
-    assert linker.calibration is not None and json.loads((run / "calibration.json").read_text()) == before
-    assert (run / "README.md").read_text().split("## Data")[1] == fitted().card.read_text().split("## Data")[1]
+    write_card(linker)
+    assert linker.calibration is not None and linker.calibration.relations == 1  # the one of dev
 
 
-@pytest.mark.parametrize("stage", ["vectors", "training", "whole graph", "measuring"])
-def test_an_interrupted_fit_continues(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = tmp_path / "towns"
+def tuning_worth(rise: float) -> Any:
+    """In the place of `gain`: fine-tuning raises MRR by so much."""
+    return lambda before, after: (rise, 0.01)
 
-    def stop(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        if stage == "vectors":
-            patch.setattr("fewlink.trail_0_1.vectors.known_graph", stop)
-        elif stage == "training":
-            patch.setattr(Trail01Learner, "step", _until(Trail01Learner.step, 3))
-        elif stage == "whole graph":
-            patch.setattr("fewlink.pipeline.fit._deploy", stop)
-        else:
-            patch.setattr("fewlink.pipeline.fit.measure_and_write", stop)
-        patch.setattr(time_plan, "measure", lambda *_: PLAN)
-        with pytest.raises(KeyboardInterrupt):
-            fit(graph_file(), run, change=QUICK_FIT, minutes=100)
-    monkeypatch.setattr(time_plan, "measure", stop)  # settings are chosen once
+@pytest.mark.parametrize("rise, deployed", [(0.02, "fine-tuned"), (0.005, "shipped"), (-0.02, "shipped")])
+def test_fine_tuned_weights_are_deployed_if_they_are_clearly_better(
+    rise: float, deployed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "gain", tuning_worth(rise))
     lines: list[str] = []
-    made = fit(graph_file(), run, change=QUICK_FIT, minutes=100, tell=lines.append)
-    assert any("continues with the settings" in line for line in lines)
-    assert made.figures == fitted().figures
-    own, other = (folder / "best" / "weights.safetensors" for folder in (run, fitted().run))
-    assert own.read_bytes() == other.read_bytes()
-    again = fit(graph_file(), run, change=QUICK_FIT, minutes=100)
-    assert again == made
+    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT, tell=lines.append)
+    weights, step = load_best(made.run)
+    linker = Linker.load(made.run)
+    config, calibration = RunConfig.read(made.run), linker.calibration
+    assert made.deployed == deployed and calibration is not None and calibration.step == step == linker.step
+    assert same(weights, shipped().weights) == (deployed == "shipped") and step == (4 if deployed == "fine-tuned" else 0)
+    assert config.settings.steps == 4 and config.benchmark["train"] == []  # all are held out
+    assert any(line.startswith(f"deployed: the {deployed} weights ({rise:+.3f} ± 0.010 MRR") for line in lines)
+    assert f"the {deployed} weights" in made.card.read_text()
+
+
+def test_without_time_it_answers_measures_a_little_and_says_so(tmp_path: Path) -> None:
+    lines: list[str] = []
+    made = fit(graph_file(), tmp_path / "towns", minutes=1e-6, tell=lines.append)
+    assert made.deployed == "shipped" and "there is no time for 50 steps" in made.why
+    assert made.why in "\n".join(lines) and "fine-tuned" not in made.held_out
+    plan = record_of(made.run)["plan"]
+    assert (plan["relations"], plan["queries"], plan["tuning"]) == (2, 2, False)
+    assert any(f"at most {plan['queries']} queries each" in note for note in made.notes)
+    assert all(row.probability for row in Linker.load(made.run).predict(**QUERY))
+
+
+def test_steps_fit_the_time_and_time_is_given_back(tmp_path: Path) -> None:
+    lines: list[str] = []
+    change = [*QUICK_FIT[1:], "average=0.9"]
+    made = fit(graph_file(), tmp_path / "towns", minutes=0.1, change=change, tell=lines.append)
+    assert any(line.startswith("fine-tuning  ") and " steps, about " in line for line in lines)
+    assert 50 <= record_of(made.run)["settings"]["steps"] <= 2000 and made.seconds < 12
+
+
+def test_a_graph_with_nothing_to_learn_from_is_not_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.trail.family.relation_pairs", lambda graph: [])
+    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
+    assert "nothing to learn on" in made.why and "fine-tuned" not in made.held_out
+
+
+def test_weights_that_are_not_finite_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = torch.full((1, 3, 1), float("nan"))
+    monkeypatch.setattr(TrailLearner, "advance", lambda *_: (nothing, 0.0))
+    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
+    assert "the loss is nan" in made.why and made.deployed == "shipped"
+
+
+@pytest.mark.parametrize("stage", ["measure_shipped", "tune", "choose", "measure_and_write"])
+def test_an_interrupted_fit_answers_and_continues(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "towns"
+    with monkeypatch.context() as patch:
+        if stage == "tune":
+            patch.setattr(tuning, "SAVE_EVERY", 0.0)
+            patch.setattr(TrailLearner, "advance", _until(TrailLearner.advance, 3))
+        else:
+            patch.setattr(Fit if hasattr(Fit, stage) else module, stage, stop)
+        with pytest.raises(KeyboardInterrupt):
+            fit(graph_file(), run, change=QUICK_FIT)
+    assert len(Linker.load(run).predict(**QUERY)) > 2
+    lines: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Fit, "answer", stop)
+        if stage in ("choose", "measure_and_write"):
+            patch.setattr(TrailLearner, "advance", stop)
+        made = fit(graph_file(), run, change=QUICK_FIT, tell=lines.append)
+    assert f"{run} continues" in lines
+    assert (made.figures, made.held_out, made.why) == (fitted().figures, fitted().held_out, fitted().why)
+    assert same(load_best(run)[0], load_best(fitted().run)[0])
+    assert not [path.name for path in run.iterdir() if path.name.startswith(".")]
+    assert fit(graph_file(), run, change=QUICK_FIT) == made
+
+
+def test_the_first_thing_a_fit_writes_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "towns"
+    monkeypatch.setattr(Fit, "deploy", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fit(graph_file(), run, change=QUICK_FIT)
+    assert not is_run(run)
+    monkeypatch.undo()
+    made = fit(graph_file(), run, change=QUICK_FIT)
+    assert (made.figures, made.notes) == (fitted().figures, fitted().notes)
+
+
+def test_a_continued_fit_without_time_left_is_not_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "tune", lambda *_, **__: 0)
+    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
+    assert made.deployed == "shipped" and made.why == "no fine-tuning: no time was left"
 
 
 KILLED = """
 import os, signal, sys, torch
-from fewlink.pipeline.fit import fit
+from fewlink.pipeline import fit as module, tuning
 torch.set_num_threads(1)
+tuning.SAVE_EVERY = tuning.TELL_EVERY = 0.0
 def tell(line):
     if line.startswith(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
-fit(sys.argv[1], sys.argv[2], change=sys.argv[4:], tell=tell)
+module.fit(sys.argv[1], sys.argv[2], change=sys.argv[4:], tell=tell)
 """
 
 
 @pytest.mark.slow
-def test_a_killed_fit_continues_to_the_same_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", ["measuring on", "fine-tuning  step 2/4", "deployed:", "test figures"])
+def test_a_killed_fit_answers_and_continues_to_the_same_weights(line: str, tmp_path: Path) -> None:
     run = tmp_path / "towns"
-    words = [sys.executable, "-c", KILLED, str(graph_file()), str(run), "training  step 2/4", *QUICK_FIT]
+    words = [sys.executable, "-c", KILLED, str(graph_file()), str(run), line, *QUICK_FIT]
     assert subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300).returncode == -signal.SIGKILL
-    assert (run / "fit.json").exists() and not (run / "README.md").exists()
-    assert fit(graph_file(), run, change=QUICK_FIT).figures == fitted().figures
-    own, other = (folder / "best" / "weights.safetensors" for folder in (run, fitted().run))
-    assert own.read_bytes() == other.read_bytes()
+    assert len(Linker.load(run).predict(**QUERY)) > 2 and not (run / "README.md").exists()
+    made = fit(graph_file(), run, change=QUICK_FIT)
+    assert (made.figures, made.held_out) == (fitted().figures, fitted().held_out)
+    assert same(load_best(run)[0], load_best(fitted().run)[0])
     assert not [path.name for path in run.iterdir() if path.name.startswith(".")]
 
 
-def _until(step: Any, number: int) -> Any:
-    """TRAIL's step, which raises at this number; steps that measure the speed pass."""
+def _until(advance: Any, number: int) -> Any:
+    """The learner's `advance`, which is interrupted at this step."""
 
-    def limited(self: Trail01Learner, at: int, lessons: Any) -> Any:
-        if at == number:
-            raise KeyboardInterrupt
-        return step(self, at, lessons)
+    def limited(self: TrailLearner, first: int, count: int) -> Any:
+        return stop() if first == number else advance(self, first, count)
 
     return limited
 
@@ -265,6 +289,7 @@ def _until(step: Any, number: int) -> Any:
         ({"minutes": 0}, "minutes is 0: it must be a finite number over 0"),
         ({"minutes": float("nan")}, "minutes is nan"),
         ({"change": ["stepz=1"]}, "unknown setting 'stepz'"),
+        ({"change": ["width=16"]}, "the shipped weights have width = 32: fit cannot change it"),
     ],
 )
 def test_other_arguments_for_the_same_folder_raise(words: dict[str, Any], message: str) -> None:

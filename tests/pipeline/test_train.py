@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.conftest import QUICK_FIT, quickly
+from tests.conftest import QUICK_TRAIL_0_1, quickly
 from tests.pipeline.fits import graph_file, town_lines, written
 
 from fewlink.base.errors import FewlinkError
@@ -21,9 +21,9 @@ from fewlink.training import RunConfig
 def test_a_file_of_triples_becomes_a_run_and_the_same_call_continues_it(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with quickly():
-        train(graph_file(), "trail-0.1", out=run, change=QUICK_FIT)
+        train(graph_file(), "trail-0.1", out=run, change=QUICK_TRAIL_0_1)
         weights = (run / "best" / "weights.safetensors").read_bytes()
-        train(graph_file(), "trail-0.1", out=run, change=QUICK_FIT)
+        train(graph_file(), "trail-0.1", out=run, change=QUICK_TRAIL_0_1)
     assert (run / "best" / "weights.safetensors").read_bytes() == weights
     benchmark = open_benchmark(run / "benchmark")
     config = RunConfig.read(run).benchmark
@@ -35,15 +35,15 @@ def test_a_file_of_triples_becomes_a_run_and_the_same_call_continues_it(tmp_path
 def test_a_folder_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
     run, other = tmp_path / "run", written(town_lines()[:-3], tmp_path / "other.tsv")
     with quickly():
-        train(graph_file(), "trail-0.1", out=run, change=QUICK_FIT)
+        train(graph_file(), "trail-0.1", out=run, change=QUICK_TRAIL_0_1)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     with pytest.raises(FewlinkError, match="was made from another graph"):
-        train(other, "trail-0.1", out=run, change=QUICK_FIT)
+        train(other, "trail-0.1", out=run, change=QUICK_TRAIL_0_1)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "letter.txt").write_text("dear …")
     with pytest.raises(FewlinkError, match="is not a training run"):
-        train(graph_file(), "trail-0.1", out=tmp_path / "precious", change=QUICK_FIT)
+        train(graph_file(), "trail-0.1", out=tmp_path / "precious", change=QUICK_TRAIL_0_1)
     assert [path.name for path in (tmp_path / "precious").iterdir()] == ["letter.txt"]
 
 
@@ -104,5 +104,5 @@ def test_a_fit_that_was_stopped_keeps_its_benchmark(tmp_path: Path) -> None:
         Benchmark("run", compiled, {split: [] for split in SPLITS}).save(place)
         before = open_benchmark(place).fingerprint
         with pytest.raises(FewlinkError, match="was made from another graph"):
-            train(graph_file(), "trail-0.1", out=tmp_path / "run", change=QUICK_FIT)
+            train(graph_file(), "trail-0.1", out=tmp_path / "run", change=QUICK_TRAIL_0_1)
     assert open_benchmark(place).fingerprint == before

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
 FIGURES = {"dev MRR": "mrr", **labelled("hits@1", "hits@5", "hits@10")}
-FITTED = labelled("mrr", "hits@1", "hits@5", "hits@10")  # of a fit
+FITTED, HELD_OUT = labelled("mrr", "hits@1", "hits@5", "hits@10"), labelled("mrr", "hits@1", "hits@10")  # of a fit
 
 
 def train(
@@ -119,26 +119,29 @@ def fit(
     out: Path = typer.Option(..., help="Folder of the run; it holds all that fewlink predict needs."),
     types: Path = TYPES,
     names: Path = NAMES,
-    minutes: float = typer.Option(10.0, help="Time limit for everything; training is sized to fit it."),
+    minutes: float = typer.Option(10.0, help="Time limit for everything; time that is of no use is given back."),
     seed: int = typer.Option(0, help="Seed of the split and of training."),
     change: list[str] = typer.Option(
         [],
         "--set",
         metavar="NAME=VALUE",
-        help="Fix a setting of `fewlink models --model trail-0.1 --settings`, whatever the time limit.",
+        help="Change a setting of `fewlink models --model trail --settings`; steps=N is taken whatever the time.",
     ),
     on_error: str = ON_ERROR,
     device: str = common.DEVICE,
     json: bool = common.JSON,
 ) -> None:
-    """Fit TRAIL to your own graph: carve tasks, train, evaluate, calibrate and write the model card, in limited time.
+    """Fit TRAIL to your own graph, in limited time: it answers at once, and is then measured, calibrated and tuned.
 
-    If it was stopped, the same command continues. Figures are measured with the dev and test relations hidden;
-    predictions use the whole graph.
+    After some seconds the run answers with the weights that come with fewlink, on the whole graph. Then these and the
+    learning-free rules are measured on held-out relations, probabilities are calibrated there, and the weights are
+    fine-tuned in the time left; fine-tuned weights are kept only if they do better on the same held-out relations.
+    Figures are measured with dev and test relations hidden. If it was stopped, the same command continues.
 
     Example: `fewlink fit my-graph.tsv --out runs/mine`, then `fewlink predict runs/mine --reference 'A => B' --head C`
     """
     from fewlink.pipeline.fit import fit as run
+    from fewlink.training import is_run
 
     common.check_changes(change)
     try:
@@ -155,13 +158,20 @@ def fit(
             tell=common.print_progress,
         )
     except KeyboardInterrupt:
-        print("stopped; the same command continues", file=sys.stderr)
+        answers = f"{out} answers already (fewlink predict), and " if is_run(out) else ""
+        print(f"stopped; {answers}the same command continues", file=sys.stderr)
         raise typer.Exit(130) from None
     if json:
         common.print_json({**dataclasses.asdict(fitted), "run": str(fitted.run), "card": str(fitted.card)})
         return
+    expected = [
+        [f"{name} (deployed)" if name == fitted.deployed else name, *(row[metric] for metric in HELD_OUT.values())]
+        for name, row in fitted.held_out.items()
+    ]
+    common.print_table(["scorer", *HELD_OUT], expected, title="held-out relations")
+    print(f"deployed: the {fitted.deployed} weights ({fitted.why})\n")
     rows = [[*key.split(), *(row[name] for name in FIGURES.values())] for key, row in fitted.figures.items()]
-    title = f"{fitted.run}, {fitted.seconds / 60:.1f} minutes"
+    title = f"{fitted.run}, {fitted.seconds / 60:.1f} of {fitted.minutes:g} minutes"
     common.print_table(["split", "candidates", *FITTED], rows, title=title)
     print(f"model card: {fitted.card}")
     print(f"next: fewlink predict {fitted.run} --reference 'HEAD => TAIL' --head NAME --explain")

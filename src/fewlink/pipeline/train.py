@@ -108,15 +108,11 @@ def train_seeds(
     return train_runs(benchmark, opened, settings, runs, on_event=on_event)
 
 
-def carve_for_run(graph: Graph, run: Path, settings: ModelSettings) -> tuple[Benchmark, list[str]]:
-    """A benchmark that a model can be trained on, to be saved in the folder of its run, and remarks about it."""
-    return carve_any(
-        graph,
-        run.resolve().name,
-        seed=settings.seed,
-        check=lambda benchmark: check(benchmark, settings),
-        source=os.path.abspath(run / BENCHMARK),
-    )
+def carve_for_run(
+    graph: Graph, run: Path, seed: int, check: Callable[[Benchmark], None]
+) -> tuple[Benchmark, list[str]]:
+    """A benchmark that passes a check, to be saved in the folder of its run, and remarks about it."""
+    return carve_any(graph, run.resolve().name, seed=seed, check=check, source=os.path.abspath(run / BENCHMARK))
 
 
 def _benchmark(given: Source, settings: ModelSettings, out: Path) -> Benchmark:
@@ -126,7 +122,8 @@ def _benchmark(given: Source, settings: ModelSettings, out: Path) -> Benchmark:
     if not Path(given).is_file() or is_benchmark(Path(given)):
         return open_benchmark(given)
     report, place = CompileReport(), out / BENCHMARK
-    carved, remarks = carve_for_run(compile_graph([Path(given)], report=report), out, settings)
+    graph = compile_graph([Path(given)], report=report)
+    carved, remarks = carve_for_run(graph, out, settings.seed, lambda benchmark: check(benchmark, settings))
     before = open_benchmark(place).fingerprint if place.exists() else carved.fingerprint
     before = RunConfig.read(out).benchmark["fingerprint"] if is_run(out) else before
     if before != carved.fingerprint:

@@ -13,7 +13,7 @@ import torch
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError
 from fewlink.base.metrics import labelled
-from fewlink.base.storage import write_bytes
+from fewlink.base.storage import read_json, write_bytes
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.graph import Graph
 from fewlink.prediction.calibration import Calibration
@@ -22,10 +22,11 @@ from fewlink.prediction.pretrained import CARD, RELIABILITY, check_not_saved
 from fewlink.prediction.query import id_texts
 from fewlink.report.charts import Point, lines, standalone
 from fewlink.training import RunConfig
-from fewlink.training.run import Deployed
+from fewlink.training.run import FIT, Deployed
 
 PROTOCOLS = ("full", "open")
 METRICS = labelled("mrr", "hits@1", "hits@5", "hits@10")
+HELD_OUT = labelled("mrr", "hits@1", "hits@10")
 ESCAPES = str.maketrans({"|": "\\|", "\n": " ", "\r": " ", "\t": " ", "<": "&lt;", "`": "\\`", "*": "\\*"})
 
 
@@ -67,6 +68,7 @@ def measure_and_write(
         *_introduction(linker, config, run),
         *("## Data\n", _data(linker, config)),
         *("## Metrics\n", _metrics(linker, evaluations)),
+        *_held_out(run),
         *("## Probabilities\n", _calibration(calibration)),
         *("## Limits\n", _limits(config, graph)),
         *("## Versions and settings\n", _versions(config, linker.step)),
@@ -103,7 +105,7 @@ def _data(linker: Linker, config: RunConfig) -> str:
         f"{len(graph.entities):,} entities, {len(graph.relations):,} relations and {graph.triple_count:,} triples "
         f"in the background; task relations: {counts}",
         f"entity types: {f'{len(graph.types.names):,}' if graph.types else 'none'}",
-        f"vectors: {config.embeddings['model']}, {config.embeddings['dim']} reals",
+        f"vectors: {config.embeddings['model']}{f', {dim} reals' if (dim := config.embeddings['dim']) else ''}",
     )
 
 
@@ -132,19 +134,40 @@ def _metrics(linker: Linker, evaluations: Sequence[Evaluation]) -> str:
     return "\n".join(text)
 
 
+def _held_out(run: Path) -> list[str]:
+    """What a fit measured on held-out relations, and what it deployed; nothing for other runs."""
+    content = read_json(run / FIT) if (run / FIT).exists() else {}
+    if not isinstance(content, dict) or "deployed" not in content:
+        return []
+    ranks = content["ranks"][content["deployed"]]
+    relations, queries = len(ranks), sum(map(len, ranks))
+    rows = [
+        [f"{name}{', deployed' if name == content['deployed'] else ''}", *(row[metric] for metric in HELD_OUT.values())]
+        for name, row in content["held_out"].items()
+    ]
+    return [
+        "## What was chosen\n",
+        f"What to expect of a new relation: means over held-out relations ({relations}, with those of dev), which "
+        f"were hidden from the graph and from fine-tuning, with {queries:,} queries in all and `open` candidates. "
+        "`shipped` are the weights that come with fewlink, `rules` is a learning-free scorer.\n",
+        _table(["scorer", *HELD_OUT], rows),
+        f"Deployed are the {content['deployed']} weights ({content['why']}).\n",
+    ]
+
+
 def _calibration(calibration: Calibration) -> str:
     rows = [[f"{b.low:.1f}–{b.high:.1f}", b.count, b.predicted, b.observed] for b in calibration.bins]
     crossed = {
-        "relation": f"The {calibration.relations} dev relations were held out in turn",
-        "head": "Dev has one relation, so its heads were held out in turn",
+        "relation": f"The {calibration.relations} relations were left out in turn",
+        "head": "There is one relation, so its heads were left out in turn",
     }[calibration.crossed]
     first, second, third = calibration.weights
     warning = "**Relations differ too much here: use the probabilities for ordering only.**\n"
     return "\n".join(
         [
-            f"A logistic regression on {calibration.count:,} predictions on dev, the best {calibration.top} `open` "
-            f"tails of each head with {calibration.shots} references, of which {calibration.base:.1%} were right: "
-            f"{first:.3f} {second:+.3f} · log softmax {third:+.3f} · log rank.\n",
+            f"A logistic regression on {calibration.count:,} predictions on held-out relations, the best "
+            f"{calibration.top} `open` tails of each head with {calibration.shots} references, of which "
+            f"{calibration.base:.1%} were right: {first:.3f} {second:+.3f} · log softmax {third:+.3f} · log rank.\n",
             f"Expected calibration error: **{calibration.error:.3f}**. {crossed}, and each was predicted by weights "
             f"fitted without it; on its own training rows the error is {calibration.own_error:.3f}.\n",
             *([warning] if calibration.rough else []),
@@ -157,21 +180,22 @@ def _calibration(calibration: Calibration) -> str:
 def _reliability(calibration: Calibration) -> str:
     """The bins as a chart, beside the diagonal of perfect calibration."""
     observed = [Point(b.predicted, b.observed, 0.0) for b in calibration.bins]
-    series = {"observed on dev": observed, "perfectly calibrated": [Point(0.0, 0.0, 0.0), Point(1.0, 1.0, 0.0)]}
+    series = {"observed": observed, "perfectly calibrated": [Point(0.0, 0.0, 0.0), Point(1.0, 1.0, 0.0)]}
     title = f"Reliability, calibration error {calibration.error:.3f}"
     return lines(series, title=title, x_label="probability", y_label="share of right predictions")
 
 
 def _limits(config: RunConfig, graph: Graph | None) -> str:
     """`graph` is the graph that the run makes predictions with, unless it is the benchmark's."""
+    trained = len(config.benchmark["train"])
     if graph is None:
         scope = "It ranks entities of its graph only, and knows only the background and the train relations."
     else:
         scope = (
             f"Predictions use more than the metrics: a graph of {len(graph.entities):,} entities, "
-            f"{len(graph.relations):,} relations and {graph.triple_count:,} triples, and vectors of all of it. The "
-            "metrics and the calibration above come from the benchmark, whose dev and test relations, except for the "
-            "references, were hidden from its graph and its vectors. It ranks entities of its graph only."
+            f"{len(graph.relations):,} relations and {graph.triple_count:,} triples. The metrics and the calibration "
+            "above come from the benchmark, whose dev and test relations, except for the references, were hidden. It "
+            "ranks entities of its graph only."
         )
     return _bullets(
         scope,
@@ -179,7 +203,7 @@ def _limits(config: RunConfig, graph: Graph | None) -> str:
         "Probabilities were fitted with the `open` candidates; with others, or another number of references, they are "
         "less accurate.",
         "Evaluation and calibration count pairs that are not in the data as wrong; some of them are true.",
-        f"Relations it was trained on, where it does better than on new ones: {len(config.benchmark['train'])}.",
+        *([f"Relations it was trained on, where it does better than on new ones: {trained}."] if trained else []),
     )
 
 
@@ -188,7 +212,7 @@ def _versions(config: RunConfig, step: int) -> str:
     return _bullets(
         f"fewlink {__version__}, Python {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {numpy.__version__}",
-        f"weights of step {step}; settings: {settings}",
+        f"weights of step {step}; settings: {settings}" if step else "the shipped weights, trained on other graphs",
     )
 
 

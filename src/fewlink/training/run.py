@@ -31,8 +31,8 @@ from fewlink.training.checkpoints import begun, load_best
 from fewlink.training.family import ModelSettings, PretrainedVectors, TrainedFamily, trained_family
 
 FORMAT = "fewlink-run/1"
-CONFIG, EMBEDDINGS, BENCHMARK = "config.json", "embeddings", "benchmark"
-BEGINNING = (EMBEDDINGS, BENCHMARK, "fit.json", ".fit")  # what may be there before a run has a configuration
+CONFIG, EMBEDDINGS, BENCHMARK, FIT = "config.json", "embeddings", "benchmark", "fit.json"
+BEGINNING = (EMBEDDINGS, BENCHMARK, FIT, ".fit")  # what may be there before a run has a configuration
 DEPLOYED, DEPLOYED_FORMAT = "serving", "fewlink-serving/1"
 
 
