@@ -95,9 +95,8 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
 def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     """Episodes and steps of TRAIL."""
     from fewlink.data import Benchmark
-    from fewlink.trail_0_1.learner import EpisodeStore, Trail01Learner
+    from fewlink.trail_0_1.learner import EpisodeStore, Trail01Learner, Trail01Vectors
     from fewlink.trail_0_1.model import Trail01Settings
-    from fewlink.trail_0_1.vectors import Trail01Vectors
 
     benchmark = Benchmark.open(compiled)
     tables = [trail_tables(benchmark, seed) for seed in range(1 + VIEWS)]
@@ -170,9 +169,9 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
     from fewlink.data import open_benchmark
     from fewlink.fewshot.model import build
     from fewlink.fewshot.settings import FewShotSettings
+    from fewlink.trail_0_1.learner import Trail01Vectors
     from fewlink.trail_0_1.model import Trail01Settings
     from fewlink.trail_0_1.model import build as build_trail
-    from fewlink.trail_0_1.vectors import Trail01Vectors
     from fewlink.training import RunConfig
     from fewlink.training.checkpoints import save_best
     from fewlink.training.run import make_folder, start_or_continue
@@ -237,10 +236,9 @@ def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     from fewlink.fewshot.learner import assemble
     from fewlink.fewshot.model import FewShotScorer
     from fewlink.fewshot.settings import FewShotSettings
-    from fewlink.trail_0_1.learner import graph_context
+    from fewlink.trail_0_1.learner import Trail01Vectors, graph_context
     from fewlink.trail_0_1.model import build
     from fewlink.trail_0_1.scorer import Trail01Scorer
-    from fewlink.trail_0_1.vectors import Trail01Vectors
 
     if model == "trail-0.1":
         vectors = Trail01Vectors(trail_tables(benchmark, SEED), ())

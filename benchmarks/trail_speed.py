@@ -26,9 +26,8 @@ from fewlink.base.memory import hardware
 from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.scorers import Question
-from fewlink.trail_0_1.learner import Trail01Learner
+from fewlink.trail_0_1.learner import Trail01Learner, Trail01Vectors
 from fewlink.trail_0_1.model import Trail01Settings
-from fewlink.trail_0_1.vectors import Trail01Vectors
 from fewlink.training import RunConfig, open_run
 from measure import print_table, write_record
 

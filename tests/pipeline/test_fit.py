@@ -27,9 +27,10 @@ from fewlink.graph import compile_graph
 from fewlink.graph import graph as graph_module
 from fewlink.pipeline import fit as module
 from fewlink.pipeline import tuning
-from fewlink.pipeline.fit import Fit, fit, shipped
+from fewlink.pipeline.fit import Fit, fit
 from fewlink.prediction import Linker, write_card
 from fewlink.trail.learner import TrailLearner
+from fewlink.trail.shipped import shipped
 from fewlink.training import RunConfig, is_run
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
@@ -166,7 +167,9 @@ def test_fine_tuned_weights_are_deployed_if_they_are_clearly_better(
     linker = Linker.load(made.run)
     config, calibration = RunConfig.read(made.run), linker.calibration
     assert made.deployed == deployed and calibration is not None and calibration.step == step == linker.step
-    assert same(weights, shipped().weights) == (deployed == "shipped") and step == (4 if deployed == "fine-tuned" else 0)
+    assert same(weights, shipped().weights) == (deployed == "shipped") and step == (
+        4 if deployed == "fine-tuned" else 0
+    )
     assert config.settings.steps == 4 and config.benchmark["train"] == []  # all are held out
     assert any(line.startswith(f"deployed: the {deployed} weights ({rise:+.3f} ± 0.010 MRR") for line in lines)
     assert f"the {deployed} weights" in made.card.read_text()

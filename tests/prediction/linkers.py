@@ -14,8 +14,8 @@ from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.prediction import Linker
+from fewlink.trail_0_1.learner import Trail01Vectors
 from fewlink.trail_0_1.model import Trail01Settings
-from fewlink.trail_0_1.vectors import Trail01Vectors
 from fewlink.training.trainer import train_run
 
 FOLDER = tempfile.TemporaryDirectory()

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, id_graph, id_triples
 
 from fewlink.graph import Graph
-from fewlink.propagation.edges import EdgeTable
-from fewlink.propagation.parts import SHARE, GraphPart, graph_part
+from fewlink.propagation.edges import SHARE, EdgeTable, GraphPart, graph_part
 
 Edge = tuple[int, int, int]
 

@@ -18,9 +18,9 @@ from fewlink.fewshot.model import FewShotScorer
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.scorers import Question
 from fewlink.trail_0_1.context import GraphContext
+from fewlink.trail_0_1.learner import pretrain_views
 from fewlink.trail_0_1.model import Trail01Settings, build
 from fewlink.trail_0_1.scorer import Trail01Scorer
-from fewlink.trail_0_1.vectors import pretrain_views
 from fewlink.training import pretrain
 from fewlink.training.trainer import train_run
 from fewlink.training.vectors import fold_in

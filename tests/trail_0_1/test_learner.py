@@ -23,10 +23,16 @@ from fewlink.evaluation import Protocol, evaluate
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.trail_0_1.context import QueryHeads, TaskContext
 from fewlink.trail_0_1.evidence.base import ColumnEvidence
-from fewlink.trail_0_1.learner import SCALE_EPISODES, Trail01Learner, hard_negatives
+from fewlink.trail_0_1.learner import (
+    SCALE_EPISODES,
+    Trail01Learner,
+    Trail01Vectors,
+    hard_negatives,
+    pretrain_views,
+    vector_settings,
+)
 from fewlink.trail_0_1.model import Trail01Settings, compositions
 from fewlink.trail_0_1.scorer import Trail01Scorer
-from fewlink.trail_0_1.vectors import Trail01Vectors, pretrain_views, vector_settings
 from fewlink.training import RunResult, open_run
 from fewlink.training.family import trained_family
 from fewlink.training.trainer import train_run

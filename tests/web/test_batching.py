@@ -20,7 +20,7 @@ from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References
 from fewlink.web import ServerSettings
 from fewlink.web.batching import Batcher
-from fewlink.web.errors import ApiError
+from fewlink.web.middleware import ApiError
 from fewlink.web.server import make_app
 from fewlink.web.service import Answer, Answers, Part, RankingPart
 

@@ -12,8 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.resolver import choose
+from fewlink.base.errors import FewlinkError, InputError, choose
 from fewlink.base.settings import Settings
 
 S = TypeVar("S", bound=Settings)

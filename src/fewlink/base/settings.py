@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from fewlink.base.errors import FewlinkError
-from fewlink.base.resolver import choose
+from fewlink.base.errors import FewlinkError, choose
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

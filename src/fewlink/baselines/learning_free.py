@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 
 import numpy as np
 
-from fewlink.base.resolver import choose
+from fewlink.base.errors import choose
 from fewlink.base.seeds import derive, scramble
 from fewlink.base.settings import Settings
 from fewlink.data.benchmark import Benchmark

@@ -108,9 +108,8 @@ def embedding_settings(
     """The settings of a recipe, by default the one named after the model, with changes, a seed and a device."""
     import dataclasses
 
-    from fewlink.base.errors import FewlinkError
+    from fewlink.base.errors import FewlinkError, choose
     from fewlink.base.recipes import recipe as load
-    from fewlink.base.resolver import choose
     from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
 
     choose("embedding model", model, INTERACTIONS)

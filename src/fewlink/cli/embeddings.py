@@ -78,8 +78,8 @@ def tune(
 
     Example: `fewlink tune umls --model transe --trials 20 --out runs/tune-transe`
     """
+    from fewlink.base.errors import choose
     from fewlink.base.recipes import as_toml
-    from fewlink.base.resolver import choose
     from fewlink.base.storage import write_bytes
     from fewlink.baselines.embedding import OBJECTIVES
     from fewlink.baselines.embedding import tune as search
@@ -119,7 +119,7 @@ def links(
 
     from fewlink.cli.results import result_row, result_table
     from fewlink.embeddings import train as fit
-    from fewlink.evaluation.links import rank_links, read_splits
+    from fewlink.evaluation.evaluator import rank_links, read_splits
     from fewlink.evaluation.records import RecordStore, make_record
 
     settings = common.embedding_settings(model, recipe, change, seed, device)
@@ -160,8 +160,7 @@ def import_(
 
     Example: `fewlink embeddings import nell-one downloads/nell-embeddings --kind nell-one --out runs/complex`
     """
-    from fewlink.base.errors import FewlinkError
-    from fewlink.base.resolver import choose
+    from fewlink.base.errors import FewlinkError, choose
     from fewlink.data import open_benchmark
     from fewlink.embeddings import from_nell_one, from_numpy, from_pykeen
 
@@ -191,7 +190,7 @@ def export(
 
     Example: `fewlink embeddings export umls runs/umls-complex --to word2vec --out exported`
     """
-    from fewlink.base.resolver import choose
+    from fewlink.base.errors import choose
     from fewlink.data import open_benchmark
     from fewlink.embeddings import Embeddings, to_numpy, to_projector, to_word2vec
 

@@ -62,8 +62,7 @@ def evaluate(
     Example: `fewlink evaluate runs/umls-fsrl --split test`
     """
     from fewlink.base import distributed
-    from fewlink.base.errors import FewlinkError
-    from fewlink.base.resolver import choose
+    from fewlink.base.errors import FewlinkError, choose
     from fewlink.data import PROTOCOLS, SPLITS, open_benchmark
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
@@ -178,8 +177,7 @@ def _baselines(
     device: str,
 ) -> Iterator[Case]:
     """Each scorer with each number of shots, seed and draw; those with settings are trained for each."""
-    from fewlink.base.errors import FewlinkError
-    from fewlink.base.resolver import choose
+    from fewlink.base.errors import FewlinkError, choose
     from fewlink.training.family import BaselineFamily, families, shipped_models
 
     shipped = shipped_models()

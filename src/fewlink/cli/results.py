@@ -137,8 +137,7 @@ def study(
 
     Example: `fewlink study overall --tiny`
     """
-    from fewlink.base.errors import FewlinkError
-    from fewlink.base.resolver import choose
+    from fewlink.base.errors import FewlinkError, choose
     from fewlink.cli.common import epoch_reporter, reject_options, resolve_device, step_reporter
     from fewlink.data import open_benchmark
     from fewlink.studies import STUDIES, Workspace, read_plan

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, choose
 from fewlink.base.memo import Memo
-from fewlink.base.resolver import choose
 from fewlink.base.seeds import generator
 from fewlink.base.storage import new_folder, open_folder
 from fewlink.graph import Graph

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fewlink.base.resolver import choose
+from fewlink.base.errors import choose
 from fewlink.base.seeds import generator, scramble
 from fewlink.data.benchmark import Task
 from fewlink.graph import Graph

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from fewlink.base.errors import FewlinkError, InputError, MissingExtra
-from fewlink.base.resolver import choose, did_you_mean
+from fewlink.base.errors import FewlinkError, InputError, MissingExtra, choose, did_you_mean
 from fewlink.base.storage import is_folder_of
 from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark
 from fewlink.data.carving import CarveSettings, carve

@@ -19,8 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.resolver import choose
+from fewlink.base.errors import FewlinkError, InputError, choose
 from fewlink.base.storage import read_json, write_bytes
 from fewlink.embeddings.interactions import INTERACTIONS, interaction
 from fewlink.embeddings.table import Embeddings

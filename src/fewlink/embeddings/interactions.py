@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fewlink.base.errors import FewlinkError
-from fewlink.base.resolver import choose
+from fewlink.base.errors import FewlinkError, choose
 
 TINY = 1e-12  # keeps square roots differentiable at a distance of zero
 

@@ -7,17 +7,20 @@ import multiprocessing
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from fewlink.base import distributed
-from fewlink.base.errors import FewlinkError, ScoreError
+from fewlink.base.errors import FewlinkError, InputError, ScoreError
 from fewlink.base.metrics import realistic_rank
 from fewlink.base.progress import progress
 from fewlink.data import Benchmark, Candidates, Task, candidates_of
+from fewlink.embeddings import Embeddings
+from fewlink.embeddings.early_stopping import FilteredQueries
 from fewlink.evaluation.ranks import average, realistic_ranks, summarise
-from fewlink.graph import Graph
+from fewlink.graph import Graph, compile_graph
 from fewlink.scorers import Question, Scorer, best_tails
 
 SCORED_AT_ONCE = 1 << 23  # scores in memory at once: 32 MB of float32, and some masks of that shape
@@ -256,3 +259,44 @@ def _best_names(
     question = Question(task.name, references, query[:1], pool.ids)
     best = best_tails(scorer, question, SHOWN + len(others))[0]
     return [benchmark.graph.name(t) for t, _ in best if t not in others][:SHOWN]
+
+
+ROWS_AT_ONCE = 256  # queries scored together
+
+
+def read_splits(train: Path, valid: Path, test: Path) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The training graph, and all three splits as ids (n, 3); triples with names unknown to training are dropped."""
+    graph = compile_graph([train])
+    splits = {"train": graph.triples()}
+    for name, path in (("valid", valid), ("test", test)):
+        other = compile_graph([path])
+        entities, relations = (
+            np.array([-1 if (known := names.find(name)) is None else known for name in others])
+            for names, others in ((graph.entities, other.entities), (graph.relations, other.relations))
+        )
+        heads, middles, tails = other.triples().T
+        ids = np.stack([entities[heads], relations[middles], entities[tails]], 1)
+        splits[name] = ids[(ids >= 0).all(1)].astype(np.int32)
+        if not len(splits[name]):
+            raise InputError(path, f"has no triple whose names all occur in {train}")
+    return graph, splits
+
+
+@torch.no_grad()
+def rank_links(embeddings: Embeddings, triples: np.ndarray, known: np.ndarray, split: str, seed: int = 0) -> Evaluation:
+    """Ranks of both ends of triples (n, 3) among all entities, other known triples (m, 3) filtered."""
+    start = time.monotonic()
+    device, filtered = embeddings.entities.device, FilteredQueries(triples, known, len(embeddings.relations) // 2)
+    ranks, counts = [], []
+    for begin in range(0, len(filtered.queries), ROWS_AT_ONCE):
+        part = slice(begin, begin + ROWS_AT_ONCE)
+        heads, relations, true = (torch.as_tensor(filtered.queries[part, i], device=device) for i in range(3))
+        scores = embeddings.score_all(heads, relations)  # (rows, entities)
+        owners, tails = (torch.as_tensor(ids, device=device) for ids in filtered.known_tails(part))
+        rank, count = realistic_ranks(scores, torch.arange(len(heads), device=device), true, (owners, tails))
+        ranks.append(rank.cpu().numpy())
+        counts.append(count.cpu().numpy())
+    pairs, entities = filtered.queries[:, [0, 2]], len(embeddings.entities)
+    task = TaskRanks("all relations", pairs, np.concatenate(ranks), np.concatenate(counts), entities)
+    protocol = Protocol(split=split, shots=1, candidates="all", seed=seed)
+    return Evaluation(protocol, [task], time.monotonic() - start)

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fewlink.base import distributed
-from fewlink.base.errors import FewlinkError
-from fewlink.base.resolver import choose
+from fewlink.base.errors import FewlinkError, choose
 from fewlink.base.seeds import derive
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.episodes import EpisodeBatch, EpisodeSampler, Layout, compact

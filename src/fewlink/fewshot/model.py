@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fewlink.base.resolver import choose
+from fewlink.base.errors import choose
 from fewlink.embeddings.table import rows
 from fewlink.fewshot import aggregators, encoders, matchers
 from fewlink.fewshot.aggregators import reference_weights

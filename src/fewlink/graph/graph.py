@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.base.errors import InputError
+from fewlink.base.errors import InputError, choose
 from fewlink.base.memo import Memo
-from fewlink.base.resolver import choose
 from fewlink.base.seeds import scramble
 from fewlink.base.storage import new_folder, open_folder
 from fewlink.graph.csr import Groups, offsets_of, spans

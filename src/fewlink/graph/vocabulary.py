@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fewlink.base.errors import UnknownName
-from fewlink.base.resolver import did_you_mean
+from fewlink.base.errors import UnknownName, did_you_mean
 
 NEAREST_SCAN = 200_000  # names searched for "did you mean"
 

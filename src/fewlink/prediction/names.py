@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, UnknownName
-from fewlink.base.resolver import did_you_mean
+from fewlink.base.errors import FewlinkError, UnknownName, did_you_mean
 from fewlink.graph import Graph, Vocabulary
 
 LISTED = 5  # ids that an error lists

@@ -15,8 +15,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from fewlink.base.errors import FewlinkError, InputError, MissingExtra
-from fewlink.base.resolver import did_you_mean
+from fewlink.base.errors import FewlinkError, InputError, MissingExtra, did_you_mean
 from fewlink.base.storage import is_folder_of, new_folder, open_folder, write_json
 from fewlink.data import CATALOGUE, Benchmark, open_benchmark
 from fewlink.data.benchmark import FORMAT as BENCHMARK_FORMAT

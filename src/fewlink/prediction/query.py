@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, InputError, UnknownName
-from fewlink.base.resolver import did_you_mean
+from fewlink.base.errors import FewlinkError, InputError, UnknownName, did_you_mean
 from fewlink.data import Benchmark, Task, candidates_of
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import Graph

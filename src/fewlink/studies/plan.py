@@ -9,8 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.resolver import choose
+from fewlink.base.errors import FewlinkError, InputError, choose
 from fewlink.base.settings import Settings
 from fewlink.training import families, family_of
 

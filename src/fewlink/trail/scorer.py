@@ -13,8 +13,7 @@ from torch.nn.functional import layer_norm
 
 from fewlink.base.threads import one_thread, parallel_map
 from fewlink.graph import Graph
-from fewlink.propagation.edges import EdgeTable
-from fewlink.propagation.parts import GraphPart, graph_part
+from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
 from fewlink.propagation.product import Norms, asinh, bag_sums, chunk_sums, constants, source_states
 from fewlink.scorers import Question, Reasons
 from fewlink.trail.explanation import EVIDENCE, encode_without_each, explain

@@ -18,10 +18,9 @@ from fewlink.data.training_graph import known_graph, masked_views
 from fewlink.fewshot.family import neighbour_bytes
 from fewlink.graph import Graph
 from fewlink.trail_0_1.context import NEIGHBOURS
-from fewlink.trail_0_1.learner import Trail01Learner, graph_context
+from fewlink.trail_0_1.learner import Trail01Learner, Trail01Vectors, graph_context, pretrain_views
 from fewlink.trail_0_1.model import Trail, Trail01Settings, TrailComposition, compositions
 from fewlink.trail_0_1.scorer import Trail01Scorer
-from fewlink.trail_0_1.vectors import Trail01Vectors, pretrain_views
 from fewlink.training.family import Learner, Reporter, TrainedFamily
 from fewlink.training.run import check_weights
 from fewlink.training.vectors import fold_in

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fewlink.base.resolver import choose
+from fewlink.base.errors import choose
 from fewlink.trail_0_1.context import GraphContext, ModelInputs
 from fewlink.trail_0_1.evidence import KINDS, kinds_of, scoring_kinds
 from fewlink.trail_0_1.evidence.base import Evidence, network

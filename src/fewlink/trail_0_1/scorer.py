@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.base.resolver import choose
+from fewlink.base.errors import choose
 from fewlink.scorers import Question, Reasons
 from fewlink.trail_0_1.context import CandidateSet, Features, GraphContext, ModelInputs, Pairs, QueryHeads, TaskContext
 from fewlink.trail_0_1.evidence import KINDS, extract, reliability

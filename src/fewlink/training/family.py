@@ -18,10 +18,9 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, choose
 from fewlink.base.memory import Parts
 from fewlink.base.recipes import Recipe, Vectors, model_of, recipe, recipe_texts
-from fewlink.base.resolver import choose
 from fewlink.base.settings import Settings
 from fewlink.data.benchmark import Benchmark
 from fewlink.graph import Graph

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-from fewlink.web.errors import ApiError
+from fewlink.web.middleware import ApiError
 
 Q = TypeVar("Q")
 A = TypeVar("A")

@@ -26,11 +26,10 @@ from starlette.responses import Response
 import fewlink
 from fewlink.base.errors import FewlinkError
 from fewlink.prediction import Entity, Linker, load
-from fewlink.web import errors
+from fewlink.web import middleware
 from fewlink.web import service as facts
 from fewlink.web.batching import Batcher, unless_disconnected
-from fewlink.web.errors import as_json
-from fewlink.web.middleware import SecurityMiddleware, own_hosts
+from fewlink.web.middleware import SecurityMiddleware, as_json, own_hosts
 from fewlink.web.schema import (
     NAME_LENGTH,
     About,
@@ -96,7 +95,7 @@ def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
     )
     app.state.answers = answers
     app.add_middleware(SecurityMiddleware, settings=settings)
-    errors.install(app)
+    middleware.install(app)
 
     async def answered(request: Request, answer: Coroutine[Any, Any, dict[str, Any]]) -> Response:
         content = await unless_disconnected(asyncio.create_task(answer), asyncio.create_task(_disconnected(request)))

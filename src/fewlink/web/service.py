@@ -17,7 +17,7 @@ from fewlink.prediction.names import entity_of, fold
 from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References, distinct_heads, find_candidates, find_relation, no_candidate_note
 from fewlink.web.batching import Batcher
-from fewlink.web.errors import ApiError
+from fewlink.web.middleware import ApiError
 from fewlink.web.schema import MOST_REFERENCES, ExplainRequest, PredictRequest, QueryRequest, ServerSettings
 
 TURN = 50  # heads of a long request that are scored before other requests have their turn

@@ -15,9 +15,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, choose
 from fewlink.base.progress import progress
-from fewlink.base.resolver import choose
 from fewlink.base.seeds import generator
 from fewlink.base.storage import new_folder, write_json
 from fewlink.data.benchmark import SPLITS

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from fewlink.base.errors import choose
 from fewlink.base.metrics import realistic_rank
-from fewlink.base.resolver import choose
 from fewlink.trail_0_1.context import MOST_SAME_TYPE, Features, Pairs, TaskContext
 from fewlink.trail_0_1.evidence.base import Evidence
 from fewlink.trail_0_1.evidence.bilinear import BilinearEvidence
