@@ -28,7 +28,7 @@ RELATIONS = (16, 12, 10, 8, 6, 4, 2)  # held-out relations, in the order tried
 ENOUGH, MOST, LEAST = 4, 50, 2  # queries of each relation: with fewer than enough, fewer relations
 HIDDEN = 1 / 3  # share of the known triples that held-out relations have at most
 TIMED = 3  # heads
-SLOW = 2  # times as slow as with one thread: more threads are not tried any further
+WORTH = 1.5  # more threads must be so many times as quick as one: other programs slow them down more
 WITH_TUNING, ALONE = 0.4, 0.8  # shares of the time for all that is measured, where there is fine-tuning and where not
 RULES = "rules"  # what to compare with
 
@@ -37,8 +37,8 @@ RULES = "rules"  # what to compare with
 class Plan:
     """At most so many held-out relations, and as many of dev and of test, with so many queries of each.
 
-    `tuning`: whether there may be time for fine-tuning; `seconds`: of one relation; `head`: of one head; `threads`: the
-    number with which this is quickest, since more threads than free processors slow each other down.
+    `tuning`: whether there may be time for fine-tuning; `seconds`: of one relation; `head`: of one head; `threads`:
+    the number with which this is quickest, since more threads than free processors slow each other down.
     """
 
     relations: int
@@ -87,9 +87,10 @@ def plan_measuring(benchmark: Benchmark, scorer: Scorer, shots: int, seconds: fl
     most = torch.get_num_threads()
     timings = {1: _timings(benchmark, scorer, shots, 1)}
     if most > 1:
-        timings[most] = _timings(benchmark, scorer, shots, most, SLOW * sum(timings[1]))
+        timings[most] = _timings(benchmark, scorer, shots, most, 2 * sum(timings[1]))
     torch.set_num_threads(most)
-    threads = min(timings, key=lambda each: timings[each][0] + ENOUGH * timings[each][1])
+    seconds_of = {threads: relation + ENOUGH * head for threads, (relation, head) in timings.items()}
+    threads = most if WORTH * seconds_of[most] < seconds_of[1] else 1
     relation, head = timings[threads]
     tuning = tuning_heads * head <= (1 - WITH_TUNING) * seconds
     share, times = (WITH_TUNING, 2) if tuning else (ALONE, 1)
