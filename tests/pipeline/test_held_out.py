@@ -72,7 +72,7 @@ def test_as_many_queries_as_fit_the_time(
 def test_the_quicker_number_of_threads_is_taken(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
     for quicker in (1, 2):
         timings = {1: (1.0, 0.1), 2: (1.0, 0.1), quicker: (0.1, 0.01)}
-        monkeypatch.setattr(held_out, "_timings", lambda *args, timings=timings: timings[args[-1]])
+        monkeypatch.setattr(held_out, "_timings", lambda *args, timings=timings: timings[args[3]])
         assert plan_measuring(towns(), Counted(), 3, 1e6, 0).threads == quicker
         assert torch.get_num_threads() == 2
 
@@ -80,6 +80,7 @@ def test_the_quicker_number_of_threads_is_taken(monkeypatch: pytest.MonkeyPatch,
 def test_questions_are_timed() -> None:
     with quickly():
         plan = plan_measuring(towns(), Counted(), 3, 1e6, 0)
+        assert held_out._timings(towns(), Counted(), 3, 1, 1e-9) == (np.inf, np.inf)
     assert (plan.relations, plan.queries) == (16, 50) and 0 < plan.seconds < 5
 
 

@@ -7,6 +7,7 @@ learnt from. All scorers get the same queries.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ RELATIONS = (16, 12, 10, 8, 6, 4, 2)  # held-out relations, in the order tried
 ENOUGH, MOST, LEAST = 4, 50, 2  # queries of each relation: with fewer than enough, fewer relations
 HIDDEN = 1 / 3  # share of the known triples that held-out relations have at most
 TIMED = 3  # heads
+WORTH = 1.5  # more threads must be so many times as quick as one: other programs slow them down more
 WITH_TUNING, ALONE = 0.4, 0.8  # shares of the time for all that is measured, where there is fine-tuning and where not
 RULES = "rules"  # what to compare with
 
@@ -35,8 +37,8 @@ RULES = "rules"  # what to compare with
 class Plan:
     """At most so many held-out relations, and as many of dev and of test, with so many queries of each.
 
-    `tuning`: whether there may be time for fine-tuning; `seconds`: of one relation; `head`: of one head; `threads`: the
-    number with which this is quickest, since more threads than free processors slow each other down.
+    `tuning`: whether there may be time for fine-tuning; `seconds`: of one relation; `head`: of one head; `threads`:
+    the number with which this is quickest, since more threads than free processors slow each other down.
     """
 
     relations: int
@@ -83,9 +85,12 @@ def plan_measuring(benchmark: Benchmark, scorer: Scorer, shots: int, seconds: fl
     after it, those of dev and test once.
     """
     most = torch.get_num_threads()
-    timings = {threads: _timings(benchmark, scorer, shots, threads) for threads in sorted({1, most})}
+    timings = {1: _timings(benchmark, scorer, shots, 1)}
+    if most > 1:
+        timings[most] = _timings(benchmark, scorer, shots, most, 2 * sum(timings[1]))
     torch.set_num_threads(most)
-    threads = min(timings, key=lambda each: timings[each][0] + ENOUGH * timings[each][1])
+    seconds_of = {threads: relation + ENOUGH * head for threads, (relation, head) in timings.items()}
+    threads = most if WORTH * seconds_of[most] < seconds_of[1] else 1
     relation, head = timings[threads]
     tuning = tuning_heads * head <= (1 - WITH_TUNING) * seconds
     share, times = (WITH_TUNING, 2) if tuning else (ALONE, 1)
@@ -98,22 +103,28 @@ def plan_measuring(benchmark: Benchmark, scorer: Scorer, shots: int, seconds: fl
     return Plan(relations, queries, tuning, relation + queries * head, head, threads)
 
 
-def _timings(benchmark: Benchmark, scorer: Scorer, shots: int, threads: int) -> tuple[float, float]:
-    """Seconds of a relation without its heads, and of each head, of the scorer and the rules together."""
+def _timings(
+    benchmark: Benchmark, scorer: Scorer, shots: int, threads: int, limit: float = np.inf
+) -> tuple[float, float]:
+    """Seconds of a relation without its heads, and of each head, of the scorer and the rules together.
+
+    They are infinite if the first question takes longer than `limit`.
+    """
     torch.set_num_threads(threads)
     rules = learning_free(RULES, known_graph(benchmark))
     task = max(benchmark.split("dev"), key=lambda each: len(each.pairs))
-    references, queries = task.split(shots)
-    heads = np.unique(queries[:, 0])
+    draws = itertools.count(1)  # other references each time: what follows from them may be remembered
 
     def timed(count: int) -> float:
-        question = Question(task.name, references, np.resize(heads, count), _everything(benchmark))
+        references, queries = task.split(shots, next(draws))
+        question = Question(task.name, references, np.resize(queries[:, 0], count), _everything(benchmark))
         begin = time.perf_counter()
         for each in (scorer, rules):
             each(question)
         return time.perf_counter() - begin
 
-    timed(1)  # with what is computed once
+    if timed(1) > limit:  # with what is computed once
+        return np.inf, np.inf
     one, several = timed(1), timed(TIMED)
     head = max((several - one) / (TIMED - 1), 1e-6)
     return max(one - head, 0.0), head

@@ -22,7 +22,7 @@ from fewlink.training.trainer import exactly
 TUNING = TrailSettings(relations=1, queries=4, candidates=512, learning_rate=3e-4, average=0.99, steps=2000)
 SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the shipped weights decide
 LEAST_STEPS = 50
-STEP = 2  # a step takes at least so many times the time to score its queries
+STEP = 4  # a step takes at least so many times the time to score its queries
 TIMED = 2  # blocks of steps
 SAFETY = 0.9  # share of the time that is planned for
 SAVE_EVERY, TELL_EVERY = 20.0, 10.0  # seconds
@@ -55,10 +55,12 @@ def fitting_steps(benchmark: Benchmark, settings: TrailSettings, start: Weights,
     began = time.perf_counter()
     with exactly(settings.device):
         learner = TrailLearner(graphs_of(benchmark, settings), settings, start)
-        learner.advance(0, learner.most)
-        begin, timed = time.perf_counter(), TIMED * learner.most
-        float(learner.advance(learner.most, timed)[0].sum())
-    pace = (time.perf_counter() - begin) / timed
+        for first, count in ((0, learner.most), (learner.most, TIMED * learner.most)):
+            begin = time.perf_counter()
+            float(learner.advance(first, count)[0].sum())
+            pace = (time.perf_counter() - begin) / count
+            if LEAST_STEPS * pace > 2 * seconds:
+                break
     steps = min(settings.steps, int(SAFETY * max(0.0, seconds - (time.perf_counter() - began)) / pace))
     if steps < LEAST_STEPS:
         raise FewlinkError(f"a step takes {pace:.2g} s, so there is time for {steps}; {LEAST_STEPS} are the least")
