@@ -18,12 +18,13 @@ from fewlink.graph import Graph
 from fewlink.trail.episodes import LARGEST, SMALLEST, relation_pairs
 from fewlink.trail.learner import SideBySide, TrailLearner, TrailSettings, network_of
 from fewlink.trail.reading import ReadGraph
-from fewlink.trail.scorer import TrailScorer
+from fewlink.trail.scorer import PART, WHOLE, TrailScorer
 from fewlink.trail.shipped import shipped, shipped_scorer
 from fewlink.training.family import Learner, NoVectors, Prepared, VectorFreeFamily
 from fewlink.training.run import check_weights
 
 EDGE = 60  # bytes of an edge in three orders
+CONSTANTS = 16  # bytes of an edge where parts of a graph are read: its constants
 STATES = 6  # tensors of the size of the states that answering needs at once
 
 
@@ -56,13 +57,15 @@ class TrailFamily(VectorFreeFamily):
     def memory(
         self, graph: Graph, vectors: Any, settings: TrailSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
-        number = 4 if settings.device == "cpu" else 2
-        states = float(len(graph.entities)) * settings.width * number
+        on_cpu = settings.device == "cpu"
+        parts = on_cpu and not training and 2 * graph.triple_count > WHOLE
+        nodes = min(len(graph.entities), 2 * PART) if parts else len(graph.entities)
+        states = float(nodes) * settings.width * (4 if on_cpu else 2)
         if training:
             states *= settings.relations * settings.queries
         return {
             "states": states * (2 * settings.layers + STATES if training else STATES),
-            "edges": EDGE * 2.0 * graph.triple_count,
+            "edges": (CONSTANTS if parts else EDGE) * 2.0 * graph.triple_count,
             "the program": PROGRAM,
         }
 
