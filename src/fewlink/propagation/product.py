@@ -22,7 +22,7 @@ from torch.nn.functional import embedding_bag
 
 from fewlink.propagation.edges import Chunk, EdgeOrder, EdgeTable
 
-NUMBERS_AT_ONCE = 1 << 24  # of a block of messages
+NUMBERS_AT_ONCE = 1 << 19  # of a block of messages, which a processor's cache holds
 
 
 class Norms(enum.Enum):
