@@ -62,7 +62,7 @@ def main() -> None:
         cost = best_of(options.repeats, answers, str(path), options.questions)
         rows.append({"file": path.name, **cost.value, "peak MB": cost.peak_bytes / 2**20})
         print_table(rows[-1:])
-    write_record("first-answer", {"questions": options.questions, "repeats": options.repeats, "rows": rows})
+    write_record("first-answer", {"relations": options.questions, "repeats": options.repeats, "rows": rows})
 
 
 if __name__ == "__main__":

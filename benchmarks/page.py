@@ -36,8 +36,8 @@ HOW = {  # how each record was measured
     "trail-speed-cpu": "TRAIL on NELL-One: the median over several turns after one that is not timed. The last table "
     "is from the log of a training run, without the vectors.",
     "trail-speed-cuda": "The same on a GPU; the CPU makes the episodes.",
-    "first-answer": "From a file of triples to the first ranked and explained answer with the shipped weights, and what "
-    "follows it, in seconds: NELL-One's known graph, and a generated graph of Wiki-One's size.",
+    "first-answer": "From a file of triples to the first ranked and explained answer with the shipped weights, and "
+    "what follows it, in seconds: NELL-One's known graph, and a generated graph of Wiki-One's size.",
     "propagation-cpu": "TRAIL's message passing: the sum of messages over all edges, reading references, questions. "
     "Bytes of a product are the state of each edge's source, its ids and constants, and each state written once; they "
     "are compared with a copy in the same run. Plain is one gather and one `index_add`. Medians over the turns.",

@@ -83,3 +83,11 @@ def test_places_of_entities() -> None:
 def test_a_source_without_edges_is_there() -> None:
     part = graph_part(id_graph([(1, 0, 2)], 4, 1), np.array([0, 3]), 10)
     assert part.nodes.tolist() == [0, 3] and part.edges.edges == 0
+
+
+def test_a_source_with_too_many_edges_gives_those_of_its_rarer_relations() -> None:
+    hub = [(0, 0, n) for n in range(2, 60)]
+    graph = id_graph([(0, 1, 1), (1, 0, 60), *hub], 61, 2)
+    part = graph_part(graph, np.array([0]), 40)
+    assert {0, 1, 60} <= set(part.nodes.tolist()) and len(part.nodes) <= 13
+    assert part.edges.edges <= 80

@@ -118,3 +118,8 @@ def test_a_candidate_given_twice_has_one_score() -> None:
     twice = np.repeat(question.candidates, 2)
     scores = scorer(Question("new", question.references, question.heads, twice))
     torch.testing.assert_close(scores[:, ::2], scores[:, 1::2], rtol=1e-5, atol=1e-5)
+
+
+def test_a_question_without_heads() -> None:
+    question = question_of(0)
+    assert scorer_of(0)(Question("new", question.references, question.heads[:0], question.candidates)).shape == (0, 11)

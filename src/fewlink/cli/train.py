@@ -49,7 +49,7 @@ def train(
     device: str = common.DEVICE,
     json: bool = common.JSON,
 ) -> None:
-    """Meta-train on the train relations and keep the model that is best on dev.
+    """Meta-train on the train relations and keep the model that is best on dev, or of trail the last one.
 
     If training was stopped, --resume or the same command continues it from the last evaluation. A continued run may
     get more steps or patience, but no other settings; if its benchmark has moved, also give BENCH.

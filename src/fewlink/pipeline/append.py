@@ -41,8 +41,8 @@ def append(
     """Add triples to a compiled benchmark, or to the graph that a run makes predictions with; ids stay.
 
     A benchmark keeps the fingerprints of its earlier versions, so their runs still open. What a run was trained and
-    measured on does not change; its new entities get vectors from those of their neighbours. The folder is replaced
-    atomically.
+    measured on does not change; where its model reads vectors, new entities get theirs from those of their neighbours.
+    The folder is replaced atomically.
     """
     place = Path(where)
     options: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}

@@ -190,7 +190,7 @@ class Fit:
         record["notes"] += remarks
         if benchmark.fingerprint != carved.fingerprint:
             record["notes"].append(
-                f"to save time, at most {plan.relations} relations of dev and of test are measured, with at most "
+                f"at most {plan.relations} relations of dev and of test are measured, with at most "
                 f"{plan.queries} queries each"
             )
         for note in record["notes"]:

@@ -16,7 +16,14 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.carving import carve_any
 from fewlink.data.catalogue import is_benchmark
 from fewlink.graph import CompileReport, Graph, compile_graph
-from fewlink.training.family import ModelSettings, PretrainedVectors, Reporter, trained_family, training_recipe
+from fewlink.training.family import (
+    ModelSettings,
+    PretrainedVectors,
+    Reporter,
+    VectorFreeFamily,
+    trained_family,
+    training_recipe,
+)
 from fewlink.training.run import BENCHMARK, RunConfig, check_folder, is_run
 from fewlink.training.trainer import RunResult, check, train_runs
 
@@ -97,6 +104,8 @@ def train_seeds(
     for run in runs.values():
         check_folder(run)
     family = trained_family(settings.model)
+    if isinstance(family, VectorFreeFamily) and isinstance(vectors, str | Path):
+        raise FewlinkError(f"{settings.model} reads the graph alone: give no vectors")
     if isinstance(vectors, Vectors):
         wanted, folder = vectors, out.resolve().with_name(f"{out.resolve().name}-vectors")
         distributed.from_first(lambda: family.pretrain(benchmark, settings, wanted, folder, on_epoch))

@@ -211,6 +211,9 @@ class Linker:
                     f"the graph has the relation {present[0]} between all references: "
                     "name it as the relation to leave out what it already holds"
                 )
+            most = getattr(self.scorer, "most_references", len(distinct))
+            if len(distinct) > most:
+                notes.append(f"{self.scorer.name} reads the first {most} of {len(distinct)} references")
             return References(distinct, named)
         if named is None:
             raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")

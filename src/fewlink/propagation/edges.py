@@ -215,13 +215,21 @@ def _edge_fans(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     first = slot_starts(graph)
     counts = np.diff(np.append(first, len(graph.relation_ids)))
     fan_out = np.repeat((1 / np.maximum(counts, 1)).astype(np.float32), counts)
-    half = len(graph.relations)
-    forward = np.asarray(graph.relation_ids) < half  # each triple is one forward and one inverse edge
+    return fan_out, fan_out[inverse_edges(graph)]
+
+
+def inverse_edges(graph: Graph) -> np.ndarray:
+    """The place of each edge's inverse (edges,), computed once."""
+    return graph.once(_inverse_edges)
+
+
+def _inverse_edges(graph: Graph) -> np.ndarray:
+    forward = np.asarray(graph.relation_ids) < len(graph.relations)  # each triple is one forward and one inverse edge
     at, back = (np.empty(graph.triple_count, np.int64) for _ in range(2))
     at[graph.positions[forward]], back[graph.positions[~forward]] = np.flatnonzero(forward), np.flatnonzero(~forward)
-    fan_in = np.empty_like(fan_out)
-    fan_in[at], fan_in[back] = fan_out[back], fan_out[at]
-    return fan_out, fan_in
+    inverse = np.empty(len(forward), np.int64)
+    inverse[at], inverse[back] = back, at
+    return inverse
 
 
 def slot_starts(graph: Graph) -> np.ndarray:
@@ -261,12 +269,20 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int) -> GraphPart:
 
     Entities are expanded (all their edges are taken) in the order of the share of random walks from the sources that
     passes through each of their edges, until `most_edges` are taken; an edge is taken with its inverse. Walks choose
-    among the relations of an entity first, then among the edges of that relation.
+    among the relations of an entity first, then among the edges of that relation. Entities with very many edges are not
+    expanded, but of a source those of its rarer relations are taken.
     """
     degrees, (fan_out, fan_in) = graph.degrees, edge_fans(graph)
     reached = np.unique(np.asarray(sources, np.int64))
     mass = np.full(len(reached), 1 / len(reached))
-    expanded, taken, left = np.zeros(0, np.int64), [], most_edges
+    expanded, taken, left, count = np.zeros(0, np.int64), [], most_edges, len(reached)
+    for source in reached[degrees[reached] > SHARE * most_edges].tolist():
+        edges = np.arange(graph.offsets[source], graph.offsets[source + 1])
+        few = int(SHARE * most_edges / count)
+        edges = edges[np.argsort(-fan_out[edges], kind="stable")[:few]]
+        new = np.setdiff1d(graph.tail_ids[edges], reached)
+        reached, mass = np.append(reached, new), np.append(mass, np.full(len(new), mass[0] / max(few, 1)))
+        taken.append(edges)
     for rounds in range(ROUNDS):
         waiting = ~np.isin(reached, expanded)
         nodes, weight = reached[waiting], mass[waiting]
@@ -288,15 +304,10 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int) -> GraphPart:
         mass = np.bincount(which, np.concatenate([mass, shares]))
         reached, expanded = both, np.concatenate([expanded, nodes])
     edges = np.concatenate([np.zeros(0, np.int64), *taken])
+    edges = np.unique(np.concatenate([edges, inverse_edges(graph)[edges]]))
     heads, relations, tails = graph.head_ids[edges], graph.relation_ids[edges], graph.tail_ids[edges]
-    half = len(graph.relations)
-    alone = ~np.isin(tails, expanded)  # of the others the inverse is taken too
-    inverse = (relations[alone] + half) % (2 * half)
-    columns = (
-        np.concatenate([np.searchsorted(reached, heads), np.searchsorted(reached, tails[alone])]),
-        np.concatenate([relations, inverse]),
-        np.concatenate([np.searchsorted(reached, tails), np.searchsorted(reached, heads[alone])]),
-        np.concatenate([fan_out[edges], fan_in[edges][alone]]),
-        np.concatenate([fan_in[edges], fan_out[edges][alone]]),
-    )
-    return GraphPart(reached, EdgeTable.of_edges(*columns, nodes=len(reached), relations_count=2 * half))
+    reached = np.union1d(reached, heads)
+    ends = np.searchsorted(reached, heads), relations, np.searchsorted(reached, tails)
+    nodes, relations_count = len(reached), 2 * len(graph.relations)
+    table = EdgeTable.of_edges(*ends, fan_out[edges], fan_in[edges], nodes=nodes, relations_count=relations_count)
+    return GraphPart(reached, table)

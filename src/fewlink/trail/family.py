@@ -25,6 +25,7 @@ from fewlink.training.run import check_weights
 
 EDGE = 60  # bytes of an edge in three orders
 CONSTANTS = 16  # bytes of an edge where parts of a graph are read: its constants
+PAIR = 28  # bytes of a pair of relations while it is counted how often they are together
 STATES = 6  # tensors of the size of the states that answering needs at once
 
 
@@ -62,10 +63,11 @@ class TrailFamily(VectorFreeFamily):
         nodes = min(len(graph.entities), 2 * PART) if parts else len(graph.entities)
         states = float(nodes) * settings.width * (4 if on_cpu else 2)
         if training:
-            states *= settings.relations * settings.queries
+            states *= settings.relations * settings.queries * runs
         return {
             "states": states * (2 * settings.layers + STATES if training else STATES),
             "edges": (CONSTANTS if parts else EDGE) * 2.0 * graph.triple_count,
+            "relations": PAIR * (2.0 * len(graph.relations)) ** 2,
             "the program": PROGRAM,
         }
 

@@ -22,7 +22,7 @@ EPS = 1e-5
 
 @dataclass(frozen=True)
 class Shape:
-    """`width` of states and vectors, a multiple of 4; `layers` of propagation; `relation_layers` among relations."""
+    """`width` of states and vectors, a multiple of 8; `layers` of propagation; `relation_layers` among relations."""
 
     width: int = 32
     layers: int = 6

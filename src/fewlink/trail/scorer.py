@@ -43,6 +43,8 @@ class TrailScorer:
     edges only the neighbourhood of the head and the references is read; tails outside of it share one low score.
     """
 
+    most_references = MOST_REFERENCES
+
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
         self.name, self.network, self.graph, self.evidence = name, network.eval(), graph, EVIDENCE
         self.named = source
@@ -62,6 +64,8 @@ class TrailScorer:
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Tensor:
+        if not len(question.heads):
+            return torch.zeros(0, len(question.candidates), device=self.device)
         if self.device.type == "cuda":
             with self._lock:
                 return self._on_gpu(*self._remembered(question.references), question)
