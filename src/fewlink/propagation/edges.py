@@ -275,7 +275,8 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int) -> GraphPart:
     degrees, (fan_out, fan_in) = graph.degrees, edge_fans(graph)
     reached = np.unique(np.asarray(sources, np.int64))
     mass = np.full(len(reached), 1 / len(reached))
-    expanded, taken, left, count = np.zeros(0, np.int64), [], most_edges, len(reached)
+    expanded, left, count = np.zeros(0, np.int64), most_edges, len(reached)
+    taken: list[np.ndarray] = []
     for source in reached[degrees[reached] > SHARE * most_edges].tolist():
         edges = np.arange(graph.offsets[source], graph.offsets[source + 1])
         few = int(SHARE * most_edges / count)
