@@ -309,6 +309,7 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int) -> GraphPart:
     heads, relations, tails = graph.head_ids[edges], graph.relation_ids[edges], graph.tail_ids[edges]
     reached = np.union1d(reached, heads)
     ends = np.searchsorted(reached, heads), relations, np.searchsorted(reached, tails)
-    sizes = {"nodes": len(reached), "relations_count": 2 * len(graph.relations)}
-    table = EdgeTable.of_edges(*ends, fan_out[edges], fan_in[edges], **sizes)
+    table = EdgeTable.of_edges(
+        *ends, fan_out[edges], fan_in[edges], nodes=len(reached), relations_count=2 * len(graph.relations)
+    )
     return GraphPart(reached, table)
