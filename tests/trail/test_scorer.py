@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.trail.cases import network_of, random_graph
 
+from fewlink.base.errors import FewlinkError
 from fewlink.scorers import Question
 from fewlink.trail import scorer as module
 from fewlink.trail.network import Shape
@@ -123,3 +124,14 @@ def test_a_candidate_given_twice_has_one_score() -> None:
 def test_a_question_without_heads() -> None:
     question = question_of(0)
     assert scorer_of(0)(Question("new", question.references, question.heads[:0], question.candidates)).shape == (0, 11)
+
+
+def test_a_limit_of_edges() -> None:
+    scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
+    whole = scorer(question)
+    scorer.limit_edges(10_000)
+    torch.testing.assert_close(scorer(question), whole, rtol=1e-4, atol=1e-5)
+    scorer.limit_edges(8)
+    assert not torch.allclose(scorer(question), whole)
+    with pytest.raises(FewlinkError, match="at least 1"):
+        scorer.limit_edges(0)

@@ -96,6 +96,13 @@ class Linker:
         scorer = trained_family(SHIPPED).shipped(SHIPPED, benchmark, use_device(device)).scorer
         return cls(benchmark, scorer, device=device)
 
+    def limit_edges(self, edges: int) -> None:
+        """Read about this many edges of the graph around each head: many heads are answered sooner, a little worse."""
+        limit = getattr(self.scorer, "limit_edges", None)
+        if limit is None:
+            raise FewlinkError(f"{self.scorer.name} has no limit of edges: it is for trail on a CPU")
+        limit(edges)
+
     def as_measured(self) -> Linker:
         """The linker on the benchmark that the run was measured on: this one unless predictions use another graph."""
         if self.measured is self.benchmark or self.run is None:

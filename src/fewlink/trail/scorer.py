@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
+from fewlink.base.errors import FewlinkError
 from fewlink.base.threads import one_thread, parallel_map
 from fewlink.graph import Graph
 from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
@@ -51,10 +52,21 @@ class TrailScorer:
         self.device = graph.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         self.source = source if source and self.device.type == "cpu" and 2 * source.triple_count > WHOLE else None
+        self.part = PART
         self._tasks: dict[bytes, RememberedTask] = {}  # the last used last
         self._without_each: dict[bytes, Encoded | None] = {}  # of the task explained last
         self._idle: list[CpuPropagation] = []  # over the whole graph, each used by one thread at a time
         self._lock = threading.Lock()  # remembered tasks are one thread's at a time
+
+    def limit_edges(self, edges: int) -> None:
+        """Read a part of about this many edges around each head, whatever the size of the graph: fewer are quicker."""
+        if self.named is None or self.device.type != "cpu":
+            raise FewlinkError("only on a CPU can the edges that are read be limited: give no limit, or --device cpu")
+        if edges < 1:
+            raise FewlinkError(f"edges is {edges}: it must be at least 1")
+        self.source, self.part = self.named, edges
+        self._tasks.clear()
+        self._without_each.clear()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -126,7 +138,7 @@ class TrailScorer:
         if self.source is None:
             return self.graph, task, None
         ends = task.references[0].numpy()
-        part = graph_part(self.source, np.append(ends.reshape(-1), more), PART)
+        part = graph_part(self.source, np.append(ends.reshape(-1), more), self.part)
         local = task._replace(references=torch.from_numpy(part.places(ends))[None])
         return self.graph.part(part.edges, part.nodes), local, part
 
