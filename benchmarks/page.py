@@ -38,8 +38,8 @@ HOW = {  # how each record was measured
     "trail-speed-cuda": "The same on a GPU; the CPU makes the episodes.",
     "first-answer": "From a file of triples to the first ranked and explained answer with the shipped weights, and "
     "what follows it, in seconds: NELL-One's known graph, and a generated graph of Wiki-One's size.",
-    "trail-parts": "TRAIL's shipped weights on NELL-One, reading a part of the graph around each head (`--edges N`): the "
-    "MRR on dev, K = 3, `full`, and heads a second on two cores with a range of tails as candidates.",
+    "trail-parts": "TRAIL's shipped weights on NELL-One, reading a part of the graph around each head (`--edges N`): "
+    "the MRR on dev, K = 3, `full`, and heads a second on two cores with a range of tails as candidates.",
     "propagation-cpu": "TRAIL's message passing: the sum of messages over all edges, reading references, questions. "
     "Bytes of a product are the state of each edge's source, its ids and constants, and each state written once; they "
     "are compared with a copy in the same run. Plain is one gather and one `index_add`. Medians over the turns.",

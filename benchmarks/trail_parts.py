@@ -2,8 +2,8 @@
 
 python benchmarks/trail_parts.py nell-one [--heads 400] [--limit 20000 …]
 
-The shipped weights; `whole` reads the whole graph. Heads are entities of the range of the first dev relation, with all of
-it as candidates. The record is records/trail-parts.json.
+The shipped weights; `whole` reads the whole graph. Heads are entities of the range of the first dev relation, with all
+of it as candidates. The record is records/trail-parts.json.
 """
 
 from __future__ import annotations
