@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -426,3 +427,14 @@ def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
             torch.testing.assert_close(found[name], expected[name], rtol=1e-3, atol=2e-5)
         for mine, theirs in zip(lines_of(tmp_path / run), lines_of(whole_one), strict=True):
             assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+
+
+def test_a_further_graph_that_has_changed_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "more.tsv"
+    rows = [f"a{i}\tr{i % 2}\ta{(i * 7 + 3) % 30}" for i in range(30)]
+    rows += [f"a{i}\ts\ta{(i * 11 + 5) % 30}" for i in range(30)]
+    place.write_text("\n".join(rows) + "\n")
+    train(tiny(also=str(place)), tmp_path / "run")
+    place.write_text("\n".join(rows[1:]) + "\n")
+    with pytest.raises(FewlinkError, match="trained with graphs "):
+        train(tiny(also=str(place)), tmp_path / "run", dataclasses.replace(brief()))  # opened again

@@ -46,6 +46,10 @@ class TrailFamily(VectorFreeFamily):
     def models(self) -> Mapping[str, str]:
         return {"trail": "TRAIL: message passing over the graph, conditioned on the references; reads any graph"}
 
+    def run_parts(self, benchmark: Benchmark, settings: TrailSettings) -> dict[str, Any]:
+        others = graphs_of(benchmark, settings)[1:]
+        return {"graphs": [graph.fingerprint for graph in others]} if others else {}
+
     def check(self, benchmark: Benchmark, settings: TrailSettings) -> None:
         names = [benchmark.name, *(name for name in settings.also.split(",") if name)]
         for name, graph in zip(names, graphs_of(benchmark, settings), strict=True):

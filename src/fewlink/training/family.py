@@ -185,6 +185,10 @@ class TrainedFamily(Family):
     def check(self, benchmark: Benchmark, settings: Any) -> None:
         """Raise if the benchmark has nothing to learn from."""
 
+    def run_parts(self, benchmark: Benchmark, settings: Any) -> dict[str, Any]:
+        """What a run is composed of: the parts of its model, and what else it is trained on."""
+        return self.parts(settings.model)
+
     @abstractmethod
     def vectors_name(self, settings: Any, wanted: Vectors, benchmark: Benchmark) -> str:
         """A folder name for vectors, equal for all settings that share them."""

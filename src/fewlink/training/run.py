@@ -67,7 +67,7 @@ class RunConfig:
             },
             {"fingerprint": graph.fingerprint, "entities": len(graph.entities), "relations": len(graph.relations)},
             {"model": vectors.model, "dim": vectors.dim, "sha256": vectors.digest()},
-            trained_family(settings.model).parts(settings.model),
+            trained_family(settings.model).run_parts(benchmark, settings),
         )
 
     def as_dict(self) -> dict[str, Any]:
