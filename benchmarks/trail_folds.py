@@ -2,7 +2,7 @@
 
 python benchmarks/trail_folds.py nell-one "width 64" --set width=64 --expected better [--fold 0] [--device cuda]
 
-Appends a line to results/BENCH-folds/tries.jsonl, from which docs/trail.md has its log.
+Appends a line to benchmarks/tries/BENCH.jsonl, from which docs/trail.md has its log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--shots", action="append", type=int, help="by default 3")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=ROOT / "results")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "tries")
     asked = parser.parse_args()
     given = [f"seed={asked.seed}", f"device={asked.device}", *asked.set]
     settings = TrailSettings().adjusted(given)
@@ -47,7 +47,7 @@ def main() -> None:
         for k in shots:
             figures[k].append(evaluate(benchmark, learner.scorer(0), Protocol("dev", k, "full")).metrics())
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
-    place = asked.out / f"{asked.benchmark}-folds" / "tries.jsonl"
+    place = asked.out / f"{Path(asked.benchmark).name}.jsonl"
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.open("a") as file:
         for k, found in figures.items():

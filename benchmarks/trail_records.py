@@ -5,7 +5,7 @@ python benchmarks/trail_records.py without nell-one fb15k-237-few codex-s-few at
 python benchmarks/trail_records.py own nell-one fb15k-237-few codex-s-few attack-few umls --device cuda
 
 `pooled` stores records of the model trail in RESULTS/BENCH/; `without` (each benchmark with weights trained on the
-others) and `own` (with weights trained on it alone) append lines to RESULTS/trail-transfer.jsonl. Runs are kept in
+others) and `own` (with weights trained on it alone) append lines to benchmarks/tries/transfer.jsonl. Runs are kept in
 --runs: a command that was stopped continues them.
 """
 
@@ -71,7 +71,7 @@ def transfer(asked: argparse.Namespace) -> None:
             figures = evaluate(benchmark, scorer, Protocol(split, 3, "full")).metrics()
             row = {"benchmark": name, "weights": asked.what, "trained_on": names, "split": split, "shots": 3}
             row |= {"candidates": "full", "seed": 0, "metrics": figures, "hardware": hardware(), "set": asked.set}
-            with (asked.results / "trail-transfer.jsonl").open("a") as file:
+            with (asked.tries / "transfer.jsonl").open("a") as file:
                 print(json.dumps(row), file=file)
         print(f"{name} with {asked.what} weights: {figures['micro']['mrr']:.3f}", flush=True)
 
@@ -84,9 +84,11 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
+    parser.add_argument("--tries", type=Path, default=ROOT / "benchmarks" / "tries")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "trail")
     asked = parser.parse_args()
-    asked.results.mkdir(parents=True, exist_ok=True)
+    for folder in (asked.results, asked.tries):
+        folder.mkdir(parents=True, exist_ok=True)
     pooled(asked) if asked.what == "pooled" else transfer(asked)
 
 

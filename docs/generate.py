@@ -74,7 +74,7 @@ def by_recipe(nell: list[Record], plain: list[Record]) -> str:
 
 def tries() -> str:
     """What was tried for TRAIL on folds."""
-    place = ROOT / "results" / "nell-one-folds" / "tries.jsonl"
+    place = ROOT / "benchmarks" / "tries" / "nell-one.jsonl"
     rows = [json.loads(line) for line in place.read_text("utf-8").splitlines()]
     table = tables.Table("", ["idea", "expected", "steps", "fold 0", "fold 1", "kept?"], [])
     for row in rows:
