@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import fewlink
 from fewlink.cli import app
+from fewlink.evaluation.records import read_records
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -23,6 +24,10 @@ def test_generated_documents_are_fresh() -> None:
     documents = runpy.run_path(str(ROOT / "docs" / "generate.py"))["documents"]()
     stale = [path.name for path, text in documents.items() if path.read_text("utf-8") != text]
     assert not stale, f"run make docs: {stale}"
+
+
+def test_all_stored_results_are_read_together() -> None:
+    assert {record.benchmark for record in read_records(ROOT / "results")} >= {"nell-one", "fb15k-237-few"}
 
 
 def blocks(language: str) -> list[str]:
