@@ -20,23 +20,22 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import as_file, files
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.scorers import Question, Reasons, best_tails
-from fewlink.trail.network import Shape, TrailNetwork
+from fewlink.trail.network import TrailNetwork
 from fewlink.trail.reading import ReadGraph, read_tasks
 from fewlink.trail.removal import Pair, Removal, hops
 from fewlink.trail.scorer import TrailScorer
+from fewlink.trail.shipped import read_weights, shipped
 from measure import print_table, write_record
 
 Triples = set[tuple[int, int, int]]
@@ -58,14 +57,6 @@ class Deletion:
     random_again: tuple[float, ...]
     circular: int
     seconds: float
-
-
-def shipped(weights: Path | None = None) -> TrailNetwork:
-    """The network with the shipped weights, or with those of a file."""
-    network = TrailNetwork(Shape())
-    with as_file(files("fewlink") / "builtin" / "trail.safetensors") as path:
-        network.load_state_dict(load_file(weights or path))
-    return network.eval()
 
 
 def triples_of(reasons: Reasons, relations: int) -> Triples:
@@ -218,7 +209,8 @@ def main() -> None:
     rows = []
     for name in options.benchmarks:
         benchmark = open_benchmark(name)
-        network = shipped(options.weights)
+        weights = read_weights(options.weights.read_bytes(), options.weights.name) if options.weights else shipped()
+        network = weights.network().eval()
         measured = list(deletions(benchmark, network, options.heads, options.draws, options.shots))
         rows.append(summary(benchmark.name, measured))
         print_table(rows[-1:])

@@ -12,7 +12,9 @@ from fewlink.data import open_benchmark
 
 
 def test_named_paths_lose_more_than_random_ones_on_umls() -> None:
-    found = explanations.deletions(open_benchmark("umls"), explanations.shipped(), heads=2, draws=2, shots=3)
+    found = explanations.deletions(
+        open_benchmark("umls"), explanations.shipped().network().eval(), heads=2, draws=2, shots=3
+    )
     row = explanations.summary("umls", list(itertools.islice(found, 12)))
     assert row["pairs"] + row["left out"] == 12 and row["left out"] < 3 and row["circular"] == 0
     assert row["named"] > 2 * row["random"] and row["named lose more"] > 0.8

@@ -64,7 +64,7 @@ def test_a_part_that_holds_everything_in_reach_gives_the_same_scores(monkeypatch
     whole = TrailScorer("trail", network, ReadGraph.of(graph), graph)
     monkeypatch.setattr(scorer_module, "WHOLE", 10)
     part = TrailScorer("trail", network, ReadGraph.of(graph), graph)
-    assert whole.source is None and part.source is graph
+    assert whole.part is None and part.part is not None and part.source is graph
     question = Question("", np.array([[1, 2], [3, 4]]), np.array([5, 6, 1]), np.arange(40))
     assert error(part(question), whole(question)) < 1e-5
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-from importlib.resources import as_file, files
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 from tests.conftest import graph_of, id_graph
 from torch import Tensor
 from torch.nn.functional import layer_norm, relu
@@ -30,18 +28,11 @@ from fewlink.trail.network import EPS, Encoded, Shape, TrailNetwork
 from fewlink.trail.reading import ReadGraph, Tasks, read_tasks
 from fewlink.trail.removal import Pair, Removal, Trace, hops
 from fewlink.trail.scorer import TrailScorer
-
-
-@functools.cache
-def shipped() -> TrailNetwork:
-    network = TrailNetwork(Shape())
-    with as_file(files("fewlink") / "builtin" / "trail.safetensors") as path:
-        network.load_state_dict(load_file(path))
-    return network.eval()
+from fewlink.trail.shipped import shipped
 
 
 def scorer_on(graph: Graph, network: TrailNetwork | None = None) -> TrailScorer:
-    return TrailScorer("trail", network or shipped(), ReadGraph.of(graph), graph)
+    return TrailScorer("trail", network or shipped().network(), ReadGraph.of(graph), graph)
 
 
 @functools.cache
@@ -255,8 +246,8 @@ def test_estimates_of_paths_are_close_to_a_small_change() -> None:
 
 def test_paths_on_umls_are_simple_real_and_finite() -> None:
     scorer = umls()
-    assert isinstance(scorer, ExplainingScorer) and scorer.named is not None
-    graph, benchmark = scorer.named, open_benchmark("umls")
+    assert isinstance(scorer, ExplainingScorer) and scorer.source is not None
+    graph, benchmark = scorer.source, open_benchmark("umls")
     known = set(map(tuple, np.stack([graph.head_ids, graph.relation_ids, graph.tail_ids], 1).tolist()))
     seen = direct = 0
     for task in benchmark.split("test")[:4]:

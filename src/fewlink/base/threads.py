@@ -1,4 +1,4 @@
-"""Work in threads: prefetching, a parallel map, and work that uses one thread only."""
+"""Work in threads: prefetching, a parallel map, and the number of threads that torch uses."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def prefetch_indexed(make: Callable[[int], T], count: int) -> Callable[[int], T]
 
 
 @contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch's operations use one thread inside: many small ones would wait for each other where cores are busy."""
+def torch_threads(count: int) -> Iterator[None]:
+    """Torch's operations use so many threads inside. With several, small ones wait for each other on busy cores."""
     import torch
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
 
 
 def parallel_map(work: Callable[[A], T], items: Sequence[A]) -> list[T]:

@@ -155,11 +155,16 @@ class Graph(Memo):
         return np.repeat(np.arange(len(self.entities), dtype=np.int32), self.degrees)
 
     @functools.cached_property
-    def slots(self) -> Groups:
-        """The entities that have each relation, inverse ones included: 2R groups."""
+    def slot_starts(self) -> np.ndarray:
+        """The first edge of each entity with each of its relations."""
         begins = np.ones(len(self.head_ids), bool)
         begins[1:] = (np.diff(self.head_ids) != 0) | (np.diff(self.relation_ids) != 0)
-        first = np.flatnonzero(begins)
+        return np.flatnonzero(begins)
+
+    @functools.cached_property
+    def slots(self) -> Groups:
+        """The entities that have each relation, inverse ones included: 2R groups."""
+        first = self.slot_starts
         return Groups.of(self.relation_ids[first], self.head_ids[first], 2 * len(self.relations))
 
     def triples(self) -> np.ndarray:

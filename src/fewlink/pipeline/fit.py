@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.progress import duration
 from fewlink.base.storage import read_json, sha256_file, write_json
+from fewlink.base.threads import torch_threads
 from fewlink.baselines.learning_free import learning_free
 from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
@@ -143,7 +142,7 @@ class Fit:
         if not done:
             self.tell(f"{self.run} answers from now on with the shipped weights; the rest measures and improves it")
         if "card" not in record["seconds"]:
-            with _threads(self.plan.threads):
+            with torch_threads(self.plan.threads):
                 self.improve(benchmark or open_benchmark(self.run / BENCHMARK))
         return Fitted(
             run=self.run,
@@ -340,16 +339,6 @@ def _read(run: Path) -> dict[str, Any] | None:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(path, f"is not of the format {FORMAT}: choose another folder")
     return content
-
-
-@contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The edges of a graph as tensors, sorted by tail, by head and by relation, and cut into segments for the kernels."""
+"""The edges of a graph as tensors, sorted by tail, head and relation; and the part of a graph near some entities."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Segments:
 class Slots(NamedTuple):
     """Distinct pairs of a row, or of a source, and a relation, with what an edge of the pair has in common.
 
-    Shapes: `sources`, `source_relations`, `source_fans` (p,) of each pair of a source and a relation, and `of_edge`
-    (edges,) int32 the pair of each edge; `relations`, `fans` (q,) of each pair of a row and a relation, whose edges are
+    Shapes: `sources`, `source_fans` (p,) of each pair of a source and a relation, and `of_edge` (edges,) int32 the pair
+    of each edge; `relations`, `fans` (q,) of each pair of a row and a relation, whose edges are
     at `edges[i]:edges[i + 1]`, and `rows` (rows + 1,) int32 the first pair of each row.
     """
 
@@ -212,7 +212,7 @@ def edge_fans(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _edge_fans(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    first = slot_starts(graph)
+    first = graph.slot_starts
     counts = np.diff(np.append(first, len(graph.relation_ids)))
     fan_out = np.repeat((1 / np.maximum(counts, 1)).astype(np.float32), counts)
     return fan_out, fan_out[inverse_edges(graph)]
@@ -230,13 +230,6 @@ def _inverse_edges(graph: Graph) -> np.ndarray:
     inverse = np.empty(len(forward), np.int64)
     inverse[at], inverse[back] = back, at
     return inverse
-
-
-def slot_starts(graph: Graph) -> np.ndarray:
-    """The first edge of each pair of an entity and a relation of its own."""
-    begins = np.ones(len(graph.relation_ids), bool)
-    begins[1:] = (np.diff(graph.head_ids) != 0) | (np.diff(graph.relation_ids) != 0)
-    return np.flatnonzero(begins)
 
 
 def _moved(value: Any, device: torch.device) -> Any:

@@ -95,9 +95,7 @@ def relation_sums(x: Tensor, y: Tensor, edges: EdgeTable, norms: Norms = Norms.F
 def constants(order: EdgeOrder, part: slice | Tensor, width: int, norms: Norms) -> Tensor:
     """The constants of some edges (e, width)."""
     fan_out, fan_in = order.fan_out[part], order.fan_in[part]
-    blocks = [fan_out, fan_in]
-    if norms is Norms.FOUR:
-        blocks += [(fan_out * fan_in).sqrt(), torch.ones_like(fan_out)]
+    blocks = [fan_out**of_out * fan_in**of_in for of_out, of_in in POWERS[norms]]
     return torch.stack(blocks, 1).repeat_interleave(width // len(blocks), 1)
 
 

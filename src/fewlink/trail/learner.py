@@ -19,6 +19,7 @@ from fewlink.trail.episodes import Batch, Episodes, EpisodeSource
 from fewlink.trail.network import Shape, TrailNetwork
 from fewlink.trail.reading import ReadGraph
 from fewlink.trail.scorer import TrailScorer
+from fewlink.training.checkpoints import moments_of, restore_moments
 from fewlink.training.family import ModelSettings, RunState
 
 WORKERS = 6  # processes that draw episodes for a GPU
@@ -191,13 +192,8 @@ class TrailLearner:
 
     def state(self, run: int) -> RunState:
         """The averaged weights; the optimizer's moments and the weights before averaging."""
-        moments = {
-            f"{name}.{part}": value
-            for name, parameter in self.network.named_parameters()
-            for part, value in self.optimizer.state[parameter].items()
-        }
         raw = {RAW + name: value.clone() for name, value in self.network.state_dict().items()}
-        return dict(self.averaged), {**moments, **raw}
+        return dict(self.averaged), {**moments_of(self.network, self.optimizer), **raw}
 
     def take(self, states: Sequence[RunState]) -> None:
         """Continue from a state."""
@@ -205,14 +201,7 @@ class TrailLearner:
         self.averaged = {name: weights[name].to(self.device) for name in self.averaged}
         raw = {name[len(RAW) :]: value for name, value in moments.items() if name.startswith(RAW)}
         self.network.load_state_dict(raw)
-        for name, parameter in self.network.named_parameters():
-            own = {k.rpartition(".")[2]: v for k, v in moments.items() if k.rpartition(".")[0] == name}
-            if own:
-                cpu_step = self.device.type == "cpu"
-                self.optimizer.state[parameter] = {
-                    part: value.clone() if part == "step" and cpu_step else value.to(self.device)
-                    for part, value in own.items()
-                }
+        restore_moments(self.network, self.optimizer, moments)
         self._recorded.clear()
 
     def _batch(self, step: int) -> Batch:

@@ -152,7 +152,7 @@ class Layer(nn.Module):
     def updated(self, x: Tensor, sums: Tensor) -> Tensor:
         """States (…, W) after the layer, given those before it and the sums of their messages."""
         y = x @ self.from_state.to(x.dtype) + asinh(sums) @ self.from_sums.to(x.dtype)
-        return x + relu(layer_norm(y, y.shape[-1:], eps=EPS) * self.gain.to(x.dtype))
+        return x + relu(layer_norm(y, y.shape[-1:], self.gain.to(x.dtype), eps=EPS))
 
 
 def reference_edges(tasks: Tasks) -> tuple[Tensor, Tensor]:
@@ -161,8 +161,7 @@ def reference_edges(tasks: Tasks) -> tuple[Tensor, Tensor]:
     count = len(tasks.references)
     rows = tasks.references * count + torch.arange(count, device=tasks.references.device)[:, None, None]
     heads, tails = rows.unbind(-1)
-    both = torch.stack([heads, tails]).flatten(), torch.stack([tails, heads]).flatten()
-    return both
+    return torch.stack([heads, tails]).flatten(), torch.stack([tails, heads]).flatten()
 
 
 def mlp(wide: int, inner: int, out: int) -> nn.Sequential:

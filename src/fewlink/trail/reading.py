@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fewlink.graph import Graph
 from fewlink.graph.csr import offsets_of, spans
-from fewlink.propagation.edges import EdgeTable, edge_fans, slot_starts
+from fewlink.propagation.edges import EdgeTable, edge_fans
 from fewlink.propagation.product import Norms, relation_sums, relational_product, transposed_product
 
 MOST_REFERENCES = 16  # of a task; more are cut to the first
@@ -151,7 +151,7 @@ def _sizes(graph: Graph) -> Tensor:
 
 def _together(graph: Graph) -> Tensor:
     """How often an entity with one relation has another: (2R, 2R), rows adding up to 1."""
-    count, first = 2 * len(graph.relations), slot_starts(graph)
+    count, first = 2 * len(graph.relations), graph.slot_starts
     owners, relations = graph.head_ids[first], graph.relation_ids[first].astype(np.int64)
     offsets = offsets_of(owners, len(graph.entities))
     both = np.zeros(count * count)

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import layer_norm
 
 from fewlink.base.errors import FewlinkError
-from fewlink.base.threads import one_thread, parallel_map
+from fewlink.base.threads import parallel_map, torch_threads
 from fewlink.graph import Graph
-from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
-from fewlink.propagation.product import Norms, asinh, bag_sums, chunk_sums, constants, source_states
+from fewlink.graph.csr import spans
+from fewlink.propagation.edges import EdgeOrder, EdgeTable, GraphPart, graph_part
+from fewlink.propagation.product import Norms, bag_sums, chunk_sums, constants, source_states
 from fewlink.scorers import Question, Reasons
 from fewlink.trail.explanation import EVIDENCE, encode_without_each, explain
-from fewlink.trail.network import EPS, Encoded, Layer, TrailNetwork
+from fewlink.trail.network import Encoded, Layer, TrailNetwork
 from fewlink.trail.reading import MOST_REFERENCES, ReadGraph, Tasks, read_tasks
 
 QUERIES = 8  # heads of a block on a GPU
@@ -48,11 +48,11 @@ class TrailScorer:
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
         self.name, self.network, self.graph, self.evidence = name, network.eval(), graph, EVIDENCE
-        self.named = source
+        self.source = source
         self.device = graph.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
-        self.source = source if source and self.device.type == "cpu" and 2 * source.triple_count > WHOLE else None
-        self.part = PART
+        large = source is not None and self.device.type == "cpu" and 2 * source.triple_count > WHOLE
+        self.part = PART if large else None  # edges to read around each head; None: the whole graph
         self._tasks: dict[bytes, RememberedTask] = {}  # the last used last
         self._without_each: dict[bytes, Encoded | None] = {}  # of the task explained last
         self._idle: list[CpuPropagation] = []  # over the whole graph, each used by one thread at a time
@@ -60,11 +60,11 @@ class TrailScorer:
 
     def limit_edges(self, edges: int) -> None:
         """Read a part of about this many edges around each head, whatever the size of the graph: fewer are quicker."""
-        if self.named is None or self.device.type != "cpu":
+        if self.source is None or self.device.type != "cpu":
             raise FewlinkError("only on a CPU can the edges that are read be limited: give no limit, or --device cpu")
         if edges < 1:
             raise FewlinkError(f"edges is {edges}: it must be at least 1")
-        self.source, self.part = self.named, edges
+        self.part = edges
         self._tasks.clear()
         self._without_each.clear()
 
@@ -81,7 +81,7 @@ class TrailScorer:
         if self.device.type == "cuda":
             with self._lock:
                 return self._on_gpu(*self._remembered(question.references), question)
-        with self._lock, one_thread():
+        with self._lock, torch_threads(1):
             known = self._remembered(question.references)
             if len(question.heads) == 1:
                 return self._one_head(*known, int(question.heads[0]), question.candidates)[None]
@@ -91,7 +91,7 @@ class TrailScorer:
     @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """What carried the score of one pair, given references (K, 2)."""
-        with self._lock, one_thread():
+        with self._lock, torch_threads(1):
             task, encoded = self._remembered(references)
             key = references.astype(np.int64).tobytes()
             if key not in self._without_each:
@@ -103,11 +103,13 @@ class TrailScorer:
                 nodes, (head, tail) = part.nodes, part.places(np.array([head, tail])).tolist()
                 if tail < 0:
                     nothing = torch.zeros(self.network.shape.width)
-                    return Reasons(float(self.network.score(nothing, encoded.task[0])), measured=True, graph=self.named)
+                    return Reasons(
+                        float(self.network.score(nothing, encoded.task[0])), measured=True, graph=self.source
+                    )
             reasons = explain(
                 self.network, graph, local, encoded, self._without_each[key], head, tail, most, nodes=nodes
             )
-            return dataclasses.replace(reasons, graph=self.named)
+            return dataclasses.replace(reasons, graph=self.source)
 
     def task(self, references: np.ndarray) -> Tasks:
         """One task with these references (K, 2), and no queries yet."""
@@ -135,7 +137,7 @@ class TrailScorer:
 
     def _read(self, task: Tasks, *more: int) -> tuple[ReadGraph, Tasks, GraphPart | None]:
         """The graph, or the part of it around the references and `more` entities, and the task in its ids."""
-        if self.source is None:
+        if self.part is None or self.source is None:
             return self.graph, task, None
         ends = task.references[0].numpy()
         part = graph_part(self.source, np.append(ends.reshape(-1), more), self.part)
@@ -216,7 +218,7 @@ class CpuPropagation:
         x, order = self.states, self.edges.by_head
         over = x[heads] * new[0], x[tails] * new[1]  # messages over the references
         if active is not None:
-            at, _ = spans(order.offsets[active], order.offsets[active + 1])
+            at = edges_of(order, active)
             if len(at) <= FEW * self.edges.edges:
                 messages = x[self.edges.by_head.row[at]] * w[order.second[at]]
                 messages *= constants(order, at, x.shape[1], Norms.FOUR)
@@ -224,7 +226,7 @@ class CpuPropagation:
                 sums.index_add_(0, targets, messages)
                 sums.index_add_(0, tails, over[0]).index_add_(0, heads, over[1])
                 reached: Tensor = torch.cat([active, tails, heads, targets]).unique()
-                x[reached] = updated(layer, x[reached], sums[reached])
+                x[reached] = layer.updated(x[reached], sums[reached])
                 return reached
         order = self.edges.by_tail
         source_states(order, x[:, None], Norms.FOUR, out=self.sources)
@@ -233,14 +235,14 @@ class CpuPropagation:
             for targets, messages in ((tails, over[0]), (heads, over[1])):
                 inside = (targets >= chunk.rows.start) & (targets < chunk.rows.stop)
                 sums.index_add_(0, targets[inside] - chunk.rows.start, messages[inside])
-            x[chunk.rows] = updated(layer, x[chunk.rows], sums)
+            x[chunk.rows] = layer.updated(x[chunk.rows], sums)
         return None
 
     def _last(self, layer: Layer, w: Tensor, new: Tensor, heads: Tensor, tails: Tensor, rows: Tensor) -> Tensor:
         """The moved states of `rows` only."""
         x, order = self.states, self.edges.by_tail
         rows, back = rows.unique(return_inverse=True)
-        at, _ = spans(order.offsets[rows], order.offsets[rows + 1])
+        at = edges_of(order, rows)
         if len(at) > SOME * self.edges.edges:
             self._layer(layer, w, new, heads, tails, None)
             return self.states[rows[back]]
@@ -254,18 +256,9 @@ class CpuPropagation:
         for sources, targets, weight in ((heads, tails, new[0]), (tails, heads, new[1])):
             inside = places[targets] >= 0
             sums.index_add_(0, places[targets[inside]], x[sources[inside]] * weight)
-        return updated(layer, x[rows], sums)[back]
+        return layer.updated(x[rows], sums)[back]
 
 
-def updated(layer: Layer, x: Tensor, sums: Tensor) -> Tensor:
-    """States (n, W) after the update of a layer."""
-    y = torch.addmm(x @ layer.from_state, asinh(sums), layer.from_sums)
-    return layer_norm(y, y.shape[-1:], layer.gain, eps=EPS).relu_().add_(x)
-
-
-def spans(begins: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
-    """All positions in the spans [begin, end), one span after the other, and the index of the span of each."""
-    lengths = ends - begins
-    owners = torch.repeat_interleave(torch.arange(len(begins)), lengths)
-    firsts = lengths.cumsum(0) - lengths
-    return torch.arange(len(owners)) - firsts[owners] + begins[owners], owners
+def edges_of(order: EdgeOrder, rows: Tensor) -> Tensor:
+    """The places of all edges of these rows."""
+    return torch.from_numpy(spans(order.offsets[rows].numpy(), order.offsets[rows + 1].numpy())[0])

@@ -29,6 +29,7 @@ from fewlink.trail_0_1.context import CandidateSet, Features, GraphContext, Mode
 from fewlink.trail_0_1.evidence import extract, kinds_of, reliability
 from fewlink.trail_0_1.model import Trail01Settings, TrailComposition, build
 from fewlink.trail_0_1.scorer import Trail01Scorer
+from fewlink.training.checkpoints import moments_of, restore_moments
 from fewlink.training.family import Reporter, RunState
 from fewlink.training.vectors import train_into, trained_already
 
@@ -206,24 +207,14 @@ class Trail01Learner:
 
     def state(self, run: int) -> RunState:
         """The parameters and the optimizer's moments."""
-        moments = {
-            f"{name}.{part}": value
-            for name, parameter in self.model.named_parameters()
-            for part, value in self.optimizer.state[parameter].items()
-        }
-        return dict(self.model.state_dict()), moments
+        return dict(self.model.state_dict()), moments_of(self.model, self.optimizer)
 
     def take(self, states: Sequence[RunState]) -> None:
         """Continue from a state."""
         ((weights, moments),) = states
         self.model.load_state_dict({name: tensor.to(self.device) for name, tensor in weights.items()})
         self._scaled = True
-        for name, parameter in self.model.named_parameters():
-            own = {k.rpartition(".")[2]: v for k, v in moments.items() if k.rpartition(".")[0] == name}
-            if own:
-                self.optimizer.state[parameter] = {
-                    part: value.clone() if part == "step" else value.to(self.device) for part, value in own.items()
-                }
+        restore_moments(self.model, self.optimizer, moments)
 
     def _fit_scale(self) -> None:
         """Set the scale of features from the first episodes."""

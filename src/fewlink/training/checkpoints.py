@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.storage import new_folder, open_folder, read_json, write_bytes, write_json
@@ -55,6 +56,27 @@ def save_last(run: Path, weights: Mapping[str, Tensor], optimizer: Mapping[str, 
         _save_tensors(weights, folder / WEIGHTS)
         _save_tensors(optimizer, folder / OPTIMIZER)
         write_json(folder / STATE, asdict(state))
+
+
+def moments_of(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """The optimizer's state of each parameter, by the parameter's name and the name of the part."""
+    return {
+        f"{name}.{part}": value
+        for name, parameter in module.named_parameters()
+        for part, value in optimizer.state[parameter].items()
+    }
+
+
+def restore_moments(module: nn.Module, optimizer: Optimizer, moments: Mapping[str, Tensor]) -> None:
+    """Give an optimizer the state that `moments_of` returned."""
+    on_device = bool(optimizer.defaults.get("capturable"))  # a captured step counts on the device
+    for name, parameter in module.named_parameters():
+        own = {key.rpartition(".")[2]: value for key, value in moments.items() if key.rpartition(".")[0] == name}
+        if own:
+            optimizer.state[parameter] = {
+                part: value.clone() if part == "step" and not on_device else value.to(parameter.device)
+                for part, value in own.items()
+            }
 
 
 def save_best(run: Path, weights: Mapping[str, Tensor], step: int) -> None:
