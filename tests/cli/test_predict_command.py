@@ -132,6 +132,8 @@ def test_a_graph_is_asked_without_training(triples: Path, tmp_path: Path) -> Non
     words = ["--head", "The green one", "--names", names, "--types", types, "--candidates", "living", "--tsv"]
     lines = run_command("ask", triples, *PAIRS, *words).stdout.splitlines()
     assert {line.split("\t")[3] for line in lines[1:]} == {"plant", "animal"}
+    few = json.loads(run_command("ask", triples, *PAIRS, "--head", "alga", "--edges", "20", "--json").stdout)
+    assert [row["score"] for row in few] != [row["score"] for row in rows[:10]]
     by_name = run_command("ask", "umls", "--relation", "causes", "--head", "virus", "--candidates", "full")
     assert "trail-shipped on umls" in by_name.stdout
 

@@ -106,3 +106,9 @@ def test_a_fit_that_was_stopped_keeps_its_benchmark(tmp_path: Path) -> None:
         with pytest.raises(FewlinkError, match="was made from another graph"):
             train(graph_file(), "trail-0.1", out=tmp_path / "run", change=QUICK_TRAIL_0_1)
     assert open_benchmark(place).fingerprint == before
+
+
+def test_vectors_for_a_model_that_needs_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FewlinkError, match="trail reads the graph alone: give no vectors"):
+        train(open_benchmark("umls"), "trail", out=tmp_path / "run", vectors=tmp_path / "nowhere")
+    assert not (tmp_path / "run").exists()

@@ -107,3 +107,22 @@ def test_what_cannot_be_read_raises(triples: Path, tmp_path: Path) -> None:
         fewlink.load("umls", names="names.tsv")
     with pytest.raises(FewlinkError, match="bench is the benchmark of a trained model"):
         fewlink.load(triples, bench="umls")
+
+
+def test_a_note_says_how_many_references_are_read(triples: Path) -> None:
+    linker = fewlink.load(triples)
+    names = list(linker.graph.entities)
+    pairs = list(zip(names[:20], names[20:40], strict=True))
+    notes = linker.predict(pairs, ["alga"], k=1).notes
+    assert "trail-shipped reads the first 16 of 20 references" in notes
+    assert not any("reads the first" in note for note in linker.predict(pairs[:16], ["alga"], k=1).notes)
+
+
+def test_a_limit_of_edges_changes_what_is_read(triples: Path) -> None:
+    linker = fewlink.load(triples)
+    whole = linker.predict(REFERENCES, ["alga"], k=5)
+    linker.limit_edges(20)
+    assert linker.predict(REFERENCES, ["alga"], k=5) != whole
+    rules = Linker(umls(), fewlink.learning_free("rules", umls().graph))
+    with pytest.raises(FewlinkError, match="rules has no limit of edges"):
+        rules.limit_edges(20)

@@ -91,3 +91,11 @@ def test_a_source_with_too_many_edges_gives_those_of_its_rarer_relations() -> No
     part = graph_part(graph, np.array([0]), 40)
     assert {0, 1, 60} <= set(part.nodes.tolist()) and len(part.nodes) <= 13
     assert part.edges.edges <= 80
+
+
+def test_a_hub_that_would_still_fit_is_not_expanded() -> None:
+    """A quarter of the edges is the most that one entity may take."""
+    hub = [(0, 0, n) for n in range(3, 18)]  # 16 edges with the one below, more than a quarter of 60
+    graph = id_graph([(1, 1, 0), (1, 1, 2), *hub], 18, 2)
+    assert graph_part(graph, np.array([1]), 60).nodes.tolist() == [0, 1, 2]
+    assert len(graph_part(graph, np.array([1]), 100).nodes) == 18
