@@ -29,7 +29,7 @@ from fewlink.graph import Graph
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.product import Norms, relation_sums, relational_product, transposed_product, without_kernels
 from fewlink.scorers import Question
-from fewlink.trail.learner import TrailLearner, TrailSettings, network_of
+from fewlink.trail.learner import SideBySide, TrailLearner, TrailSettings, network_of
 from fewlink.trail.network import TrailNetwork
 from fewlink.trail.reading import ReadGraph, read_tasks
 from fewlink.trail.scorer import TrailScorer
@@ -220,6 +220,18 @@ def steps(graph: Graph, settings: TrailSettings, options: Any) -> list[dict[str,
     ]
 
 
+def training(graph: Graph, settings: TrailSettings, seeds: int, options: Any) -> dict[str, Any]:
+    """Training as users run it on a GPU, with episodes drawn meanwhile, of one seed or of several side by side."""
+    torch.cuda.reset_peak_memory_stats()
+    learners = [TrailLearner([graph], settings.adjusted([f"seed={seed}"])) for seed in range(seeds)]
+    learner: TrailLearner | SideBySide = learners[0] if seeds == 1 else SideBySide(learners)
+    turn, many = itertools.count(), learner.most
+    work = {"fewlink": lambda: learner.advance(many * next(turn), many)}
+    rate = seeds * many / in_turns(work, options.turns, options.device)["fewlink"]
+    memory = torch.cuda.max_memory_reserved() / 1e9
+    return {"seeds": seeds, "steps/s": rate, "episodes/s": rate * settings.relations, "GPU memory, GB": memory}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bench")
@@ -253,8 +265,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     trained = steps(graph, settings, options) if options.steps or not on_cpu else []
     if trained:
         print_table(trained)
+    together = [] if on_cpu else [training(graph, settings, seeds, options) for seeds in (1, 2)]
+    if together:
+        print_table(together)
     results = {"bench": benchmark.name, "hardware": hardware(), "device": options.device, "rows": rows}
-    write_record(f"propagation-{options.device}", {**results, "questions": asked, "steps": trained})
+    write_record(
+        f"propagation-{options.device}", {**results, "questions": asked, "steps": trained, "training": courses_of}
+    )
 
 
 if __name__ == "__main__":

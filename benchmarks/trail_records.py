@@ -4,9 +4,10 @@ python benchmarks/trail_records.py pooled nell-one fb15k-237-few codex-s-few att
 python benchmarks/trail_records.py without nell-one fb15k-237-few codex-s-few attack-few umls --device cuda
 python benchmarks/trail_records.py own nell-one fb15k-237-few codex-s-few attack-few umls --device cuda
 
-`pooled` stores records of the model trail in RESULTS/BENCH/; `without` (each benchmark with weights trained on the
-others) and `own` (with weights trained on it alone) append lines to benchmarks/tries/transfer.jsonl. Runs are kept in
---runs: a command that was stopped continues them.
+`pooled` stores records of the model trail in RESULTS/BENCH/, its seeds trained side by side on a GPU; `without` (each
+benchmark with weights trained on the others) and `own` (with weights trained on it alone) append lines to
+benchmarks/tries/transfer.jsonl. Runs are kept in --runs: a command that was stopped continues them. `--only` names
+benchmarks to measure, by default all.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from fewlink.base.memory import hardware
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.records import RecordStore, make_record
-from fewlink.pipeline.train import train
+from fewlink.pipeline.train import train_seeds
 from fewlink.scorers.base import CachedScorer
 from fewlink.training import RunConfig, open_run
 from fewlink.training.family import training_recipe
@@ -29,20 +31,20 @@ ROOT = Path(__file__).resolve().parent.parent
 SHOTS = (3, 1, 5)
 
 
-def trained(names: list[str], seed: int, asked: argparse.Namespace) -> Path:
-    """The run with weights trained on these benchmarks."""
-    run = asked.runs / f"{'+'.join(names)}-seed-{seed}"
-    settings = training_recipe("trail").settings.adjusted([f"also={','.join(names[1:])}", *asked.set])
+def trained(names: list[str], seeds: Sequence[int], asked: argparse.Namespace) -> list[Path]:
+    """The runs of these seeds with weights trained on these benchmarks."""
+    runs = {seed: asked.runs / f"{'+'.join(names)}-seed-{seed}" for seed in seeds}
+    recipe = training_recipe("trail")
+    settings = recipe.settings.adjusted([f"also={','.join(names[1:])}", f"device={asked.device}", *asked.set])
     settings = dataclasses.replace(settings, evaluate_every=settings.steps)
-    train(names[0], "trail", out=run, settings=settings, seed=seed, device=asked.device)
-    return run
+    train_seeds(open_benchmark(names[0]), recipe.vectors, settings, runs, asked.runs)
+    return list(runs.values())
 
 
 def pooled(asked: argparse.Namespace) -> None:
-    for seed in range(asked.seeds):
-        run = trained(asked.benchmarks, seed, asked)
+    for seed, run in enumerate(trained(asked.benchmarks, range(asked.seeds), asked)):
         config = {"settings": RunConfig.read(run).settings.as_dict()}
-        for name in asked.benchmarks:
+        for name in asked.only or asked.benchmarks:
             benchmark = open_benchmark(name)
             scorer = CachedScorer(open_run(run, benchmark, device=asked.device))
             for protocol in protocols(benchmark, seed):
@@ -63,10 +65,11 @@ def protocols(benchmark: Benchmark, seed: int) -> list[Protocol]:
 
 def transfer(asked: argparse.Namespace) -> None:
     """Each benchmark's test relations with weights of the others, or with weights of its own."""
-    for name in asked.benchmarks:
+    for name in asked.only or asked.benchmarks:
         names = [name] if asked.what == "own" else [other for other in asked.benchmarks if other != name]
         benchmark = open_benchmark(name)
-        scorer = open_run(trained(names, 0, asked), benchmark, device=asked.device)
+        (run,) = trained(names, [0], asked)
+        scorer = open_run(run, benchmark, device=asked.device)
         for split in ("dev", "test"):
             figures = evaluate(benchmark, scorer, Protocol(split, 3, "full")).metrics()
             row = {"benchmark": name, "weights": asked.what, "trained_on": names, "split": split, "shots": 3}
@@ -80,6 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("pooled", "without", "own"))
     parser.add_argument("benchmarks", nargs="+")
+    parser.add_argument("--only", action="append", metavar="BENCH")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--device", default="cpu")

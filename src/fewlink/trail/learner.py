@@ -130,6 +130,7 @@ class TrailLearner:
             capturable=on_gpu,
         )
         self._recorded: dict[tuple[int, int], RecordedStep] = {}
+        self.pool = torch.cuda.graph_pool_handle() if on_gpu else None  # memory that all recorded steps share
         self._stream: Iterator[Batch] | None = None
         self._next = -1
 
@@ -277,7 +278,7 @@ class RecordedStep:
             self.first = learner.move(batch)  # compiles the kernels
         torch.cuda.current_stream().wait_stream(side)
         self.batch, self.graph = batch.clone(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self.graph, pool=learner.pool, capture_error_mode="thread_local"):
             self.loss = learner.move(self.batch)
 
     def __call__(self, batch: Batch) -> Tensor:
