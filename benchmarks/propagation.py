@@ -269,9 +269,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if together:
         print_table(together)
     results = {"bench": benchmark.name, "hardware": hardware(), "device": options.device, "rows": rows}
-    write_record(
-        f"propagation-{options.device}", {**results, "questions": asked, "steps": trained, "training": courses_of}
-    )
+    results |= {"questions": asked, "steps": trained, "training": together}
+    write_record(f"propagation-{options.device}", results)
 
 
 if __name__ == "__main__":
