@@ -29,7 +29,7 @@ from fewlink.graph import Graph
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.product import Norms, relation_sums, relational_product, transposed_product, without_kernels
 from fewlink.scorers import Question
-from fewlink.trail.learner import SideBySide, TrailLearner, TrailSettings, network_of
+from fewlink.trail.learner import TrailLearner, TrailSettings, network_of
 from fewlink.trail.network import TrailNetwork
 from fewlink.trail.reading import ReadGraph, read_tasks
 from fewlink.trail.scorer import TrailScorer
@@ -220,16 +220,14 @@ def steps(graph: Graph, settings: TrailSettings, options: Any) -> list[dict[str,
     ]
 
 
-def training(graph: Graph, settings: TrailSettings, seeds: int, options: Any) -> dict[str, Any]:
-    """Training as users run it on a GPU, with episodes drawn meanwhile, of one seed or of several side by side."""
+def training(graph: Graph, settings: TrailSettings, options: Any) -> dict[str, Any]:
+    """Training as users run it on a GPU, with episodes drawn meanwhile."""
     torch.cuda.reset_peak_memory_stats()
-    learners = [TrailLearner([graph], settings.adjusted([f"seed={seed}"])) for seed in range(seeds)]
-    learner: TrailLearner | SideBySide = learners[0] if seeds == 1 else SideBySide(learners)
-    turn, many = itertools.count(), learner.most
-    work = {"fewlink": lambda: learner.advance(many * next(turn), many)}
-    rate = seeds * many / in_turns(work, options.turns, options.device)["fewlink"]
+    learner, turn = TrailLearner([graph], settings), itertools.count()
+    work = {"fewlink": lambda: learner.advance(learner.most * next(turn), learner.most)}
+    rate = learner.most / in_turns(work, options.turns, options.device)["fewlink"]
     memory = torch.cuda.max_memory_reserved() / 1e9
-    return {"seeds": seeds, "steps/s": rate, "episodes/s": rate * settings.relations, "GPU memory, GB": memory}
+    return {"training": "one run", "steps/s": rate, "episodes/s": rate * settings.relations, "GPU memory, GB": memory}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -265,11 +263,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     trained = steps(graph, settings, options) if options.steps or not on_cpu else []
     if trained:
         print_table(trained)
-    together = [] if on_cpu else [training(graph, settings, seeds, options) for seeds in (1, 2)]
-    if together:
-        print_table(together)
+    course = [] if on_cpu else [training(graph, settings, options)]
+    if course:
+        print_table(course)
     results = {"bench": benchmark.name, "hardware": hardware(), "device": options.device, "rows": rows}
-    results |= {"questions": asked, "steps": trained, "training": together}
+    results |= {"questions": asked, "steps": trained, "training": course}
     write_record(f"propagation-{options.device}", results)
 
 

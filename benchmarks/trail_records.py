@@ -42,7 +42,8 @@ def trained(names: list[str], seeds: Sequence[int], asked: argparse.Namespace) -
 
 
 def pooled(asked: argparse.Namespace) -> None:
-    for seed, run in enumerate(trained(asked.benchmarks, range(asked.seeds), asked)):
+    for seed in asked.seed or range(5):
+        (run,) = trained(asked.benchmarks, [seed], asked)
         config = {"settings": RunConfig.read(run).settings.as_dict()}
         for name in asked.only or asked.benchmarks:
             benchmark = open_benchmark(name)
@@ -84,7 +85,7 @@ def main() -> None:
     parser.add_argument("what", choices=("pooled", "without", "own"))
     parser.add_argument("benchmarks", nargs="+")
     parser.add_argument("--only", action="append", metavar="BENCH")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seed", action="append", type=int, help="by default 0 to 4")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--results", type=Path, default=ROOT / "results")

@@ -16,7 +16,7 @@ from fewlink.data.catalogue import open_graph
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.trail.episodes import LARGEST, SMALLEST, relation_pairs
-from fewlink.trail.learner import SideBySide, TrailLearner, TrailSettings, network_of
+from fewlink.trail.learner import TrailLearner, TrailSettings, network_of
 from fewlink.trail.reading import ReadGraph
 from fewlink.trail.scorer import PART, WHOLE, TrailScorer
 from fewlink.trail.shipped import shipped, shipped_scorer
@@ -36,7 +36,6 @@ class TrailFamily(VectorFreeFamily):
     settings = TrailSettings
     any_shots = True
     any_graph = True
-    side_by_side = True
     last_is_best = True
     several_graphs = True
     shipped_models = ("trail",)
@@ -76,12 +75,8 @@ class TrailFamily(VectorFreeFamily):
         }
 
     def learner(self, benchmark: Benchmark, vectors: Any, settings: TrailSettings, seeds: Sequence[int]) -> Learner:
-        graphs = graphs_of(benchmark, settings)
-        learners: list[TrailLearner] = []
-        for seed in seeds:
-            read = learners[0].graphs if learners else None
-            learners.append(TrailLearner(graphs, settings.adjusted([f"seed={seed}"]), read=read))
-        return learners[0] if len(learners) == 1 else SideBySide(learners)
+        (seed,) = seeds
+        return TrailLearner(graphs_of(benchmark, settings), settings.adjusted([f"seed={seed}"]))
 
     def scorer(
         self,

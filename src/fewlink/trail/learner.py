@@ -91,7 +91,7 @@ class TrailSettings(ModelSettings):
 class TrailLearner:
     """One run. `graphs[0]` is the graph to answer on; episodes come from all graphs.
 
-    `start`: weights to begin with; `read`: the graphs on the device, where another run has them already.
+    `start`: weights to begin with.
     """
 
     def __init__(
@@ -99,11 +99,10 @@ class TrailLearner:
         graphs: Sequence[Graph],
         settings: TrailSettings,
         start: Mapping[str, Tensor] | None = None,
-        read: Sequence[ReadGraph] | None = None,
     ) -> None:
         self.settings, self.device = settings, torch.device(distributed.use_device(settings.device))
         self.most = 50 if self.device.type == "cuda" else 1
-        self.graphs = read or [ReadGraph.of(graph).to(self.device) for graph in graphs]
+        self.graphs = [ReadGraph.of(graph).to(self.device) for graph in graphs]
         sources = [EpisodeSource(graph) for graph in graphs]
         self.episodes = Episodes(
             sources,
@@ -231,41 +230,6 @@ class TrailLearner:
             self._recorded[key] = RecordedStep(self, batch)
             return self._recorded[key].first
         return self._recorded[key](batch)
-
-
-class SideBySide:
-    """Runs of several seeds on one GPU, each on a stream of its own, so that their kernels overlap."""
-
-    def __init__(self, learners: Sequence[TrailLearner]) -> None:
-        self.learners, self.most = learners, learners[0].most
-        self.streams = [torch.cuda.Stream(learner.device) for learner in learners]
-
-    @property
-    def weights(self) -> Mapping[str, Tensor]:
-        names = self.learners[0].averaged
-        return {name: torch.stack([learner.averaged[name] for learner in self.learners]) for name in names}
-
-    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
-        """Take steps from step `first` on; losses (count, 3, runs), and the seconds spent waiting for episodes."""
-        losses, waited = [], 0.0
-        for learner, stream in zip(self.learners, self.streams, strict=True):
-            stream.wait_stream(torch.cuda.current_stream(learner.device))
-            with torch.cuda.stream(stream):
-                own, seconds = learner.advance(first, count)
-            losses.append(own)
-            waited += seconds
-        torch.cuda.synchronize(self.learners[0].device)
-        return torch.cat(losses, -1), waited
-
-    def scorer(self, run: int) -> TrailScorer:
-        return self.learners[run].scorer(0)
-
-    def state(self, run: int) -> RunState:
-        return self.learners[run].state(0)
-
-    def take(self, states: Sequence[RunState]) -> None:
-        for learner, state in zip(self.learners, states, strict=True):
-            learner.take([state])
 
 
 class RecordedStep:
