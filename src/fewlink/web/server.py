@@ -25,7 +25,7 @@ from starlette.responses import Response
 
 import fewlink
 from fewlink.base.errors import FewlinkError
-from fewlink.prediction import Entity, Linker, load
+from fewlink.prediction import Linker, load
 from fewlink.web import middleware
 from fewlink.web import service as facts
 from fewlink.web.batching import Batcher, unless_disconnected
@@ -33,6 +33,7 @@ from fewlink.web.middleware import SecurityMiddleware, as_json, own_hosts
 from fewlink.web.schema import (
     NAME_LENGTH,
     About,
+    EntityOffer,
     ErrorAnswer,
     Example,
     ExplainAnswer,
@@ -119,10 +120,10 @@ def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
         """The model, its graph, its calibration, and the limits of one request."""
         return as_json(facts.about(linker, settings))
 
-    @app.get("/entities", response_model=list[Entity])
+    @app.get("/entities", response_model=list[EntityOffer])
     def entities(q: Typed = "", limit: Most = 10) -> Response:
         """Entities that complete the typed text, best first."""
-        return as_json([vars(entity) for entity in linker.names.complete(q, limit)])
+        return as_json(facts.entities(linker, q, limit))
 
     @app.get("/types", response_model=list[TypeOffer])
     def types(q: Typed = "", limit: Most = 20) -> Response:
