@@ -63,7 +63,7 @@ class PredictRequest(QueryRequest):
     heads: Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS)] | None = None
     heads_of_type: Name | None = Field(
         None,
-        description="All heads of this type; `open`: entities like the references' heads, the likest first; "
+        description="All heads of this type; `open`: entities like the references' heads, most similar first; "
         "`all`: every entity, in the same order.",
     )
     first: Annotated[int, Field(ge=0)] = Field(0, description="Of the heads of `heads_of_type`, the first to rank.")

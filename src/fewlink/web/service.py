@@ -159,7 +159,7 @@ class Resolver:
 
 @functools.lru_cache(maxsize=8)  # many heads are ranked in many requests
 def by_likeness(linker: Linker, references: References, others: bool) -> np.ndarray:
-    """Entities (n,) like the references' heads, the likest first; with `others`, all other entities after them.
+    """Entities (n,) like the references' heads, most similar first; with `others`, all other entities after them.
 
     Likeness is what is shared with any of those heads: types, and relations other than that of the query, rare ones
     count more; of equal ones, the one with more edges comes first.
@@ -311,7 +311,7 @@ def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
 
 
 def offer(graph: Graph, entity: int) -> dict[str, str]:
-    """An entity with a hint that tells it from others of the same name: its types, and the neighbour with most edges."""
+    """An entity with a hint that tells it from others of its name: its types, and the neighbour with most edges."""
     edges = slice(int(graph.offsets[entity]), int(graph.offsets[entity + 1]))
     relations, tails = graph.relation_ids[edges], graph.tail_ids[edges]
     hints = []
