@@ -154,8 +154,11 @@ def test_an_unknown_name_is_marked_and_corrected_with_one_key(window: Browser) -
     window.press("Control+Enter")
     window.until(lambda: "cel" in window.text("#problem"))
     assert window.run("return document.activeElement.getAttribute('aria-invalid')") == "true"
+    beside = "return document.querySelector('#problem').parentElement.querySelector('h2').id"
+    assert window.run(beside) == "references-title"
     window.click("#problem button")
     window.until(lambda: "algaa" in window.text("#problem"))
+    assert window.run(beside) == "heads-title"
     window.click("#problem button")
     assert window.until(lambda: names(window)) and window.texts("#heads li") == ["alga×"]
     assert window.run("return document.querySelector('#problem').hidden")

@@ -60,7 +60,9 @@ class PredictRequest(QueryRequest):
 
     model_config = ConfigDict(json_schema_extra={"allOf": [SOME_REFERENCES, SOME_HEADS]})
 
-    heads: Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS)] | None = None
+    heads: Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS)] | None = Field(
+        None, description="Entities to find tails for."
+    )
     heads_of_type: Name | None = Field(
         None,
         description="All heads of this type; `open`: entities like the references' heads, most similar first; "
@@ -115,7 +117,7 @@ class Row(BaseModel):
 
 class PredictAnswer(BaseModel):
     predictions: list[Row]
-    notes: list[str]
+    notes: list[str] = Field(description="Remarks on the request, in plain English.")
     heads: int = Field(description="How many heads were ranked.")
     heads_in_all: int = Field(description="How many heads the request names, or has of its type.")
 

@@ -12,7 +12,8 @@ function kindOf(schema) {
   if (schema.const !== undefined) return quoted(schema.const);
   if (schema.enum) return schema.enum.map(quoted).join(" or ");
   const range = (low, high) => low === undefined && high === undefined ? "" : low !== undefined && low === high ? `, exactly ${low}` : `, ${low === undefined ? "up to" : `${low.toLocaleString("en")} ${high === undefined ? "or more" : "to"}`}${high === undefined ? "" : ` ${high.toLocaleString("en")}`}`;
-  if (schema.type === "array") return `list of ${schema.items ? kindOf(schema.items) : "anything"}${range(schema.minItems, schema.maxItems)}`;
+  const inside = schema.items ? kindOf(schema.items) : "anything";
+  if (schema.type === "array") return `list of ${inside.includes(",") ? `(${inside})` : inside}${range(schema.minItems, schema.maxItems)}`;
   if (schema.type === "object") return schema.additionalProperties ? `object of ${kindOf(schema.additionalProperties)}` : "object";
   const plain = {string: "text", integer: "whole number", number: "number", boolean: "true or false", null: "null"}[schema.type] || "anything";
   return plain + (schema.type === "string" ? "" : range(schema.minimum, schema.maximum));

@@ -9,10 +9,12 @@ const chosen = input => {
   return input.picked && input.picked.name === text ? input.picked : {id: text, name: text};
 };
 
+const fullName = entity => [entity.name, entity.id !== entity.name ? entity.id : "", entity.hint].filter(Boolean).join(" · ");
+
 function fill(input, entity) {
   input.picked = entity;
   input.value = entity ? entity.name : "";
-  input.title = input.value; // fields are narrow
+  input.title = entity ? fullName(entity) : ""; // fields are narrow
   input.removeAttribute("aria-invalid");
 }
 
@@ -189,7 +191,7 @@ function addHead(entity) {
 }
 
 function showHeads() {
-  $("heads").replaceChildren(...state.heads.map((head, place) => make("li", {}, telling(head, state.heads), make("button", {
+  $("heads").replaceChildren(...state.heads.map((head, place) => make("li", {title: fullName(head)}, telling(head, state.heads), make("button", {
     type: "button", class: "remove", "aria-label": `Remove ${head.name}`, onclick: () => {
       state.heads.splice(place, 1);
       showHeads();

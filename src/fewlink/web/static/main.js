@@ -64,8 +64,7 @@ function knownRelation() {
 
 function reject(message, ...inputs) {
   for (const input of inputs) input.setAttribute("aria-invalid", "true");
-  if (inputs.length) inputs[0].focus();
-  throw new Problem({message});
+  throw Object.assign(new Problem({message}), {input: inputs[0]});
 }
 
 function readQuery() {
@@ -144,10 +143,10 @@ async function rankMany(task, signal) {
 }
 
 function together(before, part, k) {
-  // The best pairs of both answers.
-  if (!before) return part;
-  const predictions = [...before.predictions, ...part.predictions].sort(byMerit).slice(0, k);
-  return {...part, predictions, notes: [...new Set([...before.notes, ...part.notes])], heads: before.heads + part.heads};
+  // The best pairs of both answers; there may be none before.
+  const predictions = [...(before ? before.predictions : []), ...part.predictions].sort(byMerit).slice(0, k);
+  const notes = [...new Set([...(before ? before.notes : []), ...part.notes])];
+  return {...part, predictions, notes, heads: (before ? before.heads : 0) + part.heads};
 }
 
 const lasting = seconds => seconds < 90 ? plural(Math.max(1, Math.round(seconds)), "second") : seconds < 5400 ? plural(Math.round(seconds / 60), "minute") : plural(Math.round(seconds / 3600), "hour");
@@ -177,7 +176,10 @@ function problem(error, query) {
   if (!error) return;
   say("");
   $("problem").replaceChildren(error.message);
-  const where = query && error.field ? placeOf(error.field, query.sent) : null;
+  const where = error.input || (query && error.field ? placeOf(error.field, query.sent) : null);
+  const part = (where && where.closest("#ask section, #ask .options")) || $("ask"); // beside the field it is about
+  part.append($("problem"));
+  if (part.closest("details")) part.closest("details").open = true;
   if (!where) return;
   const chip = where.tagName === "LI";
   if (chip) where.classList.add("wrong");
