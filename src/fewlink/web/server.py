@@ -134,7 +134,7 @@ def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
     @app.get("/types", response_model=list[TypeOffer])
     def types(q: Typed = "", limit: Most = 20) -> Response:
         """Types whose name contains the typed text, with their number of members; those that start with it first."""
-        return as_json(facts.types(linker, q, limit))
+        return as_json([{"name": name, "members": n} for name, n in linker.names.complete_types(q, limit)])
 
     @app.get("/example", response_model=Example)
     def example(number: Annotated[int, Query(ge=0, le=1_000_000)] = 0) -> Response:

@@ -12,10 +12,9 @@ import numpy as np
 
 import fewlink
 from fewlink.base.errors import FewlinkError, UnknownName
-from fewlink.graph import Graph
+from fewlink.data.candidates import by_similarity
 from fewlink.prediction import Explanation, Linker
-from fewlink.prediction.explanation import hop, step_of
-from fewlink.prediction.names import entity_of, fold
+from fewlink.prediction.names import Names, entity_of
 from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References, distinct_heads, find_candidates, find_relation, no_candidate_note
 from fewlink.web.batching import Batcher
@@ -93,7 +92,7 @@ class Resolver:
         try:
             return self.names.find(name, what)
         except UnknownName as error:
-            suggestions = [offer(self.linker.graph, entity) for entity in self.names.nearest(name)]
+            suggestions = [offer(self.names, entity) for entity in self.names.nearest(name)]
             raise ApiError(404, "unknown-name", str(error), field, suggestions) from None
 
     def _check_limits(self, request: PredictRequest) -> None:
@@ -159,22 +158,10 @@ class Resolver:
 
 @functools.lru_cache(maxsize=8)  # many heads are ranked in many requests
 def by_likeness(linker: Linker, references: References, others: bool) -> np.ndarray:
-    """Entities (n,) like the references' heads, most similar first; with `others`, all other entities after them.
-
-    Likeness is what is shared with any of those heads: types, and relations other than that of the query, rare ones
-    count more; of equal ones, the one with more edges comes first.
-    """
-    graph = linker.graph
-    heads, own = np.unique(references.ids[:, 0]), references.relation.number if references.relation else -1
-    relations = np.unique(graph.relation_ids[graph.edges_of(heads)[0]])
-    groups = [graph.slots[relation] for relation in relations.tolist() if relation != own]
-    if graph.types is not None:
-        groups += [graph.types.groups[kind] for kind in graph.types.of_entities(heads).tolist()]
-    likeness = np.zeros(len(graph.entities))
-    for members in groups:
-        likeness[members] += np.log1p(len(likeness) / len(members))
-    order = np.lexsort((-graph.degrees, -likeness)).astype(np.int32)
-    return order if others else order[likeness[order] > 0]
+    """Entities (n,) like the references' heads, most similar first; with `others`, all other entities after them."""
+    relation = references.relation.number if references.relation else -1
+    order, similar = by_similarity(linker.graph, references.ids[:, 0], ignored=relation)
+    return order if others else order[:similar]
 
 
 class Answers:
@@ -310,45 +297,15 @@ def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
     }
 
 
-def offer(graph: Graph, entity: int) -> dict[str, str]:
-    """An entity with a hint that tells it from others of its name: its types, and the neighbour with most edges."""
-    edges = slice(int(graph.offsets[entity]), int(graph.offsets[entity + 1]))
-    relations, tails = graph.relation_ids[edges], graph.tail_ids[edges]
-    hints = []
-    if graph.types is not None:
-        hints += [str(graph.types.names[kind]) for kind in graph.types.of_entities(np.array([entity])).tolist()[:2]]
-    if len(tails):
-        best = np.lexsort((-graph.degrees[tails], relations >= len(graph.relations)))[0]
-        step = step_of(graph, int(relations[best]))
-        hints.append(f"{hop(step.relation, step.inverse)} {graph.name(int(tails[best]))}")
-    return {**vars(entity_of(graph, entity)), "hint": " · ".join(hints)}
+def offer(names: Names, entity: int) -> dict[str, str]:
+    """An entity, with a hint that tells it from others of its name."""
+    return {**vars(entity_of(names.graph, entity)), "hint": names.hint(entity)}
 
 
 def entities(linker: Linker, typed: str, limit: int) -> list[dict[str, str]]:
     """Entities that complete the typed text, best first."""
-    graph = linker.graph
-    return [offer(graph, linker.names.find(entity.id)) for entity in linker.names.complete(typed, limit)]
-
-
-def types(linker: Linker, typed: str, limit: int) -> list[dict[str, Any]]:
-    """Types that contain the typed text: first those that start with it, then by the number of members."""
-    pattern = fold(typed.strip())
-    matches = [
-        (not folded.startswith(pattern), -members, name)
-        for name, folded, members in _types(linker)
-        if pattern in folded and members
-    ]
-    return [{"name": name, "members": -members} for _, members, name in sorted(matches)[:limit]]
-
-
-@functools.lru_cache(maxsize=4)
-def _types(linker: Linker) -> list[tuple[str, str, int]]:
-    """Each type's name, its folded name, and its number of members."""
-    table = linker.graph.types
-    if table is None:
-        return []
-    counts = np.bincount(table.types, minlength=len(table.names)).tolist()
-    return [(name, fold(name), count) for name, count in zip(table.names, counts, strict=True)]
+    names = linker.names
+    return [offer(names, names.find(entity.id)) for entity in names.complete(typed, limit)]
 
 
 def example(linker: Linker, number: int) -> dict[str, Any]:
@@ -357,6 +314,7 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
     A graph without tasks offers its own relations.
     """
     graph = linker.measured.graph
+    offered = functools.partial(offer, Names(graph))
     tasks = [task for split in ("test", "dev", "train") for task in linker.measured.tasks.get(split, [])]
     names = [task.name for task in tasks if len(task.pairs) > linker.shots]
     if not tasks:
@@ -370,6 +328,6 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
     heads = list(dict.fromkeys(rest[:, 0].tolist()))[:HEADS]
     return {
         "relation": relation.name,
-        "references": [[offer(graph, entity) for entity in pair] for pair in references.tolist()],
-        "heads": [offer(graph, head) for head in heads],
+        "references": [[offered(entity) for entity in pair] for pair in references.tolist()],
+        "heads": [offered(head) for head in heads],
     }

@@ -197,7 +197,7 @@ function problem(error, query) {
 
 function begin() {
   const {graph, calibration, model} = about;
-  const facts = [plural(graph.entities, "entity", "entities"), plural(graph.relations, "relation"), !calibration ? "ranks without probabilities" : calibration.rough ? "rough probabilities" : "calibrated probabilities"];
+  const facts = [plural(graph.entities, "entity", "entities"), plural(graph.relations, "relation"), !calibration || calibration.rough ? "ranks without probabilities" : `probabilities with an error of ${figure(calibration.error)}`];
   $("about").replaceChildren(make("b", {}, model), " on ", make("b", {}, graph.name), ` · ${facts.join(" · ")}`);
   evidence = about.evidence;
   $("k").max = about.limits.k;

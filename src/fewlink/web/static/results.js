@@ -7,6 +7,7 @@ const rows = () => [...$("found").querySelectorAll(".row")];
 
 const byMerit = (one, other) => (other.probability ?? -1) - (one.probability ?? -1) || other.score - one.score;
 const bestOf = predictions => predictions.reduce((best, row) => best && byMerit(best, row) <= 0 ? best : row, null);
+const hasChance = row => (row.probability ?? null) !== null;
 const sameRow = row => JSON.stringify([row.head, row.tail]);
 
 function placesOf(predictions) {
@@ -14,7 +15,7 @@ function placesOf(predictions) {
   const scores = predictions.map(row => row.score), low = Math.min(...scores), spread = Math.max(...scores) - low;
   return (row, best) => {
     const behind = spread > 0 ? (best.score - row.score) / spread : 0;
-    if ((row.probability ?? null) !== null) return {share: row.probability, amount: percent(row.probability)};
+    if (hasChance(row)) return {share: row.probability, amount: percent(row.probability)};
     const amount = behind <= 0 ? "first" : behind < 0.15 ? "close behind" : behind < 0.5 ? "behind" : "far behind";
     return {share: spread > 0 ? 0.04 + 0.96 * (row.score - low) / spread : 1, amount};
   };
@@ -52,22 +53,18 @@ function showPredictions(answer, query, focus = true) {
     make("ol", {class: "rows", "aria-label": key ? `Tails of ${own[0].head_name}` : "Best pairs"},
       ...own.map((row, place) => itemOf(row, key ? row.rank : place + 1, bestOf(own), !key))))));
   if (!best) $("found").replaceChildren(make("div", {class: "empty"}, make("p", {}, "No candidates to rank: all of them are known answers.")));
-  $("notes").replaceChildren(...answer.notes.map(note => make("li", {}, note)));
-  showTrust(answer.trust);
+  const trust = answer.trust || {}, sentence = trust.sentence || "";
+  $("notes").replaceChildren(...answer.notes.filter(note => note !== sentence).map(note => make("li", {}, note)));
+  $("trust").hidden = !sentence;
+  $("trust").className = trust.low ? "trust low" : predictions.some(hasChance) ? "trust" : "trust plain";
+  $("trust").textContent = sentence.charAt(0).toUpperCase() + sentence.slice(1);
   say(best ? summaryOf(answer, best, groups.size) : "No tails.");
   if (focused && focused.isConnected) focusRow(focused, false);
   else if (best && focus) focusRow(rows()[0]);
 }
 
-function showTrust(trust) {
-  const sentence = (trust && trust.sentence) || "";
-  $("trust").hidden = !sentence;
-  $("trust").classList.toggle("low", Boolean(trust && trust.low));
-  $("trust").textContent = sentence;
-}
-
 function summaryOf(answer, best, groups) {
-  const {predictions} = answer, calibrated = (best.probability ?? null) !== null;
+  const {predictions} = answer, calibrated = hasChance(best);
   const what = shown.heads_of_type ? `${plural(predictions.length, "pair")} of ${plural(answer.heads ?? 0, "head")}`
     : groups > 1 ? `${plural(predictions.length, "tail")} of ${plural(groups, "head")}` : plural(predictions.length, "tail");
   return `${what}, by ${calibrated ? "probability" : "score"}. Best: ${best.head_name} → ${best.tail_name}${calibrated ? `, ${percent(best.probability)}` : ""}.`;
