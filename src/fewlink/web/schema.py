@@ -116,10 +116,10 @@ class Row(BaseModel):
 
 
 class PredictAnswer(BaseModel):
-    predictions: list[Row]
-    notes: list[str] = Field(description="Remarks on the request, in plain English.")
     heads: int = Field(description="How many heads were ranked.")
     heads_in_all: int = Field(description="How many heads the request names, or has of its type.")
+    predictions: list[Row]
+    notes: list[str]
 
 
 class Health(BaseModel):

@@ -235,6 +235,10 @@ class Service:
 
     async def predict(self, request: PredictRequest) -> dict[str, Any]:
         whole, in_all, notes = await asyncio.to_thread(self.resolver.ranking, request)
+        answer = await self._predict(request, whole, notes)
+        return {"heads": len(whole.heads), "heads_in_all": in_all, **answer}
+
+    async def _predict(self, request: PredictRequest, whole: RankingPart, notes: list[str]) -> dict[str, Any]:
         parts = [await self._rank(part) for part in whole.turns()]
         pairs = self.linker.best_pairs(parts, whole.k) if whole.overall else RankedPairs.joined(parts)
         if not whole.overall:
@@ -247,8 +251,7 @@ class Service:
             for row, head, tail in zip(rows, pairs.heads.tolist(), pairs.tails.tolist(), strict=True):
                 explanation = await self._explain(ExplanationPart(whole.references, head, tail))
                 row["reasons"] = explanation.to_dict()
-        counts = {"heads": len(whole.heads), "heads_in_all": in_all}
-        return {"predictions": rows, "notes": list(predictions.notes), **counts}
+        return {"predictions": rows, "notes": list(predictions.notes)}
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         return (await self._explain(await asyncio.to_thread(self.resolver.explanation, request))).to_dict()
