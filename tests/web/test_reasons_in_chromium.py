@@ -35,12 +35,14 @@ def browser() -> Iterator[Browser]:
 def served(browser: Browser, linker: Linker) -> Iterator[str]:
     """The page of a linker, as a first-time visitor sees it."""
     with on_a_port(make_app(linker)) as (address, _):
+        browser.console_errors()  # those before
         browser.open(f"{address}/health")
         browser.run("localStorage.clear(); sessionStorage.clear()")
         browser.open(f"{address}/")
         browser.until(lambda: "entit" in browser.text("#about"))
         yield address
         assert [line for line in browser.console_errors() if "404" not in line] == []
+        browser.open("about:blank")  # no request after the server has stopped
 
 
 def named(*names: str) -> list[dict[str, str]]:
@@ -125,6 +127,36 @@ def test_words_say_what_the_drawing_and_the_bars_do_not(browser: Browser) -> Non
         assert not any("+0.50" in text or "+0.40" in text for text in told)
         assert any(text.startswith("Of the references, one → two counts most") for text in told)
         assert any(text.startswith("Another path") and "+0.20" in text for text in told)
+
+
+class Attentive(Known):
+    """Gives the same neighbours for every pair, with attention."""
+
+    evidence: ClassVar[dict[str, str]] = {}
+
+    def explain(self, references: np.ndarray, head: int, tail: int, most: int) -> Reasons:
+        near = [
+            ("head", 0, 1, 0.6),
+            ("tail", 2, 0, 0.5),
+            ("tail", 1, 3, 0.3),
+            ("tail", 1, 2, 0.15),
+            ("tail", 1, 5, 0.05),
+        ]
+        return Reasons(4.0, neighbours=near)
+
+
+def test_neighbours_are_drawn_with_their_attention(browser: Browser) -> None:
+    linker = walked()
+    with served(browser, Linker(linker.benchmark, Attentive())):
+        fill(browser, [named("one", "two")], named(HEAD))
+        browser.click("#rank")
+        browser.until(lambda: browser.texts(".row"))
+        browser.press("e")
+        told = browser.until(lambda: browser.texts(".said li"))
+        labels = browser.run(LABELS)
+        assert [label.split()[-2] for label in labels if label.endswith("%")] == ["60", "50", "30", "15"]
+        assert not any("with most attention" in text for text in told)
+        assert any(text.startswith("Further neighbours: ") and text.endswith(" two.") for text in told)
 
 
 def twins() -> Linker:

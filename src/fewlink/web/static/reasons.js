@@ -54,8 +54,8 @@ function brief(relation) {
   return parts.map(part => part.replace(/[/#]+$/, "").split(/[/#]/).at(-1)).join(" / ") || relation;
 }
 
-const isDirect = path => path.steps.length === 1;
-const isDrawn = path => path.entities.length > 1 && (path.weight > 0 || isDirect(path));
+const labelOf = edge => brief(edge.relation) + (edge.amount || "");
+const isDirect = (path, reasons) => path.steps.length === 1 && path.entities[0].id === reasons.head.id;
 
 function captionOf(path, reasons) {
   const from = path.entities[0].id !== reasons.head.id ? "from a reference" : path.like ? `like ${path.like} of ${plural(reasons.references.length, "reference")}` : "";
@@ -65,7 +65,8 @@ function captionOf(path, reasons) {
 function sketch(reasons) {
   // Lanes of nodes at 0 ≤ along ≤ 1 with edges between them, and both ends, which all lanes share; null if there is nothing to draw.
   const ends = {head: {...reasons.head, along: 0, end: true}, tail: {...reasons.tail, along: 1, end: true}};
-  const walked = reasons.paths.filter(isDrawn).sort((a, b) => isDirect(b) - isDirect(a) || b.weight - a.weight);
+  const walked = reasons.paths.filter(path => path.entities.length > 1 && (path.weight > 0 || isDirect(path, reasons)));
+  walked.sort((a, b) => isDirect(b, reasons) - isDirect(a, reasons) || b.weight - a.weight);
   if (walked.length) return {ends, lanes: walked.map(path => {
     const later = path.entities[0].id === reasons.head.id ? 0 : 1; // a path from a reference begins beside the head
     const nodes = path.entities.map((entity, place) => ({...entity, along: (place + later) / (path.steps.length + later)}));
@@ -83,33 +84,34 @@ function sketch(reasons) {
   Object.assign(ends.tail, {along: (before + 1) / steps});
   const query = {relation: state.relation.trim() || "?", from: ends.head, to: ends.tail, weight: 0};
   return {ends, query, lanes: Array.from({length: count}, (_, lane) => {
-    const nodes = [], edges = [];
+    const nodes = [], edges = [], near = [];
     for (const [of, along] of [["head", 0], ["tail", 1]]) {
-      const near = nearby[of][lane];
-      if (!near) continue;
-      const node = {...near.entity, along};
+      const one = nearby[of][lane];
+      if (!one) continue;
+      const node = {...one.entity, along};
       nodes.push(node);
+      near.push(one);
       const [from, to] = of === "head" ? [node, ends.head] : [ends.tail, node];
-      edges.push({relation: near.relation, inverse: of === "head" ? !near.inverse : near.inverse, from, to, weight: near.weight});
+      edges.push({relation: one.relation, amount: reasons.shared ? "" : ` ${percent(one.weight)}`, inverse: of === "head" ? !one.inverse : one.inverse, from, to, weight: one.weight});
     }
-    return {nodes, edges, steps, caption: ""};
+    return {nodes, edges, near, steps, caption: ""};
   })};
 }
 
 function drawing(reasons, width) {
   // Each lane is straight, from left to right or else from top to bottom, and the ends reach over all lanes: no labels can meet.
   const graph = sketch(reasons);
-  if (!graph) return {picture: null, drawn: []};
+  if (!graph) return {picture: null, drawn: [], near: []};
   const shown = graph.lanes.slice(0, 3), most = Math.max(...shown.map(lane => lane.steps));
   const side = Math.min(140, (width - most * GAP) / (most + 1)), across = side >= 96;
   const lanes = across ? shown : shown.slice(0, Math.max(1, Math.min(3, Math.floor(width / 150))));
   const steps = Math.max(...lanes.map(lane => lane.steps)), mark = `tip-${++drawings}`, captions = lanes.some(lane => lane.caption);
   const column = width / lanes.length, box = across ? side : Math.min(220, column - 14);
-  const inside = lanes.flatMap(lane => lane.nodes.filter(node => !node.end).map(node => lines(node.name, box - 10, 3, "node").length));
+  const inside = lanes.flatMap(lane => lane.nodes.filter(node => !node.end).map(node => lines(node.name, box - 6, 3, "node").length));
   const tall = Math.max(2, ...inside) === 3 ? 48 : 34; // height of a node
-  const labels = Math.max(...[...lanes.flatMap(lane => lane.edges), graph.query || {relation: ""}].map(edge => lines(brief(edge.relation), box, 3, "edge").length));
+  const labels = Math.max(...[...lanes.flatMap(lane => lane.edges), graph.query || {relation: ""}].map(edge => lines(labelOf(edge), box, 3, "edge").length));
   const pitch = across ? tall + (captions ? 50 : 34) : column, size = across ? box : tall;
-  const length = across ? width : (steps + 1) * tall + steps * (34 + 12 * labels + (captions ? 26 : 0) / steps);
+  const length = across ? width : (steps + 1) * tall + steps * (34 + 12 * labels + (captions ? 16 : 0));
   const along = node => size / 2 + node.along * (length - size);
   const beside = lane => across ? lane * pitch + tall / 2 + 23 : (lane + 0.5) * pitch;
   const point = (node, lane) => across ? [along(node), beside(lane)] : [beside(lane), along(node)];
@@ -122,20 +124,20 @@ function drawing(reasons, width) {
     const room = across ? end[0] - begin[0] - 14 : box;
     return draw("g", {class: edge === graph.query ? "edge query" : "edge"},
       draw("path", {d: `M${begin} L${end}`, "stroke-width": (1 + Math.max(0, edge.weight) / heaviest).toFixed(2), [edge.inverse ? "marker-start" : "marker-end"]: `url(#${mark})`}),
-      words(brief(edge.relation), middle[0], across ? middle[1] - 10 : middle[1] + (captions && edge.from.end ? 9 : 0), {room, most: 3, size: 12, font: "edge", front: true, above: across}));
+      words(labelOf(edge), middle[0], across ? middle[1] - 10 : middle[1] + (captions && edge.from.end ? 9 : 0), {room, most: 3, size: 12, font: "edge", front: true, above: across}));
   };
   const edges = lanes.flatMap((lane, at) => lane.edges.map(edge => edgeOf(edge, at)));
   if (graph.query) edges.push(edgeOf(graph.query, (lanes.length - 1) / 2));
   const inner = lanes.flatMap((lane, at) => lane.nodes.filter(node => !node.end).map(node => {
     const [x, y] = point(node, at);
     return draw("g", {class: "node"}, draw("rect", {x: x - box / 2, y: y - tall / 2, width: box, height: tall, rx: 4}),
-      words(node.name, x, y, {room: box - 10, most: 3, size: 14, font: "node"}));
+      words(node.name, x, y, {room: box - 6, most: 3, size: 14, font: "node"}));
   }));
   const outer = [graph.ends.head, graph.ends.tail].map(node => {
     const from = across ? beside(0) - tall / 2 : 7, to = across ? beside(lanes.length - 1) + tall / 2 : width - 7, at = along(node);
     const place = across ? {x: at - box / 2, y: from, width: box, height: to - from} : {x: from, y: at - tall / 2, width: to - from, height: tall};
     return draw("g", {class: "node end"}, draw("rect", {...place, rx: 4}), words(node.name, place.x + place.width / 2, place.y + place.height / 2,
-      {room: place.width - 10, most: Math.max(2, Math.floor(place.height / 16)), size: 14, font: "end"}));
+      {room: place.width - 6, most: Math.max(2, Math.floor(place.height / 16)), size: 14, font: "end"}));
   });
   const notes = lanes.map((lane, at) => {
     if (!lane.caption) return null;
@@ -148,7 +150,7 @@ function drawing(reasons, width) {
   const told = lanes.map(lane => lane.path ? `${pathText(lane.path)} (${lane.caption})` : lane.nodes.map(node => node.name).join(", ")).join("; ");
   const picture = draw("svg", {viewBox: `0 0 ${width} ${high}`, role: "img", "aria-label": `How ${reasons.head.name} and ${reasons.tail.name} are connected: ${told}`},
     draw("defs", {}, tip), ...edges, ...notes, ...outer, ...inner);
-  return {picture, drawn: lanes.map(lane => lane.path).filter(Boolean)};
+  return {picture, drawn: lanes.map(lane => lane.path).filter(Boolean), near: lanes.flatMap(lane => lane.near || [])};
 }
 
 function bars(shares) {
@@ -165,23 +167,26 @@ function bars(shares) {
 const hop = step => step.inverse ? `←${brief(step.relation)}—` : `—${brief(step.relation)}→`;
 const pathText = path => path.entities.map((entity, i) => i ? `${hop(path.steps[i - 1])} ${entity.name}` : entity.name).join(" ");
 
-function told(reasons, drawn) {
+function told(reasons, drawn, near) {
   // The sentences that say more than the drawing, the bars and the row: `lead` in front, and the others.
   const shares = Object.entries(reasons.shares).map(([kind, value]) => `${evidence[kind] || kind} (${value < 0 ? "-" : "+"}${Math.abs(value).toFixed(2)})`);
   const paths = reasons.paths.filter(path => path.entities.length > 1);
-  const repeats = text => [...shares, ...paths.map(pathText)].some(part => text.includes(part));
+  const beside = one => `${hop(one)} ${one.entity.name}`;
+  const repeats = text => [...shares, ...paths.map(pathText), ...near.map(beside)].some(part => text.includes(part));
   const said = reasons.sentences.filter(text => !text.endsWith(` has a score of ${reasons.score.toFixed(2)}.`));
   const lead = said.length && said[0].startsWith(reasons.head.name) && !shares.some(share => said[0].includes(share)) ? said.shift() : "";
   const others = said.filter(text => !repeats(text)), left = paths.filter(path => path.weight >= LEAST && !drawn.includes(path));
   for (const path of left.slice(0, 2)) others.push(`Another path: ${pathText(path)} (${captionOf(path, reasons)}).`);
+  const unseen = near.length ? reasons.neighbours.filter(one => one.weight > 0 && !near.includes(one)) : [];
+  if (unseen.length) others.push(`Further neighbours: ${unseen.map(one => `${reasons[one.of].name} ${beside(one)}`).join("; ")}.`);
   return {lead, others};
 }
 
 function reasonElements(reasons, width) {
-  const {picture, drawn} = drawing(reasons, width), titled = (title, element) => element ? [make("h4", {}, title), element] : [];
+  const {picture, drawn, near} = drawing(reasons, width), titled = (title, element) => element ? [make("h4", {}, title), element] : [];
   const caption = drawn.length ? reasons.measured ? "Paths that carried the score" : "Paths like those between the references"
     : reasons.shared ? "What the tail shares with the references’ tails" : "Neighbours with most attention";
-  const {lead, others} = told(reasons, drawn);
+  const {lead, others} = told(reasons, drawn, near);
   const list = others.length ? make("ul", {class: "said"}, ...others.map(text => make("li", {}, text))) : null;
   return [
     ...(lead ? [make("p", {class: "lead"}, lead)] : []),
