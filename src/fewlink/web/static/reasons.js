@@ -92,7 +92,7 @@ function sketch(reasons) {
       nodes.push(node);
       near.push(one);
       const [from, to] = of === "head" ? [node, ends.head] : [ends.tail, node];
-      edges.push({relation: one.relation, amount: reasons.shared ? "" : ` ${percent(one.weight)}`, inverse: of === "head" ? !one.inverse : one.inverse, from, to, weight: one.weight});
+      edges.push({relation: one.relation, amount: reasons.shared ? "" : `, ${percent(one.weight)}`, inverse: of === "head" ? !one.inverse : one.inverse, from, to, weight: one.weight});
     }
     return {nodes, edges, near, steps, caption: ""};
   })};
