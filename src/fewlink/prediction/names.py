@@ -16,11 +16,11 @@ from fewlink.base.errors import FewlinkError, UnknownName, did_you_mean
 from fewlink.graph import Graph, Vocabulary
 
 LISTED = 5  # ids that an error lists
-HINTING = 1_000  # edges of an entity that a hint is chosen from
 SHORTLIST = 200  # names that suggestions are chosen from
 NEAR = 0.6  # least similarity of a suggestion, from 0 to 1
 WIDTH = 16  # bytes that word starts are sorted by; longer queries are filtered byte by byte after that
 CHUNK = 1 << 22  # bytes that are processed together
+HINTING = 1_000  # edges of an entity that a hint is chosen from
 NEWLINE = 10
 
 _CONCEPT = re.compile(r"^concept:(?:[^\n]*:)?", re.MULTILINE)
