@@ -11,7 +11,7 @@ from tests.conftest import ENTITIES, RELATIONS, compiled, graph_of, id_graph, id
 from fewlink.base.errors import UnknownName
 from fewlink.base.seeds import scramble
 from fewlink.data import PROTOCOLS, candidates_of, likely_tails
-from fewlink.data.candidates import PAPER_SIZE, SameTypeSampler
+from fewlink.data.candidates import PAPER_SIZE, SameTypeSampler, by_similarity
 
 GRAPH = graph_of("ann lives oslo", "bob lives rome", "oslo in norway", "cy works norway")  # ann is 0, oslo 1, bob 2, …
 
@@ -136,3 +136,15 @@ def test_an_unknown_protocol_names_the_choices() -> None:
     task = task_of([(0, 1)], range=[1])
     with pytest.raises(UnknownName, match=r"unknown candidates protocol 'ful'; did you mean 'full'?"):
         candidates_of("ful", task, task.pairs, GRAPH)
+
+
+def test_entities_by_what_they_share_with_some() -> None:
+    graph = graph_of("a likes b", "a eats c", "d likes b", "d eats c", "e likes b", "f likes a", "f owns g", "g near h")
+    order, similar = by_similarity(graph, graph.entities.ids(["a"]))
+    names = [graph.entities[entity] for entity in order.tolist()]
+    # a is liked, likes and eats; d likes and eats; b is only liked, e and f only like: f has more edges
+    assert names[:2] == ["a", "d"] and set(names[2:5]) == {"b", "e", "f"} and similar == 5
+    assert names.index("f") < names.index("e") and sorted(names) == sorted(graph.entities)
+    likes = graph.relations.find("likes")
+    assert likes is not None
+    assert by_similarity(graph, graph.entities.ids(["a"]), ignored=likes)[1] == 3  # a and d eat, b is liked

@@ -165,3 +165,23 @@ def test_members_of_types() -> None:
         names.members("cty")
     with pytest.raises(FewlinkError, match="has no types"):
         named(["a", "b"]).members("city")
+
+
+def test_hints_are_types_and_the_neighbour_with_most_edges() -> None:
+    plain = graph_of("ann lives oslo", "bob lives oslo", "ann knows bob", "rome near oslo")
+    types = TypeTable.of([b"person", b"city"], np.arange(4), np.array([0, 1, 0, 1]), 4)
+    graph = Graph.of(plain.entities, plain.relations, plain.triples(), types=types)
+    hints = {name: Names(graph).hint(number) for number, name in enumerate(graph.entities)}
+    assert hints["ann"] == "person · —lives→ oslo" and hints["rome"] == "city · —near→ oslo"
+    assert hints["oslo"] == "city · ←lives— ann"  # a neighbour by an edge of its own is preferred, and oslo has none
+    assert Names(plain).hint(0) == "—lives→ oslo"
+
+
+def test_types_are_completed_by_start_then_by_size() -> None:
+    graph = graph_of("a likes b", "c likes d")
+    members = np.array([0, 1, 2, 3, 0, 1]), np.array([1, 1, 1, 2, 0, 0])
+    types = TypeTable.of([b"City", b"capacity", b"person", b"ghost"], *members, 4)
+    names = Names(Graph.of(graph.entities, graph.relations, graph.triples(), types=types))
+    assert names.complete_types("cit") == [("City", 2), ("capacity", 3)]
+    assert names.complete_types("") == [("capacity", 3), ("City", 2), ("person", 1)]  # not the empty one
+    assert names.complete_types("", 1) == [("capacity", 3)] and Names(graph).complete_types("a") == []

@@ -28,7 +28,9 @@ def fields(**valid: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 predict = fields(
     references=pairs,
     heads=st.lists(names, min_size=1, max_size=4),
-    heads_of_type=names,
+    heads_of_type=names | st.sampled_from(["open", "all"]),
+    first=st.integers(-1, 9),
+    count=st.none() | st.integers(-1, 9),
     k=st.integers(-1, 200),
     candidates=st.none() | names | st.lists(names, max_size=4),
     exclude_known=st.booleans(),

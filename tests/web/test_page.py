@@ -8,6 +8,7 @@ import re
 from html.parser import HTMLParser
 from importlib import resources
 
+import pytest
 from tests.web.servers import asking, small
 
 from fewlink.web.server import SCRIPTS, page
@@ -35,13 +36,17 @@ class Document(HTMLParser):
             self.inside[self.now] = self.inside.get(self.now, "") + data
 
 
-def document() -> Document:
-    return Document(page().html.decode())
+def document(name: str = "page") -> Document:
+    return Document(page(name).html.decode())
 
 
-def test_the_policy_allows_only_the_style_and_script_of_the_page() -> None:
+both = pytest.mark.parametrize("name", ["page", "docs"])
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_the_policy_allows_only_the_style_and_script_of_the_page(path: str) -> None:
     with asking(small(), token="t") as client:
-        answer = client.get("/")
+        answer = client.get(path)
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
     found = Document(answer.text)
@@ -52,20 +57,23 @@ def test_the_policy_allows_only_the_style_and_script_of_the_page() -> None:
     assert "unsafe" not in answer.headers["content-security-policy"]
 
 
-def test_nothing_is_loaded_from_other_servers() -> None:
-    found = document()
+@both
+def test_nothing_is_loaded_from_other_servers(name: str) -> None:
+    found = document(name)
     for tag, attributes in found.tags:
         assert "src" not in attributes and "style" not in attributes, tag
         assert not any(name.startswith("on") for name in attributes), tag
-        assert (attributes.get("href") or "#").startswith(("#", "data:")), tag
+        href = attributes.get("href") or "#"
+        assert href.startswith(("#", "data:")) or (tag == "a" and href in ("docs", "openapi.json", "./")), tag
     text = found.inside["style"] + found.inside["script"]
     assert set(re.findall(r"\w+://[\w./]+", text)) <= {"http://www.w3.org/2000/svg", "http://example.org/"}
     assert "url(" not in found.inside["style"] and "@import" not in found.inside["style"]
 
 
-def test_no_text_becomes_markup() -> None:
+@both
+def test_no_text_becomes_markup(name: str) -> None:
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "</script"):
-        assert word not in document().inside["script"], word
+        assert word not in document(name).inside["script"], word
 
 
 def test_fields_are_labelled_and_ids_are_unique() -> None:
@@ -77,13 +85,14 @@ def test_fields_are_labelled_and_ids_are_unique() -> None:
         if tag in ("input", "select") and attributes.get("type") not in ("radio", "checkbox"):
             assert "aria-label" in attributes or attributes.get("id") in labelled, attributes
         for name in ("aria-labelledby", "aria-describedby"):
-            assert attributes.get(name, ids[0]) in ids
+            assert set((attributes.get(name) or ids[0]).split()) <= set(ids)
     assert set(re.findall(r"\$\(\"([\w-]+)\"\)", found.inside["script"])) <= set(ids)
 
 
 def test_every_script_is_part_of_the_page() -> None:
     files = {file.name for file in (resources.files("fewlink.web") / "static").iterdir()}
-    assert files == {"page.html", "page.css", *(f"{name}.js" for name in SCRIPTS)}
+    scripts = {f"{script}.js" for of in SCRIPTS.values() for script in of}
+    assert files == {"page.html", "docs.html", "page.css", *scripts}
 
 
 def luminance(colour: str) -> float:

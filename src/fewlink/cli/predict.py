@@ -148,7 +148,7 @@ def serve(
     most_k: int = typer.Option(100, min=1, max=1_000, help="Most tails per head in one request."),
     workers: int = typer.Option(1, min=1, max=64, help="Number of processes, each with its own model."),
 ) -> None:
-    """Serve predictions over HTTP, with a page to review them and an OpenAPI schema at /openapi.json.
+    """Serve predictions over HTTP, with a page to review them and a description of the interface at /docs.
 
     A graph needs no training: TRAIL answers with the weights that come with fewlink. Concurrent requests are scored
     together. The server writes nothing and accepts no path from a request.

@@ -51,6 +51,22 @@ def likely_tails(graph: Graph, tails: np.ndarray) -> np.ndarray:
     return _any_of(graph, [np.asarray(tails), *(members for _, members in _kinds(graph, tails))])
 
 
+def by_similarity(graph: Graph, ids: np.ndarray, ignored: int = -1) -> tuple[np.ndarray, int]:
+    """All entities (n,), those most similar to `ids` first, and how many are similar at all.
+
+    Similarity is the number of types and of relation slots, except the slot `ignored`, that an entity shares with any
+    of `ids`; rare ones count more. Of equally similar ones, the entity with more edges comes first.
+    """
+    groups = [graph.slots[slot] for slot in _slots(graph, np.unique(ids)) if slot != ignored]
+    if graph.types is not None:
+        groups += [graph.types.groups[kind] for kind in graph.types.of_entities(np.unique(ids)).tolist()]
+    similarity = np.zeros(len(graph.entities))
+    for members in groups:
+        similarity[members] += np.log1p(len(similarity) / len(members))
+    order = np.lexsort((-graph.degrees, -similarity)).astype(np.int32)
+    return order, int((similarity > 0).sum())
+
+
 class SameTypeSampler:
     """A fixed sample of the entities that `likely_tails` gives: the first by a hash.
 

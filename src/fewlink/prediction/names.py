@@ -20,6 +20,7 @@ SHORTLIST = 200  # names that suggestions are chosen from
 NEAR = 0.6  # least similarity of a suggestion, from 0 to 1
 WIDTH = 16  # bytes that word starts are sorted by; longer queries are filtered byte by byte after that
 CHUNK = 1 << 22  # bytes that are processed together
+HINTING = 1_000  # edges of an entity that a hint is chosen from
 NEWLINE = 10
 
 _CONCEPT = re.compile(r"^concept:(?:[^\n]*:)?", re.MULTILINE)
@@ -151,6 +152,43 @@ class Names:
     def has_type(self, kind: str) -> bool:
         """Whether a type has exactly this name."""
         return self.graph.types is not None and self.graph.types.names.find(kind) is not None
+
+    def complete_types(self, text: str, limit: int = 10) -> list[tuple[str, int]]:
+        """At most `limit` types that contain the text, with their numbers of members, which are not 0.
+
+        First those that start with it; within each group, types with more members first.
+        """
+        pattern = fold(text.strip())
+        matches = [
+            (not folded.startswith(pattern), -members, name)
+            for name, folded, members in self._types
+            if pattern in folded and members
+        ]
+        return [(name, -members) for _, members, name in sorted(matches)[:limit]]
+
+    @functools.cached_property
+    def _types(self) -> list[tuple[str, str, int]]:
+        """Each type's name, its folded name, and its number of members."""
+        table = self.graph.types
+        if table is None:
+            return []
+        counts = np.bincount(table.types, minlength=len(table.names)).tolist()
+        return [(name, fold(name), count) for name, count in zip(table.names, counts, strict=True)]
+
+    def hint(self, entity: int) -> str:
+        """What tells an entity from others of its name: its first types, and its neighbour with most edges."""
+        graph, first = self.graph, int(self.graph.offsets[entity])
+        edges = slice(first, min(first + HINTING, int(graph.offsets[entity + 1])))
+        relations, tails = graph.relation_ids[edges], graph.tail_ids[edges]
+        hints = []
+        if graph.types is not None:
+            hints += [graph.types.names[kind] for kind in graph.types.of_entities(np.array([entity])).tolist()[:2]]
+        if len(tails):
+            best = np.lexsort((-graph.degrees[tails], relations >= len(graph.relations)))[0]
+            inverse, forward = divmod(int(relations[best]), len(graph.relations))
+            arrow = ("←{}—" if inverse else "—{}→").format(graph.relation_name(forward))
+            hints.append(f"{arrow} {graph.name(int(tails[best]))}")
+        return " · ".join(hints)
 
 
 def fold(text: str) -> str:

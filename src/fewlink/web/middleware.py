@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fewlink.base.errors import FewlinkError, ScoreError, UnknownName
 from fewlink.web.schema import ServerSettings
 
-OPEN = frozenset({"/", "/health"})  # paths that need no token
+OPEN = frozenset({"/", "/docs", "/health"})  # paths that need no token
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",

@@ -60,8 +60,18 @@ class PredictRequest(QueryRequest):
 
     model_config = ConfigDict(json_schema_extra={"allOf": [SOME_REFERENCES, SOME_HEADS]})
 
-    heads: Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS)] | None = None
-    heads_of_type: Name | None = Field(None, description="All heads of this type; `all`: every entity.")
+    heads: Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS)] | None = Field(
+        None, description="Entities to find tails for."
+    )
+    heads_of_type: Name | None = Field(
+        None,
+        description="All heads of this type; `open`: entities like the references' heads, most similar first; "
+        "`all`: every entity, in the same order.",
+    )
+    first: Annotated[int, Field(ge=0)] = Field(0, description="Of the heads of `heads_of_type`, the first to rank.")
+    count: Annotated[int, Field(ge=1, le=MOST_HEADS)] | None = Field(
+        None, description="How many of the heads of `heads_of_type` to rank; null: all."
+    )
     k: Annotated[int, Field(ge=1, le=MOST_K)] = Field(
         10, description="Tails of each head, or pairs in all if `heads_of_type` is given."
     )
@@ -106,6 +116,8 @@ class Row(BaseModel):
 
 
 class PredictAnswer(BaseModel):
+    heads: int = Field(description="How many heads were ranked.")
+    heads_in_all: int = Field(description="How many heads the request names, or has of its type.")
     predictions: list[Row]
     notes: list[str]
 
@@ -113,6 +125,12 @@ class PredictAnswer(BaseModel):
 class Health(BaseModel):
     status: Literal["ok"]
     version: str
+
+
+class EntityOffer(BaseModel):
+    id: str
+    name: str
+    hint: str = Field(description="What tells it from others of the same name: its type and a neighbour.")
 
 
 class TypeOffer(BaseModel):
@@ -160,15 +178,15 @@ class Example(BaseModel):
     """A relation of the benchmark with its first pairs as references, and query heads."""
 
     relation: str
-    references: list[Annotated[list[Entity], Field(min_length=2, max_length=2)]]
-    heads: list[Entity]
+    references: list[Annotated[list[EntityOffer], Field(min_length=2, max_length=2)]]
+    heads: list[EntityOffer]
 
 
 class ErrorFacts(BaseModel):
     code: str
     message: str
     field: str | None = None
-    suggestions: list[Entity] | None = None
+    suggestions: list[EntityOffer] | None = None
 
 
 class ErrorAnswer(BaseModel):

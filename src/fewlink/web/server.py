@@ -25,7 +25,7 @@ from starlette.responses import Response
 
 import fewlink
 from fewlink.base.errors import FewlinkError
-from fewlink.prediction import Entity, Linker, load
+from fewlink.prediction import Linker, load
 from fewlink.web import middleware
 from fewlink.web import service as facts
 from fewlink.web.batching import Batcher, unless_disconnected
@@ -33,6 +33,7 @@ from fewlink.web.middleware import SecurityMiddleware, as_json, own_hosts
 from fewlink.web.schema import (
     NAME_LENGTH,
     About,
+    EntityOffer,
     ErrorAnswer,
     Example,
     ExplainAnswer,
@@ -45,7 +46,10 @@ from fewlink.web.schema import (
 )
 from fewlink.web.service import MANY, Answer, Answers, Part, Service
 
-SCRIPTS = ("elements", "server", "saved", "fields", "reasons", "results", "accepted", "main")
+SCRIPTS = {  # of each page
+    "page": ("elements", "server", "saved", "fields", "reasons", "results", "accepted", "main"),
+    "docs": ("elements", "server", "docs"),
+}
 Typed = Annotated[str, Query(max_length=NAME_LENGTH, description="The text typed so far.")]
 Most = Annotated[int, Query(ge=1, le=100)]
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -73,7 +77,7 @@ OPTIONS: dict[str, Any] = {
 def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
     """An app that answers from this linker."""
     settings = settings or ServerSettings()
-    answers, curator_page = Answers(linker, settings), page()
+    answers = Answers(linker, settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -88,7 +92,7 @@ def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
         title="fewlink",
         version=fewlink.__version__,
         summary="Ranked and explained tails from a handful of references of a relation.",
-        docs_url=None,  # would load scripts from other servers
+        docs_url=None,  # would load scripts from other servers; /docs is a page of our own
         redoc_url=None,
         lifespan=lifespan,
         responses=ERRORS,
@@ -106,8 +110,11 @@ def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
 
     @app.get("/", include_in_schema=False)
     async def curators() -> Response:
-        headers = {"Content-Security-Policy": curator_page.policy, "Cache-Control": "no-cache"}
-        return Response(curator_page.html, headers=headers, media_type="text/html")
+        return page("page").response()
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return page("docs").response()
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:
@@ -119,15 +126,15 @@ def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
         """The model, its graph, its calibration, and the limits of one request."""
         return as_json(facts.about(linker, settings))
 
-    @app.get("/entities", response_model=list[Entity])
+    @app.get("/entities", response_model=list[EntityOffer])
     def entities(q: Typed = "", limit: Most = 10) -> Response:
         """Entities that complete the typed text, best first."""
-        return as_json([vars(entity) for entity in linker.names.complete(q, limit)])
+        return as_json(facts.entities(linker, q, limit))
 
     @app.get("/types", response_model=list[TypeOffer])
     def types(q: Typed = "", limit: Most = 20) -> Response:
         """Types whose name contains the typed text, with their number of members; those that start with it first."""
-        return as_json(facts.types(linker, q, limit))
+        return as_json([{"name": name, "members": n} for name, n in linker.names.complete_types(q, limit)])
 
     @app.get("/example", response_model=Example)
     def example(number: Annotated[int, Query(ge=0, le=1_000_000)] = 0) -> Response:
@@ -159,15 +166,19 @@ class Page(NamedTuple):
     html: bytes
     policy: str
 
+    def response(self) -> Response:
+        headers = {"Content-Security-Policy": self.policy, "Cache-Control": "no-cache"}
+        return Response(self.html, headers=headers, media_type="text/html")
+
 
 @functools.cache
-def page() -> Page:
-    """The page for curators, and its Content-Security-Policy."""
+def page(name: str) -> Page:
+    """The page for curators (`page`) or the one about the interface (`docs`), with its Content-Security-Policy."""
     files = resources.files("fewlink.web") / "static"
     style = (files / "page.css").read_text("utf-8")
-    parts = [(files / f"{name}.js").read_text("utf-8") for name in SCRIPTS]
+    parts = [(files / f"{script}.js").read_text("utf-8") for script in SCRIPTS[name]]
     script = '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
-    html = (files / "page.html").read_text("utf-8").replace("<!-- style -->", f"<style>{style}</style>")
+    html = (files / f"{name}.html").read_text("utf-8").replace("<!-- style -->", f"<style>{style}</style>")
     html = html.replace("<!-- script -->", f"<script>{script}</script>")
     policy = [
         "default-src 'none'",

@@ -12,8 +12,9 @@ import numpy as np
 
 import fewlink
 from fewlink.base.errors import FewlinkError, UnknownName
+from fewlink.data.candidates import by_similarity
 from fewlink.prediction import Explanation, Linker
-from fewlink.prediction.names import entity_of, fold
+from fewlink.prediction.names import Names, entity_of
 from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References, distinct_heads, find_candidates, find_relation, no_candidate_note
 from fewlink.web.batching import Batcher
@@ -70,15 +71,15 @@ class Resolver:
     def __init__(self, linker: Linker, settings: ServerSettings) -> None:
         self.linker, self.names, self.settings = linker, linker.names, settings
 
-    def ranking(self, request: PredictRequest) -> tuple[RankingPart, list[str]]:
-        """The request by id, and notes on it."""
+    def ranking(self, request: PredictRequest) -> tuple[RankingPart, int, list[str]]:
+        """The request by id, how many heads there are in all, and notes on it."""
         notes: list[str] = []
         self._check_limits(request)
         references = self._references(request, notes)
-        heads = self._heads(request, notes)
+        heads, in_all = self._heads(request, references, notes)
         candidates = self._candidates(request.candidates)
         overall = request.heads is None
-        return RankingPart(references, heads, request.k, candidates, request.exclude_known, overall), notes
+        return RankingPart(references, heads, request.k, candidates, request.exclude_known, overall), in_all, notes
 
     def explanation(self, request: ExplainRequest) -> ExplanationPart:
         references = self._references(request, [])
@@ -91,7 +92,7 @@ class Resolver:
         try:
             return self.names.find(name, what)
         except UnknownName as error:
-            suggestions = [vars(entity_of(self.linker.graph, entity)) for entity in self.names.nearest(name)]
+            suggestions = [offer(self.names, entity) for entity in self.names.nearest(name)]
             raise ApiError(404, "unknown-name", str(error), field, suggestions) from None
 
     def _check_limits(self, request: PredictRequest) -> None:
@@ -99,6 +100,8 @@ class Resolver:
         limits, heads = self.settings, len(request.heads or ())
         if (request.heads is None) == (request.heads_of_type is None):
             raise ApiError(422, "refused", "say which heads: a list, or all of heads_of_type", "heads")
+        if request.heads is not None and (request.first or request.count is not None):
+            raise ApiError(422, "refused", "'first' and 'count' are for heads_of_type, not for a list", "first")
         if request.k > limits.k:
             raise ApiError(422, "limit", f"k is {request.k:,}, and this server gives at most {limits.k:,} tails", "k")
         rows = request.k * (heads or 1)
@@ -122,22 +125,27 @@ class Resolver:
             pairs.append((head_id, self._find(tail, "tail of a reference", f"{field}.1")))
         return self.linker.resolve(pairs, request.relation, notes=notes)
 
-    def _heads(self, request: PredictRequest, notes: list[str]) -> tuple[int, ...]:
+    def _heads(self, request: PredictRequest, references: References, notes: list[str]) -> tuple[tuple[int, ...], int]:
+        """The heads to rank, and how many there are in all."""
         if request.heads is None:
             kind = request.heads_of_type or ""
-            everyone = range(len(self.linker.graph.entities))
-            members = everyone if kind == "all" else self.names.members(kind).tolist()
-            self._check_heads(len(members), "heads_of_type")
-            return tuple(members)
+            likeness = kind in ("open", "all")
+            members = by_likeness(self.linker, references, kind == "all") if likeness else self.names.members(kind)
+            last = len(members) if request.count is None else request.first + request.count
+            heads = members[request.first : last].tolist()
+            self._check_heads(len(heads), "heads_of_type")
+            return tuple(heads), len(members)
         self._check_heads(len(request.heads), "heads")
-        heads = [self._find(name, "head", f"heads.{place}") for place, name in enumerate(request.heads)]
-        return tuple(distinct_heads(self.names, heads, notes).tolist())
+        found = [self._find(name, "head", f"heads.{place}") for place, name in enumerate(request.heads)]
+        distinct = tuple(distinct_heads(self.names, found, notes).tolist())
+        return distinct, len(distinct)
 
     def _check_heads(self, count: int, field: str) -> None:
         most = self.settings.heads
         if count > most:
             message = f"{count:,} heads are more than the {most:,} that this server allows in one request"
-            raise ApiError(422, "limit", f"{message}: ask about fewer, or start it with a higher --most-heads", field)
+            parts = "for some at a time, with 'first' and 'count'" if field == "heads_of_type" else "about fewer"
+            raise ApiError(422, "limit", f"{message}: ask {parts}, or start it with a higher --most-heads", field)
 
     def _candidates(self, choice: str | Sequence[str] | None) -> str | tuple[int, ...] | None:
         if choice is None or choice == "open":
@@ -146,6 +154,14 @@ class Resolver:
             return choice
         ids = {self._find(name, "candidate", f"candidates.{place}") for place, name in enumerate(choice)}
         return tuple(sorted(ids))
+
+
+@functools.lru_cache(maxsize=8)  # many heads are ranked in many requests
+def by_likeness(linker: Linker, references: References, others: bool) -> np.ndarray:
+    """Entities (n,) like the references' heads, most similar first; with `others`, all other entities after them."""
+    relation = references.relation.number if references.relation else -1
+    order, similar = by_similarity(linker.graph, references.ids[:, 0], ignored=relation)
+    return order if others else order[:similar]
 
 
 class Answers:
@@ -218,7 +234,11 @@ class Service:
         self.linker, self.batcher, self.resolver = linker, batcher, Resolver(linker, settings)
 
     async def predict(self, request: PredictRequest) -> dict[str, Any]:
-        whole, notes = await asyncio.to_thread(self.resolver.ranking, request)
+        whole, in_all, notes = await asyncio.to_thread(self.resolver.ranking, request)
+        answer = await self._predict(request, whole, notes)
+        return {"heads": len(whole.heads), "heads_in_all": in_all, **answer}
+
+    async def _predict(self, request: PredictRequest, whole: RankingPart, notes: list[str]) -> dict[str, Any]:
         parts = [await self._rank(part) for part in whole.turns()]
         pairs = self.linker.best_pairs(parts, whole.k) if whole.overall else RankedPairs.joined(parts)
         if not whole.overall:
@@ -280,25 +300,15 @@ def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
     }
 
 
-def types(linker: Linker, typed: str, limit: int) -> list[dict[str, Any]]:
-    """Types that contain the typed text: first those that start with it, then by the number of members."""
-    pattern = fold(typed.strip())
-    matches = [
-        (not folded.startswith(pattern), -members, name)
-        for name, folded, members in _types(linker)
-        if pattern in folded and members
-    ]
-    return [{"name": name, "members": -members} for _, members, name in sorted(matches)[:limit]]
+def offer(names: Names, entity: int) -> dict[str, str]:
+    """An entity, with a hint that tells it from others of its name."""
+    return {**vars(entity_of(names.graph, entity)), "hint": names.hint(entity)}
 
 
-@functools.lru_cache(maxsize=4)
-def _types(linker: Linker) -> list[tuple[str, str, int]]:
-    """Each type's name, its folded name, and its number of members."""
-    table = linker.graph.types
-    if table is None:
-        return []
-    counts = np.bincount(table.types, minlength=len(table.names)).tolist()
-    return [(name, fold(name), count) for name, count in zip(table.names, counts, strict=True)]
+def entities(linker: Linker, typed: str, limit: int) -> list[dict[str, str]]:
+    """Entities that complete the typed text, best first."""
+    names = linker.names
+    return [offer(names, names.find(entity.id)) for entity in names.complete(typed, limit)]
 
 
 def example(linker: Linker, number: int) -> dict[str, Any]:
@@ -307,6 +317,7 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
     A graph without tasks offers its own relations.
     """
     graph = linker.measured.graph
+    offered = functools.partial(offer, Names(graph))
     tasks = [task for split in ("test", "dev", "train") for task in linker.measured.tasks.get(split, [])]
     names = [task.name for task in tasks if len(task.pairs) > linker.shots]
     if not tasks:
@@ -320,6 +331,6 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
     heads = list(dict.fromkeys(rest[:, 0].tolist()))[:HEADS]
     return {
         "relation": relation.name,
-        "references": [[vars(entity_of(graph, entity)) for entity in pair] for pair in references.tolist()],
-        "heads": [vars(entity_of(graph, head)) for head in heads],
+        "references": [[offered(entity) for entity in pair] for pair in references.tolist()],
+        "heads": [offered(head) for head in heads],
     }

@@ -44,16 +44,15 @@ function download(text, ending, kind) {
 
 function exportable() {
   if (state.accepted.every(nameOf)) return true;
-  $("relation").setAttribute("aria-invalid", "true");
-  $("relation").focus();
-  say("Name the relation first: each triple needs one.");
+  complain($("relation"), "Name the relation: each exported triple needs one.");
   return false;
 }
 
 $("export-tsv").addEventListener("click", () => exportable() && download(asTsv(state.accepted), "tsv", "text/tab-separated-values"));
 $("export-nt").addEventListener("click", () => {
   if (!exportable()) return;
-  if (!/^[a-z][a-z0-9+.-]*:./i.test(state.base)) return say("The prefix must begin with a scheme, such as http://example.org/");
-  download(asTriples(state.accepted, state.base), "nt", "application/n-triples");
+  if (/^[a-z][a-z0-9+.-]*:./i.test(state.base)) return download(asTriples(state.accepted, state.base), "nt", "application/n-triples");
+  $("base").closest("details").open = true;
+  complain($("base"), "The prefix must begin with a scheme, such as http://example.org/");
 });
-$("base").addEventListener("input", () => { state.base = $("base").value.trim(); keep(); });
+$("base").addEventListener("input", () => { state.base = $("base").value.trim(); complain($("base"), null); keep(); });

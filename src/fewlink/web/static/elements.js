@@ -24,3 +24,13 @@ const figure = (value, sign = "") => `${value < 0 ? "−" : sign}${Math.abs(valu
 function say(text) {
   $("status").textContent = text;
 }
+
+function complain(input, message) {
+  // Shows a message beside a field and goes there; null removes it.
+  const part = $(`${input.id}-problem`);
+  part.textContent = message || "";
+  part.hidden = !message;
+  if (!message) return input.removeAttribute("aria-invalid");
+  input.setAttribute("aria-invalid", "true");
+  input.focus();
+}

@@ -9,10 +9,12 @@ const chosen = input => {
   return input.picked && input.picked.name === text ? input.picked : {id: text, name: text};
 };
 
+const fullName = entity => [entity.name, entity.id !== entity.name ? entity.id : "", entity.hint].filter(Boolean).join(" · ");
+
 function fill(input, entity) {
   input.picked = entity;
   input.value = entity ? entity.name : "";
-  input.title = input.value; // fields are narrow
+  input.title = entity ? fullName(entity) : ""; // fields are narrow
   input.removeAttribute("aria-invalid");
 }
 
@@ -52,10 +54,12 @@ function completing(input, source, onPick) {
     } catch {
       return; // replaced by a newer request, or failed
     }
+    const twice = name => offers.filter(offer => offer.name === name).length > 1;
+    const remarkOf = offer => offer.remark || [offer.id.replaceAll("_", " ") !== offer.name ? offer.id : "", twice(offer.name) ? offer.hint : ""].filter(Boolean).join(" · ");
     list.replaceChildren(...offers.map((offer, i) => make("li", {
       role: "option", id: `${id}-${i}`, "aria-selected": "false",
       onmousedown: event => { event.preventDefault(); pick(offer); },
-    }, offer.name, offer.remark || offer.id.replaceAll("_", " ") !== offer.name ? make("small", {}, offer.remark || offer.id) : null)));
+    }, offer.name, remarkOf(offer) ? make("small", {}, remarkOf(offer)) : null)));
     list.hidden = !offers.length || document.activeElement !== input;
     input.setAttribute("aria-expanded", String(!list.hidden));
     at = -1;
@@ -111,7 +115,7 @@ function addPair(head, tail) {
     changed();
   }}, "×");
   row.append(make("div", {class: "field"}, first), make("span", {"aria-hidden": "true"}, "→"),
-    make("div", {class: "field"}, second), remove);
+    make("div", {class: "field"}, second), remove, make("p", {class: "more", hidden: true}));
   $("references").append(row);
   completing(first, entitiesLike, () => second.focus());
   completing(second, entitiesLike, () => {
@@ -148,7 +152,30 @@ function spare() {
   if (!last || last.some(input => input.value.trim())) addPair(null, null);
   for (const row of $("references").children)
     row.querySelector(".remove").style.visibility = [...row.querySelectorAll("input")].some(input => input.value) ? "" : "hidden";
+  tellApart();
 }
+
+const telling = (entity, others) => {
+  // The name of an entity; with a hint, or its id, if another one has the same name.
+  const alike = others.filter(other => other && other.name === entity.name && other.id !== entity.id);
+  if (!alike.length) return entity.name;
+  const hint = entity.hint && alike.every(other => other.hint !== entity.hint) ? entity.hint : "";
+  return `${entity.name} (${hint || entity.id})`;
+};
+
+function tellApart() {
+  // Names that are cut in their field, or that two entities share, are shown in full below their row.
+  const entities = pairs().flat().map(chosen);
+  for (const row of $("references").children) {
+    const inputs = [...row.querySelectorAll("input")], both = inputs.map(chosen), more = row.querySelector(".more");
+    const texts = both.map(entity => entity ? telling(entity, entities) : "…");
+    const cut = inputs.some(input => document.activeElement !== input && input.scrollWidth > input.clientWidth + 1);
+    more.hidden = !cut && both.every((entity, i) => !entity || texts[i] === entity.name);
+    more.textContent = more.hidden ? "" : texts.join(" → ");
+  }
+}
+addEventListener("resize", () => tellApart());
+$("references").addEventListener("focusout", () => setTimeout(tellApart));
 
 function showPairs(references) {
   $("references").replaceChildren();
@@ -164,7 +191,7 @@ function addHead(entity) {
 }
 
 function showHeads() {
-  $("heads").replaceChildren(...state.heads.map((head, place) => make("li", {}, head.name, make("button", {
+  $("heads").replaceChildren(...state.heads.map((head, place) => make("li", {title: fullName(head)}, telling(head, state.heads), make("button", {
     type: "button", class: "remove", "aria-label": `Remove ${head.name}`, onclick: () => {
       state.heads.splice(place, 1);
       showHeads();

@@ -1,13 +1,14 @@
 // The query: read from the fields, stored and sent.
 
 let about = null, examples = 0, answering = null;
+let pending = null; // a ranking of many heads that can go on
 
 const mode = () => document.querySelector("input[name=mode]:checked").value;
 
 function changed() {
   state.references = pairs().map(inputs => inputs.map(chosen)).filter(pair => pair.some(Boolean));
   Object.assign(state, {
-    relation: $("relation").value, mode: mode(), type: chosen($("type")), candidates: $("candidates").value,
+    relation: $("relation").value, mode: mode(), many: $("many").value, type: chosen($("type")), candidates: $("candidates").value,
     candidatesType: chosen($("candidates-type")), k: Number($("k").value) || 10, withKnown: $("with-known").checked,
   });
   keep();
@@ -23,27 +24,47 @@ function show() {
   $("k").value = state.k;
   $("with-known").checked = state.withKnown;
   $("base").value = state.base;
-  document.querySelector(`input[name=mode][value=${state.mode === "type" ? "type" : "heads"}]`).checked = true;
+  $("many").value = state.many;
+  document.querySelector(`input[name=mode][value=${state.mode === "many" ? "many" : "heads"}]`).checked = true;
   arrange();
   showAccepted();
 }
 
+const MANY = {
+  open: "Entities of the same types or with the same relations, most similar first.", type: "All heads of this type.",
+  all: "Those like the references’ heads come first.",
+};
+
 function arrange() {
-  const typed = about && about.graph.types > 0;
+  const typed = Boolean(about && about.graph.types > 0);
+  for (const id of ["many", "candidates"]) {
+    $(id).querySelector("[value=type]").disabled = !typed;
+    if (about && !typed && $(id).value === "type") $(id).value = "open";
+  }
   $("mode-heads-part").hidden = mode() !== "heads";
-  $("mode-type-part").hidden = mode() !== "type";
-  $("type").parentElement.hidden = !typed;
-  $("mode-type").textContent = typed ? "All of a type" : "All entities";
-  $("type-hint").textContent = `The best pairs of all ${typed ? "its heads" : "heads"}, best first.`;
+  $("mode-many-part").hidden = mode() !== "many";
+  $("type-part").hidden = $("many").value !== "type";
+  $("many-hint").textContent = `${MANY[$("many").value]} The best pairs so far are shown while the rest is ranked.`;
   $("candidates-part").hidden = $("candidates").value !== "type";
-  $("candidates").querySelector("[value=type]").disabled = !typed;
-  $("k-label").textContent = mode() === "type" ? "Pairs in all" : "Tails of each head";
+  $("k-label").textContent = mode() === "many" ? "Pairs in all" : "Tails of each head";
+  const known = knownRelation();
+  $("relation-hint").hidden = !known;
+  $("relation-hint").textContent = known ? "A relation of this graph: pairs it already holds are left out." : "";
+}
+
+function knownRelation() {
+  // The relation of the graph that has the name in the field, written with spaces or as its id.
+  const name = $("relation").value.trim(), plain = text => text.replace(/^concept:(?:.*:)?/, "").replaceAll("_", " ").trim().toLowerCase();
+  if (!about || !name) return null;
+  const names = Object.values(about.relations).flat();
+  if (names.includes(name)) return name;
+  const same = [...new Set(names.filter(known => plain(known) === plain(name)))];
+  return same.length === 1 ? same[0] : null;
 }
 
 function reject(message, ...inputs) {
   for (const input of inputs) input.setAttribute("aria-invalid", "true");
-  if (inputs.length) inputs[0].focus();
-  throw new Problem({message});
+  throw Object.assign(new Problem({message}), {input: inputs[0]});
 }
 
 function readQuery() {
@@ -60,33 +81,85 @@ function readQuery() {
   if (state.mode === "heads") {
     if (!state.heads.length) reject("Name a head to find tails for.", $("head"));
     body.heads = state.heads.map(head => head.id);
-  } else if (about && !about.graph.types) body.heads_of_type = "all";
+  } else if (state.many !== "type") body.heads_of_type = state.many;
   else if (state.type) body.heads_of_type = state.type.id;
   else reject("Name the type of the heads.", $("type"));
   if (state.candidates === "all") body.candidates = "all";
   if (state.candidates === "type") body.candidates = (state.candidatesType || reject("Name the type of the tails.", $("candidates-type"))).id;
-  const name = state.relation.trim();
-  if (about && Object.values(about.relations).flat().filter(known => known === name).length === 1) body.relation = name;
+  const relation = knownRelation();
+  if (relation) body.relation = relation;
   return {body, sent};
 }
 
-async function rank() {
+async function rank(task) {
+  // Rank what the fields say, or go on with a task of many heads.
   problem(null);
   if (answering) answering.abort();
   const request = answering = new AbortController();
   let query = null;
   try {
-    query = readQuery();
+    query = task || readQuery();
+    if (!task) pending = null;
     $("rank").setAttribute("aria-busy", "true");
     say("Ranking…");
-    const answer = await call("predict", query.body, request.signal);
     const topic = JSON.stringify([...query.body.references].sort());
-    showPredictions(answer, {...query.body, topic});
+    if (query.body.heads_of_type) await rankMany(pending = task || {...query, topic, next: 0, answer: null}, request.signal);
+    else showRanking(await call("predict", query.body, request.signal), {...query.body, topic});
   } catch (error) {
     if (error.name !== "AbortError") problem(error, query);
+    else if (answering === request) pending && pending.answer ? showRanking(pending.answer, shown, false) : say("Stopped.");
   } finally {
-    if (answering === request) $("rank").removeAttribute("aria-busy");
+    if (answering === request) {
+      answering = null;
+      $("rank").removeAttribute("aria-busy");
+      showProgress();
+    }
   }
+}
+
+function showRanking(answer, query, focus = true) {
+  showPredictions(answer, query, focus);
+  keepRanking({answer, query, next: query.heads_of_type && pending ? pending.next : null});
+}
+
+async function rankMany(task, signal) {
+  // Some heads at a time, as many as take a few seconds; the best pairs so far are shown after each.
+  const {body, topic} = task, began = performance.now(), from = task.next;
+  let count = 16, part = null;
+  showProgress();
+  do {
+    const asked = performance.now();
+    part = await call("predict", {...body, first: task.next, count: Math.min(count, about.limits.heads)}, signal);
+    task.answer = together(task.answer, part, body.k);
+    task.next += part.heads;
+    const seconds = (performance.now() - asked) / 1000, rest = part.heads_in_all - task.next;
+    count = seconds < 1 ? 2 * count : seconds > 4 ? Math.max(1, Math.round(2 * count / seconds)) : count;
+    task.left = rest * (performance.now() - began) / 1000 / Math.max(1, task.next - from);
+    showRanking(task.answer, {...body, topic}, from === 0 && task.next === part.heads);
+    say(rest > 0 ? "Ranking…" : $("status").textContent);
+    showProgress();
+  } while (part.heads && task.next < part.heads_in_all);
+  pending = null;
+}
+
+function together(before, part, k) {
+  // The best pairs of both answers; there may be none before.
+  const predictions = [...(before ? before.predictions : []), ...part.predictions].sort(byMerit).slice(0, k);
+  const notes = [...new Set([...(before ? before.notes : []), ...part.notes])];
+  return {...part, predictions, notes, heads: (before ? before.heads : 0) + part.heads};
+}
+
+const lasting = seconds => seconds < 90 ? plural(Math.max(1, Math.round(seconds)), "second") : seconds < 5400 ? plural(Math.round(seconds / 60), "minute") : plural(Math.round(seconds / 3600), "hour");
+
+function showProgress() {
+  const running = Boolean(answering && pending), answer = pending && pending.answer;
+  $("progress").hidden = !running && !answer;
+  if (!pending) return;
+  const all = answer ? answer.heads_in_all : 0;
+  $("progress-bar").hidden = !running;
+  $("progress-bar").value = all ? pending.next / all : 0;
+  $("progress-text").textContent = !all ? "Ranking the first heads…" : `${pending.next.toLocaleString("en")} of ${plural(all, "head")}${running ? `, about ${lasting(pending.left)} left` : " ranked"}`;
+  $("stop").textContent = running ? "Stop" : "Go on";
 }
 
 function placeOf(field, sent) {
@@ -94,7 +167,7 @@ function placeOf(field, sent) {
   const [part, first, second] = field.split(".");
   if (part === "references" && sent[first]) return sent[first][second || 0];
   if (part === "heads") return $("heads").children[first] || $("head");
-  return {heads_of_type: $("type"), candidates: $("candidates-type"), k: $("k")}[part] || null;
+  return {heads_of_type: $("type"), candidates: $("candidates-type"), k: $("k"), relation: $("relation")}[part] || null;
 }
 
 function problem(error, query) {
@@ -103,29 +176,39 @@ function problem(error, query) {
   if (!error) return;
   say("");
   $("problem").replaceChildren(error.message);
-  const where = query && error.field ? placeOf(error.field, query.sent) : null;
+  const where = error.input || (query && error.field ? placeOf(error.field, query.sent) : null);
+  const part = (where && where.closest("#ask section, #ask .options")) || $("ask"); // beside the field it is about
+  part.append($("problem"));
+  if (part.closest("details")) part.closest("details").open = true;
   if (!where) return;
   const chip = where.tagName === "LI";
   if (chip) where.classList.add("wrong");
   else where.setAttribute("aria-invalid", "true");
-  for (const offer of error.suggestions || []) $("problem").append(" ", make("button", {type: "button", class: "quiet", onclick: () => {
+  const offers = error.suggestions || [], twice = name => offers.filter(offer => offer.name === name).length > 1;
+  for (const offer of offers) $("problem").append(" ", make("button", {type: "button", class: "quiet", onclick: () => {
     if (chip) state.heads.splice([...$("heads").children].indexOf(where), 1, offer);
     else fill(where, offer);
     showHeads();
     changed();
     rank();
-  }}, `Use ${offer.name}`));
+  }}, `Use ${offer.name}${twice(offer.name) ? ` (${offer.hint || offer.id})` : ""}`));
   if (!chip) where.focus();
 }
 
 function begin() {
   const {graph, calibration, model} = about;
-  const facts = [plural(graph.entities, "entity", "entities"), plural(graph.relations, "relation"), !calibration ? "scores without probabilities" : calibration.rough ? "rough probabilities" : "calibrated"];
+  const facts = [plural(graph.entities, "entity", "entities"), plural(graph.relations, "relation"), !calibration || calibration.rough ? "ranks without probabilities" : `probabilities with an error of ${figure(calibration.error)}`];
   $("about").replaceChildren(make("b", {}, model), " on ", make("b", {}, graph.name), ` · ${facts.join(" · ")}`);
   evidence = about.evidence;
   $("k").max = about.limits.k;
   $("footer").append(` fewlink ${about.version}`);
   document.title = `${graph.name} · fewlink`;
+  const kept = keptRanking();
+  if (!kept) return;
+  const {answer, query, next} = kept, {topic, ...body} = query;
+  if (next !== null && next < answer.heads_in_all) pending = {body, topic, next, answer, sent: []};
+  showPredictions(answer, query, false);
+  showProgress();
 }
 
 completing($("head"), entitiesLike, entity => { addHead(entity); fill($("head"), null); changed(); });
@@ -137,7 +220,8 @@ $("head").addEventListener("paste", event => pasted(event, lines => {
 for (const id of ["type", "candidates-type"]) completing($(id), typesLike, () => { arrange(); changed(); });
 $("ask").addEventListener("input", () => { arrange(); changed(); });
 $("ask").addEventListener("submit", event => { event.preventDefault(); rank(); });
-$("relation").addEventListener("input", () => { $("relation").removeAttribute("aria-invalid"); showAccepted(); });
+$("stop").addEventListener("click", () => answering ? answering.abort() : rank(pending));
+$("relation").addEventListener("input", () => { complain($("relation"), null); showAccepted(); });
 $("clear").addEventListener("click", () => {
   Object.assign(state, {references: [], heads: [], relation: "", type: null});
   show();
@@ -149,6 +233,7 @@ $("example").addEventListener("click", async () => {
   try {
     const {relation, references, heads} = await call(`example?number=${examples++}`);
     Object.assign(state, {references, heads, relation, mode: "heads"});
+    complain($("relation"), null);
     show();
     keep();
     await rank();

@@ -5,43 +5,89 @@ let decisions = []; // that can be undone, newest last
 
 const rows = () => [...$("found").querySelectorAll(".row")];
 
-function showPredictions(answer, query) {
-  shown = query;
-  const predictions = answer.predictions, calibrated = predictions.some(row => row.probability !== null);
-  const scores = predictions.map(row => row.score), low = Math.min(...scores), high = Math.max(...scores);
-  const share = row => calibrated ? row.probability : high > low ? 0.04 + 0.96 * (row.score - low) / (high - low) : 1;
-  const groups = new Map();
-  for (const row of predictions) {
-    const key = query.heads_of_type ? "" : row.head;
-    groups.set(key, [...(groups.get(key) || []), row]);
-  }
-  $("found").replaceChildren(...[...groups].map(([key, own]) => make("section", {class: "group"},
-    make("h3", {}, key ? own[0].head_name : "Best pairs"),
-    make("ol", {class: "rows", "aria-label": key ? `Tails of ${own[0].head_name}` : "Best pairs"},
-      ...own.map((row, place) => rowOf(row, key ? row.rank : place + 1, share(row), !key))))));
-  if (!predictions.length) $("found").replaceChildren(make("div", {class: "empty"}, make("p", {}, "No candidates to rank: all of them are known answers.")));
-  $("notes").replaceChildren(...answer.notes.map(note => make("li", {}, note)));
-  const best = predictions[0], what = query.heads_of_type ? "pair" : "tail";
-  say(best ? `${plural(predictions.length, what)}, by ${calibrated ? "probability" : "score"}. Best: ${best.head_name} → ${best.tail_name}${calibrated ? `, ${percent(best.probability)}` : ""}.` : "No tails.");
-  if (best) focusRow(rows()[0]);
+const byMerit = (one, other) => (other.probability ?? -1) - (one.probability ?? -1) || other.score - one.score;
+const bestOf = predictions => predictions.reduce((best, row) => best && byMerit(best, row) <= 0 ? best : row, null);
+const hasChance = row => (row.probability ?? null) !== null;
+const sameRow = row => JSON.stringify([row.head, row.tail]);
+
+function placesOf(predictions) {
+  // A function from a row and the best of its group to the length of its bar and its amount: a percentage, or words.
+  const scores = predictions.map(row => row.score), low = Math.min(...scores), spread = Math.max(...scores) - low;
+  return (row, best) => {
+    const behind = spread > 0 ? (best.score - row.score) / spread : 0;
+    if (hasChance(row)) return {share: row.probability, amount: percent(row.probability)};
+    const amount = behind <= 0 ? "first" : behind < 0.15 ? "close behind" : behind < 0.5 ? "behind" : "far behind";
+    return {share: spread > 0 ? 0.04 + 0.96 * (row.score - low) / spread : 1, amount};
+  };
 }
 
-function rowOf(row, rank, share, both) {
+function homonyms(predictions) {
+  // Names that several entities have: rows show their ids too.
+  const ids = new Map();
+  for (const row of predictions) for (const end of ["head", "tail"]) ids.set(row[`${end}_name`], (ids.get(row[`${end}_name`]) || new Set()).add(row[end]));
+  return name => ids.get(name).size > 1;
+}
+
+function showPredictions(answer, query, focus = true) {
+  const before = new Map(shown && shown.topic === query.topic ? rows().map(item => [sameRow(item.pair), item]) : []);
+  const focused = document.activeElement.closest(".row");
+  shown = query;
+  const predictions = answer.predictions, groups = new Map(), many = Boolean(query.heads_of_type), placeOf = placesOf(predictions);
+  for (const row of predictions) {
+    const key = many ? "" : row.head;
+    groups.set(key, [...(groups.get(key) || []), row]);
+  }
+  const best = bestOf(predictions), alike = homonyms(predictions);
+  const itemOf = (row, rank, first, both) => {
+    const made = rowOf(row, {rank, both, alike, ...placeOf(row, first), best: groups.size > 1 && row === best});
+    const old = before.get(sameRow(row));
+    if (!old || !many) return made;
+    old.querySelector(".top").replaceWith(made.querySelector(".top")); // its reasons stay open
+    Object.assign(old, {yes: made.yes, no: made.no, why: made.why, act: made.act});
+    made.act.item = old;
+    mark(old);
+    return old;
+  };
+  $("found").replaceChildren(...[...groups].map(([key, own]) => make("section", {class: "group"},
+    make("h3", {}, key ? own[0].head_name : "Best pairs", key && alike(own[0].head_name) ? make("small", {}, ` ${key}`) : null),
+    make("ol", {class: "rows", "aria-label": key ? `Tails of ${own[0].head_name}` : "Best pairs"},
+      ...own.map((row, place) => itemOf(row, key ? row.rank : place + 1, bestOf(own), !key))))));
+  if (!best) $("found").replaceChildren(make("div", {class: "empty"}, make("p", {}, "No candidates to rank: all of them are known answers.")));
+  const trust = answer.trust || {}, sentence = trust.sentence || "";
+  $("notes").replaceChildren(...answer.notes.filter(note => note !== sentence).map(note => make("li", {}, note)));
+  $("trust").hidden = !sentence;
+  $("trust").className = trust.low ? "trust low" : predictions.some(hasChance) ? "trust" : "trust plain";
+  $("trust").textContent = sentence.charAt(0).toUpperCase() + sentence.slice(1);
+  say(best ? summaryOf(answer, best, groups.size) : "No tails.");
+  if (focused && focused.isConnected) focusRow(focused, false);
+  else if (best && focus) focusRow(rows()[0]);
+}
+
+function summaryOf(answer, best, groups) {
+  const {predictions} = answer, calibrated = hasChance(best);
+  const what = shown.heads_of_type ? `${plural(predictions.length, "pair")} of ${plural(answer.heads ?? 0, "head")}`
+    : groups > 1 ? `${plural(predictions.length, "tail")} of ${plural(groups, "head")}` : plural(predictions.length, "tail");
+  return `${what}, by ${calibrated ? "probability" : "score"}. Best: ${best.head_name} → ${best.tail_name}${calibrated ? `, ${percent(best.probability)}` : ""}.`;
+}
+
+function rowOf(row, {rank, both, alike, share, amount, best}) {
   const pair = {topic: shown.topic, head: row.head, head_name: row.head_name, tail: row.tail, tail_name: row.tail_name};
-  const button = (kind, sign, label, act) => make("button", {type: "button", class: kind, tabindex: "-1", "aria-label": `${label} ${row.tail_name}`, title: label, onclick: act}, sign);
-  const yes = button("yes", "✓", "Accept", () => choose(item, "yes")), no = button("no", "✕", "Reject", () => choose(item, "no"));
-  const why = button("why", "i", "Reasons for", () => explain(item));
-  const amount = row.probability === null ? figure(row.score) : percent(row.probability);
+  const act = {item: null}; // the item that the buttons are in
+  const button = (kind, sign, label, does) => make("button", {type: "button", class: kind, tabindex: "-1", "aria-label": `${label} ${row.tail_name}`, title: label, onclick: does}, sign);
+  const yes = button("yes", "✓", "Accept", () => choose(act.item, "yes")), no = button("no", "✕", "Reject", () => choose(act.item, "no"));
+  const why = button("why", "i", "Reasons for", () => explain(act.item));
+  const badge = text => make("span", {class: "badge"}, text), id = (name, text) => alike(name) ? make("small", {}, ` ${text} `) : null;
   const item = make("li", {class: "row", tabindex: "-1", "aria-keyshortcuts": "a x e u j k",
     onfocusin: () => only(item)},
   make("div", {class: "top"},
     make("span", {class: "rank"}, String(rank)),
-    make("span", {class: "name"}, both ? make("span", {class: "of"}, `${row.head_name} → `) : null, make("b", {}, row.tail_name),
-      row.known ? make("span", {class: "known"}, "known") : null),
-    make("span", {class: "chance"}, make("span", {class: "bar", "aria-hidden": "true"}, make("i", {"--share": `${(100 * share).toFixed(1)}%`})),
+    make("span", {class: "name"}, both ? make("span", {class: "of"}, row.head_name, id(row.head_name, row.head), " → ") : null, make("b", {}, row.tail_name),
+      id(row.tail_name, row.tail), best ? badge("best of all") : null, row.known ? badge("known") : null),
+    make("span", {class: "chance", title: `score ${figure(row.score)}`}, make("span", {class: "bar", "aria-hidden": "true"}, make("i", {"--share": `${(100 * share).toFixed(1)}%`})),
       make("span", {class: "amount"}, amount)),
     make("span", {class: "decide"}, why, no, yes)));
-  Object.assign(item, {pair, yes, no, why});
+  act.item = item;
+  Object.assign(item, {pair, yes, no, why, act});
   mark(item);
   return item;
 }
@@ -55,11 +101,11 @@ function only(item) {
   }
 }
 
-function focusRow(item) {
+function focusRow(item, scroll = true) {
   if (!item) return;
   only(item);
-  item.focus();
-  item.scrollIntoView({block: "nearest"});
+  item.focus({preventScroll: !scroll});
+  if (scroll) item.scrollIntoView({block: "nearest"});
 }
 
 function mark(item) {

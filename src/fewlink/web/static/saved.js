@@ -1,7 +1,7 @@
-// State stored in this browser, separately for each graph: the query and every decision.
+// State stored in this browser, separately for each graph: the query, every decision, and the last ranking.
 
 const EMPTY = {
-  references: [], relation: "", mode: "heads", heads: [], type: null, candidates: "open", candidatesType: null, k: 10,
+  references: [], relation: "", mode: "heads", heads: [], many: "open", type: null, candidates: "open", candidatesType: null, k: 10,
   withKnown: false, base: "http://example.org/", accepted: [], rejected: [],
 };
 const MOST_DECISIONS = 5000; // accepted, and rejected
@@ -31,6 +31,29 @@ function keep() {
     // storage may be unavailable or full; the page works without it
   }
 }
+
+function keepRanking(ranking) {
+  // Rows of the last query, which may have taken long; null removes them.
+  if (!place) return;
+  try {
+    localStorage.removeItem(`${place}:ranking`); // should the new one be too large, no old one stays
+    if (ranking) localStorage.setItem(`${place}:ranking`, JSON.stringify({...ranking, of: rankedBy()}));
+  } catch {
+    // storage may be unavailable or full; the page works without it
+  }
+}
+
+function keptRanking() {
+  // The last ranking, if this server with this model made it.
+  try {
+    const stored = JSON.parse(localStorage.getItem(`${place}:ranking`) || "null");
+    return stored && stored.of === rankedBy() && Array.isArray(stored.answer.predictions) ? stored : null;
+  } catch {
+    return null;
+  }
+}
+
+const rankedBy = () => JSON.stringify([about.version, about.model, about.graph]);
 
 const samePair = (one, other) => one.topic === other.topic && one.head === other.head && one.tail === other.tail;
 
