@@ -1,4 +1,4 @@
-"""`fewlink results`, `fewlink report` and `fewlink study`: stored records, their page, and the paper's studies."""
+"""`fewlink models` and `recipes`; `results`, `report` and `study`: stored records, their page, the paper's studies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fewlink.base.metrics import labelled
+from fewlink.cli import common
 from fewlink.cli.common import FOLDER
 
 if TYPE_CHECKING:
@@ -18,6 +19,81 @@ if TYPE_CHECKING:
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
 FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
 SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
+
+
+def models(
+    settings: bool = typer.Option(False, "--settings", help="Show the settings that `fewlink train --set` can change."),
+    model: str = typer.Option(None, help="Show the settings of this model; with --settings, by default fsrl's."),
+    json: bool = common.JSON,
+) -> None:
+    """List all models by family, with their parts and the equations that the parts implement.
+
+    Example: `fewlink models`
+    """
+    from fewlink.training import families
+
+    if settings or model:
+        _print_settings(model or "fsrl", json)
+        return
+    if json:
+        common.print_json(
+            [
+                {"name": name, "family": family.name, "about": about, **family.parts(name)}
+                for family in families().values()
+                for name, about in family.models.items()
+            ]
+        )
+        return
+    for family in families().values():
+        kinds = list(family.parts(next(iter(family.models))))
+        rows = [[name, *map(_cell, family.parts(name).values()), about] for name, about in family.models.items()]
+        common.print_table(["model", *kinds, "what it is"], rows, title=family.name)
+        if texts := family.part_texts():
+            common.print_table(["part", "what it computes"], list(map(list, texts.items())))
+
+
+def _cell(part: object) -> str:
+    return ", ".join(part) if isinstance(part, list) else str(part)
+
+
+def _print_settings(model: str, json: bool) -> None:
+    """The settings of a model with defaults and descriptions, read from the docstring of their class."""
+    import re
+
+    from fewlink.training import trained_family
+
+    kind = trained_family(model).settings
+    texts = dict(re.findall(r"^    (\w+) {2,}(.+)$", kind.__doc__ or "", re.MULTILINE))
+    rows = [[name, value, texts.get(name, "")] for name, value in kind(model=model).as_dict().items()]  # type: ignore[call-arg]
+    if json:
+        common.print_json([dict(zip(("name", "default", "about"), row, strict=True)) for row in rows])
+        return
+    common.print_table(["setting", "default", "what it is"], [[name, str(value), about] for name, value, about in rows])
+
+
+def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with all settings.")) -> None:
+    """List the recipes of embeddings and few-shot models.
+
+    Example: `fewlink recipes`
+    """
+    from fewlink.base.recipes import measured, model_of, recipe_texts
+    from fewlink.training import family_of
+
+    models = {name: model_of(name) for name in recipe_texts()}
+    recipes = [family_of(model).recipe(model, name) for name, model in models.items()]
+    figures = measured()
+    if json:
+        rows = [
+            {"name": r.name, "about": r.about, "chosen": r.chosen, "measured": figures.get(r.name, {})}
+            | {"settings": r.settings.as_dict(), "vectors": r.vectors}
+            for r in recipes
+        ]
+        common.print_json(rows)
+        return
+    for r in recipes:
+        print(f"{r.name}\n  {r.about}\n  chosen: {r.chosen}")
+        for what, figure in figures.get(r.name, {}).items():
+            print(f"  {what}: {figure}")
 
 
 def results(
@@ -36,7 +112,6 @@ def results(
     Example: `fewlink results --split test --candidates full`
     """
     from fewlink.base.errors import FewlinkError
-    from fewlink.cli import common
     from fewlink.evaluation.records import read_records
 
     folder = results_folder(folder)
@@ -76,8 +151,6 @@ def result_row(records: list[Record]) -> list[Any]:
 def _spread(values: list[float]) -> float | str:
     import statistics
 
-    from fewlink.cli import common
-
     mean = statistics.fmean(values)
     if len(values) == 1:
         return mean
@@ -86,7 +159,6 @@ def _spread(values: list[float]) -> float | str:
 
 def result_table(rows: list[list[Any]]) -> None:
     """Print rows of `result_row`; values that all rows share are in the title instead of a column."""
-    from fewlink.cli import common
 
     columns = ["benchmark", "model", "split", "K", "candidates", "references", "queries", *SHOWN, "macro MRR"]
     same = [i for i in range(len(KEYS) + 1) if columns[i] != "model" and len({row[i] for row in rows}) == 1]
@@ -180,7 +252,6 @@ def study(
 
 
 def _list_studies(json: bool) -> None:
-    from fewlink.cli import common
     from fewlink.studies import STUDIES, read_plan
 
     plans = {name: read_plan(name) for name in STUDIES}
@@ -191,7 +262,6 @@ def _list_studies(json: bool) -> None:
 
 
 def _print_study(output: StudyOutput, plan: Plan, json: bool) -> None:
-    from fewlink.cli import common
 
     if json:
         tables = [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in output.tables]
