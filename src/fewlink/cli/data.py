@@ -110,24 +110,28 @@ def info(
 def check(
     path: Path = TRIPLES,
     types: Path = TYPES,
+    names: Path = NAMES,
     smallest: int = SMALLEST,
     largest: int = LARGEST,
     json: bool = common.JSON,
 ) -> None:
     """Check your own graph: counts, degrees, relations by size, possible tasks and likely mistakes.
 
+    Files of types and names are checked with it.
+
     Example: `fewlink data check my-graph.tsv.gz`
     """
     from fewlink.graph.compile import check_graph
 
-    report = check_graph(path, types=types, smallest=smallest, largest=largest)
+    report = check_graph(path, types=types, names=names, smallest=smallest, largest=largest)
     if json:
         common.print_json(report)
         return
     common.print_table(["what", "count"], list(report["counts"].items()), title=str(path))
     common.print_table(["degree", "entities"], [d.values() for d in report["degrees"]], title="Degrees")
-    rows = [relation.values() for relation in report["largest_relations"]]
-    common.print_table(["relation", "triples", "heads", "tails"], rows, title="Largest relations")
+    largest_relations = report["largest_relations"]
+    rows = [relation.values() for relation in largest_relations]
+    common.print_table(list(largest_relations[0]), rows, title="Largest relations")
     tasks = report["possible_tasks"]
     print(
         f"{len(tasks)} relations of {smallest} to {largest} triples could be few-shot tasks"
