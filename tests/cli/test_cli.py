@@ -15,8 +15,11 @@ import typer
 from tests.conftest import RECORD_KEYS, Answer, Fewlink, write_layout
 
 from fewlink import cli
+from fewlink.cli import common, results
 from fewlink.evaluation.records import Record, RecordStore, read_records
+from fewlink.studies import STUDIES
 from fewlink.trail.shipped import shipped
+from fewlink.training.family import TrainedFamily, families
 
 
 def error_line(answer: Answer) -> str:
@@ -49,6 +52,70 @@ def test_help_loads_nothing_heavy() -> None:
     loaded = {line.rsplit("|", 1)[-1].strip() for line in answer.stderr.splitlines()}
     assert "fewlink.cli" in loaded
     assert not loaded & {"torch", "numpy", "pyarrow", "pydantic", "pandas"}
+
+
+MISTAKES = [
+    "ask nofile.tsv",
+    "ask nofile.tsv --reference a=>b --head c",
+    "ask umls --reference a,b --head c",
+    "ask umls --reference a=>b --head c --names nofile",
+    "predict nofile --reference a=>b --head c",
+    "serve nofile.tsv",
+    "serve umls --device gpu",
+    "train nosuch --out r",
+    "train umls",
+    "train umls --model nosuch --out r",
+    "train --resume nosuch",
+    "fit nofile.tsv --out r",
+    "card nosuch",
+    "evaluate nosuch",
+    "evaluate umls --scorer rulez",
+    "study nosuch",
+    "study overall nosuch",
+    "results nosuch",
+    "results .",
+    "report nosuch",
+    "models --model nosuch",
+    "pretrain nosuch --out r",
+    "pretrain umls --model nosuch --out r",
+    "tune nosuch --out r",
+    "links nofile.tsv --valid nofile.tsv",
+    "embeddings import nosuch nosuch --out r",
+    "embeddings export nosuch nosuch --out r",
+    "data info nosuch",
+    "data check nofile.parquet",
+    "data carve nofile.tsv --out r",
+    "data append nosuch nofile.tsv",
+]
+
+
+def test_mistakes_are_reported_before_anything_heavy_is_imported(tmp_path: Path) -> None:
+    """Importing torch takes seconds; the commands run in one process, which must not have it in the end."""
+    program = f"""
+import os, sys
+os.chdir({str(tmp_path)!r})
+from fewlink import cli
+for line in {MISTAKES!r}:
+    sys.argv = ["fewlink", *line.split()]
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    assert code == 2, (line, code)
+    assert not sys.modules.keys() & {{"torch", "fastapi"}}, line
+"""
+    answer = python("-c", program)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stderr.count("error: ") == len(MISTAKES)
+
+
+def test_the_names_of_models_that_commands_check_are_those_of_the_families() -> None:
+    known = {model for family in families().values() for model in family.models}
+    assert known == {*common.LEARNING_FREE, *common.EMBEDDING, *common.TRAINED}
+    trained = {model for family in families().values() if isinstance(family, TrainedFamily) for model in family.models}
+    assert trained == {*common.TRAINED}
+    assert tuple(STUDIES) == results.STUDIES
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)

@@ -192,6 +192,8 @@ def append(
     """
     import dataclasses
 
+    common.check_files(*files, types, names)
+    common.check_benchmarks(where)
     from fewlink.graph import CompileReport
     from fewlink.pipeline.append import append as append_to
 

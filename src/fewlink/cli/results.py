@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fewlink.evaluation.records import Record
     from fewlink.studies import Plan, StudyOutput
 
+STUDIES = ("overall", "relations", "ablation", "trail-0.1", "shots", "embedding", "selection", "datasets")
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
 FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
 SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
@@ -30,6 +31,7 @@ def models(
 
     Example: `fewlink models`
     """
+    common.check_model("model", [model] if model else [], common.TRAINED)
     from fewlink.training import families
 
     if settings or model:
@@ -115,8 +117,6 @@ def results(
     from fewlink.evaluation.records import read_records
 
     folder = results_folder(folder)
-    if not folder.is_dir():
-        raise FewlinkError(f"{folder} does not exist: fewlink evaluate makes records, or name another folder")
     filters = dict(zip(KEYS, (benchmark, model, split, shots, candidates, references), strict=True))
     records = [r for r in read_records(folder) if all(v is None or getattr(r, k) == v for k, v in filters.items())]
     if json:
@@ -133,9 +133,14 @@ def results(
 
 
 def results_folder(folder: Path | None) -> Path:
-    """The folder that is given, or the default as `FOLDER_HELP` says."""
+    """The folder that is given, or the default as `FOLDER_HELP` says; raises if it does not exist."""
+    from fewlink.base.errors import FewlinkError
+
     repository = Path("results")
-    return folder or (repository if repository.is_dir() and not FOLDER.is_dir() else FOLDER)
+    folder = folder or (repository if repository.is_dir() and not FOLDER.is_dir() else FOLDER)
+    if not folder.is_dir():
+        raise FewlinkError(f"{folder} does not exist: fewlink evaluate makes records, or name another folder")
+    return folder
 
 
 def result_row(records: list[Record]) -> list[Any]:
@@ -175,19 +180,18 @@ def report(
 
     Example: `fewlink report results --out report.html`
     """
+    folder = results_folder(folder)
     from fewlink.report.page import write_report
     from fewlink.studies import published_figures
 
-    write_report(results_folder(folder), out, published_figures())
+    write_report(folder, out, published_figures())
     print(f"{out} ({out.stat().st_size / 1e3:,.0f} kB)")
 
 
 def study(
     context: typer.Context,
-    name: str = typer.Argument(
-        None, help="overall, relations, ablation, trail-0.1, shots, embedding, selection or datasets."
-    ),
-    bench: str = typer.Argument(None, metavar="[BENCH]", help="A benchmark in place of the study's own, NELL-One."),
+    name: str = typer.Argument(None, metavar="NAME", help=f"{', '.join(STUDIES[:-1])} or {STUDIES[-1]}."),
+    bench: str = typer.Argument(None, metavar="BENCH", help="A benchmark in place of the study's own, NELL-One."),
     plan: Path = typer.Option(None, help="A TOML file in place of the study's own plan."),
     model: list[str] = typer.Option([], help="Only this model; may be given several times."),
     shots: list[int] = typer.Option([], "--shots", "-k", help="Only this number of references; several times."),
@@ -210,20 +214,26 @@ def study(
     Example: `fewlink study overall --tiny`
     """
     from fewlink.base.errors import FewlinkError, choose
-    from fewlink.cli.common import epoch_reporter, reject_options, resolve_device, step_reporter
-    from fewlink.data import open_benchmark
-    from fewlink.studies import STUDIES, Workspace, read_plan
+    from fewlink.cli.common import epoch_reporter, resolve_device, step_reporter
 
     if name is None:
         _list_studies(json)
         return
-    chosen = choose("study", name, STUDIES)
+    choose("study", name, dict.fromkeys(STUDIES))
     if tiny:
-        reject_options(context, ("plan",), "cannot be given with --tiny, which has its own")
+        common.reject_options(context, ("plan",), "cannot be given with --tiny, which has its own")
         if bench:
             raise FewlinkError("--tiny has its own benchmark: leave BENCH out")
     if todo and show_only:
         raise FewlinkError("--todo and --show: give one of them")
+    common.check_benchmarks(bench)
+    common.check_files(plan)
+    common.check_device(device)
+    from fewlink import studies
+    from fewlink.data import open_benchmark
+    from fewlink.studies import Workspace, read_plan
+
+    chosen = studies.STUDIES[name]
     full = read_plan(str(plan) if plan else name)
     part = (full.as_tiny() if tiny else full).with_only(model, shots, seeds)
     benchmark = open_benchmark(bench or part.benchmark)
@@ -252,7 +262,7 @@ def study(
 
 
 def _list_studies(json: bool) -> None:
-    from fewlink.studies import STUDIES, read_plan
+    from fewlink.studies import read_plan
 
     plans = {name: read_plan(name) for name in STUDIES}
     if json:
