@@ -124,6 +124,18 @@ def test_every_help_shows_an_example(command: tuple[str, ...], fewlink: Fewlink)
     assert answer.code == 0
     text = re.sub(r"[\s│]+", " ", answer.out)
     assert f"Example: fewlink {' '.join(command)}" in text
+    assert "\t" not in answer.out and "…..." not in answer.out and "[[" not in answer.out
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_no_option_of_a_help_is_cut_at_80_columns(
+    command: tuple[str, ...], fewlink: Fewlink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    shown = fewlink(*command, "--help").out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert not re.findall(r"--[\w-]*…", shown)
 
 
 def test_version_as_a_command_and_as_an_option(fewlink: Fewlink) -> None:
@@ -338,6 +350,26 @@ def test_results_are_filtered_and_averaged(fewlink: Fewlink) -> None:
     assert "±" in table
     assert fewlink("results", "--each", "--model", "popularity", "--split", "dev").out.count("popularity") == 2
     assert "no record in fewlink-results matches" in error_line(fewlink("results", "--benchmark", "other"))
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+def test_no_number_is_broken_across_lines(columns: int, fewlink: Fewlink, monkeypatch: pytest.MonkeyPatch) -> None:
+    for model, split in (("popularity", "dev"), ("reference-tails", "dev"), ("random", "test")):
+        fewlink("evaluate", "umls", "--scorer", model, "--split", split, "--draws", 2)
+    fewlink("evaluate", "umls", "--scorer", "popularity", "--shots", 1, "--candidates", "open")
+
+    def words(text: str) -> list[str]:
+        return re.sub(r"\x1b\[[\d;]*m", "", text).split()
+
+    figures = {word for word in words(fewlink("results").out) if re.fullmatch(r"-?\d?\.\d{3}(±\.\d{3})?", word)}
+    assert any("±" in figure for figure in figures)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # as on a terminal of this width
+    narrow = fewlink("results").out
+    assert max(len(re.sub(r"\x1b\[[\d;]*m", "", line)) for line in narrow.splitlines()) <= columns
+    missing = figures - {*words(narrow)}
+    assert len(missing) <= (4 if columns == 80 else 0)  # at 80 columns there is no AMRI
+    assert {"popularity", "reference-tails", "random"} <= {*words(narrow)}
 
 
 def test_results_of_different_settings_are_not_averaged(fewlink: Fewlink, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fewlink.embeddings import EmbeddingSettings
 
 BENCH = typer.Argument(..., metavar="BENCH", help="A catalogue name, a benchmark folder or an archive.")
@@ -32,6 +35,7 @@ TRAINED = (
     *("fsrl", "fsrl-as1", "fsrl-as2a", "fsrl-as2b", "fsrl-as2c", "fsrl-as3", "fsrl-released", "fsrl-tuned"),
     *("trail-0.1", *(f"trail-0.1-no-{kind}" for kind in ABLATIONS_0_1), "trail"),
 )
+FIGURE = re.compile(r"([+−-]?[\d,]*\.?\d+( ?± ?[\d,]*\.?\d+)?)?")
 FOLDER = Path("fewlink-results")  # where records are stored by default
 RESULTS = typer.Option(FOLDER, help="Folder to store result records in.")
 REPLACE = typer.Option(False, "--replace", help="Replace records of the same measurement.")
@@ -39,9 +43,8 @@ SET = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of 
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: str | None = None) -> None:
-    """Print a table with numbers aligned right; plain and 200 columns wide if the output is not a terminal."""
+    """Print a table with numbers aligned right and never broken; names are, where the lines are too short."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -56,14 +59,30 @@ def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: st
         collapse_padding=True,
     )
     for index, column in enumerate(columns):
-        numeric = all(isinstance(row[index], int | float) or row[index] == "" for row in cells)
-        table.add_column(Text(column), justify="right" if cells and numeric else "left", overflow="fold")
+        numeric = bool(cells) and all(_is_figure(row[index]) for row in cells)
+        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
     for row in cells:
         table.add_row(*(Text(format_cell(value)) for value in row))
+    _console().print(table)
+
+
+def _console() -> Console:
+    """The terminal; plain and 200 columns wide if the output is not one."""
+    from rich.console import Console
+
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(table)
+    return console if console.is_terminal else Console(width=200)
+
+
+def fits(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bool:
+    """Whether a table has room on the terminal without breaking a cell."""
+    widths = [max(map(len, column)) for column in zip(columns, *(map(format_cell, row) for row in rows), strict=True)]
+    return sum(widths) + 2 * len(widths) <= _console().width
+
+
+def _is_figure(cell: Any) -> bool:
+    """Whether a cell is a number, a number with a deviation, or empty."""
+    return isinstance(cell, int | float) or FIGURE.fullmatch(str(cell)) is not None
 
 
 def format_cell(value: Any) -> str:

@@ -144,7 +144,7 @@ def check(
 
 @app.command()
 def carve(
-    files: list[Path] = typer.Argument(..., metavar="FILE…", help="Triples: TSV, CSV, N-Triples or Parquet."),
+    files: list[Path] = typer.Argument(..., metavar="FILE", help="Triples: TSV, CSV, N-Triples or Parquet."),
     out: Path = typer.Option(..., help="Folder for the benchmark."),
     name: str = typer.Option(None, help="Name of the benchmark; by default the folder's."),
     types: Path = TYPES,
@@ -177,7 +177,7 @@ def carve(
 @app.command()
 def append(
     where: str = typer.Argument(..., metavar="RUN|BENCH", help="A run folder or the folder of a compiled benchmark."),
-    files: list[Path] = typer.Argument(..., metavar="FILE…", help="New triples: TSV, CSV, N-Triples or Parquet."),
+    files: list[Path] = typer.Argument(..., metavar="FILE", help="New triples: TSV, CSV, N-Triples or Parquet."),
     types: Path = TYPES,
     names: Path = NAMES,
     on_error: str = ON_ERROR,

@@ -32,8 +32,12 @@ def pretrain(
     model: str = MODEL,
     recipe: str = common.RECIPE,
     dim: int = typer.Option(None, help="Real numbers per entity."),
-    with_train_tasks: bool = typer.Option(False, help="Also train on the pairs of the meta-training relations."),
-    half: bool = typer.Option(False, help="Store the vectors in half precision: half the disk space and memory."),
+    with_train_tasks: bool = typer.Option(
+        False, "--with-train-tasks", help="Also train on the pairs of the meta-training relations."
+    ),
+    half: bool = typer.Option(
+        False, "--half", help="Store the vectors in half precision: half the disk space and memory."
+    ),
     change: list[str] = common.SET,
     seed: int = SEED,
     device: str = DEVICE,

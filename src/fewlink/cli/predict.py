@@ -27,7 +27,7 @@ def predict(
     source: str = SOURCE,
     references: Path = typer.Option(None, help="File of references: a head, a tab and a tail per line."),
     reference: list[str] = typer.Option(
-        [], metavar="'HEAD => TAIL'", help="A reference; repeatable. Names with arrows: write a tab instead of =>."
+        [], metavar="'HEAD => TAIL'", help="A reference; repeatable. If a name has an arrow: a tab instead of =>."
     ),
     heads: Path = typer.Option(None, help="File of heads, one per line."),
     head: list[str] = typer.Option([], metavar="NAME", help="A head to find tails for; repeatable."),

@@ -106,10 +106,14 @@ def results(
     shots: int = typer.Option(None, "--shots", "-k", help="Only this number of references."),
     candidates: str = typer.Option(None, help="Only this candidates protocol."),
     references: str = typer.Option(None, help="Only these references: first, draw-1, …"),
-    each: bool = typer.Option(False, help="One row per record, instead of mean ± deviation over seeds and draws."),
+    each: bool = typer.Option(
+        False, "--each", help="One row per record, instead of mean ± deviation over seeds and draws."
+    ),
     json: bool = typer.Option(False, "--json", help="Print the matching records as JSON."),
 ) -> None:
     """Show stored results: mean ± deviation over seeds and draws, filtered.
+
+    AMRI is left out where the lines are too short for it; --json prints every figure.
 
     Example: `fewlink results --split test --candidates full`
     """
@@ -163,13 +167,23 @@ def _spread(values: list[float]) -> float | str:
 
 
 def result_table(rows: list[list[Any]]) -> None:
-    """Print rows of `result_row`; values that all rows share are in the title instead of a column."""
+    """Print rows of `result_row`; values that all rows share are in the title instead of a column.
 
+    Where the lines are too short, further columns become titles, each of a table of its own.
+    """
     columns = ["benchmark", "model", "split", "K", "candidates", "references", "queries", *SHOWN, "macro MRR"]
-    same = [i for i in range(len(KEYS) + 1) if columns[i] != "model" and len({row[i] for row in rows}) == 1]
-    title = ", ".join(f"{columns[i]} {common.format_cell(rows[0][i])}" for i in same)
-    shown = [i for i in range(len(columns)) if i not in same]
-    common.print_table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows], title=title)
+    keys = [columns.index(name) for name in ("benchmark", "split", "candidates", "references", "queries", "K")]
+    shown = [i for i in range(len(columns)) if i not in keys or len({row[i] for row in rows}) > 1]
+    for key in (*keys, columns.index("AMRI")):
+        if key in shown and not common.fits([columns[i] for i in shown], ([row[i] for i in shown] for row in rows)):
+            shown.remove(key)
+    titles = [i for i in sorted(keys) if i not in shown]
+    tables: dict[tuple[Any, ...], list[list[Any]]] = {}
+    for row in rows:
+        tables.setdefault(tuple(row[i] for i in titles), []).append([row[i] for i in shown])
+    for values, group in tables.items():
+        facts = [f"{columns[i]} {common.format_cell(value)}" for i, value in zip(titles, values, strict=True)]
+        common.print_table([columns[i] for i in shown], group, title=", ".join(facts))
 
 
 def report(
@@ -196,7 +210,7 @@ def study(
     model: list[str] = typer.Option([], help="Only this model; may be given several times."),
     shots: list[int] = typer.Option([], "--shots", "-k", help="Only this number of references; several times."),
     seeds: int = typer.Option(None, help="Number of seeds, instead of five."),
-    tiny: bool = typer.Option(False, "--tiny", help="A version that runs in seconds on built-in data."),
+    tiny: bool = typer.Option(False, "--tiny", help="A small version on built-in data, in about a minute."),
     todo: bool = typer.Option(False, "--todo", help="Only list what is not finished."),
     show_only: bool = typer.Option(False, "--show", help="Only show the results that are stored."),
     results: Path = typer.Option(

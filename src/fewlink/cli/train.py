@@ -26,7 +26,7 @@ def train(
     context: typer.Context,
     bench: list[str] = typer.Argument(
         None,
-        metavar="BENCH…",
+        metavar="BENCH",
         help="A catalogue name, a benchmark folder or an archive. The model trail takes several, also files of triples,"
         " learns from them all and is evaluated on dev of the first.",
     ),
