@@ -324,6 +324,11 @@ def test_data_carve_writes_a_benchmark_that_can_be_evaluated(fewlink: Fewlink, t
     assert "note: 1 bad lines skipped" in answer.err
     assert "note: 1 duplicate triples left out" in answer.err
     record = json.loads(fewlink("evaluate", "mine", "--split", "test", "--json").out)
+    before = (tmp_path / "mine" / "manifest.json").read_bytes()
+    assert "mine: is a benchmark already" in error_line(fewlink(*carve, "--on-error", "skip", "--seed", 1))
+    assert (tmp_path / "mine" / "manifest.json").read_bytes() == before
+    assert fewlink(*carve, "--on-error", "skip", "--seed", 1, "--replace").code == 0
+    assert (tmp_path / "mine" / "manifest.json").read_bytes() != before
     assert record["benchmark"] == "mine"
     assert record["queries"] > 0
     (tmp_path / "thesis").mkdir()

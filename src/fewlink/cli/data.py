@@ -155,16 +155,22 @@ def carve(
     test_share: float = typer.Option(0.16, help="Share of the task relations for test."),
     seed: int = typer.Option(0, help="Seed of the split and of the pairs' order."),
     on_error: str = ON_ERROR,
+    replace: bool = typer.Option(False, "--replace", help="Replace a benchmark that is in the folder already."),
 ) -> None:
     """Turn any graph into a few-shot benchmark: relations of medium size become tasks.
 
     Example: `fewlink data carve my-graph.tsv --out my-benchmark`
     """
+    from fewlink.base.errors import InputError
+    from fewlink.base.storage import is_folder_of
     from fewlink.data import CarveSettings
     from fewlink.data import carve as carve_graph
+    from fewlink.data.benchmark import FORMAT
     from fewlink.graph import CompileReport, compile_graph
 
     settings = CarveSettings(smallest, largest, dev_share, test_share, seed)
+    if not replace and is_folder_of(out, FORMAT):
+        raise InputError(out, "is a benchmark already: choose another folder, or replace it with --replace")
     report = CompileReport()
     graph = compile_graph(files, types=types, names=names, on_error=on_error, report=report)
     benchmark, left_out = carve_graph(graph, name or out.resolve().name, settings)

@@ -122,7 +122,8 @@ def results(
 
     folder = results_folder(folder)
     filters = dict(zip(KEYS, (benchmark, model, split, shots, candidates, references), strict=True))
-    records = [r for r in read_records(folder) if all(v is None or getattr(r, k) == v for k, v in filters.items())]
+    distinct = {r.key: r for r in read_records(folder)}.values()  # two files may hold the same measurement
+    records = [r for r in distinct if all(v is None or getattr(r, k) == v for k, v in filters.items())]
     if json:
         common.print_json([r.model_dump() for r in records])
         return

@@ -95,14 +95,26 @@ def graph_of(source: str | Path, types: str | Path | None = None, names: str | P
 
 
 def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> Benchmark:
-    """The benchmark of a run or saved model: `bench` if given, else the one it was trained on or saved with."""
+    """The benchmark of a run or saved model: `bench` if given, else the one it was trained on or saved with.
+
+    Raises if the name or path `bench` is that of another benchmark.
+    """
     if isinstance(bench, Benchmark):
         return bench
     if is_folder_of(folder, FORMAT):
         open_folder(folder, FORMAT)
-        return open_benchmark(bench or folder / BENCHMARK)
-    if not is_run(folder):
+        benchmark = open_benchmark(bench or folder / BENCHMARK)
+    elif is_run(folder):
+        benchmark = training_run.benchmark_of(folder, bench)
+    else:
         if several := runs_in(folder):
             raise InputError(folder, f"holds {len(several)} runs: choose one, such as {several[0]}")
         raise InputError(folder, "is not a training run: fewlink train makes one")
-    return training_run.benchmark_of(folder, bench)
+    known = RunConfig.read(folder).benchmark
+    if bench is not None and known["fingerprint"] not in (benchmark.fingerprint, *benchmark.extended_from):
+        raise InputError(
+            folder,
+            f"was trained on {known['name']}, and {bench} is another benchmark or other data: give the one it was "
+            "trained on, or leave --bench out",
+        )
+    return benchmark

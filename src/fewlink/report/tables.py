@@ -69,6 +69,12 @@ def ablations() -> dict[str, list[str]]:
     return {whole: names for family in families().values() for whole, names in family.ablations().items()}
 
 
+def is_ablation(model: str) -> bool:
+    """Whether a model is another one without a part; a number after the name is that of other settings."""
+    name = model.partition(" (")[0]
+    return any(name in names and name != whole for whole, names in ablations().items())
+
+
 def models_of(records: Iterable[Record]) -> list[str]:
     return in_order(r.model for r in records)
 
