@@ -185,6 +185,8 @@ def import_(
     from fewlink.data import open_benchmark
 
     choose("kind of source", kind, dict.fromkeys(("pykeen", "nell-one", "numpy")))
+    if kind == "numpy" and relations is None:
+        raise FewlinkError("numpy vectors are two files: name the second with --relations")
     common.check_benchmarks(bench)
     common.check_files(source, relations)
     from fewlink.embeddings import from_nell_one, from_numpy, from_pykeen
@@ -195,8 +197,6 @@ def import_(
         table = from_pykeen(source, *names, model=model, norm=norm)
     elif kind == "nell-one":
         table = from_nell_one(source, *names, model=model or "complex", norm=norm or 2)
-    elif relations is None:
-        raise FewlinkError("numpy vectors are two files: name the second with --relations")
     else:
         table = from_numpy(source, relations, model or "complex", norm=norm or 2)
     table.save(out, graph.fingerprint, graph=bench, relation_names=names[1])

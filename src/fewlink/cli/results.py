@@ -24,7 +24,7 @@ SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
 
 def models(
     settings: bool = typer.Option(False, "--settings", help="Show the settings that `fewlink train --set` can change."),
-    model: str = typer.Option(None, help="Show the settings of this model; with --settings, by default fsrl's."),
+    model: str = typer.Option(None, help="Show the settings of this model; with --settings, by default trail's."),
     json: bool = common.JSON,
 ) -> None:
     """List all models by family, with their parts and the equations that the parts implement.
@@ -32,10 +32,10 @@ def models(
     Example: `fewlink models`
     """
     common.check_model("model", [model] if model else [], common.TRAINED)
-    from fewlink.training import families
+    from fewlink.training.family import DEFAULT, families
 
     if settings or model:
-        _print_settings(model or "fsrl", json)
+        _print_settings(model or DEFAULT, json)
         return
     if json:
         common.print_json(

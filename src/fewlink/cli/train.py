@@ -31,7 +31,7 @@ def train(
         " learns from them all and is evaluated on dev of the first.",
     ),
     out: Path = typer.Option(None, help="Run folder; with several seeds, the parent of a folder seed-N for each."),
-    model: str = typer.Option(None, help="A name from `fewlink models`; by default the recipe's, or fsrl."),
+    model: str = typer.Option(None, help="A name from `fewlink models`; by default the recipe's, or trail."),
     recipe: str = common.RECIPE,
     embeddings: Path = typer.Option(
         None, help="Folder of pretrained vectors (fewlink pretrain); by default they are trained by the recipe."
@@ -40,7 +40,7 @@ def train(
         None, "--shots", "-k", help="References of each relation; by default the recipe's, or 3."
     ),
     change: list[str] = typer.Option(
-        [], "--set", metavar="NAME=VALUE", help="Change a setting from `fewlink models --settings`; repeatable."
+        [], "--set", metavar="NAME=VALUE", help="Change a setting of `fewlink models --model MODEL --settings`."
     ),
     seed: list[int] = typer.Option([0], help="Seed; repeatable: several runs train side by side on a GPU."),
     resume: Path = typer.Option(
@@ -57,7 +57,7 @@ def train(
 
     Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`
 
-    Example: `fewlink train my-benchmark umls more-triples.tsv --model trail --out runs/three-graphs`
+    Example: `fewlink train my-benchmark umls more-triples.tsv --out runs/three-graphs`
     """
     from fewlink.base.errors import FewlinkError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,8 @@ from fewlink.evaluation.records import LearningCurve, PairMap, Record
 from fewlink.report import charts, tables
 from fewlink.report.tables import COLUMNS, Published, Table, moments, select, values
 
-MOST_LINES = 8  # models in a chart of lines
+GREY = charts.COLOURS - 1  # the last colour
+MOST_LINES = GREY  # models in a chart of lines, each with a colour of its own
 MOST_EXAMPLES = 4  # of a model, right and wrong ones each
 OTHERS, DEV = "Test under the other protocols", "Dev, which settings were chosen on"
 Styles = Mapping[str, int]
@@ -115,18 +117,22 @@ def _drawn_by_shots(records: Sequence[Record], protocol: MainProtocol, ranking: 
 def model_styles(benchmarks: Iterable[Sequence[Record]]) -> dict[str, int]:
     """The number of each model's colour, marker and dashes, the same in all charts of all benchmarks.
 
-    Models that charts compare have a colour of their own, as long as there are any; all others are grey.
+    Models that a chart compares have different colours, as long as there are enough; all others are grey.
     """
-    leaders, others, every = dict[str, None](), dict[str, None](), dict[str, None]()
+    every, by_relation, by_shots = list[str](), list[list[str]](), list[list[str]]()
     for records in benchmarks:
-        every.update(dict.fromkeys(tables.models_of(records)))
+        every += tables.models_of(records)
         if protocol := main_protocol(records):
             ranking = _ranking(records, protocol)
-            leaders.update(dict.fromkeys(_leaders(ranking)))
-            others.update(dict.fromkeys(_drawn_by_shots(records, protocol, ranking)))
-    grey = charts.COLOURS - 1
-    coloured = {model: number + number // grey for number, model in enumerate(leaders | others)}
-    return dict.fromkeys(every, grey) | coloured
+            by_relation.append(_leaders(ranking))
+            by_shots.append(_drawn_by_shots(records, protocol, ranking))
+    styles: dict[str, int] = {}
+    for model in (model for chart in (*by_relation, *by_shots) for model in chart if model not in styles):
+        beside = {other for chart in (*by_relation, *by_shots) if model in chart for other in chart}
+        taken = {styles[other] % charts.COLOURS for other in beside & styles.keys()}
+        colour = next((colour for colour in range(GREY) if colour not in taken), 0)
+        styles[model] = next(n for n in itertools.count(colour, charts.COLOURS) if n not in styles.values())
+    return dict.fromkeys(every, GREY) | styles
 
 
 def best_model(records: Sequence[Record], protocol: MainProtocol) -> BestModel | None:
@@ -192,7 +198,7 @@ def _overall(
     return Section(
         "Overall",
         "Micro averages over queries; mean ± standard deviation over training seeds. The best figure of a column is"
-        " bold.",
+        " bold, ablations apart.",
         charts=[Markup(chart)] if ranking else [],
         glance=glance,
         tables=shown,
