@@ -385,6 +385,14 @@ def test_results_of_different_settings_are_not_averaged(fewlink: Fewlink, tmp_pa
     assert fewlink("results").out.count("deep") == 2
 
 
+def test_a_record_in_two_files_is_shown_once(fewlink: Fewlink, tmp_path: Path) -> None:
+    fewlink("evaluate", "umls", "--scorer", "popularity")
+    once = fewlink("results").out
+    (record,) = read_records(tmp_path / "fewlink-results")
+    RecordStore(tmp_path / "fewlink-results" / "copy").add(record)
+    assert fewlink("results").out == once and "±" not in once
+
+
 def test_the_error_names_a_broken_record(fewlink: Fewlink, tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "broken.json").write_text("{")
