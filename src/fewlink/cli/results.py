@@ -211,7 +211,7 @@ def study(
     model: list[str] = typer.Option([], help="Only this model; may be given several times."),
     shots: list[int] = typer.Option([], "--shots", "-k", help="Only this number of references; several times."),
     seeds: int = typer.Option(None, help="Number of seeds, instead of five."),
-    tiny: bool = typer.Option(False, "--tiny", help="A small version on built-in data, in about a minute."),
+    tiny: bool = typer.Option(False, "--tiny", help="A small version on built-in data, in half a minute."),
     todo: bool = typer.Option(False, "--todo", help="Only list what is not finished."),
     show_only: bool = typer.Option(False, "--show", help="Only show the results that are stored."),
     results: Path = typer.Option(
