@@ -14,8 +14,9 @@ print(fewlink.evaluate(benchmark, scorer).metrics()["micro"])
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fewlink.base.memo import lazy_names
 
 __version__ = "0.1.0"
 
@@ -68,11 +69,7 @@ _HOMES = {
 __all__ = [*_HOMES, "__version__"]
 
 
-def __getattr__(name: str) -> Any:
-    """Public names are loaded on first use, so that `import fewlink` and the command's help are quick."""
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"fewlink.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'fewlink' has no attribute '{name}'")
+__getattr__ = lazy_names(__name__, _HOMES)  # so that `import fewlink` and the command's help are quick
 
 
 def __dir__() -> list[str]:

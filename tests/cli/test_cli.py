@@ -15,8 +15,11 @@ import typer
 from tests.conftest import RECORD_KEYS, Answer, Fewlink, write_layout
 
 from fewlink import cli
+from fewlink.cli import common, results
 from fewlink.evaluation.records import Record, RecordStore, read_records
+from fewlink.studies import STUDIES
 from fewlink.trail.shipped import shipped
+from fewlink.training.family import TrainedFamily, families
 
 
 def error_line(answer: Answer) -> str:
@@ -51,12 +54,88 @@ def test_help_loads_nothing_heavy() -> None:
     assert not loaded & {"torch", "numpy", "pyarrow", "pydantic", "pandas"}
 
 
+MISTAKES = [
+    "ask nofile.tsv",
+    "ask nofile.tsv --reference a=>b --head c",
+    "ask umls --reference a,b --head c",
+    "ask umls --reference a=>b --head c --names nofile",
+    "predict nofile --reference a=>b --head c",
+    "serve nofile.tsv",
+    "serve umls --device gpu",
+    "train nosuch --out r",
+    "train umls",
+    "train umls --model nosuch --out r",
+    "train --resume nosuch",
+    "fit nofile.tsv --out r",
+    "card nosuch",
+    "evaluate nosuch",
+    "evaluate umls --scorer rulez",
+    "study nosuch",
+    "study overall nosuch",
+    "results nosuch",
+    "results .",
+    "report nosuch",
+    "models --model nosuch",
+    "pretrain nosuch --out r",
+    "pretrain umls --model nosuch --out r",
+    "tune nosuch --out r",
+    "links nofile.tsv --valid nofile.tsv",
+    "embeddings import nosuch nosuch --out r",
+    "embeddings export nosuch nosuch --out r",
+    "data info nosuch",
+    "data check nofile.parquet",
+    "data carve nofile.tsv --out r",
+    "data append nosuch nofile.tsv",
+]
+
+
+def test_mistakes_are_reported_before_anything_heavy_is_imported(tmp_path: Path) -> None:
+    """Importing torch takes seconds; the commands run in one process, which must not have it in the end."""
+    program = f"""
+import os, sys
+os.chdir({str(tmp_path)!r})
+from fewlink import cli
+for line in {MISTAKES!r}:
+    sys.argv = ["fewlink", *line.split()]
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    assert code == 2, (line, code)
+    assert not sys.modules.keys() & {{"torch", "fastapi"}}, line
+"""
+    answer = python("-c", program)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stderr.count("error: ") == len(MISTAKES)
+
+
+def test_the_names_of_models_that_commands_check_are_those_of_the_families() -> None:
+    known = {model for family in families().values() for model in family.models}
+    assert known == {*common.LEARNING_FREE, *common.EMBEDDING, *common.TRAINED}
+    trained = {model for family in families().values() if isinstance(family, TrainedFamily) for model in family.models}
+    assert trained == {*common.TRAINED}
+    assert tuple(STUDIES) == results.STUDIES
+
+
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
 def test_every_help_shows_an_example(command: tuple[str, ...], fewlink: Fewlink) -> None:
     answer = fewlink(*command, "--help")
     assert answer.code == 0
     text = re.sub(r"[\s│]+", " ", answer.out)
     assert f"Example: fewlink {' '.join(command)}" in text
+    assert "\t" not in answer.out and "…..." not in answer.out and "[[" not in answer.out
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_no_option_of_a_help_is_cut_at_80_columns(
+    command: tuple[str, ...], fewlink: Fewlink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    shown = fewlink(*command, "--help").out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert not re.findall(r"--[\w-]*…", shown)
 
 
 def test_version_as_a_command_and_as_an_option(fewlink: Fewlink) -> None:
@@ -245,6 +324,11 @@ def test_data_carve_writes_a_benchmark_that_can_be_evaluated(fewlink: Fewlink, t
     assert "note: 1 bad lines skipped" in answer.err
     assert "note: 1 duplicate triples left out" in answer.err
     record = json.loads(fewlink("evaluate", "mine", "--split", "test", "--json").out)
+    before = (tmp_path / "mine" / "manifest.json").read_bytes()
+    assert "mine: is a benchmark already" in error_line(fewlink(*carve, "--on-error", "skip", "--seed", 1))
+    assert (tmp_path / "mine" / "manifest.json").read_bytes() == before
+    assert fewlink(*carve, "--on-error", "skip", "--seed", 1, "--replace").code == 0
+    assert (tmp_path / "mine" / "manifest.json").read_bytes() != before
     assert record["benchmark"] == "mine"
     assert record["queries"] > 0
     (tmp_path / "thesis").mkdir()
@@ -273,12 +357,40 @@ def test_results_are_filtered_and_averaged(fewlink: Fewlink) -> None:
     assert "no record in fewlink-results matches" in error_line(fewlink("results", "--benchmark", "other"))
 
 
+@pytest.mark.parametrize("columns", [80, 100, 140])
+def test_no_number_is_broken_across_lines(columns: int, fewlink: Fewlink, monkeypatch: pytest.MonkeyPatch) -> None:
+    for model, split in (("popularity", "dev"), ("reference-tails", "dev"), ("random", "test")):
+        fewlink("evaluate", "umls", "--scorer", model, "--split", split, "--draws", 2)
+    fewlink("evaluate", "umls", "--scorer", "popularity", "--shots", 1, "--candidates", "open")
+
+    def words(text: str) -> list[str]:
+        return re.sub(r"\x1b\[[\d;]*m", "", text).split()
+
+    figures = {word for word in words(fewlink("results").out) if re.fullmatch(r"-?\d?\.\d{3}(±\.\d{3})?", word)}
+    assert any("±" in figure for figure in figures)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # as on a terminal of this width
+    narrow = fewlink("results").out
+    assert max(len(re.sub(r"\x1b\[[\d;]*m", "", line)) for line in narrow.splitlines()) <= columns
+    missing = figures - {*words(narrow)}
+    assert len(missing) <= (4 if columns == 80 else 0)  # at 80 columns there is no AMRI
+    assert {"popularity", "reference-tails", "random"} <= {*words(narrow)}
+
+
 def test_results_of_different_settings_are_not_averaged(fewlink: Fewlink, tmp_path: Path) -> None:
     fewlink("evaluate", "umls", "--scorer", "popularity")
     store = RecordStore(tmp_path / "fewlink-results")
     for layers in (1, 2):
         store.add(Record(**{**store.records[0].model_dump(), "model": "deep", "config": {"layers": layers}}))
     assert fewlink("results").out.count("deep") == 2
+
+
+def test_a_record_in_two_files_is_shown_once(fewlink: Fewlink, tmp_path: Path) -> None:
+    fewlink("evaluate", "umls", "--scorer", "popularity")
+    once = fewlink("results").out
+    (record,) = read_records(tmp_path / "fewlink-results")
+    RecordStore(tmp_path / "fewlink-results" / "copy").add(record)
+    assert fewlink("results").out == once and "±" not in once
 
 
 def test_the_error_names_a_broken_record(fewlink: Fewlink, tmp_path: Path) -> None:

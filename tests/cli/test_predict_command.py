@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.conftest import write_layout
 from typer.testing import CliRunner
 
 from fewlink.base.errors import FewlinkError
@@ -111,6 +112,13 @@ def test_user_errors_are_one_line(run: Path, words: list[str], message: str) -> 
     with pytest.raises(FewlinkError, match=message) as error:
         CliRunner().invoke(app, ["predict", str(run), *words], catch_exceptions=False)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("command", [["predict", *PAIRS, "--head", "alga"], ["card"]])
+def test_another_benchmark_than_the_runs_own_is_refused(run: Path, command: list[str], tmp_path: Path) -> None:
+    other = write_layout(tmp_path / "other")
+    with pytest.raises(FewlinkError, match=f"was trained on umls, and {other} is another benchmark"):
+        CliRunner().invoke(app, [command[0], str(run), *command[1:], "--bench", str(other)], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ import pytest
 from tests.conftest import Fewlink
 
 from fewlink.evaluation.records import read_records
+from fewlink.pipeline.train import train
+from fewlink.training import training_recipe
 
 QUICK = ("--set", "epochs=2", "--set", "negatives=64", "--dim", "16")
 
@@ -122,3 +125,13 @@ def test_python_dash_m_fewlink_prints_the_same(fewlink: Fewlink) -> None:
     command = [sys.executable, "-m", "fewlink", *words]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (result.returncode, result.stdout, result.stderr) == fewlink(*words)
+
+
+def test_the_command_and_the_function_train_the_same_model_by_default(fewlink: Fewlink) -> None:
+    assert training_recipe(None).settings.model == "trail"
+    assert inspect.signature(train).parameters["model"].default == "trail"
+    assert json.loads(fewlink("models", "--settings", "--json").out)[0] == {
+        "name": "model",
+        "default": "trail",
+        "about": "a name of `fewlink models`",
+    }

@@ -8,8 +8,8 @@ from tests.fewshot.literal import close, normal
 from torch import Tensor, nn
 from torch.func import vmap
 
-from fewlink.fewshot import recurrence
-from fewlink.fewshot.recurrence import gated
+from fewlink.fewshot import aggregators
+from fewlink.fewshot.aggregators import gated
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -53,24 +53,24 @@ def gradients(outputs: tuple[Tensor, ...], leaves: list[Tensor]) -> tuple[Tensor
 
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3)])
 def test_the_way_to_the_kernel(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurrence, "FORWARD", played_forward)
-    monkeypatch.setattr(recurrence, "BACKWARD", played_backward)
+    monkeypatch.setattr(aggregators, "FORWARD", played_forward)
+    monkeypatch.setattr(aggregators, "BACKWARD", played_backward)
     leaves = [normal(1, *shape, 8), normal(2, *shape, 8), normal(3, *shape, 2)]
     for leaf in leaves:
         leaf.requires_grad_()
-    *found, _ = recurrence._Fused.apply(*leaves)
+    *found, _ = aggregators._Fused.apply(*leaves)
     expected = plain(*leaves)
     for a, b in zip((*found, *gradients(tuple(found), leaves)), (*expected, *gradients(expected, leaves)), strict=True):
         close(a, b)
 
 
 def test_the_way_of_several_runs_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurrence, "FORWARD", played_forward)
-    monkeypatch.setattr(recurrence, "BACKWARD", played_backward)
+    monkeypatch.setattr(aggregators, "FORWARD", played_forward)
+    monkeypatch.setattr(aggregators, "BACKWARD", played_backward)
     leaves = [normal(1, 3, 5, 8), normal(2, 5, 8), normal(3, 5, 3, 2)]  # of 3 runs; the second shared by all of them
     for leaf in leaves:
         leaf.requires_grad_()
-    way = vmap(lambda a, b, c: recurrence._Fused.apply(a, b, c)[:2], in_dims=(0, None, 1))
+    way = vmap(lambda a, b, c: aggregators._Fused.apply(a, b, c)[:2], in_dims=(0, None, 1))
     found, expected = way(*leaves), plain(leaves[0], leaves[1], leaves[2].movedim(1, 0))
     for a, b in zip((*found, *gradients(found, leaves)), (*expected, *gradients(expected, leaves)), strict=True):
         close(a, b)

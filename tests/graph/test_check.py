@@ -5,10 +5,12 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
+from fewlink.base.errors import FewlinkError
 from fewlink.graph.compile import NEAR, _component_sizes, _near_copies, check_graph
 
 
@@ -67,9 +69,33 @@ def test_a_graph_of_one_relation_or_few_tasks_is_reported(tmp_path: Path) -> Non
 
 def test_a_file_of_bad_lines_shows_the_reason(tmp_path: Path) -> None:
     (tmp_path / "spaces.txt").write_text("a r b\nb r c\n")
-    result = check_graph(tmp_path / "spaces.txt")
-    assert (result["counts"]["triples"], result["counts"]["bad lines"]) == (0, 2)
-    assert "spaces.txt:1: has 1 columns" in result["problems"][0]
+    with pytest.raises(FewlinkError, match=r"no triples in .*2 bad lines, the first: .*spaces.txt:1: has 1 columns"):
+        check_graph(tmp_path / "spaces.txt")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "no triples in"),
+        (b"\n", "no triples in"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is a binary file"),
+    ],
+)
+def test_an_empty_or_binary_file_is_an_error(content: bytes, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "graph.tsv").write_bytes(content)
+    with pytest.raises(FewlinkError, match=problem):
+        check_graph(tmp_path / "graph.tsv")
+
+
+def test_readable_names_are_checked_and_shown(tmp_path: Path) -> None:
+    (tmp_path / "graph.tsv").write_text("Q1\tP1\tQ2\n")
+    (tmp_path / "names.tsv").write_text("Q1\tOslo\nP1\tis in\n")
+    report = check_graph(tmp_path / "graph.tsv", names=tmp_path / "names.tsv")
+    assert report["counts"]["entities with a readable name"] == 1
+    assert report["largest_relations"][0]["name"] == "is in"
+    (tmp_path / "names.tsv").write_text("Q7\tRome\n")
+    with pytest.raises(FewlinkError, match=r"names.tsv: names no entity of the graph"):
+        check_graph(tmp_path / "graph.tsv", names=tmp_path / "names.tsv")
 
 
 def test_a_header_row_is_reported(tmp_path: Path) -> None:

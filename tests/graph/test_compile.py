@@ -61,6 +61,24 @@ def test_types_that_name_no_entity_of_the_graph_are_an_error(tmp_path: Path) -> 
         compiled(b"a\tr\tb\n", types=tmp_path / "types.tsv")
 
 
+def test_names_of_another_graph_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "names.tsv").write_text("A\tAlpha\n")
+    with pytest.raises(FewlinkError, match=r"names.tsv: names no entity of the graph, whose first is 'a'"):
+        compiled(b"a\tr\tb\n", names=tmp_path / "names.tsv")
+    (tmp_path / "names.tsv").write_text("A\tAlpha\nr\tis before\n")
+    assert compiled(b"a\tr\tb\n", names=tmp_path / "names.tsv")[0].relation_name(0) == "is before"
+
+
+@pytest.mark.parametrize("option", ["types", "names"])
+def test_triples_in_place_of_a_side_file_are_an_error(option: str, tmp_path: Path) -> None:
+    triples = b"a\tr\tb\nb\tr\tc\n"
+    (tmp_path / "side.tsv").write_bytes(triples)
+    with pytest.raises(FewlinkError, match=r"side.tsv: holds triples: each line must be an .*, a tab and a"):
+        compiled(triples, **{option: tmp_path / "side.tsv"})
+    (tmp_path / "side.tsv").write_bytes(b"a\tT\tletter\nb\tT\tletter\n")
+    compiled(triples, **{option: tmp_path / "side.tsv"})
+
+
 def test_a_header_that_was_left_out_is_reported() -> None:
     """`h r t` may be a triple, so the user must see that it was not read as one."""
     graph, report = compiled(b"h\tr\tt\na\tr\tb\n")

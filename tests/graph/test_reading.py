@@ -167,6 +167,14 @@ def test_a_compressed_parquet_file_is_an_error_that_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("name", ["graph.tsv", "graph.csv", "graph.nt", "graph.parquet", "graph.tsv.gz"])
+def test_a_missing_file_is_missing_whatever_is_installed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("pyarrow", "pyoxigraph"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=f"{name}: cannot be read \\(No such file"):
+        compile_graph(name)
+
+
+@pytest.mark.parametrize("name", ["graph.tsv", "graph.csv", "graph.nt", "graph.parquet", "graph.tsv.gz"])
 def test_a_missing_file_and_a_folder_are_errors_that_name_them(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"{name}: cannot be read"):
         compile_graph([tmp_path / name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import graph_of
 
 from fewlink.base.errors import FewlinkError, UnknownName
-from fewlink.graph import Graph, TypeTable, Vocabulary
+from fewlink.graph import Graph, TypeTable, Vocabulary, compile_graph
 from fewlink.prediction import Names
 from fewlink.prediction.names import NameIndex, entity_of, fold
 
@@ -45,11 +46,26 @@ def test_underscores_and_concept_prefixes_are_ignored() -> None:
 
 def test_an_ambiguous_name_raises_and_lists_ids() -> None:
     names = named([f"Q{i}" for i in range(9)], ["Paris"] * 8 + ["Rome"])
-    with pytest.raises(UnknownName, match=r"'Paris' is the name of 8 entities.*Q0, Q1, Q2, Q3, Q4, …"):
+    with pytest.raises(UnknownName, match=r"'Paris' is the name of 8 entities.*Q0.*; Q1.*; Q2.*; Q3.*; Q4.*; …$"):
         names.find("Paris")
     with pytest.raises(UnknownName, match="8 entities"):
         names.find("paris")
     assert names.find("Q7") == 7
+
+
+def test_entities_of_one_name_are_told_apart_by_type_and_neighbour(tmp_path: Path) -> None:
+    triples = "Q1 in Q4\nQ1 near Q5\nQ2 in Q4\nQ2 near Q6\nQ7 knows Q3\n".replace(" ", "\t")
+    towns, types = "Q1\tParis\nQ2\tParis\nQ3\tParis\nQ5\tTroyes\nQ6\tDallas\nQ7\tHelen\n", "Q1\ttown\nQ2\ttown\n"
+    files = [tmp_path / name for name in ("graph.tsv", "names.tsv", "types.tsv")]
+    for file, text in zip(files, (triples, towns, types), strict=True):
+        file.write_text(text)
+    names = Names(compile_graph(files[0], names=files[1], types=files[2]))
+    with pytest.raises(UnknownName) as error:
+        names.find("Paris", "head")
+    assert str(error.value) == (
+        "head 'Paris' is the name of 3 entities: give the id of one: "
+        "Q1 (town, near Troyes); Q2 (town, near Dallas); Q3 (Helen knows it)"
+    )
 
 
 def test_an_unknown_name_raises_and_suggests_the_nearest() -> None:

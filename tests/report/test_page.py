@@ -14,7 +14,7 @@ from fewlink.base.errors import FewlinkError, InputError
 from fewlink.cli.results import report
 from fewlink.evaluation.records import CurvePoint, LearningCurve, Record, RecordStore
 from fewlink.report.page import page, write_report
-from fewlink.report.sections import Section, StoredResults, best_model, main_protocol, sections_of
+from fewlink.report.sections import MOST_LINES, Section, StoredResults, best_model, main_protocol, sections_of
 
 HOSTILE = '<script>alert("1")</script>'
 VOID = {"meta", "link", "input", "img", "br", "hr"}
@@ -137,6 +137,56 @@ def test_a_margin_within_the_deviation_is_called_level() -> None:
     assert alone and (alone.model, alone.rival) == ("trail-0.1", "")
 
 
+def test_an_ablation_is_not_the_best_model_and_leads_no_family() -> None:
+    records = [record("rules", 0.3), record("trail-0.1", 0.5), record("trail-0.1-no-paths", 0.6)]
+    protocol = main_protocol(records)
+    assert protocol
+    best = best_model(records, protocol)
+    assert best and (best.model, best.rival, best.margin) == ("trail-0.1", "rules", ".200")
+    by_relation = next(s for s in sections_of(StoredResults(records), protocol, {}) if s.title == "By relation")
+    assert [name for name, _ in by_relation.key] == ["rules", "trail-0.1"]
+    overall = next(s for s in sections_of(StoredResults(records), protocol, {}) if s.title == "Overall")
+    assert [row[0] for row in overall.tables[0].rows if "**" in row[2]] == ["trail-0.1"]
+    alone = best_model([record("trail-0.1-no-paths", 0.6)], protocol)
+    assert alone and alone.model == "trail-0.1-no-paths"
+
+
+def test_a_model_has_one_colour_in_all_charts_of_all_benchmarks(tmp_path: Path) -> None:
+    models = ("rules", "transe", "complex", "gmatching-maxp", "fsrl", "fsrl-tuned", "trail-0.1")
+    records = [
+        record(model, (0.2 + 0.05 * i if bench == "one" else 0.9 - 0.05 * i), benchmark=bench, shots=k)
+        for bench in ("one", "two")
+        for i, model in enumerate(models)
+        for k in (1, 3)
+    ]
+    colours: dict[str, set[str]] = {}
+    for group in re.findall(r'<g class="series-\d">.*?</g>', written(tmp_path, records)):
+        for title in re.findall(r"<title>(.*?): ", group):
+            for model in {*title.split(", ")} & {*models}:
+                colours.setdefault(model, set()).add(group[10:18])
+    assert {*colours} == {*models} and all(len(own) == 1 for own in colours.values())
+    assert len(set.union(*colours.values())) == len(models)
+
+
+def test_a_record_that_is_in_two_files_counts_once(tmp_path: Path) -> None:
+    results = store(tmp_path / "results", [record("rules"), record("fsrl", seed=0), record("fsrl", 0.4, seed=1)])
+    store(results / "copy", [record("fsrl", seed=0)])
+    text = re.sub(r"<[^>]+>", "", written(tmp_path, []))
+    assert "3 records of 2 models" in text
+    store(results / "other", [record("fsrl", 0.7, seed=0)])
+    with pytest.raises(InputError, match=r"fsrl.jsonl:1: has the measurement of .*with other figures"):
+        written(tmp_path, [])
+
+
+def test_the_page_has_a_table_of_contents(tmp_path: Path) -> None:
+    parsed = Page(written(tmp_path, many()))
+    links = {a["href"]: None for tag, a in parsed.tags if tag == "a" and a.get("class") != "skip"}
+    assert "Contents" in parsed.of("p")
+    assert [link for link in links if link in ("#b1", "#b1-overall", "#b1-ablations", "#b2", "#about")] == [
+        *("#b1", "#b1-overall", "#b1-ablations", "#b2", "#about"),
+    ]
+
+
 def test_the_main_protocol_is_three_references_and_full_if_there_are_such_records() -> None:
     assert str(main_protocol([record(shots=1), record(shots=1, seed=1), record()])) == "test, K = 3, full"
     assert str(main_protocol([record(shots=5, candidates="open")])) == "test, K = 5, open"
@@ -235,7 +285,7 @@ def test_the_chart_by_references_prefers_models_measured_with_the_most_numbers(t
     text = written(tmp_path, records)
     charts = text.split("By number of references")[-1].split("<table")[0]
     assert "fsrl, 5: .100" in charts and "gmatching-maxp, 5: .100" in charts
-    assert sum(f"{model}, 3: .500" in charts for model in others) == 6
+    assert sum(f"{model}, 3: .500" in charts for model in others) == MOST_LINES - 2
 
 
 def test_other_settings_or_data_under_the_same_name_get_a_number(tmp_path: Path) -> None:

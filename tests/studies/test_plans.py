@@ -38,6 +38,7 @@ def test_a_tiny_study_has_settings_of_its_own() -> None:
     assert tiny.benchmark == "umls"
     assert getattr(plan.settings_of("fsrl"), "steps", 0) == 6000
     assert getattr(tiny.settings_of("fsrl"), "steps", 0) < 100
+    assert getattr(tiny.settings_of("trail-0.1"), "negatives", 8192) < 1000  # most of its time, on 135 entities
     assert tiny.settings_of("rules") is None
 
 

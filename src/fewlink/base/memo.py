@@ -1,8 +1,9 @@
-"""Derived values that are computed once for each object and stored in it."""
+"""Values that are computed or loaded on first use: what is derived from an object, and the names of a package."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
@@ -22,3 +23,14 @@ class Memo:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_derived"}
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package that loads its public names on first use; `homes` are their modules in it."""
+
+    def load(name: str) -> Any:
+        if name in homes:
+            return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        raise AttributeError(f"module '{package}' has no attribute '{name}'")
+
+    return load

@@ -10,7 +10,7 @@ import typer
 
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, ProcessLost
-from fewlink.cli import data, embeddings, evaluate, models, predict, results, train
+from fewlink.cli import data, embeddings, evaluate, predict, results, train
 
 app = typer.Typer(
     name="fewlink",
@@ -30,8 +30,8 @@ app.add_typer(data.app, name="data")
 app.command("evaluate")(evaluate.evaluate)
 app.command("results")(results.results)
 app.command("report")(results.report)
-app.command("models")(models.models)
-app.command("recipes")(models.recipes)
+app.command("models")(results.models)
+app.command("recipes")(results.recipes)
 app.command("train")(train.train)
 app.command("card")(train.card)
 app.command("pretrain")(embeddings.pretrain)

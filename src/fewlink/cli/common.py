@@ -1,8 +1,13 @@
-"""What commands share: tables, JSON and notes on the terminal, options, devices, settings and progress lines."""
+"""What commands share: tables, JSON and notes on the terminal, options, devices, settings and progress lines.
+
+Commands check their arguments with the functions `check_…`, which import nothing heavy, before they import torch.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fewlink.embeddings import EmbeddingSettings
 
 BENCH = typer.Argument(..., metavar="BENCH", help="A catalogue name, a benchmark folder or an archive.")
@@ -19,6 +26,16 @@ DEVICE = typer.Option("auto", help="auto, cpu, cuda or cuda:N.")
 JSON = typer.Option(False, "--json", help="Print JSON.")
 MOVED_BENCH = typer.Option(None, help="The run's benchmark, if it has moved since training.")
 RECIPE = typer.Option(None, help="Name or TOML file of a recipe; by default the model's own.")
+# The models of the package, so that a misspelt name is reported without loading them.
+LEARNING_FREE = ("random", "popularity", "reference-tails", "rules")
+EMBEDDING = ("rescal", "transe", "distmult", "complex")
+ABLATIONS_0_1 = ("paths", "bilinear", "translation", "profile", "matching", "reliability")
+TRAINED = (
+    *("gmatching-maxp", "gmatching-meanp", "gmatching-max"),
+    *("fsrl", "fsrl-as1", "fsrl-as2a", "fsrl-as2b", "fsrl-as2c", "fsrl-as3", "fsrl-released", "fsrl-tuned"),
+    *("trail-0.1", *(f"trail-0.1-no-{kind}" for kind in ABLATIONS_0_1), "trail"),
+)
+FIGURE = re.compile(r"([+−-]?[\d,]*\.?\d+( ?± ?[\d,]*\.?\d+)?)?")
 FOLDER = Path("fewlink-results")  # where records are stored by default
 RESULTS = typer.Option(FOLDER, help="Folder to store result records in.")
 REPLACE = typer.Option(False, "--replace", help="Replace records of the same measurement.")
@@ -26,9 +43,8 @@ SET = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of 
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: str | None = None) -> None:
-    """Print a table with numbers aligned right; plain and 200 columns wide if the output is not a terminal."""
+    """Print a table with numbers aligned right and never broken; names are, where the lines are too short."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -43,14 +59,30 @@ def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: st
         collapse_padding=True,
     )
     for index, column in enumerate(columns):
-        numeric = all(isinstance(row[index], int | float) or row[index] == "" for row in cells)
-        table.add_column(Text(column), justify="right" if cells and numeric else "left", overflow="fold")
+        numeric = bool(cells) and all(_is_figure(row[index]) for row in cells)
+        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
     for row in cells:
         table.add_row(*(Text(format_cell(value)) for value in row))
+    _console().print(table)
+
+
+def _console() -> Console:
+    """The terminal; plain and 200 columns wide if the output is not one."""
+    from rich.console import Console
+
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(table)
+    return console if console.is_terminal else Console(width=200)
+
+
+def fits(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bool:
+    """Whether a table has room on the terminal without breaking a cell."""
+    widths = [max(map(len, column)) for column in zip(columns, *(map(format_cell, row) for row in rows), strict=True)]
+    return sum(widths) + 2 * len(widths) <= _console().width
+
+
+def _is_figure(cell: Any) -> bool:
+    """Whether a cell is a number, a number with a deviation, or empty."""
+    return isinstance(cell, int | float) or FIGURE.fullmatch(str(cell)) is not None
 
 
 def format_cell(value: Any) -> str:
@@ -90,6 +122,53 @@ def reject_options(context: typer.Context, names: Sequence[str], reason: str) ->
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise FewlinkError(f"--{'set' if name == 'change' else name} {reason}")
+
+
+def check_model(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise for a name that is not one of the package's models; not checked if other packages offer models."""
+    from importlib.metadata import entry_points
+
+    from fewlink.base.errors import choose
+
+    if entry_points(group="fewlink.families") or entry_points(group="fewlink.scorers"):
+        return
+    for name in names:
+        choose(what, name, dict.fromkeys(known))
+
+
+def check_benchmarks(*benches: str | None) -> None:
+    """Raise if one of these benchmarks is given and does not exist."""
+    from fewlink.data.catalogue import check_benchmark
+
+    for bench in benches:
+        if bench is not None:
+            check_benchmark(bench)
+
+
+def check_graph_or_run(source: str) -> None:
+    """Raise if a graph or run does not exist; a model of the hub is looked for later."""
+    from fewlink.data.catalogue import check_source
+
+    if not source.startswith("hub:"):
+        check_source(source)
+
+
+def check_files(*paths: Path | None) -> None:
+    """Raise if one of these files or folders is given and does not exist."""
+    from fewlink.base.errors import InputError
+
+    for path in paths:
+        if path is not None and not os.path.exists(path):
+            raise InputError(path, "cannot be read (No such file or directory)")
+
+
+def check_device(device: str) -> None:
+    """Raise for a name that is not that of a device."""
+    from fewlink.base.errors import FewlinkError
+    from fewlink.base.settings import DEVICES, is_device
+
+    if device != "auto" and not is_device(device):
+        raise FewlinkError(f"device '{device}' is not {DEVICES}")
 
 
 def check_changes(changes: Sequence[str]) -> None:

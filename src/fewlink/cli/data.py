@@ -110,24 +110,28 @@ def info(
 def check(
     path: Path = TRIPLES,
     types: Path = TYPES,
+    names: Path = NAMES,
     smallest: int = SMALLEST,
     largest: int = LARGEST,
     json: bool = common.JSON,
 ) -> None:
     """Check your own graph: counts, degrees, relations by size, possible tasks and likely mistakes.
 
+    Files of types and names are checked with it.
+
     Example: `fewlink data check my-graph.tsv.gz`
     """
     from fewlink.graph.compile import check_graph
 
-    report = check_graph(path, types=types, smallest=smallest, largest=largest)
+    report = check_graph(path, types=types, names=names, smallest=smallest, largest=largest)
     if json:
         common.print_json(report)
         return
     common.print_table(["what", "count"], list(report["counts"].items()), title=str(path))
     common.print_table(["degree", "entities"], [d.values() for d in report["degrees"]], title="Degrees")
-    rows = [relation.values() for relation in report["largest_relations"]]
-    common.print_table(["relation", "triples", "heads", "tails"], rows, title="Largest relations")
+    largest_relations = report["largest_relations"]
+    rows = [relation.values() for relation in largest_relations]
+    common.print_table(list(largest_relations[0]), rows, title="Largest relations")
     tasks = report["possible_tasks"]
     print(
         f"{len(tasks)} relations of {smallest} to {largest} triples could be few-shot tasks"
@@ -140,7 +144,7 @@ def check(
 
 @app.command()
 def carve(
-    files: list[Path] = typer.Argument(..., metavar="FILE…", help="Triples: TSV, CSV, N-Triples or Parquet."),
+    files: list[Path] = typer.Argument(..., metavar="FILE", help="Triples: TSV, CSV, N-Triples or Parquet."),
     out: Path = typer.Option(..., help="Folder for the benchmark."),
     name: str = typer.Option(None, help="Name of the benchmark; by default the folder's."),
     types: Path = TYPES,
@@ -151,16 +155,22 @@ def carve(
     test_share: float = typer.Option(0.16, help="Share of the task relations for test."),
     seed: int = typer.Option(0, help="Seed of the split and of the pairs' order."),
     on_error: str = ON_ERROR,
+    replace: bool = typer.Option(False, "--replace", help="Replace a benchmark that is in the folder already."),
 ) -> None:
     """Turn any graph into a few-shot benchmark: relations of medium size become tasks.
 
     Example: `fewlink data carve my-graph.tsv --out my-benchmark`
     """
+    from fewlink.base.errors import InputError
+    from fewlink.base.storage import is_folder_of
     from fewlink.data import CarveSettings
     from fewlink.data import carve as carve_graph
+    from fewlink.data.benchmark import FORMAT
     from fewlink.graph import CompileReport, compile_graph
 
     settings = CarveSettings(smallest, largest, dev_share, test_share, seed)
+    if not replace and is_folder_of(out, FORMAT):
+        raise InputError(out, "is a benchmark already: choose another folder, or replace it with --replace")
     report = CompileReport()
     graph = compile_graph(files, types=types, names=names, on_error=on_error, report=report)
     benchmark, left_out = carve_graph(graph, name or out.resolve().name, settings)
@@ -173,7 +183,7 @@ def carve(
 @app.command()
 def append(
     where: str = typer.Argument(..., metavar="RUN|BENCH", help="A run folder or the folder of a compiled benchmark."),
-    files: list[Path] = typer.Argument(..., metavar="FILE…", help="New triples: TSV, CSV, N-Triples or Parquet."),
+    files: list[Path] = typer.Argument(..., metavar="FILE", help="New triples: TSV, CSV, N-Triples or Parquet."),
     types: Path = TYPES,
     names: Path = NAMES,
     on_error: str = ON_ERROR,
@@ -188,6 +198,8 @@ def append(
     """
     import dataclasses
 
+    common.check_files(*files, types, names)
+    common.check_benchmarks(where)
     from fewlink.graph import CompileReport
     from fewlink.pipeline.append import append as append_to
 

@@ -15,14 +15,29 @@ SEED = typer.Option(0, help="Seed of training.")
 DEVICE = typer.Option("auto", help="auto, cpu or cuda.")
 
 
+def check_names(model: str, recipe: str | None, device: str) -> None:
+    """Raise for the name of a model, recipe or device that there is not, before torch is imported."""
+    from fewlink.base.errors import choose
+    from fewlink.base.recipes import model_of
+
+    choose("embedding model", model, dict.fromkeys(common.EMBEDDING))
+    if recipe is not None:
+        model_of(recipe)
+    common.check_device(device)
+
+
 def pretrain(
     bench: str = common.BENCH,
     out: Path = typer.Option(..., help="Folder for the embeddings."),
     model: str = MODEL,
     recipe: str = common.RECIPE,
     dim: int = typer.Option(None, help="Real numbers per entity."),
-    with_train_tasks: bool = typer.Option(False, help="Also train on the pairs of the meta-training relations."),
-    half: bool = typer.Option(False, help="Store the vectors in half precision: half the disk space and memory."),
+    with_train_tasks: bool = typer.Option(
+        False, "--with-train-tasks", help="Also train on the pairs of the meta-training relations."
+    ),
+    half: bool = typer.Option(
+        False, "--half", help="Store the vectors in half precision: half the disk space and memory."
+    ),
     change: list[str] = common.SET,
     seed: int = SEED,
     device: str = DEVICE,
@@ -37,6 +52,8 @@ def pretrain(
     """
     import dataclasses
 
+    common.check_benchmarks(bench)
+    check_names(model, recipe, device)
     from fewlink.base import distributed
     from fewlink.data import open_benchmark
     from fewlink.training.vectors import pretrain as run
@@ -78,6 +95,8 @@ def tune(
 
     Example: `fewlink tune umls --model transe --trials 20 --out runs/tune-transe`
     """
+    common.check_benchmarks(bench)
+    check_names(model, recipe, device)
     from fewlink.base.errors import choose
     from fewlink.base.recipes import as_toml
     from fewlink.base.storage import write_bytes
@@ -115,6 +134,8 @@ def links(
 
     Example: `fewlink links train.tsv --valid valid.tsv --test test.tsv --recipe complex-fb15k-237`
     """
+    common.check_files(train, valid, test)
+    check_names(model, recipe, device)
     import numpy as np
 
     from fewlink.cli.results import result_row, result_table
@@ -162,17 +183,20 @@ def import_(
     """
     from fewlink.base.errors import FewlinkError, choose
     from fewlink.data import open_benchmark
-    from fewlink.embeddings import from_nell_one, from_numpy, from_pykeen
 
     choose("kind of source", kind, dict.fromkeys(("pykeen", "nell-one", "numpy")))
+    if kind == "numpy" and relations is None:
+        raise FewlinkError("numpy vectors are two files: name the second with --relations")
+    common.check_benchmarks(bench)
+    common.check_files(source, relations)
+    from fewlink.embeddings import from_nell_one, from_numpy, from_pykeen
+
     graph = open_benchmark(bench).graph
     names = list(graph.entities), list(graph.relations)
     if kind == "pykeen":
         table = from_pykeen(source, *names, model=model, norm=norm)
     elif kind == "nell-one":
         table = from_nell_one(source, *names, model=model or "complex", norm=norm or 2)
-    elif relations is None:
-        raise FewlinkError("numpy vectors are two files: name the second with --relations")
     else:
         table = from_numpy(source, relations, model or "complex", norm=norm or 2)
     table.save(out, graph.fingerprint, graph=bench, relation_names=names[1])
@@ -192,9 +216,12 @@ def export(
     """
     from fewlink.base.errors import choose
     from fewlink.data import open_benchmark
-    from fewlink.embeddings import Embeddings, to_numpy, to_projector, to_word2vec
 
     choose("export format", to, dict.fromkeys(("numpy", "word2vec", "projector")))
+    common.check_benchmarks(bench)
+    common.check_files(embeddings)
+    from fewlink.embeddings import Embeddings, to_numpy, to_projector, to_word2vec
+
     graph = open_benchmark(bench).graph
     table = Embeddings.open(embeddings, graph.fingerprint)
     if to == "numpy":

@@ -61,14 +61,8 @@ def evaluate(
 
     Example: `fewlink evaluate runs/umls-fsrl --split test`
     """
-    from fewlink.base import distributed
     from fewlink.base.errors import FewlinkError, choose
     from fewlink.data import PROTOCOLS, SPLITS, open_benchmark
-    from fewlink.evaluation import Protocol
-    from fewlink.evaluation import evaluate as run
-    from fewlink.evaluation.records import RecordStore, make_record
-    from fewlink.training import is_run, runs_in
-    from fewlink.training.run import benchmark_of
 
     for name in split:
         choose("split", name, dict.fromkeys(SPLITS))
@@ -79,6 +73,16 @@ def evaluate(
             raise FewlinkError(f"shots must be at least 1, got {k}")
     if draws < 0:
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
+    common.check_benchmarks(what, bench)
+    common.check_model("scorer", scorer, (*common.LEARNING_FREE, *common.EMBEDDING, "trail"))
+    common.check_device(device)
+    from fewlink.base import distributed
+    from fewlink.evaluation import Protocol
+    from fewlink.evaluation import evaluate as run
+    from fewlink.evaluation.records import RecordStore, make_record
+    from fewlink.training import is_run, runs_in
+    from fewlink.training.run import benchmark_of
+
     runs = [Path(what)] if is_run(Path(what)) else runs_in(Path(what))
     if runs:
         own = ("scorer", "recipe", "change", "processes", "seed")

@@ -27,7 +27,7 @@ def predict(
     source: str = SOURCE,
     references: Path = typer.Option(None, help="File of references: a head, a tab and a tail per line."),
     reference: list[str] = typer.Option(
-        [], metavar="'HEAD => TAIL'", help="A reference; repeatable. Names with arrows: write a tab instead of =>."
+        [], metavar="'HEAD => TAIL'", help="A reference; repeatable. If a name has an arrow: a tab instead of =>."
     ),
     heads: Path = typer.Option(None, help="File of heads, one per line."),
     head: list[str] = typer.Option([], metavar="NAME", help="A head to find tails for; repeatable."),
@@ -64,7 +64,6 @@ def predict(
     Example: `fewlink predict runs/umls-trail --relation precedes --candidates full --head cell_function`
     """
     from fewlink.base.errors import FewlinkError
-    from fewlink.prediction import load
     from fewlink.prediction.query import check_count, parse_pair, read_names, read_pairs
 
     if json and tsv:
@@ -78,6 +77,12 @@ def predict(
     queries = [*(read_names(heads) if heads else []), *head]
     if bool(queries) == (of_type is not None):
         raise FewlinkError("no heads, or two kinds: give --head NAME or --heads FILE, or else --of-type TYPE")
+    common.check_graph_or_run(source)
+    common.check_files(types, names)
+    common.check_benchmarks(bench)
+    common.check_device(device)
+    from fewlink.prediction import load
+
     linker = load(source, bench=bench, types=types, names=names, device=common.resolve_device(device))
     if edges is not None:
         linker.limit_edges(edges)
@@ -159,6 +164,12 @@ def serve(
     """
     from fewlink.base.errors import FewlinkError, MissingExtra
 
+    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        raise FewlinkError("the token is empty, has spaces around it or is not printable ASCII: use letters or digits")
+    common.check_graph_or_run(source)
+    common.check_files(types, names)
+    common.check_benchmarks(bench)
+    common.check_device(device)
     try:
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
@@ -167,8 +178,6 @@ def serve(
     from fewlink.web import ServerSettings
     from fewlink.web.server import ServeOptions, serve
 
-    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise FewlinkError("the token is empty, has spaces around it or is not printable ASCII: use letters or digits")
     described = [None if file is None else str(file) for file in (types, names)]
     options = ServeOptions(source, common.resolve_device(device), host, port, workers, bench, *described)
     serve(options, ServerSettings(heads=most_heads, k=most_k, token=token))

@@ -1,4 +1,4 @@
-"""`fewlink results`, `fewlink report` and `fewlink study`: stored records, their page, and the paper's studies."""
+"""`fewlink models` and `recipes`; `results`, `report` and `study`: stored records, their page, the paper's studies."""
 
 from __future__ import annotations
 
@@ -9,15 +9,93 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fewlink.base.metrics import labelled
+from fewlink.cli import common
 from fewlink.cli.common import FOLDER
 
 if TYPE_CHECKING:
     from fewlink.evaluation.records import Record
     from fewlink.studies import Plan, StudyOutput
 
+STUDIES = ("overall", "relations", "ablation", "trail-0.1", "shots", "embedding", "selection", "datasets")
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
 FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
 SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
+
+
+def models(
+    settings: bool = typer.Option(False, "--settings", help="Show the settings that `fewlink train --set` can change."),
+    model: str = typer.Option(None, help="Show the settings of this model; with --settings, by default trail's."),
+    json: bool = common.JSON,
+) -> None:
+    """List all models by family, with their parts and the equations that the parts implement.
+
+    Example: `fewlink models`
+    """
+    common.check_model("model", [model] if model else [], common.TRAINED)
+    from fewlink.training.family import DEFAULT, families
+
+    if settings or model:
+        _print_settings(model or DEFAULT, json)
+        return
+    if json:
+        common.print_json(
+            [
+                {"name": name, "family": family.name, "about": about, **family.parts(name)}
+                for family in families().values()
+                for name, about in family.models.items()
+            ]
+        )
+        return
+    for family in families().values():
+        kinds = list(family.parts(next(iter(family.models))))
+        rows = [[name, *map(_cell, family.parts(name).values()), about] for name, about in family.models.items()]
+        common.print_table(["model", *kinds, "what it is"], rows, title=family.name)
+        if texts := family.part_texts():
+            common.print_table(["part", "what it computes"], list(map(list, texts.items())))
+
+
+def _cell(part: object) -> str:
+    return ", ".join(part) if isinstance(part, list) else str(part)
+
+
+def _print_settings(model: str, json: bool) -> None:
+    """The settings of a model with defaults and descriptions, read from the docstring of their class."""
+    import re
+
+    from fewlink.training import trained_family
+
+    kind = trained_family(model).settings
+    texts = dict(re.findall(r"^    (\w+) {2,}(.+)$", kind.__doc__ or "", re.MULTILINE))
+    rows = [[name, value, texts.get(name, "")] for name, value in kind(model=model).as_dict().items()]  # type: ignore[call-arg]
+    if json:
+        common.print_json([dict(zip(("name", "default", "about"), row, strict=True)) for row in rows])
+        return
+    common.print_table(["setting", "default", "what it is"], [[name, str(value), about] for name, value, about in rows])
+
+
+def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with all settings.")) -> None:
+    """List the recipes of embeddings and few-shot models.
+
+    Example: `fewlink recipes`
+    """
+    from fewlink.base.recipes import measured, model_of, recipe_texts
+    from fewlink.training import family_of
+
+    models = {name: model_of(name) for name in recipe_texts()}
+    recipes = [family_of(model).recipe(model, name) for name, model in models.items()]
+    figures = measured()
+    if json:
+        rows = [
+            {"name": r.name, "about": r.about, "chosen": r.chosen, "measured": figures.get(r.name, {})}
+            | {"settings": r.settings.as_dict(), "vectors": r.vectors}
+            for r in recipes
+        ]
+        common.print_json(rows)
+        return
+    for r in recipes:
+        print(f"{r.name}\n  {r.about}\n  chosen: {r.chosen}")
+        for what, figure in figures.get(r.name, {}).items():
+            print(f"  {what}: {figure}")
 
 
 def results(
@@ -28,22 +106,24 @@ def results(
     shots: int = typer.Option(None, "--shots", "-k", help="Only this number of references."),
     candidates: str = typer.Option(None, help="Only this candidates protocol."),
     references: str = typer.Option(None, help="Only these references: first, draw-1, …"),
-    each: bool = typer.Option(False, help="One row per record, instead of mean ± deviation over seeds and draws."),
+    each: bool = typer.Option(
+        False, "--each", help="One row per record, instead of mean ± deviation over seeds and draws."
+    ),
     json: bool = typer.Option(False, "--json", help="Print the matching records as JSON."),
 ) -> None:
     """Show stored results: mean ± deviation over seeds and draws, filtered.
 
+    AMRI is left out where the lines are too short for it; --json prints every figure.
+
     Example: `fewlink results --split test --candidates full`
     """
     from fewlink.base.errors import FewlinkError
-    from fewlink.cli import common
     from fewlink.evaluation.records import read_records
 
     folder = results_folder(folder)
-    if not folder.is_dir():
-        raise FewlinkError(f"{folder} does not exist: fewlink evaluate makes records, or name another folder")
     filters = dict(zip(KEYS, (benchmark, model, split, shots, candidates, references), strict=True))
-    records = [r for r in read_records(folder) if all(v is None or getattr(r, k) == v for k, v in filters.items())]
+    distinct = {r.key: r for r in read_records(folder)}.values()  # two files may hold the same measurement
+    records = [r for r in distinct if all(v is None or getattr(r, k) == v for k, v in filters.items())]
     if json:
         common.print_json([r.model_dump() for r in records])
         return
@@ -58,9 +138,14 @@ def results(
 
 
 def results_folder(folder: Path | None) -> Path:
-    """The folder that is given, or the default as `FOLDER_HELP` says."""
+    """The folder that is given, or the default as `FOLDER_HELP` says; raises if it does not exist."""
+    from fewlink.base.errors import FewlinkError
+
     repository = Path("results")
-    return folder or (repository if repository.is_dir() and not FOLDER.is_dir() else FOLDER)
+    folder = folder or (repository if repository.is_dir() and not FOLDER.is_dir() else FOLDER)
+    if not folder.is_dir():
+        raise FewlinkError(f"{folder} does not exist: fewlink evaluate makes records, or name another folder")
+    return folder
 
 
 def result_row(records: list[Record]) -> list[Any]:
@@ -76,8 +161,6 @@ def result_row(records: list[Record]) -> list[Any]:
 def _spread(values: list[float]) -> float | str:
     import statistics
 
-    from fewlink.cli import common
-
     mean = statistics.fmean(values)
     if len(values) == 1:
         return mean
@@ -85,14 +168,23 @@ def _spread(values: list[float]) -> float | str:
 
 
 def result_table(rows: list[list[Any]]) -> None:
-    """Print rows of `result_row`; values that all rows share are in the title instead of a column."""
-    from fewlink.cli import common
+    """Print rows of `result_row`; values that all rows share are in the title instead of a column.
 
+    Where the lines are too short, further columns become titles, each of a table of its own.
+    """
     columns = ["benchmark", "model", "split", "K", "candidates", "references", "queries", *SHOWN, "macro MRR"]
-    same = [i for i in range(len(KEYS) + 1) if columns[i] != "model" and len({row[i] for row in rows}) == 1]
-    title = ", ".join(f"{columns[i]} {common.format_cell(rows[0][i])}" for i in same)
-    shown = [i for i in range(len(columns)) if i not in same]
-    common.print_table([columns[i] for i in shown], [[row[i] for i in shown] for row in rows], title=title)
+    keys = [columns.index(name) for name in ("benchmark", "split", "candidates", "references", "queries", "K")]
+    shown = [i for i in range(len(columns)) if i not in keys or len({row[i] for row in rows}) > 1]
+    for key in (*keys, columns.index("AMRI")):
+        if key in shown and not common.fits([columns[i] for i in shown], ([row[i] for i in shown] for row in rows)):
+            shown.remove(key)
+    titles = [i for i in sorted(keys) if i not in shown]
+    tables: dict[tuple[Any, ...], list[list[Any]]] = {}
+    for row in rows:
+        tables.setdefault(tuple(row[i] for i in titles), []).append([row[i] for i in shown])
+    for values, group in tables.items():
+        facts = [f"{columns[i]} {common.format_cell(value)}" for i, value in zip(titles, values, strict=True)]
+        common.print_table([columns[i] for i in shown], group, title=", ".join(facts))
 
 
 def report(
@@ -103,24 +195,23 @@ def report(
 
     Example: `fewlink report results --out report.html`
     """
+    folder = results_folder(folder)
     from fewlink.report.page import write_report
     from fewlink.studies import published_figures
 
-    write_report(results_folder(folder), out, published_figures())
+    write_report(folder, out, published_figures())
     print(f"{out} ({out.stat().st_size / 1e3:,.0f} kB)")
 
 
 def study(
     context: typer.Context,
-    name: str = typer.Argument(
-        None, help="overall, relations, ablation, trail-0.1, shots, embedding, selection or datasets."
-    ),
-    bench: str = typer.Argument(None, metavar="[BENCH]", help="A benchmark in place of the study's own, NELL-One."),
+    name: str = typer.Argument(None, metavar="NAME", help=f"{', '.join(STUDIES[:-1])} or {STUDIES[-1]}."),
+    bench: str = typer.Argument(None, metavar="BENCH", help="A benchmark in place of the study's own, NELL-One."),
     plan: Path = typer.Option(None, help="A TOML file in place of the study's own plan."),
     model: list[str] = typer.Option([], help="Only this model; may be given several times."),
     shots: list[int] = typer.Option([], "--shots", "-k", help="Only this number of references; several times."),
     seeds: int = typer.Option(None, help="Number of seeds, instead of five."),
-    tiny: bool = typer.Option(False, "--tiny", help="A version that runs in seconds on built-in data."),
+    tiny: bool = typer.Option(False, "--tiny", help="A small version on built-in data, in half a minute."),
     todo: bool = typer.Option(False, "--todo", help="Only list what is not finished."),
     show_only: bool = typer.Option(False, "--show", help="Only show the results that are stored."),
     results: Path = typer.Option(
@@ -138,20 +229,26 @@ def study(
     Example: `fewlink study overall --tiny`
     """
     from fewlink.base.errors import FewlinkError, choose
-    from fewlink.cli.common import epoch_reporter, reject_options, resolve_device, step_reporter
-    from fewlink.data import open_benchmark
-    from fewlink.studies import STUDIES, Workspace, read_plan
+    from fewlink.cli.common import epoch_reporter, resolve_device, step_reporter
 
     if name is None:
         _list_studies(json)
         return
-    chosen = choose("study", name, STUDIES)
+    choose("study", name, dict.fromkeys(STUDIES))
     if tiny:
-        reject_options(context, ("plan",), "cannot be given with --tiny, which has its own")
+        common.reject_options(context, ("plan",), "cannot be given with --tiny, which has its own")
         if bench:
             raise FewlinkError("--tiny has its own benchmark: leave BENCH out")
     if todo and show_only:
         raise FewlinkError("--todo and --show: give one of them")
+    common.check_benchmarks(bench)
+    common.check_files(plan)
+    common.check_device(device)
+    from fewlink import studies
+    from fewlink.data import open_benchmark
+    from fewlink.studies import Workspace, read_plan
+
+    chosen = studies.STUDIES[name]
     full = read_plan(str(plan) if plan else name)
     part = (full.as_tiny() if tiny else full).with_only(model, shots, seeds)
     benchmark = open_benchmark(bench or part.benchmark)
@@ -180,8 +277,7 @@ def study(
 
 
 def _list_studies(json: bool) -> None:
-    from fewlink.cli import common
-    from fewlink.studies import STUDIES, read_plan
+    from fewlink.studies import read_plan
 
     plans = {name: read_plan(name) for name in STUDIES}
     if json:
@@ -191,7 +287,6 @@ def _list_studies(json: bool) -> None:
 
 
 def _print_study(output: StudyOutput, plan: Plan, json: bool) -> None:
-    from fewlink.cli import common
 
     if json:
         tables = [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in output.tables]

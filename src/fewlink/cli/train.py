@@ -26,12 +26,12 @@ def train(
     context: typer.Context,
     bench: list[str] = typer.Argument(
         None,
-        metavar="BENCH…",
+        metavar="BENCH",
         help="A catalogue name, a benchmark folder or an archive. The model trail takes several, also files of triples,"
         " learns from them all and is evaluated on dev of the first.",
     ),
     out: Path = typer.Option(None, help="Run folder; with several seeds, the parent of a folder seed-N for each."),
-    model: str = typer.Option(None, help="A name from `fewlink models`; by default the recipe's, or fsrl."),
+    model: str = typer.Option(None, help="A name from `fewlink models`; by default the recipe's, or trail."),
     recipe: str = common.RECIPE,
     embeddings: Path = typer.Option(
         None, help="Folder of pretrained vectors (fewlink pretrain); by default they are trained by the recipe."
@@ -40,7 +40,7 @@ def train(
         None, "--shots", "-k", help="References of each relation; by default the recipe's, or 3."
     ),
     change: list[str] = typer.Option(
-        [], "--set", metavar="NAME=VALUE", help="Change a setting from `fewlink models --settings`; repeatable."
+        [], "--set", metavar="NAME=VALUE", help="Change a setting of `fewlink models --model MODEL --settings`."
     ),
     seed: list[int] = typer.Option([0], help="Seed; repeatable: several runs train side by side on a GPU."),
     resume: Path = typer.Option(
@@ -57,16 +57,23 @@ def train(
 
     Example: `fewlink train umls --model fsrl --out runs/umls-fsrl`
 
-    Example: `fewlink train my-benchmark umls more-triples.tsv --model trail --out runs/three-graphs`
+    Example: `fewlink train my-benchmark umls more-triples.tsv --out runs/three-graphs`
     """
-    from fewlink.base import distributed
     from fewlink.base.errors import FewlinkError
+
+    common.check_changes(change)
+    if resume is None and (not bench or out is None):
+        raise FewlinkError("give a BENCH and --out FOLDER to train, or --resume RUN to continue")
+    common.check_model("model", [model] if model else [], common.TRAINED)
+    common.check_benchmarks(*(bench or []))
+    common.check_files(resume, embeddings)
+    common.check_device(device)
+    from fewlink.base import distributed
     from fewlink.data import open_benchmark
     from fewlink.pipeline.train import train_seeds, with_graphs
     from fewlink.training import RunConfig, training_recipe
     from fewlink.training.run import EMBEDDINGS, benchmark_of
 
-    common.check_changes(change)
     with distributed.processes(common.resolve_device(device)) as own_device:
         if resume is not None:
             own = ("out", "model", "recipe", "embeddings", "shots", "seed")
@@ -76,9 +83,8 @@ def train(
                 raise FewlinkError("--resume takes no further graphs: a run keeps its own")
             benchmark, vectors = benchmark_of(resume, bench[0] if bench else None), resume / EMBEDDINGS
             out, runs = resume, {settings.seed: resume}
-        elif not bench or out is None:
-            raise FewlinkError("give a BENCH and --out FOLDER to train, or --resume RUN to continue")
         else:
+            assert bench and out is not None  # checked above
             if len(set(seed)) < len(seed):
                 raise FewlinkError(f"--seed is given twice with the same value: {', '.join(map(str, seed))}")
             chosen = training_recipe(model, recipe)
@@ -140,10 +146,12 @@ def fit(
 
     Example: `fewlink fit my-graph.tsv --out runs/mine`, then `fewlink predict runs/mine --reference 'A => B' --head C`
     """
+    common.check_changes(change)
+    common.check_files(graph, types, names)
+    common.check_device(device)
     from fewlink.pipeline.fit import fit as run
     from fewlink.training import is_run
 
-    common.check_changes(change)
     try:
         fitted = run(
             graph,
@@ -189,6 +197,9 @@ def card(
 
     Example: `fewlink card runs/umls-trail`
     """
+    common.check_graph_or_run(str(run))
+    common.check_benchmarks(bench)
+    common.check_device(device)
     from fewlink.prediction import load, write_card
 
     linker = load(run, bench=bench, device=common.resolve_device(device))

@@ -11,7 +11,7 @@ import numpy as np
 from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import CompileReport, Graph, TypeTable, Vocabulary
-from fewlink.graph.compile import read_ids
+from fewlink.graph.compile import check_side_files, read_ids
 from fewlink.graph.graph import CONVENTION_SHARE, types_from_file, types_from_names
 from fewlink.graph.reading import check_on_error, read_pairs_table
 from fewlink.graph.vocabulary import Interner
@@ -93,6 +93,7 @@ def _extended(
 ) -> Graph:
     """The graph with new triples (n, 3) after the old ones, and with all names."""
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
+    check_side_files(entity_names, relation_names, types, names)
     labels = _labels(graph, entity_names, relation_names, names)
     table = _types(graph, entity_names, types)
     triples = np.concatenate([graph.triples(), new]).astype(np.int32)

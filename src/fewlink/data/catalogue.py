@@ -98,18 +98,38 @@ def open_graph(which: str | Path, *, types: Path | str | None = None, names: Pat
     return Benchmark(path.name, graph, {split: [] for split in SPLITS}, source=os.path.abspath(path))
 
 
+def check_benchmark(which: str | Path) -> None:
+    """Raise if `open_benchmark` would find nothing of this name; nothing is opened."""
+    if not os.path.exists(which):
+        _stored(str(which))
+
+
+def check_source(which: str | Path) -> None:
+    """Raise if there is no file, folder or benchmark of this name to take a graph from; nothing is opened."""
+    if str(which) not in CATALOGUE and not os.path.exists(which):
+        problem = "does not exist: give a file of triples, a benchmark or a trained run"
+        raise InputError(which, problem + did_you_mean(str(which), CATALOGUE))
+    check_benchmark(which)
+
+
 def _from_catalogue(name: str, verify: bool | None) -> Benchmark:
+    stored = _stored(name)
+    return open_umls() if stored is None else Benchmark.open(stored, verify)
+
+
+def _stored(name: str) -> Path | None:
+    """The folder of a benchmark of the catalogue; None if it is built in."""
     if name not in CATALOGUE:
         raise FewlinkError(
             f"'{name}' is neither a file or folder nor a name in the catalogue{did_you_mean(name, CATALOGUE)}"
             f" (names: {', '.join(CATALOGUE)}; to make a benchmark of your own graph: fewlink data carve)"
         )
     if CATALOGUE[name].address is None:
-        return open_umls()
+        return None
     stored = data_home() / name
     if not stored.exists():
         raise FewlinkError(f"{name} is not downloaded yet: fewlink data get {name} (or --from PATH if you have it)")
-    return Benchmark.open(stored, verify)
+    return stored
 
 
 def is_benchmark(path: Path) -> bool:

@@ -1,19 +1,36 @@
-"""Ranks, metrics and result records, by one evaluator for every scorer."""
+"""Ranks, metrics and result records, by one evaluator for every scorer.
 
+Names are loaded on first use, so that `evaluation.records` is read without torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fewlink.base.memo import lazy_names
 from fewlink.base.metrics import LABELS, METRICS
-from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks, evaluate, merge, rank_split, rank_task
-from fewlink.evaluation.ranks import realistic_ranks, summarise
 
-__all__ = [
-    "LABELS",
-    "METRICS",
-    "Evaluation",
-    "Protocol",
-    "TaskRanks",
-    "evaluate",
-    "merge",
-    "rank_split",
-    "rank_task",
-    "realistic_ranks",
-    "summarise",
-]
+if TYPE_CHECKING:
+    from fewlink.evaluation.evaluator import Evaluation as Evaluation
+    from fewlink.evaluation.evaluator import Protocol as Protocol
+    from fewlink.evaluation.evaluator import TaskRanks as TaskRanks
+    from fewlink.evaluation.evaluator import evaluate as evaluate
+    from fewlink.evaluation.evaluator import merge as merge
+    from fewlink.evaluation.evaluator import rank_split as rank_split
+    from fewlink.evaluation.evaluator import rank_task as rank_task
+    from fewlink.evaluation.ranks import realistic_ranks as realistic_ranks
+    from fewlink.evaluation.ranks import summarise as summarise
+
+_HOMES = {
+    "Evaluation": "evaluator",
+    "Protocol": "evaluator",
+    "TaskRanks": "evaluator",
+    "evaluate": "evaluator",
+    "merge": "evaluator",
+    "rank_split": "evaluator",
+    "rank_task": "evaluator",
+    "realistic_ranks": "ranks",
+    "summarise": "ranks",
+}
+__all__ = ["LABELS", "METRICS", *_HOMES]
+__getattr__ = lazy_names(__name__, _HOMES)

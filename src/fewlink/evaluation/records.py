@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,8 +22,10 @@ from fewlink.base.memory import hardware
 from fewlink.base.recipes import OWN, current_name, former_name
 from fewlink.base.settings import Settings
 from fewlink.base.storage import read_json, write_bytes
-from fewlink.data.benchmark import Benchmark
-from fewlink.evaluation.evaluator import Evaluation, Protocol
+
+if TYPE_CHECKING:
+    from fewlink.data.benchmark import Benchmark
+    from fewlink.evaluation.evaluator import Evaluation, Protocol
 
 NAME_CHARACTERS = 60  # of a benchmark or model, in a path
 Figures = dict[str, int | float]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from fewlink.fewshot.recurrence import gated
+from fewlink.fewshot.aggregators import gated
 
 NEAR = 800 << 9  # gates held together on the CPU, those of 2⁹ pairs where w = 200: they stay near the processor
 ON_DEVICE = 800 << 18  # and on a GPU: enough to fill it

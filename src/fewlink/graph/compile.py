@@ -13,7 +13,7 @@ from fewlink.base.progress import progress
 from fewlink.graph.csr import spans
 from fewlink.graph.formats import read_triples
 from fewlink.graph.graph import Graph, types_from_file, types_from_names
-from fewlink.graph.reading import Block, CompileReport, check_on_error, read_pairs_table
+from fewlink.graph.reading import Block, CompileReport, check_describes, check_on_error, read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary
 
 SHOWN_RELATIONS = 20
@@ -50,6 +50,7 @@ def read_graph(
     triples = read_ids(paths, entities, relations, skip, report)
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
     del entities, relations
+    check_side_files(entity_names, relation_names, types, names)
     graph = Graph.of(
         entity_names,
         relation_names,
@@ -95,10 +96,27 @@ def labels_from(entities: Vocabulary, relations: Vocabulary, paths: Sequence[Pat
     return Vocabulary.of(texts.get(name, name) for vocabulary in (entities, relations) for name in vocabulary)
 
 
-def check_graph(path: Path, *, types: Path | None = None, smallest: int = 50, largest: int = 500) -> dict[str, Any]:
-    """The description of a graph that `fewlink data check` prints; bad lines are counted."""
+def check_side_files(
+    entities: Vocabulary, relations: Vocabulary, types: Path | None = None, names: Path | None = None
+) -> None:
+    """Raise if files of types or readable names hold triples, or nothing about the graph."""
+    if types is not None:
+        check_describes(types, entities, relations, "an entity, a tab and a type")
+    if names is not None:
+        check_describes(names, entities, relations, "an id, a tab and a readable name", of_relations=True)
+
+
+def check_graph(
+    path: Path, *, types: Path | None = None, names: Path | None = None, smallest: int = 50, largest: int = 500
+) -> dict[str, Any]:
+    """The description of a graph that `fewlink data check` prints; bad lines are counted.
+
+    Raises if the file has no triples.
+    """
     report = CompileReport()
-    graph = read_graph([Path(path)], types, None, skip=True, report=report)
+    graph = read_graph([Path(path)], types, names, skip=True, report=report)
+    if not graph.triple_count:
+        raise report.no_triples([Path(path)])
     triples = graph.triples()
     sizes = np.bincount(triples[:, 1], minlength=len(graph.relations))
     order = np.argsort(-sizes, kind="stable")
@@ -109,6 +127,7 @@ def check_graph(path: Path, *, types: Path | None = None, smallest: int = 50, la
         "entities": len(graph.entities),
         "relations": len(graph.relations),
         "entity types": len(graph.types.names) if graph.types else 0,
+        **({"entities with a readable name": _named_count(graph)} if names else {}),
         "bad lines": report.skipped,
         "duplicate triples": report.duplicates,
         "self-loops": report.self_loops,
@@ -120,7 +139,12 @@ def check_graph(path: Path, *, types: Path | None = None, smallest: int = 50, la
         "possible few-shot tasks": len(tasks),
     }
     relations = [
-        {"relation": graph.relations[r], "triples": int(sizes[r]), **_end_counts(triples[triples[:, 1] == r])}
+        {
+            "relation": graph.relations[r],
+            **({"name": graph.relation_name(r)} if names else {}),
+            "triples": int(sizes[r]),
+            **_end_counts(triples[triples[:, 1] == r]),
+        }
         for r in order[:SHOWN_RELATIONS]
     ]
     return {
@@ -131,6 +155,11 @@ def check_graph(path: Path, *, types: Path | None = None, smallest: int = 50, la
         "possible_tasks": tasks,
         "problems": _problems(graph, triples, report, len(tasks), smallest, largest),
     }
+
+
+def _named_count(graph: Graph) -> int:
+    """The number of entities whose readable name is not their id."""
+    return sum(label != name for name, label in zip(graph.entities, graph.labels or (), strict=False))
 
 
 def _end_counts(triples: np.ndarray) -> dict[str, int]:

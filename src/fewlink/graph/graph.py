@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.base.errors import InputError, choose
+from fewlink.base.errors import choose
 from fewlink.base.memo import Memo
 from fewlink.base.seeds import scramble
 from fewlink.base.storage import new_folder, open_folder
@@ -76,13 +76,7 @@ class TypeTable:
 def types_from_file(path: Path, entities: Vocabulary) -> TypeTable:
     """From rows `entity<TAB>type[<TAB>readable type]`; entities that are not in the graph are skipped."""
     rows = ((entities.find(row[0]), row[2] if len(row) > 2 and row[2] else row[1]) for row in read_pairs_table(path))
-    table = _table(((entity, kind) for entity, kind in rows if entity is not None), len(entities))
-    if len(entities) and not len(table.types):
-        raise InputError(
-            path,
-            f"names no entity of the graph, whose first is '{entities[0]}': does the file belong to another graph?",
-        )
-    return table
+    return _table(((entity, kind) for entity, kind in rows if entity is not None), len(entities))
 
 
 def types_from_names(entities: Vocabulary) -> TypeTable | None:

@@ -15,13 +15,14 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra
-from fewlink.graph.vocabulary import Interner
+from fewlink.graph.vocabulary import Interner, Vocabulary
 
 BLOCK_BYTES = 32 << 20
 BLOCK_ROWS = 1 << 17
 LONGEST_LINE = 1 << 20
 LONGEST_NAME = 1 << 17  # bytes; the csv module has the same limit
 SHOWN_PROBLEMS = 5
+SAMPLED_ROWS = 1000  # of a side file, to see whether they are triples
 COMPRESSIONS = (".gz", ".xz", ".zst")
 
 
@@ -64,6 +65,8 @@ class CompileReport:
 
     def no_triples(self, paths: Sequence[Path]) -> FewlinkError:
         """The error for files without triples."""
+        if binary := next((path for path in paths if _is_binary(path)), None):
+            return InputError(binary, "is a binary file, not text with a head, a relation and a tail on each line")
         why = f" ({self.skipped:,} bad lines, the first: {self.problems[0]})" if self.skipped else ""
         return FewlinkError(f"no triples in {', '.join(map(str, paths)) or 'no files'}{why}")
 
@@ -206,3 +209,34 @@ def read_pairs_table(path: Path, least: int = 2) -> Iterator[list[str]]:
             if len(row) < least or not all(row[:least]):
                 raise InputError(path, f"needs at least {least} columns separated by tabs", line)
             yield [name.decode() for name in row]
+
+
+def check_describes(
+    path: Path, entities: Vocabulary, relations: Vocabulary, line: str, *, of_relations: bool = False
+) -> None:
+    """Raise if a side file of a graph (types, readable names) holds triples, or no row about the graph.
+
+    `line` says in words what each line holds; `of_relations`, it may also describe a relation.
+    """
+    found, triples, rows = False, 0, 0
+    for row in read_pairs_table(path):
+        found = found or row[0] in entities or (of_relations and row[0] in relations)
+        triples += len(row) == 3 and row[0] in entities and row[1] in relations and row[2] in entities
+        rows += 1
+        if rows >= SAMPLED_ROWS and found:
+            break
+    if triples > rows / 2:
+        raise InputError(path, f"holds triples: each line must be {line}")
+    if not found and len(entities):
+        raise InputError(
+            path,
+            f"names no entity of the graph, whose first is '{entities[0]}': does the file belong to another graph?",
+        )
+
+
+def _is_binary(path: Path) -> bool:
+    """Whether a plain file has a zero byte near its beginning."""
+    if path.suffix.lower() in COMPRESSIONS:
+        return False
+    with reading(path), path.open("rb") as file:
+        return b"\0" in file.read(1 << 16)

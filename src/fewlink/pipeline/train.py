@@ -17,6 +17,7 @@ from fewlink.data.carving import carve_any
 from fewlink.data.catalogue import is_benchmark
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.training.family import (
+    DEFAULT,
     ModelSettings,
     PretrainedVectors,
     Reporter,
@@ -32,7 +33,7 @@ Source = Benchmark | str | Path
 
 def train(
     benchmark: Source | Sequence[Source],
-    model: str = "trail",
+    model: str = DEFAULT,
     *,
     out: Path | str,
     vectors: PretrainedVectors | Path | str | None = None,

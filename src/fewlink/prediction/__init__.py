@@ -1,21 +1,37 @@
-"""Prediction by name: ranked, calibrated and explained tails from a handful of references."""
+"""Prediction by name: ranked, calibrated and explained tails from a handful of references.
 
-from fewlink.prediction.calibration import Calibration
-from fewlink.prediction.card import write_card
-from fewlink.prediction.explanation import Explanation
-from fewlink.prediction.linker import Linker, calibrate, load
-from fewlink.prediction.names import Entity, Names
-from fewlink.prediction.predictions import Prediction, Predictions
+Names are loaded on first use, so that `prediction.query` is read without torch.
+"""
 
-__all__ = [
-    "Calibration",
-    "Entity",
-    "Explanation",
-    "Linker",
-    "Names",
-    "Prediction",
-    "Predictions",
-    "calibrate",
-    "load",
-    "write_card",
-]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fewlink.base.memo import lazy_names
+
+if TYPE_CHECKING:
+    from fewlink.prediction.calibration import Calibration as Calibration
+    from fewlink.prediction.card import write_card as write_card
+    from fewlink.prediction.explanation import Explanation as Explanation
+    from fewlink.prediction.linker import Linker as Linker
+    from fewlink.prediction.linker import calibrate as calibrate
+    from fewlink.prediction.linker import load as load
+    from fewlink.prediction.names import Entity as Entity
+    from fewlink.prediction.names import Names as Names
+    from fewlink.prediction.predictions import Prediction as Prediction
+    from fewlink.prediction.predictions import Predictions as Predictions
+
+_HOMES = {
+    "Calibration": "calibration",
+    "Entity": "names",
+    "Explanation": "explanation",
+    "Linker": "linker",
+    "Names": "names",
+    "Prediction": "predictions",
+    "Predictions": "predictions",
+    "calibrate": "linker",
+    "load": "linker",
+    "write_card": "card",
+}
+__all__ = [*_HOMES]
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -7,7 +7,7 @@ import difflib
 import functools
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from fewlink.base.errors import FewlinkError, UnknownName, did_you_mean
 from fewlink.graph import Graph, Vocabulary
 
 LISTED = 5  # ids that an error lists
+READ_EDGES = 100  # edges of an entity from which a neighbour is chosen
 SHORTLIST = 200  # names that suggestions are chosen from
 NEAR = 0.6  # least similarity of a suggestion, from 0 to 1
 WIDTH = 16  # bytes that word starts are sorted by; longer queries are filtered byte by byte after that
@@ -72,8 +73,8 @@ class Names:
         if len(matches) == 1:
             return int(matches[0])
         if matches:
-            ids = ", ".join(self.graph.entities[e] for e in matches[:LISTED]) + (", …" if len(matches) > LISTED else "")
-            raise UnknownName(f"{what} '{name}' is the name of {len(matches):,} entities: give the id of one ({ids})")
+            listed = "; ".join(self.described(matches[:LISTED])) + ("; …" if len(matches) > LISTED else "")
+            raise UnknownName(f"{what} '{name}' is the name of {len(matches):,} entities: give the id of one: {listed}")
         near = [self.quoted(e) for e in self.nearest(name)]
         raise UnknownName(f"unknown {what} '{name}'" + (f"; did you mean {' or '.join(near)}?" if near else ""))
 
@@ -85,6 +86,29 @@ class Names:
         """An entity as messages show it: its name in quotes and, if different, its id."""
         named = entity_of(self.graph, entity)
         return f"'{named.name}'" if named.id == named.name else f"'{named.name}' ({named.id})"
+
+    def described(self, entities: Sequence[int]) -> list[str]:
+        """Entities of one name told apart: each id with a type and a neighbour that no other of them has, if any."""
+        graph, sets = self.graph, [self._edges(entity) for entity in entities]
+        texts = []
+        for number, entity in enumerate(entities):
+            others = set().union(*(edges for i, edges in enumerate(sets) if i != number))
+            facts = []
+            if graph.types is not None:
+                facts = [graph.types.names[int(kind)] for kind in graph.types.of_entities(np.array([entity]))[:1]]
+            if sets[number]:
+                relation, other = next((edge for edge in sets[number] if edge not in others), next(iter(sets[number])))
+                inverse, forward = divmod(relation, len(graph.relations))
+                verb, neighbour = graph.relation_name(forward), graph.name(other)
+                facts.append(f"{neighbour} {verb} it" if inverse else f"{verb} {neighbour}")
+            texts.append(f"{graph.entities[entity]} ({', '.join(facts)})" if facts else graph.entities[entity])
+        return texts
+
+    def _edges(self, entity: int) -> dict[tuple[int, int], None]:
+        """The first edges (relation, neighbour) of an entity."""
+        first = int(self.graph.offsets[entity])
+        at = slice(first, min(first + READ_EDGES, int(self.graph.offsets[entity + 1])))
+        return dict.fromkeys(zip(self.graph.relation_ids[at].tolist(), self.graph.tail_ids[at].tolist(), strict=True))
 
     def complete(self, text: str, limit: int = 10) -> list[Entity]:
         """At most `limit` entities that complete the text.

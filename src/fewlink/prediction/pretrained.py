@@ -15,11 +15,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from fewlink.base.errors import FewlinkError, InputError, MissingExtra, did_you_mean
+from fewlink.base.errors import FewlinkError, InputError, MissingExtra
 from fewlink.base.storage import is_folder_of, new_folder, open_folder, write_json
 from fewlink.data import CATALOGUE, Benchmark, open_benchmark
 from fewlink.data.benchmark import FORMAT as BENCHMARK_FORMAT
-from fewlink.data.catalogue import open_graph
+from fewlink.data.catalogue import check_source, open_graph
 from fewlink.data.nell_layout import is_layout
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 from fewlink.training import RunConfig, is_run, runs_in
@@ -87,9 +87,7 @@ def is_model(source: str | Path) -> bool:
 def graph_of(source: str | Path, types: str | Path | None = None, names: str | Path | None = None) -> Benchmark:
     """A file of triples, a compiled graph or a benchmark, with `types` and `names` for a file of triples."""
     path, named = Path(source), str(source) in CATALOGUE
-    if not named and not os.path.exists(path):
-        problem = "does not exist: give a file of triples, a benchmark or a trained run"
-        raise InputError(source, problem + did_you_mean(str(source), CATALOGUE))
+    check_source(source)
     formats = (BENCHMARK_FORMAT, GRAPH_FORMAT)
     if not named and path.is_dir() and not is_layout(path) and not any(is_folder_of(path, each) for each in formats):
         raise InputError(path, "is not a training run, a saved model, a compiled graph or a benchmark")
@@ -97,14 +95,26 @@ def graph_of(source: str | Path, types: str | Path | None = None, names: str | P
 
 
 def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> Benchmark:
-    """The benchmark of a run or saved model: `bench` if given, else the one it was trained on or saved with."""
+    """The benchmark of a run or saved model: `bench` if given, else the one it was trained on or saved with.
+
+    Raises if the name or path `bench` is that of another benchmark.
+    """
     if isinstance(bench, Benchmark):
         return bench
     if is_folder_of(folder, FORMAT):
         open_folder(folder, FORMAT)
-        return open_benchmark(bench or folder / BENCHMARK)
-    if not is_run(folder):
+        benchmark = open_benchmark(bench or folder / BENCHMARK)
+    elif is_run(folder):
+        benchmark = training_run.benchmark_of(folder, bench)
+    else:
         if several := runs_in(folder):
             raise InputError(folder, f"holds {len(several)} runs: choose one, such as {several[0]}")
         raise InputError(folder, "is not a training run: fewlink train makes one")
-    return training_run.benchmark_of(folder, bench)
+    known = RunConfig.read(folder).benchmark
+    if bench is not None and known["fingerprint"] not in (benchmark.fingerprint, *benchmark.extended_from):
+        raise InputError(
+            folder,
+            f"was trained on {known['name']}, and {bench} is another benchmark or other data: give the one it was "
+            "trained on, or leave --bench out",
+        )
+    return benchmark

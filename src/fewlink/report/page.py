@@ -16,9 +16,9 @@ from markupsafe import Markup, escape
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.storage import write_bytes
-from fewlink.evaluation.records import LearningCurve, PairMap, Record, RecordStore
+from fewlink.evaluation.records import LearningCurve, PairMap, R, Record, RecordStore
 from fewlink.report import charts, tables
-from fewlink.report.sections import Section, StoredResults, best_model, main_protocol, sections_of
+from fewlink.report.sections import Section, StoredResults, best_model, main_protocol, model_styles, sections_of
 from fewlink.report.tables import COLUMNS, Published, Table
 
 MARKED = re.compile(r"(\*\*|\*|`)(.*)\1", re.DOTALL)
@@ -43,15 +43,23 @@ def write_report(folder: Path, out: Path, published: Mapping[str, Published] | N
 def read_folder(folder: Path) -> StoredResults:
     """The results in a folder; raises an error that names the file and line of one that cannot be shown."""
     store = RecordStore(folder)
-    records = []
+    records: dict[tuple[Any, ...], tuple[str, Record]] = {}
     for path, line, record in store.located(Record):
         parts = {**{name: record.metrics.get(name, {}) for name in ("micro", "macro")}, **record.relations}
         for part, row in parts.items():
             for metric in COLUMNS.values():
                 if not math.isfinite(row.get(metric, math.nan)):
                     raise InputError(path, f"has no finite {metric} of {part}: evaluate again", line)
-        records.append(record)
-    return StoredResults(_with_unique_names(records), store.maps, store.curves)
+        place, first = records.setdefault(record.key, (f"{path}{f':{line}' if line else ''}", record))
+        if not first.same_figures(record):
+            raise InputError(path, f"has the measurement of {place} with other figures: remove one of the two", line)
+    distinct = [record for _, record in records.values()]
+    return StoredResults(_with_unique_names(distinct), _distinct(store.maps), _distinct(store.curves))
+
+
+def _distinct(results: Sequence[R]) -> list[R]:
+    """The results without those that measure the same again."""
+    return list({result.key: result for result in results}.values())
 
 
 def _with_unique_names(records: Sequence[Record]) -> list[Record]:
@@ -89,11 +97,13 @@ def page(results: StoredResults, published: Mapping[str, Published]) -> str:
     """The page as text; the same for the same results."""
     records = results.records
     parts = []
-    for number, (name, count) in enumerate(Counter(r.benchmark for r in records).most_common(), 1):
+    counts = Counter(r.benchmark for r in records).most_common()
+    styles = model_styles(results.of(name).records for name, _ in counts)
+    for number, (name, count) in enumerate(counts, 1):
         of_benchmark = results.of(name)
         protocol = main_protocol(of_benchmark.records)
         if protocol:
-            sections = sections_of(of_benchmark, protocol, published.get(name, {}))
+            sections = sections_of(of_benchmark, protocol, published.get(name, {}), styles)
         else:
             intro = "Both directions of every triple, all entities as candidates, other known answers left out."
             sections = [Section("Ordinary link prediction", intro, tables=[tables.links(of_benchmark.records)])]

@@ -15,7 +15,8 @@ from fewlink.evaluation.records import LearningCurve, PairMap, Record
 from fewlink.report import charts, tables
 from fewlink.report.tables import COLUMNS, Published, Table, moments, select, values
 
-MOST_LINES = 8  # models in a chart of lines
+GREY = charts.COLOURS - 1  # the last colour
+MOST_LINES = GREY  # models in a chart of lines, each with a colour of its own
 MOST_EXAMPLES = 4  # of a model, right and wrong ones each
 OTHERS, DEV = "Test under the other protocols", "Dev, which settings were chosen on"
 Styles = Mapping[str, int]
@@ -90,13 +91,52 @@ def _on_test(records: Sequence[Record], protocol: MainProtocol) -> list[Record]:
 
 
 def _ranking(records: Sequence[Record], protocol: MainProtocol) -> dict[str, list[Record]]:
-    """The records of each model under a protocol, the best model first."""
+    """The records of each model under a protocol, the best model first, and ablations after all others."""
     on_test = _on_test(records, protocol)
     by_model = {model: select(on_test, model=model) for model in tables.models_of(on_test)}
-    return dict(sorted(by_model.items(), key=lambda item: -moments(values(item[1]))[0]))
+    order = {model: (tables.is_ablation(model), -moments(values(own))[0]) for model, own in by_model.items()}
+    return dict(sorted(by_model.items(), key=lambda item: order[item[0]]))
+
+
+def _leaders(ranking: Iterable[str]) -> list[str]:
+    """The best model of each family."""
+    first: dict[str, str] = {}
+    for model in ranking:
+        first.setdefault(tables.group_of(model), model)
+    return tables.in_order(first.values())
+
+
+def _drawn_by_shots(records: Sequence[Record], protocol: MainProtocol, ranking: Iterable[str]) -> list[str]:
+    """The models in the charts by number of references: those measured at most K, then the best."""
+    rows = tables.by_shots(records, candidates=protocol.candidates).rows
+    counts = {row[0]: sum(map(bool, row[1:])) for row in rows}
+    most_first = sorted((model for model in ranking if model in counts), key=lambda model: -counts[model])
+    return tables.in_order(most_first[:MOST_LINES])
+
+
+def model_styles(benchmarks: Iterable[Sequence[Record]]) -> dict[str, int]:
+    """The number of each model's colour, marker and dashes, the same in all charts of all benchmarks.
+
+    Models that a chart compares have different colours, as long as there are enough; all others are grey.
+    """
+    every, by_relation, by_shots = list[str](), list[list[str]](), list[list[str]]()
+    for records in benchmarks:
+        every += tables.models_of(records)
+        if protocol := main_protocol(records):
+            ranking = _ranking(records, protocol)
+            by_relation.append(_leaders(ranking))
+            by_shots.append(_drawn_by_shots(records, protocol, ranking))
+    styles: dict[str, int] = {}
+    for model in (model for chart in (*by_relation, *by_shots) for model in chart if model not in styles):
+        beside = {other for chart in (*by_relation, *by_shots) if model in chart for other in chart}
+        taken = {styles[other] % charts.COLOURS for other in beside & styles.keys()}
+        colour = next((colour for colour in range(GREY) if colour not in taken), 0)
+        styles[model] = next(n for n in itertools.count(colour, charts.COLOURS) if n not in styles.values())
+    return dict.fromkeys(every, GREY) | styles
 
 
 def best_model(records: Sequence[Record], protocol: MainProtocol) -> BestModel | None:
+    """The model with the highest MRR; an ablation only if there is nothing else."""
     ranking = _ranking(records, protocol)
     if not ranking:
         return None
@@ -113,18 +153,16 @@ def best_model(records: Sequence[Record], protocol: MainProtocol) -> BestModel |
     return BestModel(best, cells, len(seeds), rival, tables.spread(values(ranking[rival])), words, level)
 
 
-def sections_of(results: StoredResults, protocol: MainProtocol, published: Published) -> list[Section]:
-    """The sections that are not empty."""
+def sections_of(
+    results: StoredResults, protocol: MainProtocol, published: Published, styles: Styles | None = None
+) -> list[Section]:
+    """The sections that are not empty; `styles` are those of `model_styles`."""
     records = results.records
+    styles = model_styles([records]) if styles is None else styles
     ranking = _ranking(records, protocol)
-    first: dict[str, str] = {}
-    for model in ranking:
-        first.setdefault(tables.group_of(model), model)
-    leaders = tables.in_order(first.values())
-    styles = {model: number for number, model in enumerate(leaders)}
     sections = [
-        _overall(records, protocol, ranking, {tables.group_of(m): styles[m] for m in leaders}, published),
-        _by_relation(records, protocol, leaders, styles),
+        _overall(records, protocol, ranking, styles, published),
+        _by_relation(records, protocol, _leaders(ranking), styles),
         _by_shots(records, protocol, ranking, styles),
         _by_draws(records, protocol),
         _ablations(records, protocol),
@@ -142,8 +180,9 @@ def _overall(
     styles: Styles,
     published: Published,
 ) -> Section:
-    bars = {m: {tables.group_of(m): moments(values(ranking[m]))} for m in tables.in_order(ranking)}
-    chart = charts.bars(bars, title=f"MRR of every model, {protocol}", value_label="MRR", styles=styles)
+    bars = {m: {m: moments(values(ranking[m]))} for m in tables.in_order(ranking)}
+    title = f"MRR of every model, {protocol}"
+    chart = charts.bars(bars, title=title, value_label="MRR", styles=styles, keyed=False)
     short = tables.in_short(records, shots=protocol.shots)
     shown: list[Table] = []
     folded: dict[str, list[Table]] = {OTHERS: [], DEV: []}
@@ -159,7 +198,7 @@ def _overall(
     return Section(
         "Overall",
         "Micro averages over queries; mean ± standard deviation over training seeds. The best figure of a column is"
-        " bold.",
+        " bold, ablations apart.",
         charts=[Markup(chart)] if ranking else [],
         glance=glance,
         tables=shown,
@@ -203,13 +242,9 @@ def _by_shots(
     by_metric = {
         metric: tables.by_shots(records, key, candidates=protocol.candidates) for metric, key in COLUMNS.items()
     }
-    counts = {row[0]: sum(map(bool, row[1:])) for row in by_metric["MRR"].rows}  # how many K each model has
-    most_first = sorted((model for model in ranking if model in counts), key=lambda model: -counts[model])
-    shown = tables.in_order(most_first[:MOST_LINES])
+    shown, count = _drawn_by_shots(records, protocol, ranking), len(by_metric["MRR"].rows)
     if not shown:
         return Section("By number of references")
-    free = (n for n in itertools.count() if n not in {styles.get(model) for model in shown})
-    styles = {model: styles[model] if model in styles else next(free) for model in shown}
     on_test = select(records, split="test", candidates=protocol.candidates, references="first")
     panels = []
     for metric in ("MRR", "Hits@1", "Hits@5", "Hits@10"):
@@ -219,8 +254,8 @@ def _by_shots(
         )
         panels.append(Markup(chart))
     intro = f"Test, {protocol.candidates}; bands are ± one standard deviation over seeds."
-    if len(shown) < len(counts):
-        intro += f" The charts show {len(shown)} of {len(counts)} models: those measured at most K, then the best."
+    if len(shown) < count:
+        intro += f" The charts show {len(shown)} of {count} models: those measured at most K, then the best."
     others = [table for metric, table in by_metric.items() if metric != "MRR"]
     return Section(
         "By number of references",

@@ -69,6 +69,12 @@ def ablations() -> dict[str, list[str]]:
     return {whole: names for family in families().values() for whole, names in family.ablations().items()}
 
 
+def is_ablation(model: str) -> bool:
+    """Whether a model is another one without a part; a number after the name is that of other settings."""
+    name = model.partition(" (")[0]
+    return any(name in names and name != whole for whole, names in ablations().items())
+
+
 def models_of(records: Iterable[Record]) -> list[str]:
     return in_order(r.model for r in records)
 
@@ -169,7 +175,7 @@ def ablation(
             change = _signed(statistics.fmean(values(seeds)) - statistics.fmean(values(measured[whole])))
         rows.append([model, about(model), str(len(seeds)), *figures(seeds), change])
     columns = ["model", "what it is", "seeds", *COLUMNS, "change of MRR"]
-    rows = emphasise(rows, range(3, 3 + len(COLUMNS)))
+    rows = emphasise(rows, range(3, 3 + len(COLUMNS)), with_ablations=True)
     return Table(f"{whole} without its parts, {split}, K = {shots}, {candidates}", columns, rows)
 
 
@@ -243,14 +249,17 @@ def by_selection(curves: Sequence[LearningCurve], published: Published | None = 
     return Table(f"test, {protocols}, by what the step was chosen on", ["model", "chosen on", "seeds", *COLUMNS], rows)
 
 
-def emphasise(rows: Sequence[Sequence[str]], columns: Iterable[int], group: int | None = None) -> list[list[str]]:
+def emphasise(
+    rows: Sequence[Sequence[str]], columns: Iterable[int], group: int | None = None, *, with_ablations: bool = False
+) -> list[list[str]]:
     """Mark the best figure of each column bold, among the rows that share the cell of column `group`.
 
-    Ties are all marked. Published figures (`*.318*`) and single rows are left as they are.
+    Ties are all marked. Published figures (`*.318*`), single rows and, unless `with_ablations`, the rows of ablations
+    are left as they are.
     """
     marked = [list(row) for row in rows]
     groups: dict[str, list[list[str]]] = {}
-    for row in marked:
+    for row in (row for row in marked if with_ablations or not is_ablation(row[0])):
         groups.setdefault(row[group] if group is not None else "", []).append(row)
     for column in columns:
         for members in groups.values():

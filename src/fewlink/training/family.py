@@ -26,6 +26,7 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.graph import Graph
 from fewlink.scorers import Scorer
 
+DEFAULT = "trail"  # the model that is trained if none is named
 BUILT_IN = (
     "fewlink.baselines.learning_free",
     "fewlink.baselines.embedding",
@@ -350,9 +351,9 @@ def shipped_models() -> dict[str, TrainedFamily]:
 
 
 def training_recipe(model: str | None, name: str | None = None) -> Recipe[Any]:
-    """The recipe of a model that is trained into a run folder: by name, or the model's own; fsrl's by default."""
+    """The recipe of a model that is trained into a run folder: by name, or the model's own; by default TRAIL's."""
     if name is not None and model is None:
         model = model_of(name)
         if not isinstance(family_of(model), TrainedFamily):
             raise FewlinkError(f"recipe '{name}' is for {model}, which is not trained into a run: see fewlink pretrain")
-    return trained_family(model or "fsrl").recipe(model or "fsrl", name)
+    return trained_family(model or DEFAULT).recipe(model or DEFAULT, name)
