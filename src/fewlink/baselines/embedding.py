@@ -93,14 +93,14 @@ def train_baseline(
 
 def link_settings(model: str, entities: int, seed: int = 0, device: str = "cpu") -> EmbeddingSettings:
     """Settings for ordinary link prediction on a graph of so many entities; `train_links` searches for one of them."""
-    dense = {"regime": "k-vs-all", "batch_size": 200} if entities <= MOST_DENSE else {}
+    dense: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200} if entities <= MOST_DENSE else {}
     return EmbeddingSettings(
         model=model,
         dim=LINK_DIMS.get(model, 512),
         epochs=20,
         patience=5,
         n3=0.0 if model == "transe" else 0.01,
-        **dense,  # type: ignore[arg-type]
+        **dense,
         seed=seed,
         device=device,
     )
@@ -132,11 +132,12 @@ def train_links(
 
     def trained(value: float, epochs: int) -> Embeddings:
         of_length = "" if settings.schedule == "constant" else f"-{epochs}"  # only a constant rate can be continued
+        changes: dict[str, Any] = {name: value, "epochs": epochs}
         return train(
             train_on,
             entities,
             relations,
-            dataclasses.replace(settings, **{name: value, "epochs": epochs}),
+            dataclasses.replace(settings, **changes),
             resume=folder / f"{name}-{value:g}{of_length}.safetensors",
             on_epoch=reporter(f"{settings.model} {name}={value:g}"),
             validation=valid,
