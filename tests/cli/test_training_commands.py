@@ -105,6 +105,13 @@ def test_link_prediction_says_what_it_chose_on_valid(fewlink: Fewlink, tmp_path:
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["ring"], "the states are removed"
 
 
+def test_a_folder_of_something_else_is_refused_before_links_are_trained(fewlink: Fewlink) -> None:
+    words = write_ring()
+    result = fewlink(*words, "--out", ".")
+    assert result.code == 2 and "has no vectors: remove it, or give another --out" in result.err
+    assert "epoch" not in result.err
+
+
 def test_link_prediction_with_a_given_weight_or_recipe_searches_for_nothing(fewlink: Fewlink) -> None:
     words = write_ring()
     given = fewlink(*words, "--set", "n3=0.2", "--json")

@@ -134,6 +134,7 @@ def links(
 
     import numpy as np
 
+    from fewlink.base.errors import FewlinkError
     from fewlink.baselines.embedding import link_settings, searched_setting
     from fewlink.cli.results import result_row, result_table
     from fewlink.evaluation.evaluator import rank_links, read_splits
@@ -141,6 +142,8 @@ def links(
 
     settings = common.embedding_settings(model, recipe, change, seed, device)
     RecordStore(results).check_writable()
+    if out and out.exists() and not (out / "weights.safetensors").exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FewlinkError(f"{out} exists and has no vectors: remove it, or give another --out")
     graph, splits = read_splits(train, valid, test or valid)
     if recipe is None:
         settings = link_settings(model, len(graph.entities), seed, settings.device).adjusted(change)
