@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import Fewlink
@@ -103,6 +104,25 @@ def test_link_prediction_says_what_it_chose_on_valid(fewlink: Fewlink, tmp_path:
     assert f"chosen: n3 = {chosen:g} (" in result.err and "epoch 2/2" in result.err
     assert config["valid_mrr"][f"{chosen:g}"] == max(config["valid_mrr"].values()) and len(config["valid_mrr"]) > 1
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["ring"], "the states are removed"
+
+
+def test_stopped_link_prediction_continues(fewlink: Fewlink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (*write_ring(), "--out", "ring", "--json")
+    whole = json.loads(fewlink(*words, "--results", "a").out)
+    weights = (tmp_path / "ring" / "weights.safetensors").read_bytes()
+
+    def stop(trace: dict[str, Any]) -> None:
+        if trace["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fewlink.cli.common.epoch_reporter", lambda title: stop)
+        assert fewlink(*words, "--results", "b").code != 0
+    assert (tmp_path / ".ring.states").exists()
+    result = fewlink(*words, "--results", "b")
+    assert "n3=0.01  epoch" not in result.err and "n3=0.003  epoch 1/2" in result.err
+    assert json.loads(result.out)["metrics"] == whole["metrics"]
+    assert (tmp_path / "ring" / "weights.safetensors").read_bytes() == weights
 
 
 def test_a_folder_of_something_else_is_refused_before_links_are_trained(fewlink: Fewlink) -> None:
