@@ -1,17 +1,21 @@
 """Embedding baselines: scores, quality with three references, and the search for settings."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from fewlink.base.errors import FewlinkError
-from fewlink.baselines.embedding import EmbeddingScorer, train_baseline, tune
+from fewlink.baselines import embedding
+from fewlink.baselines.embedding import EmbeddingScorer, link_settings, train_baseline, train_links, tune
 from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.scorers import Question
+from fewlink.training.family import Reporter
 
 BENCHMARK = open_benchmark("umls")
 QUICK = EmbeddingSettings(model="distmult", dim=16, epochs=3, negatives=32, batch_size=512, n3=0.0)
@@ -51,3 +55,51 @@ def test_the_base_settings_are_the_first_trial(tmp_path: Path) -> None:
     base = EmbeddingSettings(model="transe", dim=8, epochs=4, negatives=512, n3=0.0, batch_size=512)
     best, _, _ = tune(BENCHMARK, base, tmp_path, trials=1)
     assert best == base
+
+
+def test_every_entity_is_scored_where_there_are_few() -> None:
+    assert link_settings("complex", 2_000).regime == "k-vs-all"
+    assert link_settings("complex", 60_000).regime == "sampled"
+    assert link_settings("transe", 2_000).n3 == 0
+
+
+def links_of_umls() -> tuple[np.ndarray, np.ndarray]:
+    triples = BENCHMARK.graph.triples()
+    valid = np.random.default_rng(0).permutation(len(triples)) < 200
+    return triples[~valid], triples[valid]
+
+
+@pytest.mark.parametrize("model", ["complex", "transe"])
+def test_link_prediction_is_trained_with_the_value_best_on_valid(model: str, tmp_path: Path) -> None:
+    (train, valid), sizes = links_of_umls(), (len(BENCHMARK.graph.entities), len(BENCHMARK.graph.relations))
+    name = embedding.searched_setting(model)
+    settings = dataclasses.replace(link_settings(model, sizes[0]), dim=16, epochs=7)
+    vectors, trials = train_links(train, valid, *sizes, settings, tmp_path)
+    best = max(trials, key=lambda value: trials[value])
+    assert vectors.settings[name] == best and vectors.facts["epochs"] == 7
+    place = embedding.GRID.index(best)
+    assert {*embedding.GRID[max(0, place - 1) : place + 2]} <= {*trials}
+    assert vectors.trace[4]["best_held_out_mrr"] == trials[best] <= vectors.facts["held_out_mrr"]
+    again, same = train_links(train, valid, *sizes, settings, tmp_path / "other")
+    assert same == trials and torch.equal(again.entities, vectors.entities)
+
+
+def test_a_stopped_search_continues_to_the_same_vectors(tmp_path: Path) -> None:
+    (train, valid), sizes = links_of_umls(), (len(BENCHMARK.graph.entities), len(BENCHMARK.graph.relations))
+    settings = dataclasses.replace(link_settings("distmult", sizes[0]), dim=8, epochs=6)
+    whole, trials = train_links(train, valid, *sizes, settings, tmp_path / "whole")
+    epochs = []
+
+    def stop(title: str) -> Reporter:
+        def report(trace: dict[str, Any]) -> None:
+            epochs.append((title, trace["epoch"]))
+            if len(epochs) == 8:
+                raise KeyboardInterrupt
+
+        return report
+
+    with pytest.raises(KeyboardInterrupt):
+        train_links(train, valid, *sizes, settings, tmp_path / "stopped", reporter=stop)
+    vectors, same = train_links(train, valid, *sizes, settings, tmp_path / "stopped", reporter=stop)
+    assert same == trials and torch.equal(vectors.entities, whole.entities)
+    assert len(epochs) == len(set(epochs)) == 5 * len(trials) + 1, "no epoch is trained twice"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import Fewlink
@@ -86,6 +87,62 @@ def test_ordinary_link_prediction_stores_a_record(fewlink: Fewlink, tmp_path: Pa
     assert result.code == 0, result.err
     record = json.loads(result.out)
     assert (record["benchmark"], record["candidates"], record["queries"]) == ("ring", "all", 8)
+
+
+def write_ring() -> tuple[str, ...]:
+    """Splits of a ring of 30 entities with two relations, and the words that name them."""
+    rows = [f"e{i}\t{r}\te{(i + k) % 30}\n" for k, r in enumerate(("next", "second"), 1) for i in range(30)]
+    for name, part in (("train", rows[5:]), ("valid", rows[:3]), ("test", rows[3:5])):
+        Path(f"{name}.tsv").write_text("".join(part))
+    return "links", "train.tsv", "--valid", "valid.tsv", "--test", "test.tsv", "--set", "dim=8", "--set", "epochs=2"
+
+
+def test_link_prediction_says_what_it_chose_on_valid(fewlink: Fewlink, tmp_path: Path) -> None:
+    words = write_ring()
+    result = fewlink(*words, "--out", "runs/ring", "--json")
+    assert result.code == 0, result.err
+    config = json.loads(result.out)["config"]
+    chosen = config["settings"]["n3"]
+    assert "complex on 30 entities: 8 reals per entity, k-vs-all; searching for n3" in result.err
+    assert f"chosen: n3 = {chosen:g} (" in result.err and "epoch 2/2" in result.err
+    assert config["valid_mrr"][f"{chosen:g}"] == max(config["valid_mrr"].values()) and len(config["valid_mrr"]) > 1
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["ring"], "the states are removed"
+
+
+def test_stopped_link_prediction_continues(fewlink: Fewlink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (*write_ring(), "--out", "ring", "--json")
+    whole = json.loads(fewlink(*words, "--results", "a").out)
+    weights = (tmp_path / "ring" / "weights.safetensors").read_bytes()
+
+    def stop(trace: dict[str, Any]) -> None:
+        if trace["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fewlink.cli.common.epoch_reporter", lambda title: stop)
+        assert fewlink(*words, "--results", "b").code != 0
+    assert (tmp_path / ".ring.states").exists()
+    result = fewlink(*words, "--results", "b")
+    assert "n3=0.01  epoch" not in result.err and "n3=0.003  epoch 1/2" in result.err
+    assert json.loads(result.out)["metrics"] == whole["metrics"]
+    assert (tmp_path / "ring" / "weights.safetensors").read_bytes() == weights
+
+
+def test_a_folder_of_something_else_is_refused_before_links_are_trained(fewlink: Fewlink) -> None:
+    words = write_ring()
+    result = fewlink(*words, "--out", ".")
+    assert result.code == 2 and "has no vectors: remove it, or give another --out" in result.err
+    assert "epoch" not in result.err
+
+
+def test_link_prediction_with_a_given_weight_or_recipe_searches_for_nothing(fewlink: Fewlink) -> None:
+    words = write_ring()
+    given = fewlink(*words, "--set", "n3=0.2", "--json")
+    assert given.code == 0 and "searching" not in given.err
+    assert json.loads(given.out)["config"]["settings"]["n3"] == 0.2
+    recipe = fewlink(*words, "--recipe", "complex-fb15k-237", "--name", "other", "--json")
+    assert recipe.code == 0 and "searching" not in recipe.err and "held-out" not in recipe.err
+    assert json.loads(recipe.out)["config"]["settings"]["n3"] == 0.02
 
 
 def test_tune_writes_a_recipe_that_evaluate_accepts(fewlink: Fewlink) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewlink.embeddings import EmbeddingSettings
-from fewlink.embeddings.batches import Batches
+from fewlink.embeddings.batches import Batches, batches_of
 from fewlink.embeddings.losses import EXCLUDED
 from fewlink.embeddings.shards import Batch
 from fewlink.embeddings.trainer import EmbeddingTrainer
@@ -83,6 +83,20 @@ def test_a_batch_of_fixed_shape_gives_the_same_update(size: int, case: dict[str,
         torch.testing.assert_close(*(trainer.tables.vectors[name] for trainer in trainers))
         for part in trainers[0].tables.states[name]:
             torch.testing.assert_close(*(trainer.tables.states[name][part] for trainer in trainers))
+
+
+@given(st.integers(0, 1000), st.integers(1, 9))
+def test_k_vs_all_has_every_triple_in_both_directions_once(epoch: int, size: int) -> None:
+    found = []
+    for batch in batches_of(TRIPLES, 6, 2, EmbeddingSettings(regime="k-vs-all", batch_size=size)).epoch(epoch):
+        assert len(batch) <= size and batch.answers is not None
+        heads, relations = batch.entities[: len(batch)], batch.relations.repeat_interleave(batch.counts)
+        assert torch.equal(batch.entities[len(batch) :], batch.answers.tails)
+        assert torch.equal(batch.answers.owners.bincount(), batch.answers.counts)
+        owners = batch.answers.owners
+        found += torch.stack([heads[owners], relations[owners], batch.answers.tails], 1).tolist()
+    forward = TRIPLES.tolist()
+    assert sorted(found) == sorted(forward + [[t, r + 2, h] for h, r, t in forward])
 
 
 @pytest.mark.parametrize("corrupt", ["shared", "each"])

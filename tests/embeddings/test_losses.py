@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from fewlink.embeddings import EmbeddingSettings, interaction, losses
-from fewlink.embeddings.batches import Batches
+from fewlink.embeddings.batches import Batches, batches_of
 from fewlink.embeddings.losses import LOSSES
 from fewlink.embeddings.trainer import step_loss
 
@@ -125,6 +126,32 @@ def test_gradient_equals_a_dense_gradient(case: dict[str, Any], monkeypatch: pyt
     torch.testing.assert_close(value + penalty, slow)
     torch.testing.assert_close(dense, expected[0], atol=1e-7, rtol=1e-6)
     torch.testing.assert_close(torch.zeros_like(tables[1]).index_copy_(0, batch.relations, gradients[1]), expected[1])
+
+
+@pytest.mark.parametrize("model", ["rescal", "transe", "distmult", "complex"])
+def test_k_vs_all_has_the_loss_and_gradient_of_one_vs_all(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "slice_rows", lambda *_: 3)
+    random = torch.Generator().manual_seed(1)
+    triples = torch.stack([torch.randint(n, (30,), generator=random) for n in (ENTITIES, RELATIONS, ENTITIES)], dim=1)
+    triples, results = triples.unique(dim=0), []
+    rule = interaction(model)
+    shapes = (ENTITIES, 4), (2 * RELATIONS, rule.relation_width(4))
+    tables = [torch.randn(s, generator=random, dtype=torch.float64) for s in shapes]
+    for regime in ("one-vs-all", "k-vs-all"):
+        settings = EmbeddingSettings(model=model, dim=4, n3=0.1, lp=0.2, regime=regime)
+        batches = batches_of(triples, ENTITIES, RELATIONS, settings)
+        batch = batches.arrange(torch.arange(batches.examples), torch.empty(0, dtype=torch.int64))
+        assert batch.size == 2 * len(triples) and (regime == "one-vs-all") == (len(batch) == batch.size)
+        batch = dataclasses.replace(batch, penalty=batch.penalty.double())
+        leaves = [tables[0][batch.entities], tables[1][batch.relations], tables[0].clone()]
+        leaves = [leaf.requires_grad_() for leaf in leaves]
+        value, penalty = step_loss(rule, settings, batch, *leaves)
+        rows, relation_rows, all_rows = torch.autograd.grad(value + penalty, leaves)
+        all_rows = all_rows.index_add(0, batch.entities, rows)
+        results.append(
+            (value, penalty, all_rows, torch.zeros_like(tables[1]).index_copy(0, batch.relations, relation_rows))
+        )
+    torch.testing.assert_close(*results, atol=1e-7, rtol=1e-6)
 
 
 def test_slices_stay_within_the_memory_limit() -> None:

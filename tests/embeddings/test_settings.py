@@ -18,6 +18,7 @@ from fewlink.embeddings import EmbeddingSettings
         ({"dim": 10.5}, "dim is 10.5: it must be a whole number"),
         ({"regime": "one-vs-al"}, "unknown regime"),
         ({"loss": "margin", "regime": "one-vs-all"}, "softmax when regime is one-vs-all"),
+        ({"loss": "margin", "regime": "k-vs-all"}, "softmax when regime is k-vs-all"),
         ({"corrupt": "each", "regime": "one-vs-all"}, "shared when regime is one-vs-all"),
         ({"negatives": 0}, "negatives is 0: it must be at least 1"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),

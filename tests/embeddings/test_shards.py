@@ -42,6 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
     "rescal": {"model": "rescal", "batch_size": UNEVEN},
     "a pool of all": {"negatives": 1000, "loss": "logistic"},
     "one-vs-all": {"regime": "one-vs-all", "held_out": 0.1, "patience": 9},
+    "k-vs-all": {"regime": "k-vs-all", "held_out": 0.1, "patience": 9, "batch_size": UNEVEN},
     "one-vs-all, adam": {"regime": "one-vs-all", "optimizer": "adam", "learning_rate": 0.01, "batch_size": UNEVEN},
 }
 CHAIN: dict[str, Any] = {"optimizer": "adam", "learning_rate": 0.01, "held_out": 0.1, "patience": 9}

@@ -40,6 +40,7 @@ def small(**changes: Any) -> EmbeddingSettings:
     [
         {"model": "complex"},
         {"model": "complex", "regime": "one-vs-all", "optimizer": "adam", "learning_rate": 0.02},
+        {"model": "complex", "regime": "k-vs-all", "learning_rate": 0.3},
         {"model": "transe", "n3": 0.0},
         {"model": "rescal", "n3": 0.02},
         {"model": "complex", "corrupt": "each", "negatives": 8, "loss": "logistic", "n3": 0.0},
@@ -58,7 +59,15 @@ def test_planted_structure_is_learnt(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [{}, {"optimizer": "adam"}, {"regime": "one-vs-all", "schedule": "cosine"}, {"model": "rescal"}], ids=str
+    "case",
+    [
+        {},
+        {"optimizer": "adam"},
+        {"regime": "one-vs-all", "schedule": "cosine"},
+        {"regime": "k-vs-all"},
+        {"model": "rescal"},
+    ],
+    ids=str,
 )
 def test_a_resumed_run_equals_an_uninterrupted_run(case: dict[str, Any], tmp_path: Path) -> None:
     triples, settings = planted(), small(held_out=0.1, patience=9, **case)
@@ -195,3 +204,19 @@ def test_a_trace_has_the_seconds_of_each_phase() -> None:
 def test_invalid_triples_raise(triples: np.ndarray, message: str) -> None:
     with pytest.raises(FewlinkError, match=message):
         train(triples, ENTITIES, 4, small())
+
+
+def test_validation_triples_stop_training_early_and_are_not_trained_on() -> None:
+    triples = planted()
+    valid = np.random.default_rng(0).permutation(len(triples)) < 30
+    settings = small(epochs=30, patience=2, learning_rate=0.5, n3=0.0)
+    table = train(triples[~valid], ENTITIES, 4, settings, validation=triples[valid])
+    measured = [trace["held_out_mrr"] for trace in table.trace]
+    assert table.facts["held_out_mrr"] == max(measured) and len(measured) == measured.index(max(measured)) + 3 < 30
+    mrr = HeldOut(triples[valid], triples, 4, 0).mrr(table.interaction, table.entities, table.relations)
+    assert mrr == table.facts["held_out_mrr"]
+    best = measured.index(max(measured)) + 1
+    alone = train(triples[~valid], ENTITIES, 4, small(epochs=best, learning_rate=0.5, n3=0.0))
+    assert torch.equal(alone.entities, table.entities)
+    with pytest.raises(FewlinkError, match="0 where validation triples are given"):
+        train(triples[~valid], ENTITIES, 4, small(held_out=0.1), validation=triples[valid])

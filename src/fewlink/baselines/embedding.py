@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,11 @@ from fewlink.training.family import BaselineFamily, Prepared, Reporter
 
 JOURNAL = "trials.log"
 OBJECTIVES = ("dev", "held-out")
+
+LINK_DIMS = {"rescal": 100}  # reals per entity for ordinary link prediction; 512 for all other models
+MOST_DENSE = 20_000  # entities up to which every step scores all of them
+GRID = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)  # of the setting that is searched for
+TRIAL_EPOCHS = 5
 
 
 class EmbeddingScorer:
@@ -84,6 +89,77 @@ def train_baseline(
     sizes = len(benchmark.graph.entities), len(data.relations)
     embeddings = train(data.triples, *sizes, settings, on_epoch=on_epoch, protected=~data.background)
     return EmbeddingScorer(embeddings, data.relations, settings.device)
+
+
+def link_settings(model: str, entities: int, seed: int = 0, device: str = "cpu") -> EmbeddingSettings:
+    """Settings for ordinary link prediction on a graph of so many entities; `train_links` searches for one of them."""
+    dense: dict[str, Any] = {"regime": "k-vs-all", "batch_size": 200} if entities <= MOST_DENSE else {}
+    return EmbeddingSettings(
+        model=model,
+        dim=LINK_DIMS.get(model, 512),
+        epochs=20,
+        patience=5,
+        n3=0.0 if model == "transe" else 0.01,
+        **dense,
+        seed=seed,
+        device=device,
+    )
+
+
+def searched_setting(model: str) -> str:
+    """The setting that `train_links` searches for: the weight of N3, or TransE's learning rate, as it has no N3."""
+    return "learning_rate" if model == "transe" else "n3"
+
+
+def train_links(
+    train_on: np.ndarray,
+    valid: np.ndarray,
+    entities: int,
+    relations: int,
+    settings: EmbeddingSettings,
+    folder: Path,
+    *,
+    reporter: Callable[[str], Reporter | None] = lambda title: None,
+) -> tuple[Embeddings, dict[float, float]]:
+    """Train on triples (n, 3) with the value of `searched_setting` that is best on valid (m, 3), and early stopping.
+
+    Also returns the MRR on valid of each value tried, after `TRIAL_EPOCHS` epochs. The search climbs on `GRID` from the
+    value of the settings, and the best trial is trained to the end. `folder` has a state for each value, from which a
+    stopped search continues. `reporter` makes `on_epoch` from a title.
+    """
+    name = searched_setting(settings.model)
+    trials: dict[float, float] = {}
+
+    def trained(value: float, epochs: int) -> Embeddings:
+        of_length = "" if settings.schedule == "constant" else f"-{epochs}"  # only a constant rate can be continued
+        changes: dict[str, Any] = {name: value, "epochs": epochs}
+        return train(
+            train_on,
+            entities,
+            relations,
+            dataclasses.replace(settings, **changes),
+            resume=folder / f"{name}-{value:g}{of_length}.safetensors",
+            on_epoch=reporter(f"{settings.model} {name}={value:g}"),
+            validation=valid,
+        )
+
+    def score(place: int) -> float:
+        value = GRID[place]
+        if value not in trials:
+            try:
+                vectors = trained(value, min(TRIAL_EPOCHS, settings.epochs))
+                trials[value] = max(trace["held_out_mrr"] for trace in vectors.trace[:TRIAL_EPOCHS])
+            except FewlinkError:  # the learning rate is too high: training diverged
+                trials[value] = 0.0
+        return trials[value]
+
+    best = min(range(len(GRID)), key=lambda place: abs(np.log(GRID[place] / getattr(settings, name))))
+    while True:
+        near = [place for place in (best, best - 1, best + 1) if 0 <= place < len(GRID)]
+        higher = max(near, key=score)
+        if higher == best:
+            return trained(GRID[best], settings.epochs), trials
+        best = higher
 
 
 def suggest(trial: Any, base: EmbeddingSettings) -> EmbeddingSettings:

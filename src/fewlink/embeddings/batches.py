@@ -10,7 +10,7 @@ from torch import Tensor
 from fewlink.base.seeds import derive, generator
 from fewlink.embeddings.losses import EXCLUDED
 from fewlink.embeddings.settings import EmbeddingSettings
-from fewlink.embeddings.shards import Batch, Shard
+from fewlink.embeddings.shards import Answers, Batch, Shard
 
 
 def torch_generator(seed: int, *words: object) -> torch.Generator:
@@ -57,7 +57,7 @@ class Batches:
         words, count = (self.settings.seed, "negatives", epoch, index), self.settings.negatives
         if self.settings.corrupt == "each":
             return torch.randint(self.entities, (size, count), generator=torch_generator(*words))
-        if self.settings.regime == "one-vs-all":
+        if self.settings.dense:
             return torch.empty(0, dtype=torch.int64)
         if count >= self.entities:
             return torch.arange(self.entities)
@@ -99,6 +99,57 @@ class Batches:
             return tails, torch.full(tails.shape, EXCLUDED, device=tails.device)
         position = torch.searchsorted(pool, tails).clamp_max_(len(pool) - 1)
         return position, torch.where(pool[position] == tails, EXCLUDED, 0.0)
+
+
+class QueryBatches(Batches):
+    """Batches of k-vs-all: an example is a head and relation with all their tails, in either direction."""
+
+    def __init__(
+        self,
+        triples: Tensor,
+        entities: int,
+        relations: int,
+        settings: EmbeddingSettings,
+        part: tuple[int, int] = (0, 1),
+        shard: Shard | None = None,
+    ) -> None:
+        super().__init__(triples, entities, relations, settings, part, shard)
+        heads, kinds, tails = triples.long().T
+        keys = torch.cat([kinds, kinds + relations]) * entities + torch.cat([heads, tails])
+        keys, by = keys.sort(stable=True)
+        self.tails = torch.cat([tails, heads])[by]  # (2n,), those of one example together
+        self.keys, self.sizes = keys.unique_consecutive(return_counts=True)  # (Q,) each
+        self.ends = self.sizes.cumsum(0)
+        self.examples = len(self.keys)
+
+    def arrange(self, examples: Tensor, negatives: Tensor, *, fixed: bool = False) -> Batch:
+        """This process's share of the batch of examples (B,), which are indices of `keys`."""
+        size, (rank, count) = int(self.sizes[examples.long()].sum()), self.part
+        examples = examples[len(examples) * rank // count : len(examples) * (rank + 1) // count].long()
+        examples = examples.sort().values  # by relation, then by head
+        sizes = self.sizes[examples]
+        relations, counts = (self.keys[examples] // self.entities).unique_consecutive(return_counts=True)
+        owners = torch.arange(len(examples), device=sizes.device).repeat_interleave(sizes)  # (A,)
+        shift = (self.ends[examples] - sizes.cumsum(0)).repeat_interleave(sizes)
+        tails = self.tails[torch.arange(len(owners), device=shift.device) + shift]
+        entities = self.shard.places(torch.cat([self.keys[examples] % self.entities, tails]))
+        unique, slots = entities.unique(return_inverse=True)
+        none = torch.zeros(len(examples), device=tails.device)
+        answers = Answers(sizes, tails, owners)
+        return Batch(entities, unique, slots, relations, counts, tails[:0], none, size, answers=answers)
+
+
+def batches_of(
+    triples: Tensor,
+    entities: int,
+    relations: int,
+    settings: EmbeddingSettings,
+    part: tuple[int, int] = (0, 1),
+    shard: Shard | None = None,
+) -> Batches:
+    """The batches of the regime."""
+    kind = QueryBatches if settings.regime == "k-vs-all" else Batches
+    return kind(triples, entities, relations, settings, part, shard)
 
 
 def _padded_unique(values: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -116,3 +116,47 @@ class PoolLoss(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         scale = grad_outputs[0]
         return *(gradient * scale for gradient in ctx.saved_tensors), *[None] * 6
+
+
+class AnswersLoss(torch.autograd.Function):
+    """The sum of −log softmax among all entities (E, d), over all true tails of queries (B, d).
+
+    Query i has `counts[i]` tails (B,); tail `tails[j]` belongs to query `owners[j]`, both (A,), owners ascending. The
+    value is that of `PoolLoss` over the A triples, but each query is scored once instead of once for each tail.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        entities: Tensor,
+        counts: Tensor,
+        tails: Tensor,
+        owners: Tensor,
+        interaction: Interaction,
+        mixed_precision: bool,
+    ) -> Tensor:
+        rows = slice_rows(len(entities), interaction.bytes_per_score(q.shape[1]), q.device.type)
+        gradients = torch.empty_like(q), torch.zeros_like(entities)
+        total, ends = q.new_zeros(()), [0, *counts.cumsum(0).tolist()]
+        for start in range(0, len(q), rows):
+            part = slice(start, min(start + rows, len(q)))
+            own = slice(ends[part.start], ends[part.stop])
+            with torch.enable_grad():
+                leaves = [x.detach().requires_grad_() for x in (q[part], entities)]
+                with torch.autocast(q.device.type, torch.bfloat16, enabled=mixed_precision):
+                    scores = interaction.against(*leaves)  # (rows, E)
+                scores = scores.to(q.dtype)
+            places, weights, values = (owners[own] - start, tails[own]), counts[part].to(q.dtype), scores.detach()
+            total += (values.logsumexp(1) * weights).sum() - values[places].sum()
+            by_score = torch.softmax(values, 1).mul_(weights.unsqueeze(1))
+            by_score.index_put_(places, -q.new_ones(()), accumulate=True)
+            gradients[0][part], for_entities = torch.autograd.grad(scores, leaves, by_score)
+            gradients[1].add_(for_entities)
+        ctx.save_for_backward(*gradients)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        scale = grad_outputs[0]
+        return *(gradient * scale for gradient in ctx.saved_tensors), *[None] * 5

@@ -18,11 +18,12 @@ class EmbeddingSettings(Settings):
 
     model           rescal, transe, distmult or complex
     dim             real numbers per entity (complex: dim/2 complex numbers)
-    regime          sampled: against random entities, updating touched rows only; one-vs-all: against every entity
-    loss            softmax, logistic or margin; one-vs-all needs softmax
+    regime          sampled: against random entities, updating touched rows only; one-vs-all: against every entity;
+                    k-vs-all: the same loss, with all tails of a head and relation in one step
+    loss            softmax, logistic or margin; one-vs-all and k-vs-all need softmax
     negatives       random entities per batch (corrupt = shared) or per triple (corrupt = each)
     corrupt         whether a batch shares its negatives
-    batch_size      examples per step; an example is one triple in one direction
+    batch_size      examples per step; an example is one triple in one direction, in k-vs-all one head and relation
     epochs          passes over all triples, each in both directions
     schedule        learning rate over all steps: constant, or falling to zero linearly or as a cosine
     n3, lp          weights of Σ|x|³ and Σ|x|^lp_power of head, relation and tail, averaged over the batch
@@ -62,7 +63,7 @@ class EmbeddingSettings(Settings):
     mixed_precision: bool = False
 
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
-        "regime": ("sampled", "one-vs-all"),
+        "regime": ("sampled", "one-vs-all", "k-vs-all"),
         "loss": ("softmax", "logistic", "margin"),
         "corrupt": ("shared", "each"),
         "optimizer": ("adagrad", "adam"),
@@ -78,11 +79,16 @@ class EmbeddingSettings(Settings):
         self.require("lp_power", 1 <= self.lp_power < math.inf, "a finite number, 1 or more")
         self.require("norm", self.norm in (1, 2), "1 or 2")
         self.require("held_out", 0 <= self.held_out <= 0.5, "between 0 and 0.5")
-        if self.regime == "one-vs-all":
-            self.require("loss", self.loss == "softmax", "softmax when regime is one-vs-all")
-            self.require("corrupt", self.corrupt == "shared", "shared when regime is one-vs-all")
+        if self.dense:
+            self.require("loss", self.loss == "softmax", f"softmax when regime is {self.regime}")
+            self.require("corrupt", self.corrupt == "shared", f"shared when regime is {self.regime}")
         if self.mixed_precision:
             self.require("mixed_precision", self.device != "cpu", "false on the cpu: it is for a cuda device")
+
+    @property
+    def dense(self) -> bool:
+        """Whether each step scores and updates every entity."""
+        return self.regime != "sampled"
 
     def needs(
         self, entities: int, relations: int, triples: int, processes: int = 1, device: str = "cpu"
@@ -91,16 +97,16 @@ class EmbeddingSettings(Settings):
 
         Training on a GPU also takes memory of the CPU, where vectors are made and saved.
         """
-        rows = entities if self.regime == "one-vs-all" else entities / processes
+        rows = entities if self.dense else entities / processes
         table = 4.0 * rows * self.dim
         optimizer = {"adagrad": table, "adam": 2 * table + 4 * rows}[self.optimizer]
         others = 4.0 * 2 * relations * interaction(self.model).relation_width(self.dim)
         needs = {"vectors": table * (1 + (self.held_out > 0)) + others, "the optimizer": optimizer + others}
-        if device == self.device and self.regime == "one-vs-all":
+        if device == self.device and self.dense:
             needs["gradients of every entity"] = 2 * table
         if device == "cpu":  # triples as given, as trained on, and their order
             return {**needs, "triples": 60.0 * triples, "the program": PROGRAM}
-        columns = entities if self.regime == "one-vs-all" else self.negatives
+        columns = entities if self.dense else self.negatives
         score = interaction(self.model, self.norm).bytes_per_score(self.dim)
         scores = min(1.0 * self.batch_size * columns * score, SLICE_BYTES["cuda"])
         gathered = 4.0 * self.batch_size * (2 + self.negatives * (self.corrupt == "each")) * self.dim

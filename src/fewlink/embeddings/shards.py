@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -97,18 +97,28 @@ OPTIMIZERS: dict[str, type[RowOptimizer]] = {"adagrad": Adagrad, "adam": Adam}
 PIECE = 1 << 16  # rows handled at once when a table is made, read or collected; a multiple of 16
 
 
+class Answers(NamedTuple):
+    """The tails of B heads and relations: how many each has (B,), all of them (A,), and their examples (A,)."""
+
+    counts: Tensor
+    tails: Tensor
+    owners: Tensor
+
+
 @dataclass(frozen=True)
 class Batch:
     """B examples sorted by relation, and the places of their rows; with several processes, the share of this one.
 
-    entities    (M,)    places of rows to gather: B heads, B tails, then the negatives (none in one-vs-all)
+    entities    (M,)    places of rows to gather: B heads, B tails, then the negatives (none in one-vs-all);
+                        in k-vs-all B heads, then all A tails
     unique      (U,)    those places, each once, ascending
     slots       (M,)    entities == unique[slots]
     relations   (V,)    relations of the batch, each once, ascending
     counts      (V,)    examples of each relation
     position    (B,)    a column of the pool; (B, N) negatives have none
     penalty     (B,) or (B, N)  `EXCLUDED` where the negative is the true tail, 0 elsewhere
-    size                examples of the batch of all processes
+    size                examples of the batch of all processes; in k-vs-all its tails
+    answers             in k-vs-all the tails of each example; None otherwise
 
     In a batch of fixed shape, U and V are the largest possible numbers. `unique` and `relations` are padded with their
     last value, padded relations with a count of 0, and `filled` are the indices (U,) and (V,) of the values; it is None
@@ -124,6 +134,7 @@ class Batch:
     penalty: Tensor
     size: int
     filled: tuple[Tensor, Tensor] | None = None
+    answers: Answers | None = None
 
     def __len__(self) -> int:
         return len(self.penalty)
@@ -252,7 +263,7 @@ class Tables:
 
 
 class DenseTables(Tables):
-    """For one-vs-all: every row is gathered and updated, in every process alike."""
+    """For one-vs-all and k-vs-all: every row is gathered and updated, in every process alike."""
 
     def gather(self, batch: Batch) -> list[Tensor]:
         """Entity rows (M, d), relation rows (V, w), and every entity's row (E, d)."""
@@ -317,13 +328,12 @@ class ShardedTables(Tables):
 
 
 def shard_of(settings: EmbeddingSettings, entities: int) -> Shard:
-    """The entities whose rows are in this process: all in one-vs-all, where each step needs every row."""
-    dense = settings.regime == "one-vs-all"
-    return Shard(entities) if dense else Shard(entities, distributed.rank(), distributed.count())
+    """The entities whose rows are in this process: all if each step needs every row."""
+    return Shard(entities) if settings.dense else Shard(entities, distributed.rank(), distributed.count())
 
 
 def tables_of(settings: EmbeddingSettings, shard: Shard, vectors: dict[str, Tensor]) -> Tables:
     """Tables with these initial vectors of entities (n, d) and relations (2R, w)."""
-    if settings.regime == "one-vs-all":
+    if settings.dense:
         return DenseTables(shard, vectors, settings)
     return (Tables if shard.count == 1 else ShardedTables)(shard, vectors, settings)

@@ -1,4 +1,4 @@
-"""One trainer for four interactions: sampled negatives with updates of touched rows only, or one-vs-all.
+"""One trainer for four interactions: sampled negatives with updates of touched rows only, or every entity.
 
 Relations are reciprocal (Lacroix et al. 2018): relation r + R is the inverse of r, every triple is trained in both
 directions, and only tails are predicted. All randomness is a pure function of (seed, epoch, batch), so a run resumed on
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fewlink.base import distributed, memory
 from fewlink.base.errors import FewlinkError
-from fewlink.embeddings.batches import Batches, torch_generator
+from fewlink.embeddings.batches import batches_of, torch_generator
 from fewlink.embeddings.checkpoint import (
     check_shared,
     load_state,
@@ -33,9 +33,9 @@ from fewlink.embeddings.checkpoint import (
 from fewlink.embeddings.cuda_graph import CUDAGraphEpochs
 from fewlink.embeddings.early_stopping import HeldOut, choose_held_out
 from fewlink.embeddings.interactions import Interaction, interaction
-from fewlink.embeddings.losses import LOSSES, EachLoss, PoolLoss
+from fewlink.embeddings.losses import LOSSES, AnswersLoss, EachLoss, PoolLoss
 from fewlink.embeddings.settings import EmbeddingSettings
-from fewlink.embeddings.shards import Batch, Rate, Shard, first_vectors, shard_of, tables_of
+from fewlink.embeddings.shards import Answers, Batch, Rate, Shard, first_vectors, shard_of, tables_of
 from fewlink.embeddings.table import Embeddings
 
 CHECK_EVERY = 64  # batches between checks of the losses on GPUs, where each check waits for the device
@@ -50,11 +50,13 @@ def train(
     resume: Path | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     protected: np.ndarray | None = None,
+    validation: np.ndarray | None = None,
 ) -> Embeddings:
     """Train vectors for all entities and relations on triples (n, 3) of ids (head, relation, tail).
 
     `resume` is the state file: it is written after each epoch, and training resumes from it if it exists. `protected`
-    (n,) marks triples that are never held out. `on_epoch` receives epoch, epochs, loss, learning_rate,
+    (n,) marks triples that are never held out. `validation` (m, 3) are triples for early stopping that are not trained
+    on; the setting held_out must be 0 with them. `on_epoch` receives epoch, epochs, loss, learning_rate,
     triples_per_second (per direction), seconds (sampling, step, evaluation, saving), held_out_mrr and
     best_held_out_mrr.
 
@@ -66,7 +68,10 @@ def train(
     for device in dict.fromkeys(("cpu", settings.device)):
         needs = settings.needs(entities, relations, len(triples), distributed.count(), device)
         memory.ensure("pretraining", needs, device, "use a smaller dim, or several machines")
-    trainer = EmbeddingTrainer(triples, entities, relations, settings, protected)
+    if validation is not None:
+        settings.require("held_out", settings.held_out == 0, "0 where validation triples are given")
+        validation = _checked(validation, entities, relations, None)
+    trainer = EmbeddingTrainer(triples, entities, relations, settings, protected, validation)
     if resume is not None:
         check_shared(resume.parent)
         if state_exists(resume):
@@ -92,10 +97,15 @@ def step_loss(
 ) -> tuple[Tensor, Tensor]:
     """The loss of a batch and its regulariser, both scalars, from the gathered rows.
 
-    Shapes: rows (M, d) as `batch.entities`, relation_rows (V, w) as `batch.relations`; all_rows (E, d) in one-vs-all.
+    Shapes: rows (M, d) as `batch.entities`, relation_rows (V, w) as `batch.relations`; all_rows (E, d) if every entity
+    is scored.
     With several processes each returns its share: the sum over all is the mean over the whole batch.
     """
     size = len(batch)
+    if batch.answers is not None:
+        q = rule.query_segments(rows[:size], relation_rows, batch.counts)  # (B, d)
+        value = AnswersLoss.apply(q, all_rows, *batch.answers, rule, settings.mixed_precision)  # type: ignore[no-untyped-call]
+        return value / batch.size, _answers_penalty(rule, settings, batch, batch.answers, rows, relation_rows)
     h, t, others = rows.split([size, size, len(rows) - 2 * size])  # (B, d), (B, d), (K or B·N, d)
     q = rule.query_segments(h, relation_rows, batch.counts)  # (B, d)
     loss = LOSSES[settings.loss]
@@ -118,6 +128,24 @@ def step_loss(
     return value, penalty
 
 
+def _answers_penalty(
+    rule: Interaction,
+    settings: EmbeddingSettings,
+    batch: Batch,
+    answers: Answers,
+    rows: Tensor,
+    relation_rows: Tensor,
+) -> Tensor:
+    """The regulariser of a batch of k-vs-all: head and relation count once for each of their tails."""
+    size, penalty = len(batch), rows.new_zeros(())
+    for weight, power in ((settings.n3, 3.0), (settings.lp, settings.lp_power)):
+        if weight:
+            relations = rule.powers(relation_rows, power).repeat_interleave(batch.counts, output_size=size)  # (B,)
+            queries = (rule.powers(rows[:size], power) + relations) * answers.counts
+            penalty = penalty + weight / batch.size * (queries.sum() + rule.powers(rows[size:], power).sum())
+    return penalty
+
+
 class EmbeddingTrainer:
     """Tables, optimizer state and counters, which make up the state of a run, and the training step."""
 
@@ -128,16 +156,19 @@ class EmbeddingTrainer:
         relations: int,
         settings: EmbeddingSettings,
         protected: np.ndarray | None = None,
+        validation: np.ndarray | None = None,
     ) -> None:
         self.settings, self.device = settings, settings.device
         self.rule = interaction(settings.model, settings.norm)
-        self.trained_on = triples_digest(triples, entities, relations)
+        known = triples if validation is None else np.concatenate([triples, validation])
+        self.trained_on = triples_digest(known, entities, relations)
         self._check_inputs()
         mask = choose_held_out(triples, settings.held_out, settings.seed, protected)
-        self.held_out = HeldOut(triples[mask], triples, relations, settings.seed) if mask.any() else None
+        held = triples[mask] if validation is None else validation
+        self.held_out = HeldOut(held, known, relations, settings.seed) if len(held) else None
         shard, part = shard_of(settings, entities), (distributed.rank(), distributed.count())
-        trained = torch.from_numpy(triples[~mask] if self.held_out else triples).to(self.device)
-        self.batches = Batches(trained, entities, relations, settings, part, shard)
+        trained = torch.from_numpy(triples[~mask] if mask.any() else triples).to(self.device)
+        self.batches = batches_of(trained, entities, relations, settings, part, shard)
         vectors = {
             "entities": self._initial("entities", shard, settings.dim),
             "relations": self._initial("relations", Shard(2 * relations), self.rule.relation_width(settings.dim)),
@@ -166,11 +197,11 @@ class EmbeddingTrainer:
     def epoch(self) -> dict[str, Any]:
         """Train one epoch and evaluate; returns its trace."""
         start = time.perf_counter()
-        steps, size = len(self.batches), self.batches.examples
+        steps, size = len(self.batches), 2 * len(self.batches.triples)
         rates = [
             self.settings.rate_at(self.done * steps + index, self.settings.epochs * steps) for index in range(steps)
         ]
-        if self.device == "cpu" or distributed.count() > 1:
+        if self.device == "cpu" or distributed.count() > 1 or self.settings.regime == "k-vs-all":
             losses, sampling = self._steps(rates)
         else:
             self._graph = self._graph or CUDAGraphEpochs(self.batches)
