@@ -24,16 +24,25 @@ from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.recipes import current_name
 from fewlink.base.storage import new_folder, open_folder, read_json, write_json
-from fewlink.data.benchmark import Benchmark
+from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.data.catalogue import open_benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import begun, load_best
-from fewlink.training.family import ModelSettings, PretrainedVectors, TrainedFamily, trained_family
+from fewlink.training.family import (
+    BaselineFamily,
+    ModelSettings,
+    PretrainedVectors,
+    TrainedFamily,
+    family_of,
+    trained_family,
+)
 
 FORMAT = "fewlink-run/1"
 CONFIG, EMBEDDINGS, BENCHMARK, FIT = "config.json", "embeddings", "benchmark", "fit.json"
 BEGINNING = (EMBEDDINGS, BENCHMARK, FIT, ".fit")  # what may be there before a run has a configuration
 DEPLOYED, DEPLOYED_FORMAT = "serving", "fewlink-serving/1"
+OF_DEPLOYED = f"{DEPLOYED}/benchmark"  # the source of a benchmark that is the deployed one
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,8 @@ class RunConfig:
     """What decides a run: settings, the benchmark, its graph and the vectors, each with its fingerprint.
 
     The benchmark also has the `source` it was opened by and the names of its `train` relations. `parts` says what the
-    model is composed of, so that a model whose defaults have changed since is opened as it was trained.
+    model is composed of, so that a model whose defaults have changed since is opened as it was trained. `answers_with`
+    names a learning-free scorer that answers in place of the model, where it was found to be better.
     """
 
     settings: ModelSettings
@@ -49,6 +59,7 @@ class RunConfig:
     graph: dict[str, Any]
     embeddings: dict[str, Any]
     parts: dict[str, Any] = field(default_factory=dict)
+    answers_with: str = ""
 
     @property
     def family(self) -> TrainedFamily:
@@ -72,7 +83,8 @@ class RunConfig:
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"benchmark": self.benchmark, "graph": self.graph, "embeddings": self.embeddings, "parts": self.parts}
-        return {"format": FORMAT, "version": __version__, **facts, "settings": self.settings.as_dict()}
+        instead = {"answers_with": self.answers_with} if self.answers_with else {}
+        return {"format": FORMAT, "version": __version__, **facts, **instead, "settings": self.settings.as_dict()}
 
     @classmethod
     def read(cls, run: Path) -> RunConfig:
@@ -91,7 +103,8 @@ class RunConfig:
         values = {**values, "model": current_name(str(values.get("model")), values)}
         family = trained_family(values["model"])
         parts = content.get("parts") or family.parts_of_0_1(values["model"])
-        return cls(family.settings.from_dict(values), benchmark, graph, embeddings, parts)
+        settings = family.settings.from_dict(values)
+        return cls(settings, benchmark, graph, embeddings, parts, str(content.get("answers_with", "")))
 
     def check_continues(self, run: Path, wanted: RunConfig) -> None:
         """Raise unless `wanted` continues this run; more steps or patience and another device are allowed."""
@@ -203,9 +216,11 @@ def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
 
 def benchmark_place(run: Path) -> str:
     """Where to open a run's benchmark: its own (of a run made from a file of triples), where it was, or its name."""
+    known = RunConfig.read(run).benchmark
+    if known["source"] == OF_DEPLOYED:
+        return str(run / OF_DEPLOYED)
     if (run / BENCHMARK).is_dir():
         return str(run / BENCHMARK)
-    known = RunConfig.read(run).benchmark
     return str(known["source"] or known["name"])
 
 
@@ -238,8 +253,17 @@ def vectors_of(run: Path) -> PretrainedVectors:
 
 
 def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, device: str) -> Scorer:
-    """The best model of a run as a scorer that reads a benchmark's graph and these vectors of it."""
+    """The best model of a run as a scorer that reads a benchmark's graph and these vectors of it.
+
+    A run that answers with a learning-free scorer gives that one, on all that is known of the benchmark.
+    """
     config = RunConfig.read(folder)
+    if name := config.answers_with:
+        baseline = family_of(name)
+        if not isinstance(baseline, BaselineFamily):
+            raise InputError(folder / CONFIG, f"answers with {name}, which is not a learning-free scorer: fit again")
+        whole = Benchmark(benchmark.name, known_graph(benchmark), {split: [] for split in SPLITS})
+        return baseline.prepare(name, whole, None, shots=config.settings.shots).scorer
     family = config.family
     settings, weights = replace(config.settings, device=device), family.upgraded(load_best(folder)[0])
     memory.ensure(settings.model, family.memory(benchmark.graph, vectors, settings), device)

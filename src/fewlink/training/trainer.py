@@ -93,7 +93,7 @@ def train_runs(
     family.check_vectors(benchmark, vectors)
     distributed.use_device(settings.device)
     side_by_side = len(runs) if settings.device != "cpu" else 1
-    needed = family.memory(benchmark.graph, vectors, settings, runs=side_by_side, training=True)
+    needed = family.training_memory(benchmark, vectors, settings, runs=side_by_side)
     advice = f"use less of it, as with --set {family.memory_advice}" if family.memory_advice else ""
     memory.ensure(f"training {settings.model}", needed, settings.device, advice)
     with contextlib.ExitStack() as held, exactly(settings.device):
