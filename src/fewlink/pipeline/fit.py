@@ -247,7 +247,8 @@ class Fit(Stages):
         record, shots, begin = self.record, self.settings.shots, time.monotonic()
         self.scored = {name: self.scored_by(held, name, self.shipped) for name in FIRST}
         share = MEASURED if self.plan.tuning or self.steps_given else MEASURED_ALONE
-        held = ask(held, [*self.scored.values()], shots, ("dev",), self.moment(share))
+        until = max(self.moment(share), begin + share * self.left)
+        held = ask(held, [*self.scored.values()], shots, ("dev",), until)
         record["relations"] = len(held.split("dev"))
         record["pace"] = (time.monotonic() - begin) / record["relations"]
         record["ranks"] = {name: _ranks(held, scorer, shots) for name, scorer in self.scored.items()}
@@ -396,6 +397,8 @@ class Unmeasured(Exception):
 
 def _first(held: Benchmark, relations: int) -> Benchmark:
     """A benchmark with the first of its dev relations."""
+    if len(held.split("dev")) <= relations:
+        return held
     return dataclasses.replace(held, tasks={**held.tasks, "dev": held.split("dev")[:relations]})
 
 
