@@ -289,6 +289,27 @@ def test_fine_tuning_ends_in_time_and_spreads_the_learning_rate_over_its_steps(
         stages.tune(benchmark, settings, shipped().weights, tmp_path / "b", until=clock.now + 30.5, tell=told.append)
 
 
+def test_a_step_on_a_part_of_a_graph_learns_the_same() -> None:
+    benchmark, settings = open_benchmark("umls"), stages.tuning_settings(["queries=4", "candidates=64"])
+    graphs = [training_graph.known_graph(benchmark)]
+    assert type(stages.learner_of(benchmark, settings, shipped().weights)) is TrailLearner
+    whole = TrailLearner(graphs, settings, shipped().weights)
+    large = stages.PartLearner(graphs, settings, shipped().weights, 10**6)
+    small = stages.PartLearner(graphs, settings, shipped().weights, 200)
+    for step in range(4):
+        batch = whole.episodes[step]
+        torch.testing.assert_close(large.loss(batch), whole.loss(batch))
+        assert torch.isfinite(small.loss(batch)) and small.loss(batch) != whole.loss(batch)
+
+
+def test_large_graphs_are_tuned_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "WHOLE", 100)
+    settings = stages.tuning_settings([*QUICK_FIT])
+    assert type(stages.learner_of(open_benchmark("umls"), settings, shipped().weights)) is stages.PartLearner
+    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
+    assert "after 4 steps of fine-tuning" in made.why and "fine-tuned" in made.held_out
+
+
 class Clock:
     """In the place of `time.monotonic`: a clock that only stands where work is not made slower."""
 

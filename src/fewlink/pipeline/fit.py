@@ -226,7 +226,7 @@ class Fit(Stages):
             )
         except FewlinkError as error:
             raise Unmeasured(f"nothing can be measured on this graph: {error}") from None
-        least = 0 if self.steps_given else least_heads(settings)
+        least = 0 if self.steps_given else least_heads(self.whole, settings)
         plan = plan_measuring(carved, self.scorer(carved, self.shipped), settings.shots, self.left, least)
         benchmark = plan.cut_benchmark(carved, settings.shots)
         record["notes"] += remarks

@@ -7,18 +7,23 @@ import copy
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.progress import duration
 from fewlink.base.storage import read_json, write_json
 from fewlink.data import Benchmark
+from fewlink.graph import Graph
 from fewlink.pipeline.held_out import RULES
+from fewlink.propagation.edges import graph_part
+from fewlink.trail.episodes import Batch
 from fewlink.trail.family import FAMILY, graphs_of
 from fewlink.trail.learner import TrailLearner, TrailSettings
 from fewlink.training.checkpoints import State, load_last, locked, recover, save_last
@@ -42,6 +47,7 @@ STOPPED = "stopped"  # the seconds of stages that did not end
 TUNING = TrailSettings(relations=1, queries=4, candidates=512, learning_rate=3e-4, average=0.99, steps=2000)
 SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the shipped weights decide
 LEAST_STEPS = 50
+WHOLE, PART = 60_000, 15_000  # edges up to which a step on a CPU reads the whole graph; to which a part is grown
 STEP = 4  # a step takes at least so many times the time to score its queries
 TIMED = 3  # blocks of steps after which it is known how many fit
 SAVE_EVERY, TELL_EVERY = 20.0, 10.0  # seconds
@@ -173,9 +179,11 @@ def tuning_settings(changes: list[str]) -> TrailSettings:
     return settings
 
 
-def least_heads(settings: TrailSettings) -> int:
+def least_heads(graph: Graph, settings: TrailSettings) -> int:
     """Fine-tuning that is of use takes at least the time to score so many heads."""
-    return LEAST_STEPS * STEP * settings.relations * settings.queries
+    edges = 2 * graph.triple_count
+    share = 2 * PART / edges if settings.device == "cpu" and edges > WHOLE else 1.0
+    return int(LEAST_STEPS * STEP * settings.relations * settings.queries * share)
 
 
 def check(benchmark: Benchmark, settings: TrailSettings) -> None:
@@ -183,6 +191,44 @@ def check(benchmark: Benchmark, settings: TrailSettings) -> None:
     FAMILY.check(benchmark, settings)
     needed = FAMILY.training_memory(benchmark, NoVectors(), settings)
     memory.ensure("fine-tuning", needed, settings.device)
+
+
+class PartLearner(TrailLearner):
+    """A learner on a CPU whose steps read only the neighbourhood of their references and heads, for a large graph.
+
+    A step takes a fraction of the time. Candidates outside of the neighbourhood do not compete, and a query whose
+    answer is outside does not count.
+    """
+
+    def __init__(self, graphs: Sequence[Graph], settings: TrailSettings, start: Weights, edges: int = PART) -> None:
+        super().__init__(graphs, settings, start)
+        self.sources, self.part_edges = graphs, edges
+
+    def loss(self, batch: Batch) -> Tensor:
+        tasks, source = batch.tasks, self.sources[batch.graph]
+        ends = torch.cat([tasks.references[tasks.weights > 0].flatten(), tasks.heads.flatten()])
+        part = graph_part(source, ends.numpy(), self.part_edges)
+        references, heads, candidates = (
+            torch.from_numpy(part.places(each.numpy())) for each in (tasks.references, tasks.heads, tasks.candidates)
+        )
+        outside = candidates < 0  # (L, C)
+        local = tasks._replace(
+            references=references.clamp(min=0), heads=heads, candidates=candidates.clamp(min=0)
+        )  # padding has weight 0
+        scores = self.network(self.graphs[batch.graph].part(part.edges, part.nodes), local, self.dtype)  # (L, Q, C)
+        lost = outside.gather(1, batch.answers)  # (L, Q)
+        excluded = (batch.excluded | outside[:, None]) & ~lost[..., None]
+        losses = cross_entropy(
+            scores.masked_fill(excluded, -torch.inf).flatten(0, 1), batch.answers.flatten(), reduction="none"
+        )
+        return (losses * ~lost.flatten()).sum() / max(1, int((~lost).sum()))
+
+
+def learner_of(benchmark: Benchmark, settings: TrailSettings, start: Weights) -> TrailLearner:
+    """What fine-tunes: on a CPU, of large graphs each step reads a part."""
+    graphs = graphs_of(benchmark, settings)
+    large = max(2 * graph.triple_count for graph in graphs) > WHOLE
+    return (PartLearner if large and settings.device == "cpu" else TrailLearner)(graphs, settings, start)
 
 
 def tune(
@@ -201,7 +247,7 @@ def tune(
     """
     make_folder(folder)
     recover(folder)
-    learner, step = TrailLearner(graphs_of(benchmark, settings), settings, start), 0
+    learner, step = learner_of(benchmark, settings, start), 0
     if last := load_last(folder):
         learner.take([last[:2]])
         step = last[2].step

@@ -40,7 +40,7 @@ from fewlink.training.family import (
 
 FORMAT = "fewlink-run/1"
 CONFIG, EMBEDDINGS, BENCHMARK, FIT = "config.json", "embeddings", "benchmark", "fit.json"
-BEGINNING = (EMBEDDINGS, BENCHMARK, FIT, ".fit")  # what may be there before a run has a configuration
+BEGINNING = (EMBEDDINGS, BENCHMARK)  # what may be there before a run has a configuration
 DEPLOYED, DEPLOYED_FORMAT = "serving", "fewlink-serving/1"
 OF_DEPLOYED = f"{DEPLOYED}/benchmark"  # the source of a benchmark that is the deployed one
 
@@ -108,23 +108,27 @@ class RunConfig:
 
     def check_continues(self, run: Path, wanted: RunConfig) -> None:
         """Raise unless `wanted` continues this run; more steps or patience and another device are allowed."""
-        for what, mine, other in (
-            ("benchmark", self.benchmark["fingerprint"], wanted.benchmark["fingerprint"]),
-            ("embeddings", self.embeddings["sha256"], wanted.embeddings["sha256"]),
-        ):
-            if mine != other:
-                name = {"benchmark": self.benchmark["name"], "embeddings": f"{self.embeddings['model']} vectors"}[what]
-                raise FewlinkError(
-                    f"{run} was trained with other {what} ({name}, {mine[:12]}…, not {other[:12]}…): "
-                    "give the same, or choose another folder"
-                )
+        self.check_same_benchmark(run, wanted.benchmark)
+        if (mine := self.embeddings["sha256"]) != (other := wanted.embeddings["sha256"]):
+            raise _trained_with_other(run, "embeddings", f"{self.embeddings['model']} vectors", mine, other)
         parts = json.loads(json.dumps(wanted.parts))  # lists as they are stored
         for name in parts:
             if self.parts.get(name) != parts[name]:
                 raise FewlinkError(
                     f"{run} was trained with {name} {self.parts.get(name)}, not {parts[name]}: choose another folder"
                 )
-        before, after = self.settings.as_dict(), wanted.settings.as_dict()
+        self.check_same_settings(run, wanted.settings)
+
+    def check_same_benchmark(self, run: Path, wanted: Mapping[str, Any]) -> None:
+        """Raise if this run was trained on another benchmark."""
+        if (mine := self.benchmark["fingerprint"]) != (other := wanted["fingerprint"]):
+            raise _trained_with_other(run, "benchmark", self.benchmark["name"], mine, other)
+
+    def check_same_settings(self, run: Path, wanted: ModelSettings) -> None:
+        """Raise unless these settings continue this run."""
+        before, after = self.settings.as_dict(), wanted.as_dict()
+        if before["model"] != after["model"]:
+            raise FewlinkError(f"{run} is a run of {before['model']}, not of {after['model']}: choose another folder")
         for name, value in after.items():
             if name in ("steps", "patience") and value < before[name]:
                 raise FewlinkError(f"{run} was trained with {name} = {before[name]}: {value} is less; give as much")
@@ -183,6 +187,13 @@ class Deployed:
         if RunConfig.read(run).embeddings["dim"] != self.vectors.dim:
             raise InputError(Path(run) / DEPLOYED, f"holds vectors of {self.vectors.dim} reals: fit the run again")
         return scorer_on(Path(run), self.benchmark, self.vectors, use_device(device))
+
+
+def _trained_with_other(run: Path, what: str, name: str, mine: str, other: str) -> FewlinkError:
+    return FewlinkError(
+        f"{run} was trained with other {what} ({name}, {mine[:12]}…, not {other[:12]}…): "
+        "give the same, or choose another folder"
+    )
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -307,6 +318,11 @@ def check_folder(run: Path) -> None:
         raise FewlinkError(f"{run} is a file: choose another folder")
     if not run.exists():
         return
+    if (run / FIT).exists():
+        raise FewlinkError(
+            f"{run} was made by fewlink fit: fewlink fit GRAPH --out {run} --minutes N continues it; or choose another "
+            "folder"
+        )
     ours = tuple(f".{name}." for name in (*BEGINNING, CONFIG))
     others = [p.name for p in run.iterdir() if p.name not in BEGINNING and not p.name.startswith(ours)]
     if others and not (CONFIG in others and _is_ours(run / CONFIG)):
@@ -320,6 +336,15 @@ def _is_ours(config: Path) -> bool:
     except InputError:
         return True
     return isinstance(content, dict) and str(content.get("format")).startswith("fewlink-run/")
+
+
+def check_may_train(run: Path, benchmark: Benchmark, settings: ModelSettings) -> None:
+    """Raise if a folder cannot take a run on this benchmark with these settings, before anything is trained."""
+    check_folder(run)
+    if (run / CONFIG).exists() and begun(run):
+        config = RunConfig.read(run)
+        config.check_same_benchmark(run, {"fingerprint": benchmark.fingerprint})
+        config.check_same_settings(run, settings)
 
 
 def check_weights(expected: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor], run: Path) -> None:
