@@ -26,7 +26,7 @@ from fewlink.baselines.learning_free import learning_free
 from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import CompileReport, Graph, compile_graph
-from fewlink.pipeline.held_out import RULES, Plan, ask, figures_of, gain, measure, plan_measuring
+from fewlink.pipeline.held_out import RULES, Plan, ask, figures_of, first_relations, gain, measure, plan_measuring
 from fewlink.pipeline.stages import (
     FIRST,
     FORMAT,
@@ -35,6 +35,7 @@ from fewlink.pipeline.stages import (
     TUNED,
     Stages,
     Tell,
+    Unmeasured,
     Weights,
     check,
     check_fit_folder,
@@ -62,9 +63,13 @@ from fewlink.training.run import BENCHMARK, CONFIG, FIT, OF_DEPLOYED, Deployed, 
 
 WORK = ".fit"
 TEXTS = {SHIPPED: "the shipped weights", TUNED: "the fine-tuned weights", RULES: "the learning-free rules"}
-MEASURED, MEASURED_ALONE = 0.3, 0.6  # shares of the time after which no relation is asked, with fine-tuning and without
-ASKED, ALL = 0.92, 0.96  # shares of the time after which no test relation is asked, and after which all is written
+MEASURED, MEASURED_ALONE = (
+    0.3,
+    0.55,
+)  # shares of the time after which no relation is asked, with fine-tuning and without
+ASKED, ALL = 0.88, 0.94  # shares of the time after which no test relation is asked, and after which all is written
 SLOWER = 1.2  # what is measured later may take so many times as long
+ENOUGH_RELATIONS = 6  # with fewer, what replaces the shipped weights must be better by more than the standard error
 ENOUGH_BACK = 5.0  # seconds that are worth a line when they are given back
 
 
@@ -195,7 +200,7 @@ class Fit(Stages):
                 if pending:
                     self.check_time()
                     self.measure_shipped(benchmark, held)
-            held = _first(held, record["relations"])
+            held = first_relations(held, record["relations"])
             with self.stage("tuning", silent=not self.plan.tuning) as pending:
                 if pending:
                     record["steps"] = self.tune(benchmark, held)
@@ -305,9 +310,10 @@ class Fit(Stages):
         if best != before:
             self.deploy(benchmark, best, [task.name for task in held.split("train")])
             self.calibrate(benchmark, held, best)
-        if best == RULES:
-            better = "{:+.3f} ± {:.3f} MRR".format(*gain(record["ranks"][SHIPPED], record["ranks"][RULES]))
-            why = f"{better} beside the shipped weights; {why}"
+        rise, error = gain(record["ranks"][SHIPPED], record["ranks"][RULES])
+        if best == RULES or (best == SHIPPED and rise > 0):
+            unclear = "" if best == RULES else ", which is too few relations to tell"
+            why = f"the rules: {rise:+.3f} ± {error:.3f} MRR beside the shipped weights{unclear}; {why}"
         record.update(deployed=best, why=why)
         self.tell(f"deployed: {TEXTS[best]} ({why})")
 
@@ -354,10 +360,13 @@ class Fit(Stages):
         return FAMILY.scorer(benchmark, NoVectors(), self.settings, dict(weights), parts={}, run=self.run)
 
     def best(self) -> str:
-        """The scorer with the highest MRR on held-out relations; of equal ones the first that was measured."""
+        """What has the highest MRR on held-out relations; of few relations, only if it is clearly better than shipped."""
         ranks = self.record["ranks"]
         self.record["held_out"] = {name: figures_of(each) for name, each in ranks.items()}
-        return str(max(ranks, key=lambda name: figures_of(ranks[name])["mrr"]))
+        rises = {name: gain(ranks[SHIPPED], each) for name, each in ranks.items()}
+        few = len(ranks[SHIPPED]) < ENOUGH_RELATIONS
+        clear = [name for name, (rise, error) in rises.items() if name == SHIPPED or not few or rise > error]
+        return max(clear, key=lambda name: rises[name][0])
 
     def relations_of_card(self, benchmark: Benchmark, held: Benchmark) -> int:
         """The number of relations that are asked for the card; dev is at hand where it is what was held out."""
@@ -367,13 +376,6 @@ class Fit(Stages):
     @property
     def plan(self) -> Plan:
         return Plan(**self.record["plan"])
-
-    def check_time(self) -> None:
-        if self.left <= 0:
-            raise Unmeasured(
-                f"nothing was measured, since {duration(self.limit)} were used up before; "
-                "the same command with more --minutes continues"
-            )
 
     def reason_to_end(self) -> str:
         """Why no more time is used."""
@@ -389,17 +391,6 @@ class Fit(Stages):
         for name in names:
             figures = figures_of(self.record["ranks"][name])
             self.tell(f"  {name:<10}  MRR {figures['mrr']:.3f}  Hits@10 {figures['hits@10']:.3f}")
-
-
-class Unmeasured(Exception):
-    """Why nothing was measured."""
-
-
-def _first(held: Benchmark, relations: int) -> Benchmark:
-    """A benchmark with the first of its dev relations."""
-    if len(held.split("dev")) <= relations:
-        return held
-    return dataclasses.replace(held, tasks={**held.tasks, "dev": held.split("dev")[:relations]})
 
 
 def _check_shots(benchmark: Benchmark, shots: int) -> None:

@@ -169,6 +169,13 @@ def ask(
     return dataclasses.replace(benchmark, tasks={**benchmark.tasks, **asked})
 
 
+def first_relations(held: Benchmark, relations: int) -> Benchmark:
+    """A benchmark with the first of its dev relations."""
+    if len(held.split("dev")) <= relations:
+        return held
+    return dataclasses.replace(held, tasks={**held.tasks, "dev": held.split("dev")[:relations]})
+
+
 def figures_of(ranks: Sequence[ArrayLike]) -> dict[str, float]:
     """MRR, Hits@1 and Hits@10, means over relations, given the ranks of each relation's queries."""
     rows = [summarise(np.asarray(each), np.asarray(each)) for each in ranks]

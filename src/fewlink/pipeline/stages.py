@@ -55,6 +55,10 @@ Weights = Mapping[str, Tensor]
 Tell = Callable[[str], None]
 
 
+class Unmeasured(Exception):
+    """Why nothing was measured."""
+
+
 class Stages:
     """Stages in limited time: those that are done are not repeated, also not by a later call.
 
@@ -81,6 +85,14 @@ class Stages:
     def moment(self, share: float) -> float:
         """The moment of the clock at which this share of the time is used."""
         return time.monotonic() + share * self.limit - self.used
+
+    def check_time(self) -> None:
+        """Raise if the time is used up."""
+        if self.left <= 0:
+            raise Unmeasured(
+                f"nothing was measured, since {duration(self.limit)} were used up before; "
+                "the same command with more --minutes continues"
+            )
 
     @contextlib.contextmanager
     def stage(self, name: str, *, silent: bool = False) -> Iterator[bool]:
