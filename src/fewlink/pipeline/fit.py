@@ -66,7 +66,7 @@ TEXTS = {SHIPPED: "the shipped weights", TUNED: "the fine-tuned weights", RULES:
 MEASURED, MEASURED_ALONE = (
     0.3,
     0.55,
-)  # shares of the time after which no relation is asked, with fine-tuning and without
+)  # shares of the time to end asking held-out relations at, with and without tuning
 ASKED, ALL = 0.88, 0.94  # shares of the time after which no test relation is asked, and after which all is written
 SLOWER = 1.2  # what is measured later may take so many times as long
 ENOUGH_RELATIONS = 6  # with fewer, what replaces the shipped weights must be better by more than the standard error
@@ -259,7 +259,7 @@ class Fit(Stages):
         record["ranks"] = {name: _ranks(held, scorer, shots) for name, scorer in self.scored.items()}
         queries = sum(map(len, record["ranks"][SHIPPED]))
         self.tell(
-            f"what to expect of a new relation: means over {record['relations']} held-out ones, {queries} queries"
+            f"what to expect of a new relation: means over {record['relations']} held-out ones ({queries} queries)"
         )
         self.tell_figures(SHIPPED, RULES)
         best = self.best()
@@ -278,12 +278,10 @@ class Fit(Stages):
             start = load_best(self.run)[0] if again else self.shipped
             later = len(held.split("dev")) + self.relations_of_card(benchmark, held)
             until = self.moment(ALL) - SLOWER * later * record["pace"]
-            steps = tune(
-                *(held, settings, start, self.run / WORK), until=None if self.steps_given else until, tell=self.tell
-            )
-            if not steps:
-                raise FewlinkError("no time was left")
-            return steps
+            limit = None if self.steps_given else until
+            if steps := tune(held, settings, start, self.run / WORK, until=limit, tell=self.tell):
+                return steps
+            raise FewlinkError("no time was left")
         except FewlinkError as error:
             record["not_tuned"] = str(error)
             return 0
@@ -360,13 +358,13 @@ class Fit(Stages):
         return FAMILY.scorer(benchmark, NoVectors(), self.settings, dict(weights), parts={}, run=self.run)
 
     def best(self) -> str:
-        """What has the highest MRR on held-out relations; of few relations, only if it is clearly better than shipped."""
+        """What has the highest MRR on held-out relations; on few of them it must clearly beat the shipped weights."""
         ranks = self.record["ranks"]
         self.record["held_out"] = {name: figures_of(each) for name, each in ranks.items()}
         rises = {name: gain(ranks[SHIPPED], each) for name, each in ranks.items()}
         few = len(ranks[SHIPPED]) < ENOUGH_RELATIONS
         clear = [name for name, (rise, error) in rises.items() if name == SHIPPED or not few or rise > error]
-        return max(clear, key=lambda name: rises[name][0])
+        return str(max(clear, key=lambda name: rises[name][0]))
 
     def relations_of_card(self, benchmark: Benchmark, held: Benchmark) -> int:
         """The number of relations that are asked for the card; dev is at hand where it is what was held out."""
@@ -381,11 +379,9 @@ class Fit(Stages):
         """Why no more time is used."""
         if not (steps := self.record["steps"]):
             return "too little for fine-tuning" if self.plan.tuning else str(self.record["not_tuned"])
-        return (
-            f"all {steps:,} steps of fine-tuning are done, --set steps=N takes more"
-            if (steps >= self.settings.steps)
-            else "what was measured last took less time than before"
-        )
+        if steps >= self.settings.steps:
+            return f"all {steps:,} steps of fine-tuning are done, --set steps=N takes more"
+        return "what was measured last took less time than before"
 
     def tell_figures(self, *names: str) -> None:
         for name in names:
