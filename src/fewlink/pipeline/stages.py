@@ -19,6 +19,7 @@ from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.progress import duration
 from fewlink.base.storage import read_json, write_json
+from fewlink.base.threads import torch_threads
 from fewlink.data import Benchmark
 from fewlink.graph import Graph
 from fewlink.pipeline.held_out import RULES
@@ -265,7 +266,7 @@ def tune(
         step = last[2].step
     begin = saved = told = time.monotonic()
     total, first, pace = settings.steps, step, 0.0
-    with exactly(settings.device):
+    with exactly(settings.device), torch_threads(1):  # small operations of two threads wait for each other
         while step < total and (until is None or time.monotonic() + pace * learner.most < until):
             count = min(learner.most, total - step)
             loss = float(learner.advance(step, count)[0][:, 0].mean())
