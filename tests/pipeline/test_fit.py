@@ -237,11 +237,11 @@ def test_deployed_rules_answer_wherever_a_run_does(tmp_path: Path, monkeypatch: 
 def test_without_time_it_answers_and_says_that_nothing_is_measured(tmp_path: Path) -> None:
     lines: list[str] = []
     run = tmp_path / "towns"
-    made = fit(graph_file(), run, minutes=1e-6, tell=lines.append)
+    made = fit(graph_file(), run, minutes=1e-6, change=QUICK_FIT, tell=lines.append)
     assert made.deployed == "shipped" and made.why.startswith("nothing was measured, since 0 s were used up before")
     assert f"deployed: {made.deployed_text}" in lines and not made.held_out and made.card is None
     assert len(Linker.load(run).predict(**QUERY)) > 2
-    more = fit(graph_file(), run, minutes=10, change=())  # more time continues it
+    more = fit(graph_file(), run, change=QUICK_FIT)  # more time continues it
     assert set(more.held_out) >= {"shipped", "rules"} and more.seconds > made.seconds and more.card is not None
 
 
