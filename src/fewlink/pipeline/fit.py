@@ -68,7 +68,7 @@ MEASURED, MEASURED_ALONE = (
     0.55,
 )  # shares of the time to end asking held-out relations at, with and without tuning
 ASKED, ALL = 0.88, 0.94  # shares of the time after which no test relation is asked, and after which all is written
-SLOWER = 1.2  # what is measured later may take so many times as long
+SLOWER, CARD_SHARE = 1.2, 0.5  # times the pace so far that held-out relations may take later, and those of the card
 ENOUGH_RELATIONS = 6  # with fewer, what replaces the shipped weights must be better by more than the standard error
 ENOUGH_BACK = 5.0  # seconds that are worth a line when they are given back
 
@@ -276,8 +276,8 @@ class Fit(Stages):
                 raise FewlinkError(f"there is no time for {LEAST_STEPS} steps, the least that is of use")
             again = record["deployed"] == TUNED  # a fit that has ended, with more time
             start = load_best(self.run)[0] if again else self.shipped
-            later = len(held.split("dev")) + self.relations_of_card(benchmark, held)
-            until = self.moment(ALL) - SLOWER * later * record["pace"]
+            later = SLOWER * len(held.split("dev")) + CARD_SHARE * self.relations_of_card(benchmark, held)
+            until = self.moment(ALL) - later * record["pace"]
             limit = None if self.steps_given else until
             if steps := tune(held, settings, start, self.run / WORK, until=limit, tell=self.tell):
                 return steps
@@ -293,7 +293,7 @@ class Fit(Stages):
         if record["steps"]:
             weights, step = load_best(self.run / WORK)
             scorer = CachedScorer(self.scorer(held, weights))
-            until = self.moment(ASKED) - SLOWER * self.relations_of_card(benchmark, held) * record["pace"]
+            until = self.moment(ASKED) - CARD_SHARE * self.relations_of_card(benchmark, held) * record["pace"]
             held = ask(held, [scorer], shots, ("dev",), until)
             ranks = {name: each[: len(held.split("dev"))] for name, each in record["ranks"].items()}
             new = _ranks(held, scorer, shots)
