@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,7 @@ def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "dev" in first.stdout and "fewlink predict" in first.stdout and str(run / "README.md") in first.stdout
     assert "(deployed)" in first.stdout and "deployed: the" in first.stdout and "rules" in first.stdout
     assert "note: relations of 20 to" in first.stderr and f"{run} answers from now on" in first.stderr
+    assert "are given back: all 4 steps of fine-tuning are done" in first.stderr and "of 10 minutes" in first.stdout
     again = json.loads(run_command("fit", graph, "--out", run, *CHANGES, "--json").stdout)
     assert set(again["figures"]) == {"dev full", "dev open", "test full", "test open"} and again["seconds"] > 0
     assert "was fitted with seed = 0, not 1" in error_of("fit", graph, "--out", run, *CHANGES, "--seed", "1")
@@ -62,11 +66,21 @@ def test_fit_errors_are_one_line_and_leave_no_folder(tmp_path: Path) -> None:
     out = ["--out", tmp_path / "run"]
     graph = written(town_lines(), tmp_path / "towns.tsv")
     assert "cannot be read" in error_of("fit", tmp_path / "nothing.tsv", *out)
-    assert "no tasks can be carved" in error_of("fit", written(town_lines()[:9], tmp_path / "few.tsv"), *out)
     assert "use --seed" in error_of("fit", graph, *out, "--set", "seed=1")
     assert "unknown setting" in error_of("fit", graph, *out, "--set", "nonsense=1")
     assert "fit cannot change it" in error_of("fit", graph, *out, "--set", "layers=2")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_graph_of_which_nothing_can_be_measured_is_fitted_all_the_same(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result = run_command("fit", written(town_lines()[:30], tmp_path / "few.tsv"), "--out", run)
+    assert "deployed: the shipped weights (nothing can be measured on this graph: run: no tasks" in result.stdout
+    assert "held-out" not in result.stdout and "model card" not in result.stdout
+    rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
+    assert rows and rows[0]["probability"] is None
+    again = json.loads(run_command("fit", tmp_path / "few.tsv", "--out", run, "--json").stdout)
+    assert (again["card"], again["held_out"], again["deployed"]) == (None, {}, "shipped")
 
 
 def test_a_fit_that_is_stopped_says_that_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,3 +93,32 @@ def test_a_fit_that_is_stopped_says_that_it_answers(tmp_path: Path, monkeypatch:
     assert result.exit_code == 130 and f"stopped; {run} answers already" in result.stderr
     rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
     assert len(rows) == 8
+
+
+def interrupted(words: list[str], at: str) -> tuple[int, str]:
+    """Run the command as a process of its own and send it SIGINT at the first line with this text."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fewlink", *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment
+    )
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line.decode())
+        if at in lines[-1]:
+            process.send_signal(signal.SIGINT)
+            at = "no other line"
+    return process.wait(), "".join(lines)
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_any_stage_leaves_a_run_that_answers(tmp_path: Path) -> None:
+    graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
+    words = ["fit", str(graph), "--out", str(run), *CHANGES]
+    for at in ("carving tasks", "measuring on", "  fine-tuning", "measuring the fine-tuned", "test figures"):
+        code, text = interrupted(words, at)
+        assert code == 130 and f"stopped; {run} answers already (fewlink predict)" in text and "Traceback" not in text
+        rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
+        assert len(rows) == 8
+    last = run_command(*words)
+    assert f"{run} continues: " in last.stderr and "carving" not in last.stderr and "model card" in last.stdout

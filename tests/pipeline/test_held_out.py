@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,10 @@ from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.graph import compile_graph
 from fewlink.pipeline import held_out
-from fewlink.pipeline.held_out import HIDDEN, Plan, gain, measure, plan_measuring, scored_once
+from fewlink.pipeline.held_out import HIDDEN, Plan, ask, figures_of, gain, measure, plan_measuring
 from fewlink.prediction.calibration import calibrate_on_dev
 from fewlink.scorers import Question
+from fewlink.scorers.base import CachedScorer
 
 
 class Counted:
@@ -58,7 +61,7 @@ def test_the_benchmark_of_umls_has_ten_or_more() -> None:
 
 @pytest.mark.parametrize(
     "seconds, relations, queries, tuning",
-    [(1e6, 16, 50, True), (34 * 2 / 0.4, 16, 10, True), (34, 16, 5, False), (25, 12, 4, False), (0.1, 2, 2, False)],
+    [(1e6, 16, 50, True), (34 * 2 / 0.4, 16, 10, True), (34, 16, 4, False), (25, 10, 5, False), (0.1, 2, 2, False)],
 )
 def test_as_many_queries_as_fit_the_time(
     seconds: float, relations: int, queries: int, tuning: bool, monkeypatch: pytest.MonkeyPatch
@@ -84,9 +87,10 @@ def test_questions_are_timed() -> None:
     assert (plan.relations, plan.queries) == (16, 50) and 0 < plan.seconds < 5
 
 
-def test_scores_are_asked_for_once_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_asked_for_once_and_are_the_same() -> None:
     benchmark, scorer = towns(), Counted()
-    once = scored_once(benchmark, scorer, 3, ("dev", "test"))
+    once = CachedScorer(scorer)
+    assert ask(benchmark, [once], 3, ("dev", "test"), math.inf).fingerprint == benchmark.fingerprint
     asked = scorer.asked
     protocols = [Protocol(split, 3, candidates) for split in ("dev", "test") for candidates in ("full", "open")]
     ranks = [evaluate(benchmark, once, each).tasks[0].ranks for each in protocols]
@@ -94,8 +98,38 @@ def test_scores_are_asked_for_once_and_are_the_same(monkeypatch: pytest.MonkeyPa
     assert scorer.asked == asked == 2
     for own, each in zip(ranks, protocols, strict=True):
         np.testing.assert_array_equal(own, evaluate(benchmark, Counted(), each).tasks[0].ranks)
+
+
+def test_relations_are_asked_in_turn_until_the_time_or_memory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = open_benchmark("umls")
+
+    def asked(until: float) -> tuple[int, int]:
+        some = ask(benchmark, [CachedScorer(Counted())], 3, ("dev", "test"), until)
+        assert some.split("train") == benchmark.split("train")
+        return len(some.split("dev")), len(some.split("test"))
+
+    dev, test = len(benchmark.split("dev")), len(benchmark.split("test"))
+    assert asked(math.inf) == (dev, test) and asked(time.monotonic() - 1) == (1, 0)
     monkeypatch.setattr(held_out, "MOST_SCORES", 10)
-    assert scored_once(benchmark, scorer, 3) is scorer
+    assert asked(math.inf) == (1, 0)
+
+
+def test_a_first_question_that_takes_too_long_leaves_the_least_to_measure() -> None:
+    class Slow(Counted):
+        def __call__(self, question: Question) -> torch.Tensor:
+            time.sleep(0.05)
+            return super().__call__(question)
+
+    slow = Slow()
+    plan = plan_measuring(towns(), slow, 3, 0.1, 0)
+    assert (plan.relations, plan.queries, plan.tuning, slow.asked) == (2, 2, False, 1)
+
+
+def test_figures_are_those_of_the_evaluation() -> None:
+    evaluation = measure(open_benchmark("umls"), Counted(), 3)
+    macro = evaluation.metrics()["macro"]
+    figures = figures_of([task.ranks for task in evaluation.tasks])
+    assert figures == pytest.approx({name: macro[name] for name in ("mrr", "hits@1", "hits@10")})
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from fewlink.pipeline.train import train
 from fewlink.prediction import Linker
 from fewlink.trail.learner import TrailSettings
 from fewlink.training import RunConfig
+from fewlink.training.family import NoVectors, trained_family
 
 
 def test_a_file_of_triples_becomes_a_run_and_the_same_call_continues_it(tmp_path: Path) -> None:
@@ -77,6 +78,13 @@ def test_trail_learns_from_several_graphs(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match=r"was trained with also = .*: give the same settings"):
         train("umls", out=tmp_path / "two", settings=SMALL_TRAIL)
     assert Linker.load(two.run).predict([("virus", "cell")], ["alga"], k=1)
+
+
+def test_the_memory_of_training_counts_all_graphs() -> None:
+    umls, family = open_benchmark("umls"), trained_family("trail")
+    one = family.training_memory(umls, NoVectors(), SMALL_TRAIL)
+    two = family.training_memory(umls, NoVectors(), SMALL_TRAIL.adjusted([f"also={graph_file()}"]))
+    assert two["edges"] > one["edges"] and two["relations"] > one["relations"] and two["states"] >= one["states"]
 
 
 def test_several_graphs_that_cannot_be_learnt_from_raise(tmp_path: Path) -> None:

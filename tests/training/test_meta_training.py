@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,8 @@ from fewlink.fewshot.learner import FewShotLearner, assemble
 from fewlink.fewshot.model import COMPOSITIONS
 from fewlink.fewshot.settings import FewShotSettings
 from fewlink.training import open_run
-from fewlink.training.checkpoints import FORMAT
+from fewlink.training import trainer as trainer_room
+from fewlink.training.checkpoints import FORMAT, load_best, load_state
 from fewlink.training.trainer import Trainer, train_run
 
 DEV = Protocol("dev", 3, "full")
@@ -160,6 +163,62 @@ def test_parameters_that_are_no_numbers_stop_before_they_are_ranked(tmp_path: Pa
     assert not (tmp_path / "run" / "last").exists()
     with pytest.raises(InputError, match="has no checkpoint yet"):
         open_run(tmp_path / "run", umls())
+
+
+@pytest.mark.parametrize("number", [1, 3, 5])
+def test_training_is_saved_between_evaluations_and_continues_from_there(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_room, "SAVE_EVERY", 0.0)  # which also makes blocks of one step
+    settings, advance, taken = small(evaluate_every=4, steps=8), FewShotLearner.advance, list[int]()
+
+    def stopped(self: FewShotLearner, first: int, count: int) -> Any:
+        taken.append(first)
+        if first == number and len(taken) == number + 1:
+            raise KeyboardInterrupt
+        return advance(self, first, count)
+
+    monkeypatch.setattr(FewShotLearner, "advance", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        train_run(umls(), vectors(), settings, tmp_path / "parts")
+    state = load_state(tmp_path / "parts")
+    assert state.step == number and state.since["step"] == number // 4 * 4 and not state.is_best
+    assert load_best(tmp_path / "parts")[1] == (4 if number > 4 else number)
+    open_run(tmp_path / "parts", umls())
+    train_run(umls(), vectors(), settings, tmp_path / "parts")
+    assert taken == [*range(number + 1), *range(number, 8)]
+    monkeypatch.undo()
+    train_run(umls(), vectors(), settings, tmp_path / "whole")
+    assert saved(tmp_path / "parts") == saved(tmp_path / "whole")
+    assert timeless(tmp_path / "parts") == timeless(tmp_path / "whole")
+    assert not load_state(tmp_path / "parts").since
+
+
+def test_what_was_trained_before_a_stopped_evaluation_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_room, "SAVE_EVERY", 0.0)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "evaluate", interrupt)
+        train_run(umls(), vectors(), small(), tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(FewShotLearner, "advance", interrupt)
+        train_run(umls(), vectors(), small(), tmp_path)
+    assert [line["step"] for line in lines_of(tmp_path)] == [2]  # evaluated without a further step
+
+
+def interrupt(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_progress_is_that_of_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[float, float]] = []
+
+    @contextlib.contextmanager
+    def progress(title: str, total: float) -> Iterator[Any]:
+        yield lambda done, note: seen.append((done, total))
+
+    monkeypatch.setattr(trainer_room, "progress", progress)
+    train_run(umls(), vectors(), small(), tmp_path)
+    assert seen == [(step, 6) for step in range(6)]
 
 
 def test_a_line_names_its_phases(tmp_path: Path) -> None:

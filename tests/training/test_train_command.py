@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import typer
+from tests.conftest import town_lines, written
 from typer.testing import CliRunner, Result
 
 import fewlink
@@ -17,6 +18,7 @@ from fewlink.cli.train import train
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.evaluation.records import read_records
+from fewlink.pipeline.fit import fit
 from fewlink.training import pretrain
 from fewlink.training.family import trained_family
 
@@ -119,11 +121,44 @@ def test_impossible_training_raises_before_pretraining(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_vectors_of_another_recipe_raise(vectors: Path, tmp_path: Path) -> None:
+SHORT = (
+    'about = "short"\n[settings]\nmodel = "fsrl"\nsteps = 2\nbatch = 8\nneighbours = 4\n'
+    '[vectors]\nrecipe = "transe"\nset = ["epochs=1", "dim=8", "negatives=16"]\n'
+)
+
+
+def test_vectors_that_an_untrained_run_left_are_set_aside(vectors: Path, tmp_path: Path) -> None:
+    (tmp_path / "short.toml").write_text(SHORT)
     vectors.rename(tmp_path / "run-vectors")
-    assert "holds transe vectors of other settings" in error_of(train_command("umls", "--out", tmp_path / "run"))
-    pretrain(open_benchmark("umls"), EmbeddingSettings("transe", 8, epochs=1), out=tmp_path / "other-vectors")
-    assert "holds transe vectors" in error_of(train_command("umls", "--out", tmp_path / "other"))
+    result = train_command("umls", "--recipe", tmp_path / "short.toml", "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert f"they are in {tmp_path / 'run-vectors-1'}" in result.stderr
+    assert Embeddings.open(tmp_path / "run-vectors-1").facts == {}
+    assert "epochs" in Embeddings.open(tmp_path / "run-vectors").settings
+    (tmp_path / "other.toml").write_text(SHORT.replace("dim=8", "dim=16"))  # of a run that is trained they are kept
+    again = train_command("umls", "--recipe", tmp_path / "other.toml", "--out", tmp_path / "run")
+    assert "holds transe vectors of other settings" in error_of(again)
+
+
+def test_a_run_of_another_benchmark_is_refused_before_anything_is_trained(vectors: Path, tmp_path: Path) -> None:
+    train_command("umls", "--embeddings", vectors, "--out", tmp_path / "run", *QUICK)
+    other = open_benchmark("umls").with_fold(0, 3)
+    other.save(tmp_path / "other")
+    result = train_command(tmp_path / "other", "--out", tmp_path / "run", *QUICK)
+    assert "run was trained with other benchmark (umls" in error_of(result)
+    result = train_command("umls", "--model", "fsrl-as3", "--out", tmp_path / "run", *QUICK)
+    assert "is a run of fsrl, not of fsrl-as3: choose another folder" in error_of(result)
+    assert not (tmp_path / "run-vectors").exists()
+
+
+def test_a_fit_is_not_trained_further(tmp_path: Path) -> None:
+    lines, run = town_lines(), tmp_path / "run"
+    fit(written(lines[:30], tmp_path / "towns.tsv"), run)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    message = f"{run} was made by fewlink fit: fewlink fit GRAPH --out {run} --minutes N continues it"
+    assert message in error_of(train_command("--resume", run))
+    assert message in error_of(train_command("umls", "--model", "trail", "--out", run))
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_a_failed_run_can_start_again_and_more_patience_continues(vectors: Path, tmp_path: Path) -> None:

@@ -1,68 +1,85 @@
 """From a file of triples to a run that answers at once, and is then measured, calibrated and improved in limited time.
 
-The graph is carved into a benchmark, and the run answers with the shipped weights on the whole graph. Then these
-weights and `rules` are measured on held-out relations, the weights are fine-tuned, and what did best is deployed.
+First a run is written that answers with the shipped weights on the whole graph. Then the graph is carved into a
+benchmark, the weights and `rules` are measured on held-out relations, the weights are fine-tuned, and what did best is
+deployed. No stage refuses for lack of time or data: what cannot be done is left out, and said.
 
-RUN/benchmark/   the carved benchmark   RUN/fit.json   arguments, what was measured and deployed, and times
-RUN/serving/     the whole graph        RUN/.fit/      fine-tuned weights, until they are deployed or dropped
+RUN/serving/     the whole graph        RUN/fit.json   arguments, what was measured and deployed, and times
+RUN/benchmark/   the carved benchmark   RUN/.fit/      fine-tuned weights, until they are deployed or dropped
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError
 from fewlink.base.progress import duration
-from fewlink.base.storage import read_json, sha256_file, write_json
+from fewlink.base.storage import sha256_file, write_json
 from fewlink.base.threads import torch_threads
 from fewlink.baselines.learning_free import learning_free
 from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
-from fewlink.evaluation import Evaluation
 from fewlink.graph import CompileReport, Graph, compile_graph
-from fewlink.pipeline.held_out import RULES, Plan, gain, measure, plan_measuring, scored_once
+from fewlink.pipeline.held_out import RULES, Plan, ask, figures_of, first_relations, gain, measure, plan_measuring
+from fewlink.pipeline.stages import (
+    FIRST,
+    FORMAT,
+    LEAST_STEPS,
+    SHIPPED,
+    TUNED,
+    Stages,
+    Tell,
+    Unmeasured,
+    Weights,
+    check,
+    check_fit_folder,
+    check_same_arguments,
+    continued,
+    least_heads,
+    locked_folder,
+    read_record,
+    tune,
+    tuning_settings,
+)
 from fewlink.pipeline.train import carve_for_run
-from fewlink.pipeline.tuning import LEAST_STEPS, Weights, check, fitting_steps, least_heads, tune, tuning_settings
 from fewlink.prediction.calibration import TOP, calibrate_on_dev
 from fewlink.prediction.card import measure_and_write
 from fewlink.prediction.linker import Linker
-from fewlink.prediction.pretrained import CARD
+from fewlink.prediction.pretrained import CALIBRATION, CARD
 from fewlink.scorers import Scorer
+from fewlink.scorers.base import CachedScorer
 from fewlink.trail.family import FAMILY
 from fewlink.trail.learner import TrailSettings
 from fewlink.trail.shipped import shipped
-from fewlink.training.checkpoints import load_best, locked, save_best
+from fewlink.training.checkpoints import load_best, save_best
 from fewlink.training.family import NoVectors
-from fewlink.training.run import BENCHMARK, CONFIG, FIT, Deployed, RunConfig, make_folder
+from fewlink.training.run import BENCHMARK, CONFIG, FIT, OF_DEPLOYED, Deployed, RunConfig
 
-FORMAT = "fewlink-fit/2"
 WORK = ".fit"
-SHIPPED, TUNED = "shipped", "fine-tuned"
-TITLES = {
-    "answering": "carving tasks and writing a run that answers",
-    "measuring": "measuring on held-out relations",
-    "tuning": "fine-tuning",
-    "choosing": "measuring the fine-tuned weights on the same queries",
-    "card": "test figures and model card",
-}
-Tell = Callable[[str], None]
+TEXTS = {SHIPPED: "the shipped weights", TUNED: "the fine-tuned weights", RULES: "the learning-free rules"}
+MEASURED, MEASURED_ALONE = (
+    0.3,
+    0.55,
+)  # shares of the time to end asking held-out relations at, with and without tuning
+ASKED, ALL = 0.88, 0.94  # shares of the time after which no test relation is asked, and after which all is written
+SLOWER, CARD_SHARE = 1.2, 0.5  # times the pace so far that held-out relations may take later, and those of the card
+ENOUGH_RELATIONS = 6  # with fewer, what replaces the shipped weights must be better by more than the standard error
+ENOUGH_BACK = 5.0  # seconds that are worth a line when they are given back
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A finished run: its card, metrics by split and protocol, MRR and Hits@10 on held-out relations by scorer, which
-    weights are deployed and why, and the seconds it took."""
+    """A fitted run: its card, metrics by split and protocol, MRR and Hits@10 on held-out relations by scorer, what is
+    deployed and why, and the seconds it took. Where nothing was measured there is no card and there are no metrics."""
 
     run: Path
-    card: Path
+    card: Path | None
     figures: dict[str, dict[str, float]]
     held_out: dict[str, dict[str, float]]
     deployed: str
@@ -70,6 +87,11 @@ class Fitted:
     seconds: float
     minutes: float
     notes: tuple[str, ...]
+
+    @property
+    def deployed_text(self) -> str:
+        """What answers, and why, in words."""
+        return f"{TEXTS[self.deployed]} ({self.why})"
 
 
 def fit(
@@ -84,107 +106,133 @@ def fit(
     on_error: str = "stop",
     device: str = "cpu",
     tell: Tell | None = None,
+    begin: float | None = None,
 ) -> Fitted:
-    """Fit a run to a file of triples in at most about `minutes`; an interrupted fit answers, and can be continued.
+    """Fit a run to a file of triples in at most `minutes`; an interrupted fit answers, and can be continued.
 
-    `change` are settings of TRAIL as NAME=VALUE; given steps are taken whatever the time. `tell` receives lines of
-    progress.
+    The time of all calls for a folder counts; more `minutes` continue a fit that has ended. `change` are settings of
+    TRAIL as NAME=VALUE; given steps are taken whatever the time. `tell` receives lines of progress; `begin` is the
+    moment of `time.monotonic` from which time counts, by default now.
     """
-    begin, run = time.monotonic(), Path(out)
+    begin, run = time.monotonic() if begin is None else begin, Path(out)
     if not 0 < minutes < float("inf"):
         raise FewlinkError(f"minutes is {minutes}: it must be a finite number over 0")
     settings = tuning_settings([f"seed={seed}", f"device={device}", *change])
-    _check_folder(run)
+    check_fit_folder(run)
     report = CompileReport()
     whole = compile_graph([Path(graph)], types=types, names=names, on_error=on_error, report=report)
     arguments = {
         "graph": whole.fingerprint,
         **{name: sha256_file(Path(path)) if path else "" for name, path in (("types", types), ("names", names))},
-        **{"minutes": minutes, "seed": seed, "set": sorted(change)},
+        **{"seed": seed, "set": sorted(change)},
     }
-    with _locked(run):
-        new: dict[str, Any] = {"format": FORMAT, "asked": arguments, "notes": report.remarks(), "seconds": {}}
-        record = _read(run) or new
-        _check_same_arguments(run, record["asked"], arguments)
-        if "answering" not in record["seconds"]:
-            record = new
+    with locked_folder(run):
+        record: dict[str, Any] = {"format": FORMAT, "asked": arguments, "notes": report.remarks(), "seconds": {}}
+        if before := read_record(run):
+            check_same_arguments(run, before["asked"], arguments)
+            record = continued(before, record, minutes)
+        record["asked"]["minutes"] = minutes
         steps_given = any(each.partition("=")[0] == "steps" for each in change)
         return Fit(run, record, whole, settings, steps_given, tell or (lambda line: None), begin).finish()
 
 
-@dataclass
-class Fit:
-    """The stages of a fit. `record` is written to fit.json after each stage; those that are done are not repeated.
+class Fit(Stages):
+    """The stages of a fit.
 
-    `steps_given`: whether the user set the number of steps; `begin`: when the present stage began; `later`: relations
-    that are measured after fine-tuning.
+    `steps_given`: whether the user set the number of steps; `scored`: scorers that keep their scores of the queries on
+    held-out relations.
     """
 
-    run: Path
-    record: dict[str, Any]
-    whole: Graph
-    settings: TrailSettings
-    steps_given: bool
-    tell: Tell
-    begin: float
-    later: int = 0
-    shipped: Weights = field(default_factory=lambda: shipped().weights)
+    def __init__(
+        self,
+        run: Path,
+        record: dict[str, Any],
+        whole: Graph,
+        settings: TrailSettings,
+        steps_given: bool,
+        tell: Tell,
+        begin: float,
+    ) -> None:
+        super().__init__(run, record, tell, begin)
+        self.whole, self.settings, self.steps_given = whole, settings, steps_given
+        self.scored: dict[str, CachedScorer] = {}
+        self.shipped: Weights = shipped().weights
 
     def finish(self) -> Fitted:
         """Do what is not done yet."""
         record = self.record
-        done, benchmark = "answering" in record["seconds"], None
-        if done and "card" not in record["seconds"]:
-            self.tell(f"{self.run} continues")
+        if record["seconds"] and "card" not in record["seconds"]:
+            self.tell(f"{self.run} continues: {duration(self.used)} of {duration(self.limit)} are used")
         with self.stage("answering") as pending:
             if pending:
-                benchmark = self.answer()
-        if not done:
-            self.tell(f"{self.run} answers from now on with the shipped weights; the rest measures and improves it")
+                self.answer()
+                self.tell(f"{self.run} answers from now on with the shipped weights; the rest measures and improves it")
         if "card" not in record["seconds"]:
-            with torch_threads(self.plan.threads):
-                self.improve(benchmark or open_benchmark(self.run / BENCHMARK))
+            try:
+                self.improve()
+                reason = self.reason_to_end()
+            except Unmeasured as error:
+                record["why"] = reason = str(error)
+                write_json(self.run / FIT, record)
+                self.tell(f"deployed: {TEXTS[SHIPPED]} ({reason})")
+            if self.left > ENOUGH_BACK:
+                self.tell(f"{duration(self.left)} of {duration(self.limit)} are given back: {reason}")
         return Fitted(
             run=self.run,
-            card=self.run / CARD,
+            card=self.run / CARD if record["figures"] else None,
             **{name: record[name] for name in ("figures", "held_out", "deployed", "why")},
             seconds=sum(record["seconds"].values()),
             minutes=record["asked"]["minutes"],
             notes=tuple(record["notes"]),
         )
 
-    def improve(self, benchmark: Benchmark) -> None:
+    def improve(self) -> None:
         """The stages after the run answers."""
-        record, shots = self.record, self.settings.shots
-        held = self.plan.hold_out(benchmark, shots)
-        self.later = sum(len(each) for each in (held.split("dev"), benchmark.split("dev"), benchmark.split("test")))
-        with self.stage("measuring") as pending:
+        record, benchmark = self.record, None
+        with self.stage("carving") as pending:
             if pending:
-                self.measure_shipped(benchmark, held)
-        with self.stage("tuning", silent=not self.plan.tuning) as pending:
-            if pending:
-                record["steps"] = self.tune(held)
-        with self.stage("choosing", silent=not record["steps"]) as pending:
-            if pending:
-                self.choose(benchmark, held)
-        with self.stage("card"):
-            linker = Linker.load(self.run, bench=benchmark, device=self.settings.device, as_measured=True)
-            linker.scorer = scored_once(benchmark, linker.scorer, shots, ("dev", "test"))
-            _, evaluations = measure_and_write(linker, test=True, graph=self.whole)
-            record["figures"] = {
-                f"{each.protocol.split} {each.protocol.candidates}": each.metrics()["micro"] for each in evaluations
-            }
+                self.check_time()
+                benchmark = self.carve()
+        benchmark = benchmark or open_benchmark(self.run / BENCHMARK)
+        with torch_threads(self.plan.threads):
+            held = self.plan.hold_out(benchmark, self.settings.shots)
+            with self.stage("measuring") as pending:
+                if pending:
+                    self.check_time()
+                    self.measure_shipped(benchmark, held)
+            held = first_relations(held, record["relations"])
+            with self.stage("tuning", silent=not self.plan.tuning) as pending:
+                if pending:
+                    record["steps"] = self.tune(benchmark, held)
+            with self.stage("choosing", silent=not record["steps"]) as pending:
+                if pending:
+                    self.choose(benchmark, held)
+            with self.stage("card") as pending:
+                if pending:
+                    self.write_card(benchmark, held)
             shutil.rmtree(self.run / WORK, ignore_errors=True)
 
-    def answer(self) -> Benchmark:
-        """Carve the graph, plan what is measured, and write a run with the shipped weights; config.json comes last."""
+    def answer(self) -> None:
+        """Write a run that answers on the whole graph with the shipped weights; config.json comes last."""
+        record = self.record
+        record.update(deployed=SHIPPED, why="nothing was measured yet", held_out={}, ranks={}, figures={})
+        write_json(self.run / FIT, record)
+        nothing = {split: list[Any]() for split in SPLITS}
+        whole = Benchmark(self.run.resolve().name, self.whole, nothing, source=OF_DEPLOYED)
+        Deployed(whole, NoVectors()).save(self.run)
+        self.deploy(whole, SHIPPED)
+
+    def carve(self) -> Benchmark:
+        """Carve the graph, and plan what is measured of the benchmark in the time left."""
         run, record, settings = self.run, self.record, self.settings
-        carved, remarks = carve_for_run(
-            self.whole, run, settings.seed, lambda benchmark: _check_shots(benchmark, settings.shots)
-        )
-        least = 0 if self.steps_given else least_heads(settings)
-        scorer, seconds = self.scorer(carved, self.shipped), 60 * record["asked"]["minutes"]
-        plan = plan_measuring(carved, scorer, settings.shots, seconds, least)
+        try:
+            carved, remarks = carve_for_run(
+                self.whole, run, settings.seed, lambda benchmark: _check_shots(benchmark, settings.shots)
+            )
+        except FewlinkError as error:
+            raise Unmeasured(f"nothing can be measured on this graph: {error}") from None
+        least = 0 if self.steps_given else least_heads(self.whole, settings)
+        plan = plan_measuring(carved, self.scorer(carved, self.shipped), settings.shots, self.left, least)
         benchmark = plan.cut_benchmark(carved, settings.shots)
         record["notes"] += remarks
         if benchmark.fingerprint != carved.fingerprint:
@@ -195,45 +243,43 @@ class Fit:
         for note in record["notes"]:
             self.tell(f"note: {note}")
         record["plan"] = dataclasses.asdict(plan)
-        write_json(run / FIT, record)
         benchmark.save(run / BENCHMARK)
-        Deployed(Benchmark(benchmark.name, self.whole, {split: [] for split in SPLITS}), NoVectors()).save(run)
-        self.deploy(benchmark, settings, self.shipped, 0, [])
+        self.deploy(benchmark, SHIPPED)
         return benchmark
 
     def measure_shipped(self, benchmark: Benchmark, held: Benchmark) -> None:
-        """Measure the shipped weights and the rules on the held-out relations, and calibrate the weights there."""
-        record, shots = self.record, self.settings.shots
-        scorer = scored_once(held, self.scorer(held, self.shipped), shots)
-        evaluations = {
-            SHIPPED: measure(held, scorer, shots),
-            RULES: measure(held, learning_free(RULES, known_graph(held)), shots),
-        }
-        record["held_out"] = {name: _figures(each) for name, each in evaluations.items()}
-        record["ranks"] = {name: _ranks(each) for name, each in evaluations.items()}
-        self.calibrate(benchmark, held, scorer, 0)
-        relations, queries = len(record["ranks"][SHIPPED]), evaluations[SHIPPED].queries
-        self.tell(f"what to expect of a new relation: means over {relations} held-out ones, {queries} queries in all")
-        for name, figures in record["held_out"].items():
-            self.tell(f"  {name:<10}  {_text(figures)}")
+        """Measure the shipped weights and the rules on held-out relations, and deploy and calibrate the better one."""
+        record, shots, begin = self.record, self.settings.shots, time.monotonic()
+        self.scored = {name: self.scored_by(held, name, self.shipped) for name in FIRST}
+        share = MEASURED if self.plan.tuning or self.steps_given else MEASURED_ALONE
+        until = max(self.moment(share), begin + share * self.left)
+        held = ask(held, [*self.scored.values()], shots, ("dev",), until)
+        record["relations"] = len(held.split("dev"))
+        record["pace"] = (time.monotonic() - begin) / record["relations"]
+        record["ranks"] = {name: _ranks(held, scorer, shots) for name, scorer in self.scored.items()}
+        queries = sum(map(len, record["ranks"][SHIPPED]))
+        self.tell(
+            f"what to expect of a new relation: means over {record['relations']} held-out ones ({queries} queries)"
+        )
+        self.tell_figures(SHIPPED, RULES)
+        best = self.best()
+        self.deploy(benchmark, best)
+        self.calibrate(benchmark, held, best)
+        record.update(deployed=best, why="the better one on held-out relations, before fine-tuning")
 
-    def tune(self, held: Benchmark) -> int:
-        """Fine-tune the shipped weights on all but the held-out relations; the number of steps taken."""
+    def tune(self, benchmark: Benchmark, held: Benchmark) -> int:
+        """Fine-tune weights on all but the held-out relations; the number of steps taken."""
         record, settings = self.record, self.settings
         try:
-            if "settings" not in record:
-                check(held, settings)
-                if not self.plan.tuning:
-                    raise FewlinkError(f"there is no time for {LEAST_STEPS} steps, the least that is of use")
-                if not self.steps_given:
-                    steps, pace = fitting_steps(held, settings, self.shipped, self.seconds_left)
-                    self.tell(f"fine-tuning  {steps} steps, about {duration(steps * pace)}")
-                    settings = dataclasses.replace(settings, steps=steps)
-                record["settings"] = settings.as_dict()
-                write_json(self.run / FIT, record)
-            settings = TrailSettings.from_dict({**record["settings"], "device": settings.device})
-            seconds = math.inf if self.steps_given else self.seconds_left
-            if steps := tune(held, settings, self.shipped, self.run / WORK, seconds=seconds, tell=self.tell):
+            check(held, settings)
+            if not (self.plan.tuning or self.steps_given):
+                raise FewlinkError(f"there is no time for {LEAST_STEPS} steps, the least that is of use")
+            again = record["deployed"] == TUNED  # a fit that has ended, with more time
+            start = load_best(self.run)[0] if again else self.shipped
+            later = SLOWER * len(held.split("dev")) + CARD_SHARE * self.relations_of_card(benchmark, held)
+            until = self.moment(ALL) - later * record["pace"]
+            limit = None if self.steps_given else until
+            if steps := tune(held, settings, start, self.run / WORK, until=limit, tell=self.tell):
                 return steps
             raise FewlinkError("no time was left")
         except FewlinkError as error:
@@ -241,74 +287,106 @@ class Fit:
             return 0
 
     def choose(self, benchmark: Benchmark, held: Benchmark) -> None:
-        """Deploy the fine-tuned weights if they are better on the same queries; otherwise the shipped ones stay."""
-        record, shots = self.record, self.settings.shots
-        record["deployed"] = SHIPPED
-        if not record["steps"]:
-            record["why"] = f"no fine-tuning: {record['not_tuned']}"
-        else:
+        """Measure the fine-tuned weights on the same queries, and deploy what did best."""
+        record, shots, before = self.record, self.settings.shots, self.record["deployed"]
+        why = f"no fine-tuning: {record.get('not_tuned')}"
+        if record["steps"]:
             weights, step = load_best(self.run / WORK)
-            scorer = scored_once(held, self.scorer(held, weights), shots)
-            after = measure(held, scorer, shots)
-            record["held_out"][TUNED], record["ranks"][TUNED] = _figures(after), _ranks(after)
-            rise, error = gain(record["ranks"][SHIPPED], record["ranks"][TUNED])
-            self.tell(f"  {TUNED:<10}  {_text(record['held_out'][TUNED])}")
-            change = f"{rise:+.3f} ± {error:.3f} MRR after {step} steps of fine-tuning"
-            if rise > error:
-                record["deployed"], record["why"] = TUNED, change
-                train = [task.name for task in held.split("train")]
-                self.deploy(benchmark, TrailSettings.from_dict(record["settings"]), weights, step, train)
-                self.calibrate(benchmark, held, scorer, step)
-            else:
-                record["why"] = f"{change}, which is not clearly better"
-        self.tell(f"deployed: the {record['deployed']} weights ({record['why']})")
-        rise, error = gain(record["ranks"][record["deployed"]], record["ranks"][RULES])
-        if rise > error:
-            self.note(f"the learning-free {RULES} do better on these relations: {rise:+.3f} ± {error:.3f} MRR")
+            scorer = CachedScorer(self.scorer(held, weights))
+            until = self.moment(ASKED) - CARD_SHARE * self.relations_of_card(benchmark, held) * record["pace"]
+            held = ask(held, [scorer], shots, ("dev",), until)
+            ranks = {name: each[: len(held.split("dev"))] for name, each in record["ranks"].items()}
+            new = _ranks(held, scorer, shots)
+            why = f"{step} further steps of fine-tuning did not help"
+            if TUNED not in ranks or figures_of(new)["mrr"] > figures_of(ranks[TUNED])["mrr"]:
+                ranks[TUNED], self.scored[TUNED] = new, scorer
+                why = "{:+.3f} ± {:.3f} MRR".format(*gain(ranks[SHIPPED], new)) + f" after {step} steps of fine-tuning"
+                before = "" if before == TUNED else before  # these are other weights
+            record["ranks"] = ranks
+            self.tell_figures(TUNED)
+        best = self.best()
+        if best != before:
+            self.deploy(benchmark, best, [task.name for task in held.split("train")])
+            self.calibrate(benchmark, held, best)
+        rise, error = gain(record["ranks"][SHIPPED], record["ranks"][RULES])
+        if best == RULES or (best == SHIPPED and rise > 0):
+            unclear = "" if best == RULES else ", which is too few relations to tell"
+            why = f"the rules: {rise:+.3f} ± {error:.3f} MRR beside the shipped weights{unclear}; {why}"
+        record.update(deployed=best, why=why)
+        self.tell(f"deployed: {TEXTS[best]} ({why})")
 
-    def deploy(
-        self, benchmark: Benchmark, settings: TrailSettings, weights: Weights, step: int, train: list[str]
-    ) -> None:
-        """Make the run answer with these weights, which were trained on the relations `train`."""
+    def write_card(self, benchmark: Benchmark, held: Benchmark) -> None:
+        """Measure dev and test relations, as many as there is time for, and write the model card."""
+        record, shots = self.record, self.settings.shots
+        linker = Linker.load(self.run, bench=benchmark, device=self.settings.device, as_measured=True)
+        kept = self.scored.get(record["deployed"]) if held.graph is benchmark.graph else None
+        scorer = linker.scorer = kept or CachedScorer(linker.scorer)
+        asked = ask(benchmark, [scorer], shots, ("dev", "test"), self.moment(ASKED))
+        counts = {split: (len(asked.split(split)), len(benchmark.split(split))) for split in ("dev", "test")}
+        if any(some < all_ for some, all_ in counts.values()):
+            linker.benchmark = linker.measured = asked
+            texts = " and ".join(f"{some} of {all_} {split} relations" for split, (some, all_) in counts.items())
+            self.note(f"the metrics are those of {texts}: there was no time for more")
+        _, evaluations = measure_and_write(linker, test=bool(asked.split("test")), graph=self.whole)
+        record["figures"] = {
+            f"{each.protocol.split} {each.protocol.candidates}": each.metrics()["micro"] for each in evaluations
+        }
+
+    def deploy(self, benchmark: Benchmark, name: str, train: Sequence[str] = ()) -> None:
+        """Make the run answer with the rules, the shipped weights, or the ones fine-tuned on the relations `train`."""
+        weights, step = load_best(self.run / WORK) if name == TUNED else (self.shipped, 0)
+        (self.run / CALIBRATION).unlink(missing_ok=True)
         save_best(self.run, weights, step)
+        settings = dataclasses.replace(self.settings, steps=step or self.settings.steps)
         config = RunConfig.of(benchmark, NoVectors(), settings)
-        config = dataclasses.replace(config, benchmark={**config.benchmark, "train": train})
+        known = {**config.benchmark, "train": [*train] if name == TUNED else []}
+        config = dataclasses.replace(config, benchmark=known, answers_with=RULES if name == RULES else "")
         write_json(self.run / CONFIG, config.as_dict())
 
-    def calibrate(self, benchmark: Benchmark, held: Benchmark, scorer: Scorer, step: int) -> None:
-        """Fit probabilities to predictions on the held-out relations, for the weights of a step."""
+    def calibrate(self, benchmark: Benchmark, held: Benchmark, name: str) -> None:
+        """Fit probabilities to predictions of what is deployed on the held-out relations."""
+        weights, step = load_best(self.run)
+        scorer = self.scored.get(name) or self.scored_by(held, name, weights)
         calibration = calibrate_on_dev(held, scorer, self.settings.shots, TOP, step)
         dataclasses.replace(calibration, benchmark=benchmark.fingerprint).save(self.run)
 
+    def scored_by(self, held: Benchmark, name: str, weights: Weights) -> CachedScorer:
+        rules = name == RULES
+        return CachedScorer(learning_free(RULES, known_graph(held)) if rules else self.scorer(held, weights))
+
     def scorer(self, benchmark: Benchmark, weights: Weights) -> Scorer:
         return FAMILY.scorer(benchmark, NoVectors(), self.settings, dict(weights), parts={}, run=self.run)
+
+    def best(self) -> str:
+        """What has the highest MRR on held-out relations; on few of them it must clearly beat the shipped weights."""
+        ranks = self.record["ranks"]
+        self.record["held_out"] = {name: figures_of(each) for name, each in ranks.items()}
+        rises = {name: gain(ranks[SHIPPED], each) for name, each in ranks.items()}
+        few = len(ranks[SHIPPED]) < ENOUGH_RELATIONS
+        clear = [name for name, (rise, error) in rises.items() if name == SHIPPED or not few or rise > error]
+        return str(max(clear, key=lambda name: rises[name][0]))
+
+    def relations_of_card(self, benchmark: Benchmark, held: Benchmark) -> int:
+        """The number of relations that are asked for the card; dev is at hand where it is what was held out."""
+        splits = ("test",) if held.graph is benchmark.graph else ("dev", "test")
+        return sum(len(benchmark.split(split)) for split in splits)
 
     @property
     def plan(self) -> Plan:
         return Plan(**self.record["plan"])
 
-    @property
-    def seconds_left(self) -> float:
-        """For fine-tuning: of the time limit, less what was spent and what is still to be measured."""
-        spent = sum(self.record["seconds"].values()) + time.monotonic() - self.begin
-        return float(60 * self.record["asked"]["minutes"] - spent - self.later * self.plan.seconds)
+    def reason_to_end(self) -> str:
+        """Why no more time is used."""
+        if not (steps := self.record["steps"]):
+            return "too little for fine-tuning" if self.plan.tuning else str(self.record["not_tuned"])
+        if steps >= self.settings.steps:
+            return f"all {steps:,} steps of fine-tuning are done, --set steps=N takes more"
+        return "what was measured last took less time than before"
 
-    @contextlib.contextmanager
-    def stage(self, name: str, *, silent: bool = False) -> Iterator[bool]:
-        """Whether a stage is still to be done; if it then succeeds, its seconds and the record are written."""
-        if name in self.record["seconds"]:
-            yield False
-            return
-        if not silent:
-            self.tell(TITLES[name])
-        yield True
-        self.record["seconds"][name] = time.monotonic() - self.begin
-        self.begin = time.monotonic()
-        write_json(self.run / FIT, self.record)
-
-    def note(self, text: str) -> None:
-        self.record["notes"].append(text)
-        self.tell(f"note: {text}")
+    def tell_figures(self, *names: str) -> None:
+        for name in names:
+            figures = figures_of(self.record["ranks"][name])
+            self.tell(f"  {name:<10}  MRR {figures['mrr']:.3f}  Hits@10 {figures['hits@10']:.3f}")
 
 
 def _check_shots(benchmark: Benchmark, shots: int) -> None:
@@ -316,56 +394,6 @@ def _check_shots(benchmark: Benchmark, shots: int) -> None:
         task.split(shots)
 
 
-def _figures(evaluation: Evaluation) -> dict[str, float]:
-    macro = evaluation.metrics()["macro"]
-    return {name: macro[name] for name in ("mrr", "hits@1", "hits@10")}
-
-
-def _ranks(evaluation: Evaluation) -> list[list[float]]:
-    """The ranks of the queries of each relation."""
-    return [task.ranks.tolist() for task in evaluation.tasks]
-
-
-def _text(figures: Mapping[str, float]) -> str:
-    return f"MRR {figures['mrr']:.3f}  Hits@10 {figures['hits@10']:.3f}"
-
-
-def _read(run: Path) -> dict[str, Any] | None:
-    """The record of a fit, or None if it has not started."""
-    path = run / FIT
-    if not path.exists():
-        return None
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(path, f"is not of the format {FORMAT}: choose another folder")
-    return content
-
-
-@contextlib.contextmanager
-def _locked(run: Path) -> Iterator[None]:
-    """Lock the folder for this process; a folder that stays empty is removed."""
-    make_folder(run)
-    try:
-        with locked(run):
-            yield
-    finally:
-        with contextlib.suppress(OSError):  # not empty
-            run.rmdir()
-
-
-def _check_folder(run: Path) -> None:
-    """Raise if a folder holds anything but a fit."""
-    if run.exists() and not run.is_dir():
-        raise FewlinkError(f"{run} is a file: choose another folder")
-    others = [path for path in run.iterdir() if not path.name.startswith(f".{FIT}.")] if run.exists() else []
-    if others and not (run / FIT).exists():
-        raise FewlinkError(f"{run} exists and was not made by fewlink fit: choose another folder")
-
-
-def _check_same_arguments(run: Path, before: dict[str, Any], arguments: dict[str, Any]) -> None:
-    """Raise if a fit was started with other arguments."""
-    files = {"graph": "another graph", "types": "other types", "names": "other names"}
-    for name, value in arguments.items():
-        if before.get(name) != value:
-            difference = files.get(name, f"{name} = {before.get(name)}, not {value}")
-            raise InputError(run, f"was fitted with {difference}: give the same, or choose another folder")
+def _ranks(benchmark: Benchmark, scorer: Scorer, shots: int) -> list[list[float]]:
+    """The ranks of the queries of each held-out relation."""
+    return [task.ranks.tolist() for task in measure(benchmark, scorer, shots).tasks]

@@ -21,6 +21,7 @@ from fewlink.baselines.learning_free import learning_free
 from fewlink.data import Benchmark, Task
 from fewlink.data.training_graph import fold_benchmark, known_graph
 from fewlink.evaluation import Evaluation, Protocol, evaluate
+from fewlink.evaluation.ranks import summarise
 from fewlink.scorers import Question, Scorer
 from fewlink.scorers.base import MOST_SCORES, CachedScorer
 
@@ -29,7 +30,9 @@ ENOUGH, MOST, LEAST = 4, 50, 2  # queries of each relation: with fewer than enou
 HIDDEN = 1 / 3  # share of the known triples that held-out relations have at most
 TIMED = 3  # heads
 WORTH = 1.5  # more threads must be so many times as quick as one: other programs slow them down more
-WITH_TUNING, ALONE = 0.4, 0.8  # shares of the time for all that is measured, where there is fine-tuning and where not
+WITH_TUNING, ALONE = 0.4, 0.75  # shares of the time for all that is measured, where there is fine-tuning and where not
+TRIAL = 0.2  # share of the time that the first question may take
+TOO_LONG = (np.inf, np.inf)
 RULES = "rules"  # what to compare with
 
 
@@ -82,20 +85,23 @@ def plan_measuring(benchmark: Benchmark, scorer: Scorer, shots: int, seconds: fl
     """As many relations and queries as can be measured in a share of these seconds, judged by questions that are timed.
 
     Fine-tuning that is of use takes at least the time of `tuning_heads`. Held-out relations are measured before and
-    after it, those of dev and test once.
+    after it, those of test once, and those of dev once more if they are not the held-out ones.
     """
     most = torch.get_num_threads()
-    timings = {1: _timings(benchmark, scorer, shots, 1)}
-    if most > 1:
+    timings = {1: _timings(benchmark, scorer, shots, 1, TRIAL * seconds)}
+    if most > 1 and timings[1] != TOO_LONG:
         timings[most] = _timings(benchmark, scorer, shots, most, 2 * sum(timings[1]))
     torch.set_num_threads(most)
     seconds_of = {threads: relation + ENOUGH * head for threads, (relation, head) in timings.items()}
-    threads = most if WORTH * seconds_of[most] < seconds_of[1] else 1
+    threads = most if WORTH * seconds_of.get(most, np.inf) < seconds_of[1] else 1
     relation, head = timings[threads]
+    if (relation, head) == TOO_LONG:
+        return Plan(RELATIONS[-1], LEAST, False, TRIAL * seconds, TRIAL * seconds / LEAST, threads)
     tuning = tuning_heads * head <= (1 - WITH_TUNING) * seconds
     share, times = (WITH_TUNING, 2) if tuning else (ALONE, 1)
+    dev, test = (len(benchmark.split(split)) for split in ("dev", "test"))
     for relations in RELATIONS:
-        measured = times * relations + sum(min(relations, len(benchmark.split(split))) for split in ("dev", "test"))
+        measured = times * relations + min(relations, test) + (dev if dev < relations else 0)
         wanted = (share * seconds / measured - relation) / head
         if wanted >= ENOUGH:
             break
@@ -124,7 +130,7 @@ def _timings(
         return time.perf_counter() - begin
 
     if timed(1) > limit:  # with what is computed once
-        return np.inf, np.inf
+        return TOO_LONG
     one, several = timed(1), timed(TIMED)
     head = max((several - one) / (TIMED - 1), 1e-6)
     return max(one - head, 0.0), head
@@ -135,20 +141,45 @@ def measure(benchmark: Benchmark, scorer: Scorer, shots: int) -> Evaluation:
     return evaluate(benchmark, scorer, Protocol("dev", shots, "open"))
 
 
-def scored_once(benchmark: Benchmark, scorer: Scorer, shots: int, splits: Sequence[str] = ("dev",)) -> Scorer:
-    """The scorer, with the scores of all queries of these splits kept: for several protocols, and for calibration."""
-    everything, kept = _everything(benchmark), CachedScorer(scorer)
-    questions = []
-    for task in (task for split in splits for task in benchmark.split(split)):
-        references, queries = task.split(shots)
-        questions.append(Question(task.name, references, np.unique(queries[:, 0]), everything))
-    if sum(len(question.heads) for question in questions) * len(everything) > MOST_SCORES:
-        return scorer
-    with progress("asking", len(questions)) as advance:
-        for done, question in enumerate(questions):
-            kept(question)
-            advance(done + 1, f"{done + 1} of {len(questions)} relations")
-    return kept
+def ask(
+    benchmark: Benchmark, scorers: Sequence[CachedScorer], shots: int, splits: Sequence[str], until: float
+) -> Benchmark:
+    """Score all queries of these splits, relation by relation, until a moment of the clock; scorers keep the scores.
+
+    Returns the benchmark with those relations of the splits that were asked: at least the first.
+    """
+    everything, asked, size = _everything(benchmark), {split: list[Task]() for split in splits}, 0
+    columns = [[(split, task) for task in benchmark.split(split)] for split in splits]
+    order = [each for row in itertools.zip_longest(*columns) for each in row if each is not None]
+    begin = time.monotonic()
+    with progress("asking", len(order)) as advance:
+        for done, (split, task) in enumerate(order):
+            references, queries = task.split(shots)
+            question = Question(task.name, references, np.unique(queries[:, 0]), everything)
+            size += len(question.heads) * len(everything)
+            now = time.monotonic()
+            if done and (size > MOST_SCORES or now + (now - begin) / done > until):
+                break
+            for scorer in scorers:
+                scorer(question)
+            asked[split].append(task)
+            advance(done + 1, f"{done + 1} of {len(order)} relations")
+    if all(len(asked[split]) == len(benchmark.split(split)) for split in splits):
+        return benchmark
+    return dataclasses.replace(benchmark, tasks={**benchmark.tasks, **asked})
+
+
+def first_relations(held: Benchmark, relations: int) -> Benchmark:
+    """A benchmark with the first of its dev relations."""
+    if len(held.split("dev")) <= relations:
+        return held
+    return dataclasses.replace(held, tasks={**held.tasks, "dev": held.split("dev")[:relations]})
+
+
+def figures_of(ranks: Sequence[ArrayLike]) -> dict[str, float]:
+    """MRR, Hits@1 and Hits@10, means over relations, given the ranks of each relation's queries."""
+    rows = [summarise(np.asarray(each), np.asarray(each)) for each in ranks]
+    return {name: float(np.mean([row[name] for row in rows])) for name in ("mrr", "hits@1", "hits@10")}
 
 
 def gain(before: Sequence[ArrayLike], after: Sequence[ArrayLike]) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.carving import carve_any
 from fewlink.data.catalogue import is_benchmark
 from fewlink.graph import CompileReport, Graph, compile_graph
+from fewlink.training.checkpoints import begun
 from fewlink.training.family import (
     DEFAULT,
     ModelSettings,
@@ -25,7 +27,7 @@ from fewlink.training.family import (
     trained_family,
     training_recipe,
 )
-from fewlink.training.run import BENCHMARK, RunConfig, check_folder, is_run
+from fewlink.training.run import BENCHMARK, RunConfig, check_folder, check_may_train, is_run
 from fewlink.training.trainer import RunResult, check, train_runs
 
 Source = Benchmark | str | Path
@@ -101,21 +103,40 @@ def train_seeds(
     on_event: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[RunResult]:
     """Train each seed into its run folder; `vectors` in the form of a recipe are pretrained into OUT-vectors first."""
+    for seed, run in runs.items():
+        check_may_train(run, benchmark, dataclasses.replace(settings, seed=seed))
     check(benchmark, settings)
-    for run in runs.values():
-        check_folder(run)
     family = trained_family(settings.model)
     if isinstance(family, VectorFreeFamily) and isinstance(vectors, str | Path):
         raise FewlinkError(f"{settings.model} reads the graph alone: give no vectors")
     if isinstance(vectors, Vectors):
         wanted, folder = vectors, out.resolve().with_name(f"{out.resolve().name}-vectors")
-        distributed.from_first(lambda: family.pretrain(benchmark, settings, wanted, folder, on_epoch))
+        may_replace = not any(begun(run) for run in runs.values())
+
+        def pretrain() -> None:
+            try:
+                family.pretrain(benchmark, settings, wanted, folder, on_epoch)
+            except FewlinkError:
+                if not (may_replace and folder.exists()):
+                    raise
+                _set_aside(folder)  # left by a run that was never trained
+                family.pretrain(benchmark, settings, wanted, folder, on_epoch)
+
+        distributed.from_first(pretrain)
         vectors = folder
     if isinstance(vectors, str | Path):
         opened: PretrainedVectors = family.open_vectors(Path(vectors), benchmark.graph.fingerprint)
     else:
         opened = vectors
     return train_runs(benchmark, opened, settings, runs, on_event=on_event)
+
+
+def _set_aside(folder: Path) -> None:
+    """Give a folder of vectors another name."""
+    others = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(1))
+    place = next(other for other in others if not other.exists())
+    folder.rename(place)
+    print(f"{folder} held vectors of another benchmark or other settings: they are in {place}", file=sys.stderr)
 
 
 def carve_for_run(

@@ -151,7 +151,7 @@ def _held_out(run: Path) -> list[str]:
         f"were hidden from the graph and from fine-tuning, with {queries:,} queries in all and `open` candidates. "
         "`shipped` are the weights that come with fewlink, `rules` is a learning-free scorer.\n",
         _table(["scorer", *HELD_OUT], rows),
-        f"Deployed are the {content['deployed']} weights ({content['why']}).\n",
+        f"Deployed: {content['deployed']} ({content['why']}).\n",
     ]
 
 

@@ -74,6 +74,13 @@ class TrailFamily(VectorFreeFamily):
             "the program": PROGRAM,
         }
 
+    def training_memory(self, benchmark: Benchmark, vectors: Any, settings: TrailSettings, *, runs: int = 1) -> Parts:
+        """Of all graphs that are learnt from: the states of the largest, since a step reads one, and all edges."""
+        graphs = graphs_of(benchmark, settings)
+        needs = [self.memory(graph, vectors, settings, runs=runs, training=True) for graph in graphs]
+        most = {part: max(need[part] for need in needs) for part in needs[0]}
+        return {**most, **{part: sum(need[part] for need in needs) for part in ("edges", "relations")}}
+
     def learner(self, benchmark: Benchmark, vectors: Any, settings: TrailSettings, seeds: Sequence[int]) -> Learner:
         (seed,) = seeds
         return TrailLearner(graphs_of(benchmark, settings), settings.adjusted([f"seed={seed}"]))

@@ -1,8 +1,8 @@
 """What a run writes: checkpoints, whole at every moment (`last/` to continue from, `best/` to use), and metrics.
 
-An evaluation is committed by writing `last/`, which says whether its weights are the best so far; `best/` follows. A
-folder is replaced by two renames; between them the old one has a hidden name, where readers find it and from where the
-next training restores it.
+`last/` is written at each evaluation, and between evaluations at least once a minute. An evaluation is committed by
+writing `last/`, which says whether its weights are the best so far; `best/` follows. A folder is replaced by two
+renames; between them the old one has a hidden name, where readers find it and from where the next training restores it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ T = TypeVar("T")
 class State:
     """Where a run stands: steps taken, the best evaluation (step and dev figures), and how many were not better since.
 
-    `line` is the last line of metrics.jsonl, `seconds` the time spent in all.
+    `line` is the last line of metrics.jsonl, `seconds` the time spent in all. `since` is what happened after the last
+    evaluation: empty, or its `step`, the summed `losses` (3,), and the `seconds` of training and of `sampling`.
     """
 
     step: int = 0
@@ -45,10 +46,11 @@ class State:
     waited: int = 0
     seconds: float = 0.0
     line: dict[str, Any] = field(default_factory=dict)
+    since: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_best(self) -> bool:
-        return self.step == self.best_step
+        return self.step == self.best_step and not self.since
 
 
 def save_last(run: Path, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: State) -> None:
@@ -85,7 +87,7 @@ def save_best(run: Path, weights: Mapping[str, Tensor], step: int) -> None:
 
 
 def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] | None:
-    """Weights, optimizer state and counters; None if no evaluation has been committed yet."""
+    """Weights, optimizer state and counters; None if nothing has been saved yet."""
     folder = run / "last"
     if not folder.exists():
         return None
@@ -94,12 +96,12 @@ def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] |
 
 
 def begun(run: Path) -> bool:
-    """Whether an evaluation has been committed, or was being committed when the run was killed."""
+    """Whether anything has been saved, or was being saved when the run was killed."""
     return _place(run, "last") is not None
 
 
 def load_state(run: Path) -> State:
-    """Where a run stands: at its beginning if no evaluation has been committed yet."""
+    """Where a run stands: at its beginning if nothing has been saved yet."""
     folder = run / "last"
     if not folder.exists():
         return State()
@@ -108,19 +110,21 @@ def load_state(run: Path) -> State:
 
 
 def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
-    """The best weights so far and their step; also of a run that is being trained, or was killed."""
+    """The best weights so far and their step; before the first evaluation, the last ones.
+
+    Also of a run that is being trained, or was killed.
+    """
     return _with_retries(lambda: _load_best(run))
 
 
 def _load_best(run: Path) -> tuple[dict[str, Tensor], int]:
-    last = _place(run, "last")
+    last, best = _place(run, "last"), _place(run, "best")
     if last is not None:
         open_folder(last, FORMAT)
-        if (state := _state(last)).is_best:
+        if (state := _state(last)).is_best or best is None:
             return load_file(last / WEIGHTS), state.step
-    best = _place(run, "best")
     if best is None:
-        raise InputError(run, "has no checkpoint yet: train it up to its first evaluation")
+        raise InputError(run, "has no checkpoint yet: train it for a minute")
     step = int(open_folder(best, FORMAT)["step"])
     return load_file(best / WEIGHTS), step
 

@@ -235,6 +235,10 @@ class TrainedFamily(Family):
     def memory(self, graph: Graph, vectors: Any, settings: Any, *, runs: int = 1, training: bool = False) -> Parts:
         """Bytes that runs side by side need, or one that only answers, by purpose."""
 
+    def training_memory(self, benchmark: Benchmark, vectors: Any, settings: Any, *, runs: int = 1) -> Parts:
+        """Bytes that training on all that a run learns from needs, by purpose."""
+        return self.memory(benchmark.graph, vectors, settings, runs=runs, training=True)
+
     @abstractmethod
     def learner(self, benchmark: Benchmark, vectors: Any, settings: Any, seeds: Sequence[int]) -> Learner:
         """What trains runs of these seeds."""

@@ -24,16 +24,25 @@ from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.recipes import current_name
 from fewlink.base.storage import new_folder, open_folder, read_json, write_json
-from fewlink.data.benchmark import Benchmark
+from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.data.catalogue import open_benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import begun, load_best
-from fewlink.training.family import ModelSettings, PretrainedVectors, TrainedFamily, trained_family
+from fewlink.training.family import (
+    BaselineFamily,
+    ModelSettings,
+    PretrainedVectors,
+    TrainedFamily,
+    family_of,
+    trained_family,
+)
 
 FORMAT = "fewlink-run/1"
 CONFIG, EMBEDDINGS, BENCHMARK, FIT = "config.json", "embeddings", "benchmark", "fit.json"
-BEGINNING = (EMBEDDINGS, BENCHMARK, FIT, ".fit")  # what may be there before a run has a configuration
+BEGINNING = (EMBEDDINGS, BENCHMARK)  # what may be there before a run has a configuration
 DEPLOYED, DEPLOYED_FORMAT = "serving", "fewlink-serving/1"
+OF_DEPLOYED = f"{DEPLOYED}/benchmark"  # the source of a benchmark that is the deployed one
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,8 @@ class RunConfig:
     """What decides a run: settings, the benchmark, its graph and the vectors, each with its fingerprint.
 
     The benchmark also has the `source` it was opened by and the names of its `train` relations. `parts` says what the
-    model is composed of, so that a model whose defaults have changed since is opened as it was trained.
+    model is composed of, so that a model whose defaults have changed since is opened as it was trained. `answers_with`
+    names a learning-free scorer that answers in place of the model, where it was found to be better.
     """
 
     settings: ModelSettings
@@ -49,6 +59,7 @@ class RunConfig:
     graph: dict[str, Any]
     embeddings: dict[str, Any]
     parts: dict[str, Any] = field(default_factory=dict)
+    answers_with: str = ""
 
     @property
     def family(self) -> TrainedFamily:
@@ -72,7 +83,8 @@ class RunConfig:
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"benchmark": self.benchmark, "graph": self.graph, "embeddings": self.embeddings, "parts": self.parts}
-        return {"format": FORMAT, "version": __version__, **facts, "settings": self.settings.as_dict()}
+        instead = {"answers_with": self.answers_with} if self.answers_with else {}
+        return {"format": FORMAT, "version": __version__, **facts, **instead, "settings": self.settings.as_dict()}
 
     @classmethod
     def read(cls, run: Path) -> RunConfig:
@@ -91,27 +103,32 @@ class RunConfig:
         values = {**values, "model": current_name(str(values.get("model")), values)}
         family = trained_family(values["model"])
         parts = content.get("parts") or family.parts_of_0_1(values["model"])
-        return cls(family.settings.from_dict(values), benchmark, graph, embeddings, parts)
+        settings = family.settings.from_dict(values)
+        return cls(settings, benchmark, graph, embeddings, parts, str(content.get("answers_with", "")))
 
     def check_continues(self, run: Path, wanted: RunConfig) -> None:
         """Raise unless `wanted` continues this run; more steps or patience and another device are allowed."""
-        for what, mine, other in (
-            ("benchmark", self.benchmark["fingerprint"], wanted.benchmark["fingerprint"]),
-            ("embeddings", self.embeddings["sha256"], wanted.embeddings["sha256"]),
-        ):
-            if mine != other:
-                name = {"benchmark": self.benchmark["name"], "embeddings": f"{self.embeddings['model']} vectors"}[what]
-                raise FewlinkError(
-                    f"{run} was trained with other {what} ({name}, {mine[:12]}…, not {other[:12]}…): "
-                    "give the same, or choose another folder"
-                )
+        self.check_same_benchmark(run, wanted.benchmark)
+        if (mine := self.embeddings["sha256"]) != (other := wanted.embeddings["sha256"]):
+            raise _trained_with_other(run, "embeddings", f"{self.embeddings['model']} vectors", mine, other)
         parts = json.loads(json.dumps(wanted.parts))  # lists as they are stored
         for name in parts:
             if self.parts.get(name) != parts[name]:
                 raise FewlinkError(
                     f"{run} was trained with {name} {self.parts.get(name)}, not {parts[name]}: choose another folder"
                 )
-        before, after = self.settings.as_dict(), wanted.settings.as_dict()
+        self.check_same_settings(run, wanted.settings)
+
+    def check_same_benchmark(self, run: Path, wanted: Mapping[str, Any]) -> None:
+        """Raise if this run was trained on another benchmark."""
+        if (mine := self.benchmark["fingerprint"]) != (other := wanted["fingerprint"]):
+            raise _trained_with_other(run, "benchmark", self.benchmark["name"], mine, other)
+
+    def check_same_settings(self, run: Path, wanted: ModelSettings) -> None:
+        """Raise unless these settings continue this run."""
+        before, after = self.settings.as_dict(), wanted.as_dict()
+        if before["model"] != after["model"]:
+            raise FewlinkError(f"{run} is a run of {before['model']}, not of {after['model']}: choose another folder")
         for name, value in after.items():
             if name in ("steps", "patience") and value < before[name]:
                 raise FewlinkError(f"{run} was trained with {name} = {before[name]}: {value} is less; give as much")
@@ -172,6 +189,13 @@ class Deployed:
         return scorer_on(Path(run), self.benchmark, self.vectors, use_device(device))
 
 
+def _trained_with_other(run: Path, what: str, name: str, mine: str, other: str) -> FewlinkError:
+    return FewlinkError(
+        f"{run} was trained with other {what} ({name}, {mine[:12]}…, not {other[:12]}…): "
+        "give the same, or choose another folder"
+    )
+
+
 def runs_in(folder: Path) -> list[Path]:
     """The runs of several seeds that were trained into one folder."""
     found = [path for path in Path(folder).glob("seed-*") if is_run(path)]
@@ -203,9 +227,11 @@ def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
 
 def benchmark_place(run: Path) -> str:
     """Where to open a run's benchmark: its own (of a run made from a file of triples), where it was, or its name."""
+    known = RunConfig.read(run).benchmark
+    if known["source"] == OF_DEPLOYED:
+        return str(run / OF_DEPLOYED)
     if (run / BENCHMARK).is_dir():
         return str(run / BENCHMARK)
-    known = RunConfig.read(run).benchmark
     return str(known["source"] or known["name"])
 
 
@@ -238,8 +264,17 @@ def vectors_of(run: Path) -> PretrainedVectors:
 
 
 def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, device: str) -> Scorer:
-    """The best model of a run as a scorer that reads a benchmark's graph and these vectors of it."""
+    """The best model of a run as a scorer that reads a benchmark's graph and these vectors of it.
+
+    A run that answers with a learning-free scorer gives that one, on all that is known of the benchmark.
+    """
     config = RunConfig.read(folder)
+    if name := config.answers_with:
+        baseline = family_of(name)
+        if not isinstance(baseline, BaselineFamily):
+            raise InputError(folder / CONFIG, f"answers with {name}, which is not a learning-free scorer: fit again")
+        whole = Benchmark(benchmark.name, known_graph(benchmark), {split: [] for split in SPLITS})
+        return baseline.prepare(name, whole, None, shots=config.settings.shots).scorer
     family = config.family
     settings, weights = replace(config.settings, device=device), family.upgraded(load_best(folder)[0])
     memory.ensure(settings.model, family.memory(benchmark.graph, vectors, settings), device)
@@ -283,6 +318,11 @@ def check_folder(run: Path) -> None:
         raise FewlinkError(f"{run} is a file: choose another folder")
     if not run.exists():
         return
+    if (run / FIT).exists():
+        raise FewlinkError(
+            f"{run} was made by fewlink fit: fewlink fit GRAPH --out {run} --minutes N continues it; or choose another "
+            "folder"
+        )
     ours = tuple(f".{name}." for name in (*BEGINNING, CONFIG))
     others = [p.name for p in run.iterdir() if p.name not in BEGINNING and not p.name.startswith(ours)]
     if others and not (CONFIG in others and _is_ours(run / CONFIG)):
@@ -296,6 +336,15 @@ def _is_ours(config: Path) -> bool:
     except InputError:
         return True
     return isinstance(content, dict) and str(content.get("format")).startswith("fewlink-run/")
+
+
+def check_may_train(run: Path, benchmark: Benchmark, settings: ModelSettings) -> None:
+    """Raise if a folder cannot take a run on this benchmark with these settings, before anything is trained."""
+    check_folder(run)
+    if (run / CONFIG).exists() and begun(run):
+        config = RunConfig.read(run)
+        config.check_same_benchmark(run, {"fingerprint": benchmark.fingerprint})
+        config.check_same_settings(run, settings)
 
 
 def check_weights(expected: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor], run: Path) -> None:

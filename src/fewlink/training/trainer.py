@@ -1,8 +1,9 @@
 """Meta-training, the paper's Algorithm 1: episodes, their loss, a step of the optimizer, and evaluations on dev.
 
 All randomness is a pure function of (seed, step), so a run that is killed and continued on the CPU ends in the same
-bytes as one that was never stopped, given the same number of threads. Several seeds train side by side on a GPU, and
-several processes share the relations of each step and the queries of each evaluation.
+bytes as one that was never stopped, given the same number of threads; at most a minute of training is lost. Several
+seeds train side by side on a GPU, and several processes share the relations of each step and the queries of each
+evaluation.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from fewlink.training.family import ModelSettings, PretrainedVectors, trained_fa
 from fewlink.training.run import RunConfig, check_folder, check_weights, make_folder, start_or_continue
 
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is whole"
+SAVE_EVERY = 30.0  # seconds, of training between two evaluations
 Event = dict[str, Any]
 Watch = Callable[[Path, int, Scorer], None]
 
@@ -93,7 +95,7 @@ def train_runs(
     family.check_vectors(benchmark, vectors)
     distributed.use_device(settings.device)
     side_by_side = len(runs) if settings.device != "cpu" else 1
-    needed = family.memory(benchmark.graph, vectors, settings, runs=side_by_side, training=True)
+    needed = family.training_memory(benchmark, vectors, settings, runs=side_by_side)
     advice = f"use less of it, as with --set {family.memory_advice}" if family.memory_advice else ""
     memory.ensure(f"training {settings.model}", needed, settings.device, advice)
     with contextlib.ExitStack() as held, exactly(settings.device):
@@ -106,7 +108,7 @@ def train_runs(
             trainer = Trainer(benchmark, vectors, settings, group)
             trainer.load(places)
             while not any(_finished(state, settings) for state in trainer.states):
-                trainer.until_evaluation()
+                trainer.until_evaluation(places)
                 for index, (seed, state) in enumerate(zip(group, trainer.states, strict=True)):
                     if watch is not None:
                         watch(places[seed], state.step, trainer.learner.scorer(index))
@@ -141,26 +143,44 @@ class Trainer:
             self.learner.take(tensors)
             self.states = [state for _, _, state in saved]
 
-    def until_evaluation(self) -> None:
-        """Train up to the next evaluation and evaluate: each state gets its line of metrics.jsonl."""
-        settings, first = self.settings, self.states[0].step
+    def until_evaluation(self, runs: Mapping[int, Path]) -> None:
+        """Train up to the next evaluation and evaluate: each state gets its line of metrics.jsonl.
+
+        What is trained is saved into the run folders at least once a minute.
+        """
+        settings, step, most = self.settings, self.states[0].step, self.learner.most
+        since = self.states[0].since
+        first = since.get("step", step)
         end = min(settings.steps, (first // settings.evaluate_every + 1) * settings.evaluate_every)
-        most = self.learner.most
-        began, sampling, losses = time.perf_counter(), 0.0, []
+        sampling, pace = since.get("sampling", 0.0), 0.0
+        began = saved = time.perf_counter()
+        began -= since.get("seconds", 0.0)
+        sums = torch.tensor(
+            [state.since.get("losses", [0.0] * 3) for state in self.states], dtype=torch.float64
+        )  # (S, 3)
         with (
-            progress("training", end - first) if distributed.rank() == 0 else contextlib.nullcontext(silent) as advance
+            progress("training", settings.steps)
+            if distributed.rank() == 0
+            else contextlib.nullcontext(silent) as advance
         ):
-            for step in range(first, end, most):
+            while step < end:
+                advance(step, f"step {step:,} of {settings.steps:,}")
+                if settings.device == "cpu":  # a block must not take longer than until the next saving
+                    most = max(1, min(self.learner.most, int(SAVE_EVERY / pace))) if pace else 1
+                begin = time.perf_counter()
                 block, drawing = self.learner.advance(step, min(most, end - step))
-                sampling += drawing
-                losses.append(block)
+                pace = (time.perf_counter() - begin) / len(block)
                 self._check_losses(block, step)
-                advance(step - first, f"step {step:,}")
+                sums += block.double().sum(0).T.cpu()
+                step, sampling = step + len(block), sampling + drawing
+                if (now := time.perf_counter()) - saved >= SAVE_EVERY:
+                    self._save_between(runs, step, {"step": first, "sampling": sampling, "seconds": now - began}, sums)
+                    saved = time.perf_counter()
         trained = time.perf_counter() - began
-        means = torch.cat(losses).double().mean(0).T.tolist()  # (S, 3)
+        means = (sums / (end - first)).tolist()
         for run, (state, (total, rank, restored)) in enumerate(zip(self.states, means, strict=True)):
             clock = time.perf_counter()
-            state.step = end
+            state.step, state.since = end, {}
             figures = self.evaluate(run)
             passed = time.perf_counter() - clock
             state.seconds += trained + passed
@@ -203,6 +223,14 @@ class Trainer:
                 save_best(run, weights, state.step)
             state.line["seconds"]["saving"] = time.perf_counter() - began
             self.logs.setdefault(seed, MetricsLog(run)).add(state.line)
+
+    def _save_between(self, runs: Mapping[int, Path], step: int, since: dict[str, Any], losses: Tensor) -> None:
+        """Write `last/` of each run between two evaluations, with the summed losses (S, 3) since the last one."""
+        if distributed.rank():
+            return
+        for index, (seed, state) in enumerate(zip(self.seeds, self.states, strict=True)):
+            now = dataclasses.replace(state, step=step, since={**since, "losses": losses[index].tolist()})
+            save_last(runs[seed], *self.learner.state(index), now)
 
     def _check_losses(self, losses: Tensor, first: int) -> None:
         """Raises if a loss (steps, 3, S) is not finite."""
