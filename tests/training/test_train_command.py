@@ -116,8 +116,8 @@ def test_a_recipe_sets_model_and_shots_and_options_without_effect_raise(vectors:
 
 def test_impossible_training_raises_before_pretraining(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("keep me")
-    assert "is a file" in error_of(train_command("umls", "--out", tmp_path / "file"))
-    assert "too few" in error_of(train_command("umls", "--shots", 400, "--out", tmp_path / "run"))
+    assert "is a file" in error_of(train_command("umls", "--model", "fsrl", "--out", tmp_path / "file"))
+    assert "too few" in error_of(train_command("umls", "--model", "fsrl", "--shots", 400, "--out", tmp_path / "run"))
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -141,10 +141,10 @@ def test_vectors_that_an_untrained_run_left_are_set_aside(vectors: Path, tmp_pat
 
 
 def test_a_run_of_another_benchmark_is_refused_before_anything_is_trained(vectors: Path, tmp_path: Path) -> None:
-    train_command("umls", "--embeddings", vectors, "--out", tmp_path / "run", *QUICK)
+    train_command("umls", "--model", "fsrl", "--embeddings", vectors, "--out", tmp_path / "run", *QUICK)
     other = open_benchmark("umls").with_fold(0, 3)
     other.save(tmp_path / "other")
-    result = train_command(tmp_path / "other", "--out", tmp_path / "run", *QUICK)
+    result = train_command(tmp_path / "other", "--model", "fsrl", "--out", tmp_path / "run", *QUICK)
     assert "run was trained with other benchmark (umls" in error_of(result)
     result = train_command("umls", "--model", "fsrl-as3", "--out", tmp_path / "run", *QUICK)
     assert "is a run of fsrl, not of fsrl-as3: choose another folder" in error_of(result)
@@ -163,7 +163,7 @@ def test_a_fit_is_not_trained_further(tmp_path: Path) -> None:
 
 def test_a_failed_run_can_start_again_and_more_patience_continues(vectors: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    words = ("umls", "--embeddings", vectors, "--out", run, *QUICK)
+    words = ("umls", "--model", "fsrl", "--embeddings", vectors, "--out", run, *QUICK)
     assert "smaller learning_rate" in error_of(train_command(*words, "--set", "learning_rate=1e38"))
     assert train_command(*words, "--set", "patience=1", "--set", "learning_rate=1e-12").exit_code == 0
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
@@ -184,7 +184,7 @@ def test_runs_are_evaluated_with_their_own_seeds_on_their_benchmark(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     open_benchmark("umls").save(tmp_path / "mine")
-    train_command("mine", "--embeddings", vectors, "--seed", 1, "--seed", 2, "--out", "runs", *QUICK)
+    train_command("mine", "--model", "fsrl", "--embeddings", vectors, "--seed", 1, "--seed", 2, "--out", "runs", *QUICK)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     result = evaluate_command("../runs", "--results", "kept", "--json")
@@ -194,7 +194,7 @@ def test_runs_are_evaluated_with_their_own_seeds_on_their_benchmark(
     assert json.loads(result.stdout)[0]["config"]["measured"]["best_step"] in (2, 4)
     for words in (("--seed", 3), ("--scorer", "rules"), ("--processes", 2)):
         assert "is not for a run" in error_of(evaluate_command("../runs", *words))
-    assert "is not for a benchmark" in error_of(evaluate_command("umls", "--bench", "mine"))
+    assert "is not for a benchmark" in error_of(evaluate_command("umls", "--bench", tmp_path / "mine"))
     (tmp_path / "mine").rename(tmp_path / "moved")
     assert "say where it is" in error_of(evaluate_command("../runs"))
     assert evaluate_command("../runs", "--bench", tmp_path / "moved", "--results", "kept").exit_code == 0
@@ -204,7 +204,7 @@ def test_evaluating_relations_seen_in_training_raises(vectors: Path, tmp_path: P
     umls = open_benchmark("umls")
     swapped = Benchmark("swapped", umls.graph, {**umls.tasks, "train": umls.tasks["test"], "test": umls.tasks["train"]})
     swapped.save(tmp_path / "swapped")
-    train_command("umls", "--embeddings", vectors, "--out", tmp_path / "run", *QUICK)
+    train_command("umls", "--model", "fsrl", "--embeddings", vectors, "--out", tmp_path / "run", *QUICK)
     words = (tmp_path / "run", "--bench", tmp_path / "swapped", "--results", tmp_path / "kept")
     assert "which swapped has in test" in error_of(evaluate_command(*words, "--split", "test"))
     assert evaluate_command(*words, "--split", "dev").exit_code == 0
@@ -220,7 +220,7 @@ def test_evaluating_relations_seen_in_training_raises(vectors: Path, tmp_path: P
         (("--model", "fsrll"), "did you mean 'fsrl'"),
         (("--set", "step=3"), "did you mean 'steps'"),
         (("--shots", "0"), "shots is 0"),
-        (("--embeddings", "nowhere"), "nowhere: does not exist"),
+        (("--embeddings", "nowhere"), "nowhere: cannot be read"),
     ],
 )
 def test_user_errors_leave_no_run_folder(words: tuple[str, ...], message: str, vectors: Path) -> None:
