@@ -35,6 +35,7 @@ from measure import print_table, write_record
 
 BENCHMARKS = ["nell-one", "fb15k-237-few", "codex-s-few", "attack-few"]
 SEED = 0
+MOST_WALKS = 100_000
 FAULTS = ("circular", "through its own answer", "direct edge not first", "invented", "wrong count")
 
 
@@ -127,20 +128,21 @@ class Edges:
 
     def joins(self, path: Path, head: int, tail: int) -> bool:
         """Whether the relations of a path join another pair, with no entity twice: all walks are followed."""
-        walks = [(head,)]
-        for number, step in enumerate(path.steps):
-            last = number == len(path.steps) - 1
-            further = {
-                (*walked, after)
-                for walked in walks
-                for relation in self.relations[step.relation]
-                for after in self.after.get((walked[-1], relation, step.inverse), ())
-                if after not in walked and (after == tail) == last
-            }
-            walks = list(further)
-            if len(walks) > 300_000:
-                return bool(path.like)  # too many to follow: not checked
-        return bool(walks)
+        walks: list[tuple[int, ...]] = [(head,)]
+        for number, step in enumerate(path.steps, 1):
+            further: list[tuple[int, ...]] = []
+            for walked in walks:
+                for relation in self.relations[step.relation]:
+                    after = self.after.get((walked[-1], relation, step.inverse), set())
+                    if number == len(path.steps):
+                        if tail in after:
+                            return True
+                    else:
+                        further += [(*walked, node) for node in after if node not in walked and node != tail]
+                if len(further) > MOST_WALKS:
+                    return bool(path.like)  # too many to follow: not checked
+            walks = further
+        return False
 
 
 def summary(name: str, checked: Sequence[Checked]) -> dict[str, Any]:
