@@ -62,7 +62,7 @@ class Constraints:
         given = frozenset(kinds) & frozenset(KINDS)
         for kind in sorted(given):
             if problem := every._problem(kind):
-                raise FewlinkError(f"constraint '{kind}' ({KINDS[kind]}) contradicts what is known: {problem}")
+                raise FewlinkError(f"constraint '{kind}' ({KINDS[kind]}) does not hold here: {problem}")
         enough = "auto" in kinds and len(every.known) >= ENOUGH
         wanted = KINDS if enough else ["irreflexive"]
         return cls(graph, references, frozenset(k for k in wanted if k not in given and every._holds(k)), given)

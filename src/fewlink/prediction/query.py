@@ -213,7 +213,7 @@ def distinct_heads(names: Names, heads: Iterable[int], notes: list[str]) -> np.n
 
 def no_candidate_note(names: Names, head: int) -> str:
     """The note about a head without predictions."""
-    return f"{names.quoted(head)} has no candidate left: all of them are known answers"
+    return f"{names.quoted(head)} has no candidate left: all of them are known answers or ruled out"
 
 
 def open_candidates(graph: Graph, references: np.ndarray) -> np.ndarray:
