@@ -188,7 +188,7 @@ def test_duplicates_count_once_and_are_noted() -> None:
 def test_a_head_without_candidates_left_is_noted() -> None:
     found = small().predict([("bob", "oslo")], ["bob", "cy"], candidates=["oslo"])
     assert [row.head for row in found] == ["cy"]
-    assert found.notes == ("'bob' has no candidate left: all of them are known answers",)
+    assert found.notes == ("'bob' has no candidate left: all of them are known answers or ruled out",)
 
 
 def test_predict_pairs_ranks_pairs_of_all_heads_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:

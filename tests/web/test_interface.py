@@ -101,7 +101,7 @@ def test_notes_are_part_of_the_answer() -> None:
     assert notes == [
         "the reference 'ann' → 'rome' is given twice and counts once",
         "the head 'bob' is given twice and is ranked once",
-        "'ann' has no candidate left: all of them are known answers",
+        "'ann' has no candidate left: all of them are known answers or ruled out",
     ]
 
 
