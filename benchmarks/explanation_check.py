@@ -1,6 +1,6 @@
 """500 explanations of the shipped weights, checked: no entity twice, none through its own answer, edges first.
 
-    python benchmarks/explanation_check.py [BENCH …] [--count 500] [--shown 20] [--shots 3]
+    python benchmarks/explanation_check.py [BENCH …] [--each 125] [--shown 5] [--shots 3]
 
 Relations of dev and test are asked with their first pairs as references, with heads drawn at random; a third of the
 answers is the best tail, a third the second or third best, and a third a known tail of the head. Of each explanation:
@@ -11,7 +11,7 @@ answers is the best tail, a third the second or third best, and a third a known 
 - invented: a step that is neither an edge of the graph nor a reference;
 - wrong count: the number of references joined in the same way differs from that of a search without shortcuts.
 
-Some explanations are printed for a reader to judge, spread over the benchmarks.
+Some explanations of each benchmark are printed for a reader to judge. The record keeps the results of other benchmarks.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fewlink.graph import Graph
 from fewlink.prediction import Explanation, Linker
 from fewlink.prediction.explanation import REFERENCE, Path
 from fewlink.prediction.query import References, find_relation
-from measure import print_table, write_record
+from measure import print_table, read_record, write_record
 
 BENCHMARKS = ["nell-one", "fb15k-237-few", "codex-s-few", "attack-few"]
 SEED = 0
-MOST_WALKS = 100_000
+MOST_WALKS = 10_000  # of a pair, above which a count is not checked
 FAULTS = ("circular", "through its own answer", "direct edge not first", "invented", "wrong count")
 
 
@@ -52,7 +52,7 @@ class Checked:
 
 
 def sample(benchmark: Benchmark, linker: Linker, count: int, shots: int) -> Iterator[Checked]:
-    """Explanations of `count` pairs, spread over the relations of dev and test."""
+    """Checked explanations of `count` pairs, spread over the relations of dev and test."""
     graph, rng = known_graph(benchmark), np.random.default_rng(SEED)
     edges = Edges(graph)
     tasks = [*benchmark.split("dev"), *benchmark.split("test")]
@@ -162,29 +162,29 @@ def summary(name: str, checked: Sequence[Checked]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("benchmarks", nargs="*", default=BENCHMARKS)
-    parser.add_argument("--count", type=int, default=500, help="in all")
-    parser.add_argument("--shown", type=int, default=20, help="in all")
+    parser.add_argument("--each", type=int, default=125, help="explanations of each benchmark")
+    parser.add_argument("--shown", type=int, default=5, help="of each benchmark")
     parser.add_argument("--shots", type=int, default=3)
     options = parser.parse_args()
-    rows, shown = [], []
-    each = -(-options.count // len(options.benchmarks))
     for name in options.benchmarks:
         benchmark = open_benchmark(name)
-        linker = Linker.shipped(benchmark)
-        checked = list(sample(benchmark, linker, each, options.shots))
-        rows.append(summary(benchmark.name, checked))
-        print_table(rows[-1:])
-        some = np.linspace(0, len(checked) - 1, -(-options.shown // len(options.benchmarks))).astype(int)
-        shown += [(benchmark.name, checked[place]) for place in some]
+        checked = list(sample(benchmark, Linker.shipped(benchmark), options.each, options.shots))
+        row = summary(benchmark.name, checked)
+        print_table([row])
         for found in checked:
             if found.faults:
                 print(found.relation, sorted(found.faults), *found.explanation.sentences(), sep="\n", end="\n\n")
-    texts = []
-    for number, (name, found) in enumerate(shown[: options.shown], 1):
-        title = f"{number}. {name}, {found.relation}, references: {found.references}"
-        texts.append([title, *found.explanation.sentences()])
-        print(*texts[-1], sep="\n", end="\n\n")
-    write_record("explanation-check", {"shots": options.shots, "seed": SEED, "rows": rows, "shown": texts})
+        places = np.linspace(0, len(checked) - 1, options.shown).astype(int)
+        texts = [text_of(checked[place]) for place in places]
+        for text in texts:
+            print(*text, sep="\n", end="\n\n")
+        before = (read_record("explanation-check") or {}).get("benchmarks", {})
+        made = {"shots": options.shots, "seed": SEED, "checks": row, "shown": texts}
+        write_record("explanation-check", {"benchmarks": {**before, benchmark.name: made}})
+
+
+def text_of(checked: Checked) -> list[str]:
+    return [f"{checked.relation}, given {checked.references}", *checked.explanation.sentences()]
 
 
 if __name__ == "__main__":
