@@ -178,9 +178,12 @@ def main() -> None:
         texts = [text_of(checked[place]) for place in places]
         for text in texts:
             print(*text, sep="\n", end="\n\n")
-        before = (read_record("explanation-check") or {}).get("benchmarks", {})
-        made = {"shots": options.shots, "seed": SEED, "checks": row, "shown": texts}
-        write_record("explanation-check", {"benchmarks": {**before, benchmark.name: made}})
+        before = read_record("explanation-check") or {"rows": [], "shown": {}}
+        others = [other for other in before["rows"] if other["bench"] != benchmark.name]
+        shown = {**before["shown"], benchmark.name: texts}
+        write_record(
+            "explanation-check", {"shots": options.shots, "seed": SEED, "rows": [*others, row], "shown": shown}
+        )
 
 
 def text_of(checked: Checked) -> list[str]:

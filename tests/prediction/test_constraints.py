@@ -143,9 +143,7 @@ def test_constraints_read_off_many_known_pairs() -> None:
 
 def test_contradictions_and_unknown_names_raise() -> None:
     asked = linker()
-    with pytest.raises(
-        FewlinkError, match=r"'functional' .* does not hold here: 'ann' has the tails 'oslo' and"
-    ):
+    with pytest.raises(FewlinkError, match=r"'functional' .* does not hold here: 'ann' has the tails 'oslo' and"):
         asked.predict([*PAIRS, ("ann", "rome")], ["cy"], constraints="functional")
     with pytest.raises(FewlinkError, match=r"'inverse-functional' .*: 'oslo' has the heads 'ann' and 'cy'"):
         asked.predict([*PAIRS, ("cy", "oslo")], ["dan"], constraints="inverse-functional")
