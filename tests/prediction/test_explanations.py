@@ -219,6 +219,8 @@ def test_what_counts_if_no_path_leads_from_the_head() -> None:
     sentences = explain_pair(Told(reasons), graph, np.array([[ann, rome]]), lone, rome).sentences()
     same = "lone → rome: 1 of 1 references has the same tail, which counts more than what leads there from lone."
     assert sentences[0] == same
+    beside = explain_pair(Told(Reasons(2.0, {"head": 0.3}, measured=True)), graph, np.array([[ann, italy]]), lone, rome)
+    assert beside.sentences()[0].endswith("joins them in the graph, only paths through references.")
     nothing = Reasons(2.0, measured=True)
     sentences = explain_pair(Told(nothing), graph, np.array([[eve, oslo]]), ann, italy).sentences()
     assert sentences[0] == "ann → italy: no single path from ann counts much."

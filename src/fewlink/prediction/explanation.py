@@ -163,8 +163,10 @@ class Explanation:
     def _no_path(self) -> str:
         """Why there is no path from the head, and what counts instead."""
         head, tail = self.head.name, self.tail.name
-        if self.distance == 0:
+        if self.distance == 0 and abs(self.shares.get("head", 0.0)) < LEAST:
             why = f"no path of up to {FAR} steps joins them in the graph, so nothing known of {head} counts"
+        elif self.distance == 0:
+            why = f"no path of up to {FAR} steps joins them in the graph, only paths through references"
         else:
             why = f"no single path from {head} counts much"
         helping = [edges for edges in self.at_tail if edges.weight >= LEAST]
