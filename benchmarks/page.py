@@ -33,6 +33,8 @@ HOW = {  # how each record was measured
     "explanations": "What TRAIL's score of the best tail loses without the edges of the paths that its explanation "
     "names, and without as many other edges on random paths between the same ends; with the weights of relations as "
     "they were, and with everything read again from the smaller graph. `named lose more` is the share of comparisons.",
+    "explanation-check": "Explanations with the shipped weights, and the faults that a check of its own finds in them; "
+    "some are in the record as text. `no path in the graph`: head and tail are not joined in it.",
     "trail-speed-cpu": "TRAIL on NELL-One: the median over several turns after one that is not timed. The last table "
     "is from the log of a training run, without the vectors.",
     "trail-speed-cuda": "The same on a GPU; the CPU makes the episodes.",

@@ -60,6 +60,7 @@ PARTS = (
     Part("propagation-gpu", "propagation.py", ["{bench}", "--device", "cuda"], None),
     Part("paths", "trail_literal.py", ["{bench}"], ["{bench}", "--relations", "2", "--repeats", "1"]),
     Part("explanations", "explanations.py", ["umls"], ["umls", "--heads", "1", "--draws", "1"]),
+    Part("explanation-check", "explanation_check.py", ["umls"], ["umls", "--each", "4"]),
     Part("trail", "trail_speed.py", ["{bench}", "{run}"], ["{bench}", "{run}", "--turns", "2"]),
     Part(
         "serving",

@@ -64,6 +64,7 @@ def test_ranks_equal_the_evaluators(run: Path) -> None:
     evaluated = rank_task(benchmark.graph, open_run(run, benchmark), task, Protocol("test", 3, "full"))
     heads = [word for head in np.unique(evaluated.queries[:, 0]) for word in ("--head", names[int(head)])]
     words = ["--relation", task.name, "--shots", "3", "--candidates", "full", "--with-known", "-k", "1000", "--json"]
+    words += ["--constraint", "none"]
     rows = json.loads(run_command("predict", run, *words, *heads).stdout)
     ranks = {(row["head"], row["tail"]): row["rank"] for row in rows}
     assert len(evaluated.queries) > 40
@@ -81,6 +82,32 @@ def test_table_tsv_and_explanations(run: Path, tmp_path: Path) -> None:
         "predict", run, *PAIRS, "--head", "alga", "--head", "alga", "--candidates", tmp_path / "tails.txt", "--tsv"
     )
     assert len(few.stdout.splitlines()) == 3 and "given twice" in few.stderr
+
+
+def test_constraints_are_given_and_named(run: Path) -> None:
+    words = [
+        "--reference",
+        "virus => cell",
+        "--head",
+        "alga",
+        "--head",
+        "virus",
+        "--candidates",
+        "all",
+        "-k",
+        "200",
+        "--tsv",
+    ]
+    plain = run_command("predict", run, *words)
+    assert "\talga\t" not in "\n".join(
+        line.partition("\t")[2] for line in plain.stdout.splitlines() if line[:4] == "alga"
+    )
+    assert "a head is not its own tail (irreflexive, read off the references)" in plain.stderr
+    assert len(run_command("predict", run, *words, "--constraint", "none").stdout) > len(plain.stdout)
+    found = run_command("predict", run, *words, "--constraint", "functional")
+    assert "a head has at most one tail (functional, given)" in found.stderr
+    assert "not asked, as a tail is known already: 'virus'" in found.stderr
+    assert {line.split("\t")[0] for line in found.stdout.splitlines()[1:]} == {"alga"}
 
 
 def test_card_calibrates_probabilities(run: Path) -> None:

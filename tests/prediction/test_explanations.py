@@ -17,7 +17,8 @@ from fewlink.base.errors import FewlinkError
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.prediction import Linker
-from fewlink.prediction.explanation import explain_pair, instance
+from fewlink.prediction.explanation import explain_pair, short_relation
+from fewlink.prediction.query import distance, simple_path
 from fewlink.scorers import Question, Reasons
 from fewlink.trail.network import Shape, TrailNetwork
 from fewlink.trail.reading import ReadGraph
@@ -38,12 +39,38 @@ def message_passing() -> Linker:
 def test_a_path_exists_and_prefers_entities_with_few_edges() -> None:
     graph = graph_of("a r b", "a r c", "b s d", "c s d", "b s e", "b s f", "d r a")
     ids = {name: i for i, name in enumerate(graph.entities)}
-    named = [graph.entities[e] for e in instance(graph, ids["a"], [0, 1], ids["d"])]
+    named = [graph.entities[e] for e in simple_path(graph, ids["a"], [0, 1], ids["d"])]
     assert named == ["a", "c", "d"]  # c has fewer edges than b
-    assert [graph.entities[e] for e in instance(graph, ids["d"], [3, 2], ids["a"])] == ["d", "c", "a"]
-    assert instance(graph, ids["a"], [1], ids["d"]) == []
-    # a r b r⁻¹ a r c: the only path goes through a again
-    assert [graph.entities[e] for e in instance(graph, ids["a"], [0, 2, 0], ids["c"])][-1] == "c"
+    assert [graph.entities[e] for e in simple_path(graph, ids["d"], [3, 2], ids["a"])] == ["d", "c", "a"]
+    assert simple_path(graph, ids["a"], [1], ids["d"]) == []
+
+
+def test_a_path_has_no_entity_twice() -> None:
+    graph = graph_of("romania capital bucharest", "romania city bucharest", "romania city cluj", "cluj near bucharest")
+    romania, bucharest, cluj = range(3)
+    assert simple_path(graph, romania, [0, 3, 0], bucharest) == []  # through romania again
+    assert simple_path(graph, romania, [1, 4, 1], bucharest) == []  # cluj, and romania again
+    assert simple_path(graph, romania, [1, 2], bucharest) == [romania, cluj, bucharest]
+    assert simple_path(graph, romania, [0, 3], romania) == []
+    # the best last step is through x, which leaves no way back without x: the search turns round
+    graph = graph_of("h r x", "h r y", "y s x", "x s y", "x t end", "y t end", "y t more", "y t most")
+    h, x, y, end, *_ = range(5)
+    assert simple_path(graph, h, [0, 1, 2], end) == [h, y, x, end]
+    assert simple_path(graph_of("h r x", "x s x", "x t end"), 0, [0, 1, 2], 2) == []
+
+
+def test_the_hops_between_two_entities() -> None:
+    graph = graph_of("a r b", "b r c", "d r c", "e r f")
+    a, b, c, d, e, _ = range(6)
+    assert [distance(graph, a, other) for other in (b, c, d, e)] == [1, 2, 3, 0]
+    assert distance(graph, a, d, most=2) == 0
+
+
+def test_relations_written_as_paths_or_addresses_are_named_by_their_end() -> None:
+    assert short_relation("/people/person/profession") == "profession"
+    assert short_relation("/award/winner/awards won./award/honor/award winner") == "awards won / award winner"
+    assert short_relation("http://www.w3.org/2000/01/rdf-schema#label") == "label"
+    assert [short_relation(name) for name in ("has spouse", "and/or", "/")] == ["has spouse", "and/or", "/"]
 
 
 def test_trail_explains_with_paths_shares_references_and_neighbours() -> None:
@@ -131,29 +158,89 @@ def test_measured_reasons_in_words() -> None:
         paths=[((CAUSES, AFFECTS), 1.5), ((REFERENCE, IS), 0.25), ((AFFECTS, REFERENCE + 1, REFERENCE), 0.001)],
         entities=[(virus, disease, human), (flu, ann, human), (virus, ann, flu, human)],
         references=[0.75, -0.1],
+        together=1.8,
     ) == [
-        "virus → human has a score of 2.50.",
-        "From virus: virus —causes→ disease —affects→ human (like 1 of 2 references, +1.50).",
+        "virus → human: 1 of 2 references is joined in the same way, by causes, then affects.",
+        "From the head: virus —causes→ disease —affects→ human (like 1 of 2 references, +1.50).",
         "From the references: flu —reference→ ann —is→ human (+0.25).",
+        "Without all of these paths the score would be 1.80 lower; the numbers are for each path alone.",
         "Evidence for it: paths from the head (+2.00).",
         "Evidence against it: paths from the references (-0.50).",
         "Of the references, flu → ann counts most: without it the score would be 0.75 lower.",
+        "virus → human has a score of 2.50.",
     ]
 
 
-def test_an_edge_between_head_and_tail_is_told_first_whatever_it_adds() -> None:
+def test_an_edge_between_head_and_tail_is_named_first_whatever_it_adds() -> None:
     virus, disease, human, *_ = range(6)
     sentences = told(
         paths=[((AFFECTS + 3,), -0.2), ((CAUSES, AFFECTS), 0.004)],
         entities=[(virus, human), (virus, disease, human)],
         references=[-0.1, 0.0],
     )
-    assert sentences[1:] == [
+    assert sentences[:-1] == [
         "virus and human are joined directly: virus ←affects— human (-0.20).",
         "The score would not be lower without any single reference.",
     ]
-    assert told() == ["virus → human has a score of 2.50."]
-    assert "flu → ann counts most" in told(references=[0.5])[-1]  # a second one that the model did not read
+    assert "flu → ann counts most" in told(references=[0.5])[-2]  # a second one that the model did not read
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_an_edge_that_the_model_does_not_name_is_named_first(measured: bool) -> None:
+    graph = graph_of("a r x", "x s b", "b likes a", "c r y", "y s d", "d likes c")
+    a, x, b, c, _y, d = (graph.entities.id(name) for name in "axbcyd")
+    entities = {"entities": [(a, x, b)]} if measured else {}
+    reasons = Reasons(1.0, paths=[((0, 1), 0.5)], measured=measured, **entities)  # type: ignore[arg-type]
+    explanation = explain_pair(Told(reasons), graph, np.array([[c, d]]), a, b)
+    assert [path.weight for path in explanation.paths] == [None, 0.5]
+    assert explanation.sentences()[0] == "a and b are joined directly: a ←likes— b (like 1 of 1 references)."
+
+
+def test_kinds_of_paths_are_named_only_where_one_has_no_entity_twice() -> None:
+    graph = graph_of("a r b", "c r b", "e r f", "e s g", "f s g")
+    a, b, _, e, f, _g = range(6)
+    circular, simple = ((0, 2, 0), 2.0), ((0,), 1.0)  # r, r backwards, r; and r alone
+    explanation = explain_pair(Told(Reasons(1.0, paths=[circular, simple])), graph, np.array([[e, f]]), a, b)
+    assert [path.weight for path in explanation.paths] == [1.0]
+    assert explanation.paths[0].like == 1
+    around = Told(Reasons(1.0, paths=[((1, 3), 0.5)]))  # s, s backwards: from e to f over g
+    assert explain_pair(around, graph, np.array([[a, b]]), e, f).paths[0].like is not None
+
+
+def test_what_counts_if_no_path_leads_from_the_head() -> None:
+    graph = graph_of(*("lone is planet", "ann born rome", "bob born rome", "rome in italy", "eve born oslo"))
+    lone, _planet, ann, rome, _bob, italy, eve, oslo = range(8)
+    reasons = Reasons(2.0, {"head": 0.0, "references": 1.0}, measured=True, at_tail=[(4, 2, 0.75), (2, 1, 0.001)])
+    sentences = explain_pair(Told(reasons), graph, np.array([[ann, italy]]), lone, rome).sentences()
+    assert sentences[0] == (
+        "lone → rome: no path of up to 6 steps joins them in the graph, so nothing known of lone counts. "
+        "What counts are the edges of rome: 2 × ←born— (+0.75)."
+    )
+    sentences = explain_pair(Told(reasons), graph, np.array([[ann, rome]]), lone, rome).sentences()
+    same = "lone → rome: 1 of 1 references has the same tail, which counts more than what leads there from lone."
+    assert sentences[0] == same
+    beside = explain_pair(Told(Reasons(2.0, {"head": 0.3}, measured=True)), graph, np.array([[ann, italy]]), lone, rome)
+    assert beside.sentences()[0].endswith("joins them in the graph, only paths through references.")
+    nothing = Reasons(2.0, measured=True)
+    sentences = explain_pair(Told(nothing), graph, np.array([[eve, oslo]]), ann, italy).sentences()
+    assert sentences[0] == "ann → italy: no single path from ann counts much."
+    sentences = explain_pair(Told(nothing), graph, np.array([[ann, italy]]), ann, italy).sentences()
+    assert sentences[0] == "ann → italy is one of the references."
+
+
+def test_a_path_through_a_reference_or_unlike_all_references() -> None:
+    graph = graph_of("ann born rome", "rome in italy", "bob likes ann", "eve born oslo")
+    ann, rome, italy, bob, eve, oslo = range(6)
+    count = 2 * len(graph.relations)
+    through = Reasons(1.0, paths=[((2, count), 0.5)], entities=[(bob, ann, italy)], measured=True)
+    sentences = explain_pair(Told(through), graph, np.array([[ann, italy]]), bob, italy).sentences()
+    assert sentences[:2] == [
+        "bob → italy: what counts most is a path through the reference ann → italy.",
+        "From the head: bob —likes→ ann —reference→ italy (+0.50).",
+    ]
+    alone = Reasons(1.0, paths=[((0, 1), 0.5)], entities=[(ann, rome, italy)], measured=True)
+    sentences = explain_pair(Told(alone), graph, np.array([[eve, oslo]]), ann, italy).sentences()
+    assert sentences[0] == "ann → italy: joined by born, then in; no reference is joined in this way."
 
 
 def test_fsrl_explains_with_its_attention() -> None:
@@ -179,9 +266,9 @@ def test_fsrl_explains_with_its_attention() -> None:
 def test_a_model_without_attention_gives_its_score() -> None:
     explanation = fsrl("gmatching-meanp").explain(REFERENCES, "alga", "cell")
     assert [r.weight for r in explanation.references] == [None, None] and explanation.neighbours == ()
-    assert len(explanation.sentences()) == 1
+    assert explanation.sentences()[-1].startswith("alga → cell has a score of")
     rules = Linker(umls(), fewlink.learning_free("rules", umls().graph))
-    assert rules.explain(REFERENCES, "alga", "cell").sentences()[0].startswith("alga → cell has a score of")
+    assert rules.explain(REFERENCES, "alga", "cell").sentences()[-1].startswith("alga → cell has a score of")
 
 
 @pytest.mark.parametrize("linker", [trail, fsrl, message_passing], ids=["trail-0.1", "fsrl", "trail"])
@@ -194,7 +281,7 @@ def test_reasons_come_with_predictions_and_are_exported(linker: object) -> None:
     assert found.to_tsv().splitlines()[0].endswith("\treasons")
     for sentence in first.sentences():
         assert sentence.endswith(".") and "\n" not in sentence
-    assert f"alga → {first.tail.name} has a score" in first.sentences()[0]
+    assert f"alga → {first.tail.name} has a score" in first.sentences()[-1]
 
 
 def test_a_self_loop_is_explained() -> None:

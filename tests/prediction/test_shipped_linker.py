@@ -66,9 +66,8 @@ def test_a_benchmark_is_read_as_by_a_run(tmp_path: Path) -> None:
     ranked = rank_task(umls().graph, linker.scorer, task, Protocol("test", 3, "full"))
     head, tail = ranked.queries[0].tolist()
     rows = linker.predict(relation=task.name, heads=[umls().graph.entities[head]], k=1000, candidates="full")
-    with_known = linker.predict(
-        relation=task.name, heads=[umls().graph.entities[head]], k=1000, candidates="full", exclude_known=False
-    )
+    options = {"relation": task.name, "candidates": "full", "exclude_known": False, "constraints": "none"}
+    with_known = linker.predict(heads=[umls().graph.entities[head]], k=1000, **options)  # type: ignore[arg-type]
     assert {row.rank for row in with_known if row.tail == umls().graph.entities[tail]} == {float(ranked.ranks[0])}
     assert len(rows) < len(with_known)
     saved = fewlink.load(umls().save(tmp_path / "umls"))

@@ -177,6 +177,8 @@ CITIES = graph_of(
     *("norway near sweden", "germany near france", "eve born kiel", "kiel in germany", "lone is_a planet"),
 )
 
+CITIES_ROWS = [(CITIES.entities[h], CITIES.relations[r], CITIES.entities[t]) for h, r, t in CITIES.triples().tolist()]
+
 
 def ids(*names: str) -> list[int]:
     return [CITIES.entities.id(name) for name in names]
@@ -213,13 +215,55 @@ def test_an_edge_between_head_and_tail_comes_first() -> None:
     assert any(path == "dan born oslo in norway" for path in others)
 
 
-CITIES_ROWS = [(CITIES.entities[h], CITIES.relations[r], CITIES.entities[t]) for h, r, t in CITIES.triples().tolist()]
-
-
 def test_what_does_not_reach_the_tail_gives_no_paths() -> None:
     reasons = explained("dan", "planet", ("ann", "italy"), ("bob", "france"))
     assert not reasons.paths and not reasons.entities
     assert list(reasons.shares.values()) == pytest.approx([0, 0], abs=1e-5) and np.isfinite(reasons.score)
+
+
+def test_a_pair_is_not_its_own_reason() -> None:
+    reasons = explained("ann", "italy", ("ann", "italy"), ("bob", "france"))
+    assert "ann ? italy" not in named(CITIES, reasons) and "ann born rome in italy" in named(CITIES, reasons)
+
+
+def test_what_the_tail_has_counts_if_no_path_leads_from_the_head() -> None:
+    reasons = explained("lone", "germany", ("ann", "italy"), ("bob", "france"))
+    assert reasons.shares["head"] == pytest.approx(0, abs=1e-5) and reasons.at_tail
+    count = len(CITIES.relations)
+    edges = {"in": 2, "near": 1}  # of germany
+    for relation, number, lost in reasons.at_tail:
+        assert edges[CITIES.relations[relation % count]] == number and lost > 0
+    lost = [each[2] for each in reasons.at_tail]
+    assert lost == sorted(lost, reverse=True)
+    assert explained("dan", "norway", ("ann", "italy"), ("bob", "france")).at_tail == []
+
+
+def test_together_is_what_the_score_loses_without_all_paths() -> None:
+    reasons = explained("dan", "norway", ("ann", "italy"), ("bob", "france"))
+    scorer, given = scorer_on(CITIES), np.array([ids("ann", "italy"), ids("bob", "france")])
+    _, encoded = encoded_for(scorer, given)
+    pair = Pair.of(scorer.network, scorer.graph, given, *ids("dan", "norway"))
+    edges = {
+        (h, r, t)
+        for (relations, _), walked in zip(reasons.paths, reasons.entities, strict=True)
+        for h, r, t in zip(walked, relations, walked[1:], strict=False)
+    }
+    graph_edges = [edge for edge in edges if edge[1] < 2 * len(CITIES.relations)]
+    assert len(graph_edges) == len(edges)
+    whole, left = pair.scores(encoded, [Removal(), Removal(edges=pair.cone.find(placed(pair, graph_edges)))]).tolist()
+    assert reasons.together == pytest.approx(whole - left, abs=1e-4)
+    assert reasons.together >= max(drop for _, drop in reasons.paths) - 1e-4
+
+
+def test_of_paths_with_the_same_part_only_those_that_add_something_are_named() -> None:
+    """Of many ways on from oslo, all lose about the same: the edge from dan to oslo is part of each."""
+    rows = [f"{h} {r} {t}" for h, r, t in CITIES_ROWS]
+    more = [row for x in range(5) for row in (f"oslo r{x} m{x}", f"m{x} s{x} norway")]
+    graph = graph_of(*rows, *more)
+    reasons = explained("dan", "norway", ("ann", "italy"), ("bob", "france"), graph=graph)
+    assert named(graph, reasons)[0] == "dan born oslo in norway"
+    begins = [entities[:2] for entities in reasons.entities]
+    assert begins.count(tuple(ids("dan", "oslo"))) == 1
 
 
 def test_one_reference_and_a_head_that_is_the_tail() -> None:

@@ -43,6 +43,12 @@ def predict(
     ),
     shots: int = typer.Option(None, help="References to take from --relation; by default as in training, or 3."),
     with_known: bool = typer.Option(False, "--with-known", help="Include tails that are known already."),
+    constraint: list[str] = typer.Option(
+        [],
+        metavar="KIND",
+        help="functional, inverse-functional, symmetric, types, irreflexive (used unless a known pair is reflexive), "
+        "auto (read off the known pairs) or none; repeatable.",
+    ),
     explain: bool = typer.Option(False, "--explain", help="Explain each prediction."),
     edges: int = typer.Option(
         None, metavar="N", help="Edges of the graph to read around each head, such as 20000: quicker for many heads."
@@ -57,18 +63,21 @@ def predict(
     """Rank tails for some heads, given a handful of references of a relation. Entities are ids or readable names.
 
     A run answers with its own model. A graph needs no training: TRAIL answers with the weights that come with fewlink.
-    Ranks are those of fewlink evaluate: known tails are left out, and tails with equal scores share their mean rank.
+    Ranks are those of fewlink evaluate, except that a head is not its own tail: known tails are left out, and tails
+    with equal scores share their mean rank.
 
     Example: `fewlink ask my-graph.tsv --reference 'virus => cell' --reference 'fungus => plant' --head alga --explain`
 
     Example: `fewlink predict runs/umls-trail --relation precedes --candidates full --head cell_function`
     """
     from fewlink.base.errors import FewlinkError
+    from fewlink.prediction.constraints import check_kinds
     from fewlink.prediction.query import check_count, parse_pair, read_names, read_pairs
 
     if json and tsv:
         raise FewlinkError("--json and --tsv exclude each other: choose one")
     check_count(top, "--top")
+    check_kinds(constraint)
     pairs = [*(read_pairs(references) if references else []), *map(parse_pair, reference)]
     if not pairs and relation is None:
         raise FewlinkError("no references: give --references FILE, --reference 'HEAD => TAIL', or --relation NAME")
@@ -96,6 +105,7 @@ def predict(
         relation=relation,
         explain=explain,
         shots=shots,
+        constraints=constraint,
     )
     common.print_notes(predictions.notes)
     if json:

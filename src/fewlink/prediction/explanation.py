@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast
@@ -10,11 +11,13 @@ import numpy as np
 
 from fewlink.graph import Graph
 from fewlink.prediction.names import Entity, entity_of
+from fewlink.prediction.query import FAR, direct_relations, distance, simple_path
 from fewlink.scorers import ExplainingScorer, Question, Reasons, Scorer
 
 MENTIONED = 3  # paths and neighbours in sentences
 LEAST = 0.005  # contributions to the score below this are not mentioned
 REFERENCE = "reference"  # the relation of a step between the ends of a reference
+MOST_DIRECT = 3  # edges between head and tail that are named
 End = Literal["head", "tail"]
 
 
@@ -30,20 +33,28 @@ class Step:
 class Path:
     """A sequence of relations that connects this pair, or a reference with its tail, and what it adds to the score.
 
-    `entities` are those of one such path, both ends included: one more than steps, or empty if none exists. `like` is
-    the number of references that the same relations join, if they were counted. A step from the head of a reference to
-    its tail has the relation "reference".
+    `entities` are those of one such path, both ends included: one more than steps, none of them twice. `like` is the
+    number of references that the same relations join, if they were counted; `weight` is None if the model gives none.
+    A step from the head of a reference to its tail has the relation "reference".
     """
 
     steps: tuple[Step, ...]
-    weight: float
+    weight: float | None
     entities: tuple[Entity, ...]
     like: int | None = None
 
     def __str__(self) -> str:
-        names = [entity.name for entity in self.entities] or ["head", *["…"] * (len(self.steps) - 1), "tail"]
+        names = [entity.name for entity in self.entities]
         hops = [hop(step.relation, step.inverse) for step in self.steps]
         return " ".join([names[0], *(word for both in zip(hops, names[1:], strict=True) for word in both)])
+
+    def relations(self) -> str:
+        """Its relations in words, as in "born, then in backwards"."""
+        words = [short_relation(step.relation) + (" backwards" if step.inverse else "") for step in self.steps]
+        return ", then ".join(words)
+
+    def counts(self) -> bool:
+        return self.weight is not None and self.weight >= LEAST
 
 
 @dataclass(frozen=True)
@@ -71,12 +82,26 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
+class EdgesAtTail:
+    """All edges of the tail of one relation, and what the score loses without them."""
+
+    relation: str
+    inverse: bool
+    count: int
+    weight: float
+
+
+@dataclass(frozen=True)
 class Explanation:
     """What contributed to the score of one pair.
 
     `shares`: what each kind of evidence adds to the score, largest first, and `evidence` describes the kinds; both are
     empty for models that do not provide them. If `measured`, the numbers of shares, paths and references are what the
-    score loses without each of them.
+    score loses without each of them, and `together` what it loses without all paths.
+
+    `paths`: edges from head to tail come first. `distance`: the hops of the shortest path from head to tail in the
+    graph, counted only if no path from the head is named: 0 if there is none of up to 6 hops. `at_tail`: in that case,
+    the relations whose edges of the tail add most.
     """
 
     head: Entity
@@ -89,43 +114,104 @@ class Explanation:
     shared: bool = False  # whether neighbours are shared with the references' tails, or weighted by attention
     evidence: Mapping[str, str] = field(default_factory=dict)
     measured: bool = False
+    together: float | None = None
+    distance: int | None = None
+    at_tail: tuple[EdgesAtTail, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, texts and numbers for JSON, sentences included."""
         return {**asdict(self), "sentences": self.sentences()}
 
     def sentences(self) -> list[str]:
-        """The reasons in plain English, the strongest first."""
-        sentences = [f"{self.head.name} → {self.tail.name} has a score of {self.score:.2f}."]
+        """The reasons in plain English: first one sentence for all, then the details, and the score at the end."""
+        sentences = self._lead()
         if self.measured:
             sentences += [*self._paths(), *self._evidence(), *self._left_out()]
         else:
-            sentences += [*self._evidence(), *self._kinds_of_paths(), *self._references()]
+            sentences += [*self._kinds_of_paths(), *self._evidence(), *self._references()]
         for end in (self.tail, self.head):
             sentences += self._neighbours(end, "tail" if end is self.tail else "head")
-        return sentences
+        return [*sentences, f"{self.head.name} → {self.tail.name} has a score of {self.score:.2f}."]
+
+    def _lead(self) -> list[str]:
+        """What counts most, in one sentence; none for models that give neither paths nor shares."""
+        head, tail, total = self.head.name, self.tail.name, len(self.references)
+        if any((r.head, r.tail) == (self.head, self.tail) for r in self.references):
+            return [f"{head} → {tail} is one of the references."]
+        direct = self._direct()
+        if direct:
+            return [f"{head} and {tail} are joined directly: {'; '.join(map(self._counted, direct))}."]
+        best = self._best()
+        if best is not None and best.like:
+            same = f"{best.like} of {total} references {'is' if best.like == 1 else 'are'} joined in the same way"
+            return [f"{head} → {tail}: {same}, by {best.relations()}."]
+        at_tail = sum(r.tail == self.tail for r in self.references)
+        if at_tail and self.shares.get("references", 0.0) > self.shares.get("head", 0.0):
+            have = f"{at_tail} of {total} references {'has' if at_tail == 1 else 'have'} the same tail"
+            return [f"{head} → {tail}: {have}, which counts more than what leads there from {head}."]
+        if best is not None:
+            through = next((i for i, step in enumerate(best.steps) if step.relation == REFERENCE), None)
+            if through is None:
+                return [f"{head} → {tail}: joined by {best.relations()}; no reference is joined in this way."]
+            ends = best.entities[through : through + 2]
+            given, taken = ends[::-1] if best.steps[through].inverse else ends
+            return [f"{head} → {tail}: what counts most is a path through the reference {given.name} → {taken.name}."]
+        if not self.measured:
+            return []
+        return [f"{head} → {tail}: {self._no_path()}"]
+
+    def _no_path(self) -> str:
+        """Why there is no path from the head, and what counts instead."""
+        head, tail = self.head.name, self.tail.name
+        if self.distance == 0 and abs(self.shares.get("head", 0.0)) < LEAST:
+            why = f"no path of up to {FAR} steps joins them in the graph, so nothing known of {head} counts"
+        elif self.distance == 0:
+            why = f"no path of up to {FAR} steps joins them in the graph, only paths through references"
+        else:
+            why = f"no single path from {head} counts much"
+        helping = [edges for edges in self.at_tail if edges.weight >= LEAST]
+        if not helping:
+            return f"{why}."
+        kinds = ", ".join(
+            f"{edges.count:,} × {hop(edges.relation, edges.inverse)} ({edges.weight:+.2f})" for edges in helping
+        )
+        return f"{why}. What counts are the edges of {tail}: {kinds}."
+
+    def _direct(self) -> list[Path]:
+        """The edges of the graph from head to tail, which are the first paths."""
+        ends = self.head, self.tail
+        return [path for path in self.paths if path.entities == ends and path.steps[0].relation != REFERENCE]
+
+    def _best(self) -> Path | None:
+        """The path from the head that counts most; one that joins references if it counts at least half as much."""
+        paths = [path for path in self.paths if path.entities[0] == self.head and path.counts()]
+        most = max((path.weight or 0.0 for path in paths), default=0.0)
+        like = [path for path in paths if path.like and (path.weight or 0.0) >= most / 2]
+        return max(like, key=lambda path: path.like or 0) if like else next(iter(paths), None)
 
     def _paths(self) -> list[str]:
-        """The edges from head to tail, then paths from the head, then those from references."""
-        from_head = [path for path in self.paths if path.entities[0] == self.head]
-        direct = [path for path in from_head if len(path.steps) == 1 and path.like is not None]
+        """Paths from the head, then those from references."""
+        direct, helping = self._direct(), [path for path in self.paths if path.counts()]
         sides = {
-            f"{self.head.name} and {self.tail.name} are joined directly": direct,
-            f"From {self.head.name}": [path for path in from_head if path not in direct and path.weight >= LEAST],
-            "From the references": [p for p in self.paths if p not in from_head and p.weight >= LEAST],
+            "From the head": [p for p in helping if p not in direct and p.entities[0] == self.head],
+            "From the references": [p for p in helping if p.entities[0] != self.head],
         }
-        return [
-            f"{side}: {'; '.join(self._counted(path) for path in paths[:MENTIONED])}."
-            for side, paths in sides.items()
-            if paths
-        ]
+        sentences = [f"{side}: {'; '.join(map(self._counted, paths))}." for side, paths in sides.items() if paths]
+        if self.together is not None and self.together >= LEAST and len(helping) > 1:
+            lower = f"the score would be {self.together:.2f} lower; the numbers are for each path alone"
+            sentences.append(f"Without all of these paths {lower}.")
+        elif len(helping) == 1:
+            sentences.append(f"Without this path the score would be {helping[0].weight:.2f} lower.")
+        return sentences
 
     def _counted(self, path: Path) -> str:
-        like = f"like {path.like} of {len(self.references)} references, " if path.like else ""
-        return f"{path} ({like}{path.weight:+.2f})"
+        like = [f"like {path.like} of {len(self.references)} references"] if path.like else []
+        weight = [f"{path.weight:+.2f}"] if path.weight is not None and self.measured else []
+        return str(path) + (f" ({', '.join(like + weight)})" if like or weight else "")
 
     def _kinds_of_paths(self) -> list[str]:
-        helping = [path for path in self.paths if path.weight >= LEAST][:MENTIONED]
+        direct = self._direct()
+        helping = [path for path in self.paths if path.counts() and path not in direct][:MENTIONED]
         if not helping:
             return []
         kind = "Paths" if len(helping) > 1 else "A path"
@@ -179,7 +265,18 @@ class Explanation:
 
 def hop(relation: str, inverse: bool) -> str:
     """A relation as an arrow."""
-    return f"←{relation}—" if inverse else f"—{relation}→"
+    return f"←{short_relation(relation)}—" if inverse else f"—{short_relation(relation)}→"
+
+
+def short_relation(name: str) -> str:
+    """The telling end of a relation written as a path or an address: "profession" of "/people/person/profession".
+
+    Of a path in two parts, joined by a dot as in Freebase, the ends of both: "awards won / award winner".
+    """
+    if not name.startswith(("/", "http://", "https://")):
+        return name
+    parts = name.split("./") if name.startswith("/") else [name]
+    return " / ".join(re.split("[/#]", part.rstrip("/#"))[-1] for part in parts) or name
 
 
 def explain_pair(
@@ -194,12 +291,25 @@ def explain_pair(
     graph = reasons.graph or graph
     paths = []
     for place, (relations, weight) in enumerate(reasons.paths):
-        walked = reasons.entities[place] if reasons.entities else instance(graph, head, relations, tail)
-        steps = tuple(step_of(graph, relation) for relation in relations)
+        walked = list(reasons.entities[place]) if reasons.entities else simple_path(graph, head, relations, tail)
+        if not walked:
+            continue
         like = None
-        if reasons.entities and walked[0] == head and max(relations) < 2 * len(graph.relations):
-            like = sum(bool(instance(graph, int(h), relations, int(t))) for h, t in references)
-        paths.append(Path(steps, weight, tuple(entity_of(graph, entity) for entity in walked), like))
+        if walked[0] == head and max(relations) < 2 * len(graph.relations):
+            like = sum(bool(simple_path(graph, int(h), relations, int(t))) for h, t in references)
+        paths.append(path_of(graph, walked, relations, weight, like))
+    direct = [path for path in paths if len(path.steps) == 1 and path.like is not None] or [
+        path_of(
+            graph,
+            [head, tail],
+            [relation],
+            None,
+            sum(bool(simple_path(graph, h, [relation], t)) for h, t in references.tolist()),
+        )
+        for relation in direct_relations(graph, head, tail)[:MOST_DIRECT]
+    ]
+    paths = [*direct, *(path for path in paths if path not in direct)]
+    named = any(path.entities[0].id == graph.entities[head] and path.counts() for path in paths)
     return Explanation(
         entity_of(graph, head),
         entity_of(graph, tail),
@@ -211,28 +321,22 @@ def explain_pair(
         reasons.shared,
         evidence,
         reasons.measured,
+        reasons.together,
+        None if named or not reasons.measured else distance(graph, head, tail),
+        tuple(edges_of_tail(graph, *each) for each in reasons.at_tail),
     )
 
 
-def instance(graph: Graph, head: int, relations: Sequence[int], tail: int) -> list[int]:
-    """The entities of a path from head to tail along these relations, inverse ones included; empty if there is none.
+def path_of(
+    graph: Graph, walked: Sequence[int], relations: Sequence[int], weight: float | None, like: int | None
+) -> Path:
+    steps = tuple(step_of(graph, relation) for relation in relations)
+    return Path(steps, weight, tuple(entity_of(graph, entity) for entity in walked), like)
 
-    Of several paths it takes one over entities with few edges, which tell more, and avoids repeated entities.
-    """
-    reached = [np.array([head])]
-    for relation in relations:
-        at, _ = graph.edges_of(reached[-1])
-        reached.append(np.unique(graph.tail_ids[at[graph.relation_ids[at] == relation]]))
-    if tail not in reached[-1]:
-        return []
-    walked, count = [int(tail)], len(graph.relations)
-    for relation, before in zip(reversed(relations), reversed(reached[:-1]), strict=True):
-        back = (relation + count) % (2 * count)
-        at, _ = graph.edges_of(np.array([walked[-1]]))
-        beside = np.intersect1d(graph.tail_ids[at[graph.relation_ids[at] == back]], before)
-        seen = np.isin(beside, [*walked, head])
-        walked.append(int(beside[np.lexsort((beside, graph.degrees[beside], seen))[0]]))
-    return walked[::-1]
+
+def edges_of_tail(graph: Graph, relation: int, count: int, weight: float) -> EdgesAtTail:
+    step = step_of(graph, relation)
+    return EdgesAtTail(step.relation, step.inverse, count, weight)
 
 
 def step_of(graph: Graph, relation: int) -> Step:

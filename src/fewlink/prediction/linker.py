@@ -13,6 +13,8 @@ from fewlink.base.errors import FewlinkError
 from fewlink.data import Benchmark
 from fewlink.prediction import pretrained, query
 from fewlink.prediction.calibration import TOP, Calibration, calibrate_on_dev, read_calibration
+from fewlink.prediction.constraints import Choice as ConstraintChoice
+from fewlink.prediction.constraints import Constraints
 from fewlink.prediction.explanation import Explanation, explain_pair
 from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Prediction, Predictions, RankedPairs, rank_tails
@@ -142,19 +144,24 @@ class Linker:
         relation: str | None = None,
         explain: bool = False,
         shots: int | None = None,
+        constraints: ConstraintChoice = None,
     ) -> Predictions:
         """The k best tails of each head, heads in their order.
 
         `references`: pairs of a head and a tail; by default the first `shots` of the relation. `candidates`: None or
         "open", tails that resemble those of the references; "full", the range of the task relation; "all"; the name of
         a type; entities; or a predicate of entity ids. A pair is known if it is a reference or a pair of the named
-        relation; known pairs do not compete, and are left out unless `exclude_known=False`. Ranks are the evaluator's.
+        relation; known pairs do not compete, and are left out unless `exclude_known=False`. `constraints`: names of
+        `fewlink.prediction.constraints.KINDS`, "auto" or "none"; by default a head is not its own tail unless a known
+        pair says so. Ranks are the evaluator's, except that ruled-out tails do not compete.
         """
         notes: list[str] = []
         resolved = self._references(references, relation, shots, notes)
         head_ids = query.find_heads(self.names, heads, notes)
-        pairs = self.rank(resolved, head_ids, k, self._candidates(candidates, resolved), exclude_known)
-        for head in np.setdiff1d(head_ids, pairs.heads):
+        tails, used = self._candidates(candidates, resolved), Constraints.of(constraints, self.graph, resolved)
+        pairs = self.rank(resolved, head_ids, k, tails, exclude_known, constraints=used)
+        notes += used.notes(head_ids, tails)
+        for head in np.setdiff1d(used.open_heads(head_ids), pairs.heads):
             notes.append(query.no_candidate_note(self.names, int(head)))
         return self.table(pairs, notes, resolved if explain else None)
 
@@ -168,6 +175,7 @@ class Linker:
         relation: str | None = None,
         explain: bool = False,
         shots: int | None = None,
+        constraints: ConstraintChoice = None,
     ) -> Predictions:
         """The k best pairs of all heads of a type, or of these heads, best first: by probability, or else by score.
 
@@ -179,7 +187,9 @@ class Linker:
             head_ids = self.names.members(type_or_heads)
         else:
             head_ids = query.find_heads(self.names, type_or_heads, notes)
-        pairs = self.rank(resolved, head_ids, k, self._candidates(candidates, resolved), exclude_known, overall=True)
+        tails, used = self._candidates(candidates, resolved), Constraints.of(constraints, self.graph, resolved)
+        pairs = self.rank(resolved, head_ids, k, tails, exclude_known, overall=True, constraints=used)
+        notes += used.notes(head_ids, tails)
         return self.table(pairs, notes, resolved if explain else None)
 
     def explain(
@@ -234,24 +244,38 @@ class Linker:
         candidates: np.ndarray,
         exclude_known: bool = True,
         overall: bool = False,
+        constraints: Constraints | None = None,
     ) -> RankedPairs:
-        """The k best tails of each of the heads (h,) among candidates (c,); or, `overall`, the k best pairs of all."""
+        """The k best tails of each of the heads (h,) among candidates (c,); or, `overall`, the k best pairs of all.
+
+        Without `constraints` those that can be read off safely are used: a head is not its own tail.
+        """
         k = query.check_count(k)
+        used = constraints or Constraints.of(None, self.graph, references)
+        heads = used.open_heads(heads) if exclude_known else heads
         name = references.relation.name if references.relation else ""
         question = Question(name, references.ids, heads, candidates)
+        pool = max(100 * k, 10_000)
+        most, deep = (pool, k + len(heads)) if used.between_pairs else (k, k)
         parts: list[RankedPairs] = []
-        for part in rank_tails(self.scorer, question, k, references.known_tails, with_known=not exclude_known):
+        for part in rank_tails(
+            self.scorer, question, deep, references.known_tails, with_known=not exclude_known, allowed=used.allowed
+        ):
             parts.append(part)
-            if overall and sum(map(len, parts)) > max(100 * k, 10_000):
-                parts = [self.best_pairs(parts, k)]
-        return self.best_pairs(parts, k) if overall else RankedPairs.joined(parts)
+            if overall and sum(map(len, parts)) > 2 * pool:
+                parts = [self.best_pairs(parts, most)]
+        pairs = self.best_pairs(parts, most) if overall else RankedPairs.joined(parts)
+        return used.settle(pairs, self._key(pairs), k, overall) if used.between_pairs else pairs
 
     def best_pairs(self, parts: Sequence[RankedPairs], k: int) -> RankedPairs:
         """The k best of all pairs: by probability, or else by score."""
         pairs = RankedPairs.joined(parts)
+        return pairs.take(np.lexsort((pairs.tails, pairs.heads, -pairs.scores, -self._key(pairs)))[:k])
+
+    def _key(self, pairs: RankedPairs) -> np.ndarray:
+        """What pairs of several heads are compared by (n,)."""
         calibration = self.calibration
-        key = pairs.scores if calibration is None else calibration.probabilities(pairs.log_softmax, pairs.ranks)
-        return pairs.take(np.lexsort((pairs.tails, pairs.heads, -pairs.scores, -key))[:k])
+        return pairs.scores if calibration is None else calibration.probabilities(pairs.log_softmax, pairs.ranks)
 
     def table(self, pairs: RankedPairs, notes: Sequence[str] = (), references: References | None = None) -> Predictions:
         """Ranked pairs with names and probabilities; if `references` are given, also with reasons."""

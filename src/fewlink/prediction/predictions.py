@@ -54,12 +54,24 @@ class RankedPairs:
 
 
 def rank_tails(
-    scorer: Scorer, question: Question, k: int, known_tails: Callable[[int], np.ndarray], *, with_known: bool = False
+    scorer: Scorer,
+    question: Question,
+    k: int,
+    known_tails: Callable[[int], np.ndarray],
+    *,
+    with_known: bool = False,
+    allowed: Callable[[int, np.ndarray], np.ndarray] | None = None,
 ) -> Iterator[RankedPairs]:
-    """The k best tails of each head of a question; `known_tails` maps a head to its known answers (m,)."""
+    """The k best tails of each head of a question; `known_tails` maps a head to its known answers (m,).
+
+    `allowed` maps a head and the candidates (c,) to whether each of them competes (c,); by default all do.
+    """
     for place, scores in score_heads(scorer, question):
-        head = int(question.heads[place])
-        yield rank_head(head, question.candidates, scores, known_tails(head), k, with_known)
+        head, candidates = int(question.heads[place]), question.candidates
+        if allowed is not None:
+            may = allowed(head, candidates)
+            candidates, scores = candidates[may], scores[may]
+        yield rank_head(head, candidates, scores, known_tails(head), k, with_known)
 
 
 def score_heads(scorer: Scorer, question: Question) -> Iterator[tuple[int, np.ndarray]]:

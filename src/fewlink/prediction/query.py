@@ -1,4 +1,4 @@
-"""A query as arrays of ids: references, heads and candidates, from names in code, files and commands."""
+"""A query as arrays of ids, from names in code, files and commands; and how the graph joins two entities."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from fewlink.prediction.names import Names, fold
 
 WORDS = ("open", "full", "all")  # candidates that are not the name of a type
 ARROW = "=>"
+FAR = 6  # hops within which two entities count as joined
+TRIED = 2_000  # entities that the search for a path without a repeated entity visits
+TOO_MANY = 1 << 22  # edges of a neighbourhood that is not searched
 Pairs = Iterable[tuple[str, str]]
 Choice = str | Iterable[str] | Callable[[str], bool] | None
 
@@ -116,6 +119,70 @@ def relations_of(graph: Graph, pairs: Iterable[tuple[int, int]]) -> list[str]:
     return [graph.relations[relation] for relation in sorted(common or ()) if relation < len(graph.relations)]
 
 
+def direct_relations(graph: Graph, head: int, tail: int) -> list[int]:
+    """The relations, inverse ones included, of the edges from head to tail."""
+    edges = slice(int(graph.offsets[head]), int(graph.offsets[head + 1]))
+    relations: list[int] = np.unique(graph.relation_ids[edges][graph.tail_ids[edges] == tail]).tolist()
+    return [] if head == tail else relations
+
+
+def simple_path(graph: Graph, head: int, relations: Sequence[int], tail: int) -> list[int]:
+    """The entities of a path from head to tail along these relations, inverse ones included, none of them twice.
+
+    Of several paths it takes one over entities with few edges, which tell more. Empty if there is none, or if none is
+    found among the first entities tried.
+    """
+    if head == tail:
+        return []
+    reached = [np.array([head])]
+    for place, relation in enumerate(relations):
+        at, _ = graph.edges_of(reached[-1])
+        ends = np.unique(graph.tail_ids[at[graph.relation_ids[at] == relation]])
+        last = place == len(relations) - 1
+        reached.append(np.intersect1d(ends, [tail]) if last else np.setdiff1d(ends, [head, tail]))
+    count, tried = len(graph.relations), 0
+
+    def back(walked: list[int]) -> list[int]:
+        nonlocal tried
+        place = len(relations) - len(walked)  # of the relation into the entity walked last
+        if place < 0:
+            return walked[::-1]
+        tried += 1
+        at, _ = graph.edges_of(np.array([walked[-1]]))
+        inverse = (relations[place] + count) % (2 * count)
+        beside = np.intersect1d(graph.tail_ids[at[graph.relation_ids[at] == inverse]], reached[place])
+        beside = np.setdiff1d(beside, walked)
+        for before in beside[np.lexsort((beside, graph.degrees[beside]))].tolist():
+            if tried > TRIED:
+                break
+            if found := back([*walked, before]):
+                return found
+        return []
+
+    return back([tail]) if len(reached[-1]) else []
+
+
+def distance(graph: Graph, head: int, tail: int, most: int = FAR) -> int | None:
+    """The hops of the shortest path from head to tail: 0 if there is none of up to `most`, None if that takes long."""
+    seen = [np.zeros(len(graph.entities), bool) for _ in range(2)]
+    fronts = [np.array([head]), np.array([tail])]
+    for mask, front in zip(seen, fronts, strict=True):
+        mask[front] = True
+    for hops in range(1, most + 1):
+        side = int(graph.degrees[fronts[0]].sum() > graph.degrees[fronts[1]].sum())
+        if graph.degrees[fronts[side]].sum() > TOO_MANY:
+            return None
+        at, _ = graph.edges_of(fronts[side])
+        ends = np.unique(graph.tail_ids[at])
+        if seen[1 - side][ends].any():
+            return hops
+        fronts[side] = ends[~seen[side][ends]]
+        seen[side][ends] = True
+        if not len(fronts[side]):
+            break
+    return 0
+
+
 def first_pairs(relation: Relation, shots: int) -> tuple[tuple[int, int], ...]:
     """The first `shots` pairs of a relation."""
     if shots < 1:
@@ -146,7 +213,7 @@ def distinct_heads(names: Names, heads: Iterable[int], notes: list[str]) -> np.n
 
 def no_candidate_note(names: Names, head: int) -> str:
     """The note about a head without predictions."""
-    return f"{names.quoted(head)} has no candidate left: all of them are known answers"
+    return f"{names.quoted(head)} has no candidate left: all of them are known answers or ruled out"
 
 
 def open_candidates(graph: Graph, references: np.ndarray) -> np.ndarray:

@@ -46,7 +46,9 @@ class Reasons:
 
     `entities`: the entities of each path, from the head or from an end of a reference to the tail; without them, paths
     are kinds of paths from head to tail. Relation 2R is that of the references, 2R + 1 its inverse. If `measured`, the
-    numbers of shares, paths and references are what the score loses without each.
+    numbers of shares, paths and references are what the score loses without each; `together`, what it loses without all
+    paths. `at_tail`, if no path from the head counts: relations with the most important edges of the tail, as (relation
+    as seen from the tail, edges, what the score loses without them).
     """
 
     score: float
@@ -58,6 +60,8 @@ class Reasons:
     graph: Graph | None = None
     entities: Sequence[tuple[int, ...]] = ()
     measured: bool = False
+    together: float | None = None
+    at_tail: Sequence[tuple[int, int, float]] = ()
 
 
 @runtime_checkable

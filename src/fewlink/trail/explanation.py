@@ -7,6 +7,7 @@ marks to the tail, and a beam search backwards from the tail finds those that ad
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -23,9 +24,14 @@ from fewlink.trail.removal import Pair, Removal, Trace, relation_weights
 EVIDENCE = {"head": "paths from the head", "references": "paths from the references"}
 
 MOST_HOPS = 5
-MOST_DIRECT = 3  # edges between head and tail that are told
+MOST_DIRECT = 3  # edges between head and tail that are named
+MOST_ALIKE = 2  # measured paths along the same relations
+MOST_KINDS = 12  # relations whose edges at the tail are measured
 BEAM = 128  # beginnings of paths that the search follows
 HARDLY_MORE = 1.25  # times what a part of a path loses
+SHORTER = 0.9  # what each hop after the first counts, where paths lose about the same
+LEAST_PART = 0.05  # of the largest loss that a named path must lose
+LEAST_NEW = 0.1  # of its own loss that a named path must add to those before it
 
 
 class FoundPath(NamedTuple):
@@ -123,7 +129,13 @@ def explain(
     ).tolist()
     paths = candidate_paths(pair, find_paths(pair, encoded, trace), most)
     drops = [score - left for left in pair.scores(encoded, [removal_of(pair, [path]) for path in paths]).tolist()]
-    order = told_paths(pair, paths, drops)[:most]
+    order = ordered_paths(pair, paths, drops)
+    without_first = [removal_of(pair, [paths[i] for i in order[: n + 1]]) for n in range(len(order))]
+    lost = [score - left for left in pair.scores(encoded, without_first).tolist()]
+    order = adding_paths(pair, paths, drops, order, lost)[:most]
+    named = removal_of(pair, [paths[i] for i in order])
+    together = score - pair.scores(encoded, [named]).item() if order else None
+    from_head = any(paths[i].nodes[0] == pair.head for i in order)
     fewer = [Removal(references=[k]) for k in every]
     ids = pair.cone.nodes if nodes is None else nodes[pair.cone.nodes]
     relations = [tuple(pair.cone.edges[list(paths[i].edges), 1].tolist()) for i in order]
@@ -134,42 +146,90 @@ def explain(
         [score - left for left in pair.scores(without_each, fewer).tolist()] if without_each else [],
         entities=[tuple(ids[list(paths[i].nodes)].tolist()) for i in order],
         measured=True,
+        together=together,
+        at_tail=[] if from_head else edges_at_tail(pair, encoded, score),
     )
 
 
 def candidate_paths(pair: Pair, paths: Sequence[FoundPath], most: int) -> list[FoundPath]:
     """The edges between head and tail, and the best paths from the head and from references: at most `most` each.
 
-    A path from a reference through the head is left out: its second part is a path from the head.
+    Left out: paths from a reference through the head, whose second part is a path from the head; the pair itself as a
+    reference; and of paths along the same relations all but the first `MOST_ALIKE`.
     """
     heads, relations, tails = pair.cone.edges.T
-    joined = (heads == pair.head) & (tails == pair.tail) & (relations < pair.cone.relations)
-    single = [] if pair.head == pair.tail else np.flatnonzero(joined).tolist()
+    joined = (heads == pair.head) & (tails == pair.tail)
+    single = [] if pair.head == pair.tail else np.flatnonzero(joined & (relations < pair.cone.relations)).tolist()
+    own = np.flatnonzero(joined & (relations == pair.cone.relations)).tolist()
     direct = [FoundPath((pair.head, pair.tail), (edge,), 0.0) for edge in single]
-    others = [path for path in paths if path.part > 0 and path.edges not in {(edge,) for edge in single}]
+    others = [path for path in paths if path.part > 0 and path.edges not in {(edge,) for edge in (*single, *own)}]
     others = list({path.nodes: path for path in reversed(others)}.values())[::-1]  # the best of the same nodes
     from_head = [path for path in others if path.nodes[0] == pair.head]
     from_references = [path for path in others if pair.head not in path.nodes[:-1]]
-    return direct[:most] + from_head[:most] + from_references[:most]
+    return direct[:most] + _unlike(pair, from_head)[:most] + _unlike(pair, from_references)[:most]
 
 
-def told_paths(pair: Pair, paths: Sequence[FoundPath], drops: Sequence[float]) -> list[int]:
+def _unlike(pair: Pair, paths: Sequence[FoundPath]) -> list[FoundPath]:
+    """The paths without those along the same relations as `MOST_ALIKE` before them."""
+    kinds: Counter[tuple[int, ...]] = Counter()
+    kept = []
+    for path in paths:
+        kind = tuple(pair.cone.edges[list(path.edges), 1].tolist())
+        kinds[kind] += 1
+        if kinds[kind] <= MOST_ALIKE:
+            kept.append(path)
+    return kept
+
+
+def ordered_paths(pair: Pair, paths: Sequence[FoundPath], drops: Sequence[float]) -> list[int]:
     """Places of the paths that lower the score when they are removed, most first; edges from head to tail before all.
 
-    Of edges from head to tail at least one is told. A path that contains another one and loses hardly more is not.
+    Of edges from head to tail at least one is named. A path that contains another one and loses hardly more is not.
     """
-    direct = [path.nodes == (pair.head, pair.tail) and is_edge(pair, path) for path in paths]
-    order = sorted(range(len(paths)), key=lambda i: (not direct[i], -drops[i]))
-    told = []
+    direct = [is_direct(pair, path) for path in paths]
+    worth = [drop * SHORTER ** (len(path.edges) - 1) for path, drop in zip(paths, drops, strict=True)]
+    order = sorted(range(len(paths)), key=lambda i: (not direct[i], -worth[i]))
+    least = LEAST_PART * max(drops, default=0.0)
+    named = []
     for place, i in enumerate(order):
         within = (j for j in order if j != i and set(paths[j].edges) < set(paths[i].edges))
         if direct[i]:
-            tell = place == 0 or (place < MOST_DIRECT and drops[i] > 0)
+            name = place == 0 or (place < MOST_DIRECT and drops[i] > 0)
         else:
-            tell = drops[i] > 0 and not any(drops[i] < HARDLY_MORE * drops[j] for j in within)
-        if tell:
-            told.append(i)
-    return told
+            name = drops[i] > max(least, 0.0) and not any(drops[i] < HARDLY_MORE * drops[j] for j in within)
+        if name:
+            named.append(i)
+    return named
+
+
+def adding_paths(
+    pair: Pair, paths: Sequence[FoundPath], drops: Sequence[float], order: Sequence[int], lost: Sequence[float]
+) -> list[int]:
+    """Those of the ordered paths that lower the score further when the paths before them are removed already.
+
+    `lost` (n,) is what the score loses without the first one, the first two, and so on.
+    """
+    added = np.diff(lost, prepend=0.0)
+    return [i for i, more in zip(order, added, strict=True) if is_direct(pair, paths[i]) or more > LEAST_NEW * drops[i]]
+
+
+def edges_at_tail(pair: Pair, encoded: Encoded, score: float, most: int = 3) -> list[tuple[int, int, float]]:
+    """The relations whose edges at the tail matter most: (relation as seen from the tail, edges, what they add)."""
+    _, relations, tails = pair.cone.edges.T
+    into = np.flatnonzero((tails == pair.tail) & (relations < pair.cone.relations))
+    kinds, counts = np.unique(relations[into], return_counts=True)
+    largest = np.argsort(-counts, kind="stable")[:MOST_KINDS]
+    kinds, counts = kinds[largest], counts[largest]
+    removals = [Removal(edges=pair.cone.find(pair.cone.edges[into[relations[into] == kind]])) for kind in kinds]
+    drops = [score - left for left in pair.scores(encoded, removals).tolist()]
+    half = pair.cone.relations // 2
+    found = [((int(k) + half) % (2 * half), int(n), d) for k, n, d in zip(kinds, counts, drops, strict=True) if d > 0]
+    return sorted(found, key=lambda each: -each[2])[:most]
+
+
+def is_direct(pair: Pair, path: FoundPath) -> bool:
+    """Whether a path is an edge of the graph from head to tail."""
+    return path.nodes == (pair.head, pair.tail) and is_edge(pair, path)
 
 
 def is_edge(pair: Pair, path: FoundPath) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from fewlink.prediction.explanation import Neighbour, Path, Reference
+from fewlink.prediction.explanation import EdgesAtTail, Neighbour, Path, Reference
 from fewlink.prediction.names import Entity
 
 MOST_REFERENCES = 200
@@ -100,6 +100,11 @@ class ExplainAnswer(BaseModel):
     neighbours: list[Neighbour]
     shared: bool
     measured: bool
+    together: float | None = Field(description="What the score loses without all paths.")
+    distance: int | None = Field(
+        description="Hops from head to tail, if no path from the head is named; 0: not joined."
+    )
+    at_tail: list[EdgesAtTail]
     sentences: list[str]
 
 

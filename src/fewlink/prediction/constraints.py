@@ -1,0 +1,190 @@
+"""What is known of a relation beyond its pairs: whether a head has one tail, pairs hold both ways, and so on.
+
+Constraints rule out tails; they never change a score. By default only one is used: a head is not its own tail, unless a
+reference says so. Others are given by name, or read off the known pairs with "auto".
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fewlink.base.errors import FewlinkError, choose
+from fewlink.graph import Graph
+from fewlink.prediction.names import Names
+from fewlink.prediction.predictions import RankedPairs
+from fewlink.prediction.query import References
+
+KINDS = {
+    "irreflexive": "a head is not its own tail",
+    "functional": "a head has at most one tail",
+    "inverse-functional": "a tail has at most one head",
+    "symmetric": "pairs hold both ways",
+    "types": "tails have a type that all tails of the references have",
+}
+WORDS = {"auto": "read off the known pairs", "none": "no constraint"}
+ENOUGH = 10  # known pairs from which "auto" reads constraints other than irreflexive
+Choice = str | Iterable[str] | None
+
+
+def check_kinds(choice: Choice) -> tuple[str, ...]:
+    """The names of a choice; raises for an unknown one, and for "none" beside others."""
+    kinds = (choice,) if isinstance(choice, str) else tuple(choice or ())
+    for kind in kinds:
+        choose("constraint", kind, {**KINDS, **WORDS})
+    if "none" in kinds and len(set(kinds)) > 1:
+        raise FewlinkError("constraint 'none' excludes all others: leave it out, or give no other")
+    return kinds
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """The constraints of one query. `read` are those read off the known pairs, `given` those that the user named."""
+
+    graph: Graph
+    references: References
+    read: frozenset[str] = frozenset()
+    given: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, choice: Choice, graph: Graph, references: References) -> Constraints:
+        """None: irreflexive if no known pair is reflexive; "none": none; "auto": all that the known pairs keep to.
+
+        Names of constraints are used besides irreflexive; raises if a known pair contradicts one of them.
+        """
+        kinds = check_kinds(choice)
+        every = cls(graph, references)
+        if kinds == ("none",):
+            return every
+        given = frozenset(kinds) & frozenset(KINDS)
+        for kind in sorted(given):
+            if problem := every._problem(kind):
+                raise FewlinkError(f"constraint '{kind}' ({KINDS[kind]}) does not hold here: {problem}")
+        enough = "auto" in kinds and len(every.known) >= ENOUGH
+        wanted = KINDS if enough else ["irreflexive"]
+        return cls(graph, references, frozenset(k for k in wanted if k not in given and every._holds(k)), given)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return self.read | self.given
+
+    @functools.cached_property
+    def known(self) -> np.ndarray:
+        """The distinct known pairs (n, 2): the references and the pairs of the named relation."""
+        relation, pairs = self.references.relation, self.references.ids
+        return np.unique(pairs if relation is None else np.concatenate([pairs, relation.pairs()]), axis=0)
+
+    def _problem(self, kind: str) -> str:
+        """Why the known pairs do not keep to a constraint; empty if they do."""
+        heads, tails = self.known.T
+        names = Names(self.graph)
+        if kind == "irreflexive" and (heads == tails).any():
+            return f"{names.quoted(int(heads[heads == tails][0]))} is its own tail"
+        for one, column, others, what in (
+            ("functional", heads, tails, "tails"),
+            ("inverse-functional", tails, heads, "heads"),
+        ):
+            values, counts = np.unique(column, return_counts=True)
+            if kind == one and (counts > 1).any():
+                several = int(values[counts > 1][0])
+                first, second = others[column == several][:2].tolist()
+                return f"{names.quoted(several)} has the {what} {names.quoted(first)} and {names.quoted(second)}"
+        if kind == "types" and not len(self._typed):
+            return "the graph has no types" if self.graph.types is None else "the references' tails share no type"
+        return ""
+
+    def _holds(self, kind: str) -> bool:
+        """Whether all known pairs keep to a constraint."""
+        if kind == "symmetric":
+            return {(h, t) for h, t in self.known.tolist()} == {(t, h) for h, t in self.known.tolist()}
+        return not self._problem(kind) and (kind != "types" or bool(np.isin(self.known[:, 1], self._typed).all()))
+
+    @functools.cached_property
+    def _typed(self) -> np.ndarray:
+        """The entities that have a type which all tails of the references have: (n,), sorted."""
+        types, tails = self.graph.types, np.unique(self.references.ids[:, 1])
+        if types is None:
+            return np.zeros(0, np.int32)
+        shared = set(types.of_entities(tails[:1]).tolist())
+        for tail in tails[1:]:
+            shared &= set(types.of_entities(np.array([tail])).tolist())
+        return types.members(np.array(sorted(shared), np.int64))
+
+    def open_heads(self, heads: np.ndarray) -> np.ndarray:
+        """Those of the heads (h,) that may have another tail."""
+        return heads[~np.isin(heads, self.known[:, 0])] if "functional" in self.kinds else heads
+
+    def allowed(self, head: int, candidates: np.ndarray) -> np.ndarray:
+        """Whether each candidate (c,) may be a tail of a head: (c,) bool. Its known tails always may."""
+        kinds, (heads, tails) = self.kinds, self.known.T
+        may = np.ones(len(candidates), bool)
+        if "irreflexive" in kinds:
+            may &= candidates != head
+        if "functional" in kinds and (heads == head).any():
+            may[:] = False
+        if "inverse-functional" in kinds:
+            may &= ~np.isin(candidates, tails)
+        if "symmetric" in kinds:
+            may &= ~np.isin(candidates, heads[tails == head])
+        if "types" in kinds:
+            may &= np.isin(candidates, self._typed)
+        return may | np.isin(candidates, tails[heads == head])
+
+    @property
+    def between_pairs(self) -> bool:
+        """Whether one predicted pair can rule out another."""
+        return bool(self.kinds & {"functional", "inverse-functional", "symmetric"})
+
+    def settle(self, pairs: RankedPairs, key: np.ndarray, k: int, overall: bool) -> RankedPairs:
+        """Ranked pairs without those that better ones rule out, in the same order; `key` (n,): better is larger.
+
+        Pairs are chosen one by one, the best first. If `overall`, the result are the chosen pairs; else each head keeps
+        its list, without tails that are chosen for another head. At most k pairs, or k of each head, are left.
+        """
+        kinds = self.kinds
+        heads, tails = pairs.heads.tolist(), pairs.tails.tolist()
+        by_head: dict[int, int] = {}
+        by_tail: dict[int, int] = {}
+        chosen: set[tuple[int, int]] = set()
+        kept = np.zeros(len(pairs), bool)
+        one_tail, one_head = "functional" in kinds or not overall, "inverse-functional" in kinds
+        for place in np.argsort(-key, kind="stable").tolist():
+            head, tail = heads[place], tails[place]
+            if pairs.known[place]:
+                kept[place] = True
+                continue
+            twice = "symmetric" in kinds and overall and (tail, head) in chosen
+            if (one_tail and head in by_head) or (one_head and tail in by_tail) or twice:
+                continue
+            by_head[head], by_tail[tail], kept[place] = tail, head, True
+            chosen.add((head, tail))
+        if not overall:
+            free = [not one_head or by_tail.get(t, h) == h for h, t in zip(heads, tails, strict=True)]
+            kept |= np.array(free, bool)
+        places = np.flatnonzero(kept)
+        if overall:
+            return pairs.take(places[:k])
+        owners = pairs.heads[places]
+        begins = np.flatnonzero(np.diff(owners, prepend=-1))  # the rows of a head are consecutive
+        within = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
+        return pairs.take(places[within < k])
+
+    def notes(self, heads: np.ndarray, candidates: np.ndarray) -> list[str]:
+        """What the reader of the answer is told: the constraints that were used, and heads that were not asked."""
+        read = self.read if np.isin(heads, candidates).any() else self.read - {"irreflexive"}
+        source = "references" if self.references.relation is None else "known pairs"
+        parts = [
+            f"{KINDS[kind]} ({kind}, {'given' if kind in self.given else f'read off the {source}'})"
+            for kind in KINDS
+            if kind in self.given | read
+        ]
+        notes = [f"constraints: {'; '.join(parts)}"] if parts else []
+        closed = np.setdiff1d(heads, self.open_heads(heads))
+        if len(closed):
+            names = Names(self.graph)
+            shown = ", ".join(names.quoted(int(head)) for head in closed[:3]) + (", …" if len(closed) > 3 else "")
+            notes.append(f"not asked, as a tail is known already: {shown}")
+        return notes
