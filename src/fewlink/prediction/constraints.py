@@ -9,14 +9,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fewlink.base.errors import FewlinkError, choose
 from fewlink.graph import Graph
 from fewlink.prediction.names import Names
-from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References
+
+if TYPE_CHECKING:
+    from fewlink.prediction.predictions import RankedPairs
 
 KINDS = {
     "irreflexive": "a head is not its own tail",
