@@ -31,7 +31,7 @@ from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.pipeline.held_out import RULES, Plan, gain, measure, plan_measuring, scored_once
 from fewlink.pipeline.train import carve_for_run
 from fewlink.pipeline.tuning import LEAST_STEPS, Weights, check, fitting_steps, least_heads, tune, tuning_settings
-from fewlink.prediction.calibration import TOP, calibrate_on_dev
+from fewlink.prediction.calibration import TOP, calibrate_on_dev, shipped_calibration
 from fewlink.prediction.card import measure_and_write
 from fewlink.prediction.linker import Linker
 from fewlink.prediction.pretrained import CARD
@@ -277,7 +277,7 @@ class Fit:
 
     def calibrate(self, benchmark: Benchmark, held: Benchmark, scorer: Scorer, step: int) -> None:
         """Fit probabilities to predictions on the held-out relations, for the weights of a step."""
-        calibration = calibrate_on_dev(held, scorer, self.settings.shots, TOP, step)
+        calibration = calibrate_on_dev(held, scorer, self.settings.shots, TOP, step, shipped_calibration())
         dataclasses.replace(calibration, benchmark=benchmark.fingerprint).save(self.run)
 
     def scorer(self, benchmark: Benchmark, weights: Weights) -> Scorer:
