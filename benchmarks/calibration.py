@@ -1,13 +1,13 @@
 """Fit the calibration that comes with the shipped weights of TRAIL, on graphs that the weights never saw.
 
-python benchmarks/calibration.py WEIGHTS nell-one fb15k-237-few codex-s-few attack-few umls [--relations 24]
+python benchmarks/calibration.py WEIGHTS nell-one fb15k-237-few codex-s-few attack-few [--relations 24]
 
 WEIGHTS is a folder with a file without-BENCH.safetensors for each benchmark: weights trained on the other graphs only.
 With them, relations of the benchmark are asked about: those of dev, and known relations, in both directions, that are
-hidden from the graph; and relations that the graph has, for pairs that are hidden. Never those of test. Each relation
-is asked about with several draws of 1 to 5 references. The samples are kept as WEIGHTS/BENCH.npz; those that exist are
-used. A graph's figures come from a calibration fitted on the other graphs. Writes src/fewlink/builtin/
-trail.calibration.json and the record records/calibration.json, with a row for each relation.
+hidden from the graph; never those of test. Each relation is asked about with several draws of 1 to 5 references. The
+samples are kept as WEIGHTS/BENCH.npz; those that exist are used. A graph's figures come from a calibration fitted on
+the other graphs. Writes src/fewlink/builtin/trail.calibration.json and records/calibration.json, with a row for each
+relation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import numpy as np
 
 from fewlink.base.seeds import generator
 from fewlink.data import Benchmark, Task, open_benchmark
-from fewlink.data.benchmark import sorted_pairs
 from fewlink.data.training_graph import INVERSE, known_graph, masked_views
 from fewlink.graph import Graph
 from fewlink.prediction.calibration import (
@@ -44,16 +43,13 @@ from measure import print_table, write_record
 BUILTIN = Path(__file__).resolve().parent.parent / "src" / "fewlink" / "builtin"
 VIEWS = 4
 SHOTS = (1, 2, 3, 4, 5)
-HIDDEN = 0.1  # share of the triples that are hidden to ask about relations that the graph has
-LEAST = 5  # hidden pairs of such a relation
 
 
 class Asked(NamedTuple):
-    """A relation, the graph to ask in, and whether the graph has other pairs of it (`kept`, (n, 2))."""
+    """A relation, and a graph that does not have it."""
 
     graph: Graph
     task: Task
-    kept: np.ndarray | None = None
 
 
 def hidden_relations(benchmark: Benchmark, most: int) -> Iterator[Asked]:
@@ -72,45 +68,25 @@ def hidden_relations(benchmark: Benchmark, most: int) -> Iterator[Asked]:
     yield from sorted([*forward, *back], key=lambda asked: id(asked.graph))
 
 
-def known_relations(benchmark: Benchmark, most: int) -> Iterator[Asked]:
-    """Relations of which the graph keeps most pairs; the others are asked about."""
-    whole = known_graph(benchmark)
-    triples = whole.triples()
-    hidden = generator(5, "drop").random(len(triples)) < HIDDEN
-    graph = Graph.of(whole.entities, whole.relations, triples[~hidden], types=whole.types)
-    for relation in generator(5, "relations").permutation(len(whole.relations)).tolist():
-        of = triples[:, 1] == relation
-        every, gone, kept = (triples[rows][:, [0, 2]] for rows in (of, of & hidden, of & ~hidden))
-        gone = gone[(graph.degrees[gone] > 0).all(1)]
-        if len(gone) >= LEAST and len(kept) >= max(SHOTS) and most > 0:
-            most -= 1
-            yield Asked(graph, Task(whole.relations[relation], gone, sorted_pairs(every), every[:0, 1]), kept)
-
-
 def sample_of(benchmark: Benchmark, weights: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The answers with these weights, and the relation of each row."""
     network = read_weights(weights.read_bytes(), weights.name).network()
     parts, names, of = [], [], []
     scorer: TrailScorer | None = None
-    every = [*hidden_relations(benchmark, options.relations), *known_relations(benchmark, options.known)]
-    for number, (graph, task, kept) in enumerate(every):
+    every = list(hidden_relations(benchmark, options.relations))
+    for number, (graph, task) in enumerate(every):
         if scorer is None or scorer.source is not graph:
             scorer = TrailScorer("trail", network, ReadGraph.of(graph), graph)
-        names.append(task.name + (" (known)" if kept is not None else ""))
+        names.append(task.name)
         first = int(generator(3, "shots", task.name).integers(len(SHOTS)))
-        for draw in range(options.draws if kept is None else 1):
+        for draw in range(options.draws):
             shots = SHOTS[(first + 2 * draw) % len(SHOTS)]
             random = generator(7, "questions", task.name, draw)
             pairs = random.permutation(task.pairs).astype(np.int32)
-            references = pairs[:shots] if kept is None else random.permutation(kept)[:shots].astype(np.int32)
-            rest = pairs[shots:] if kept is None else pairs
-            heads = np.array(list(dict.fromkeys(rest[:, 0].tolist()))[: options.queries], np.int32)
+            heads = np.array(list(dict.fromkeys(pairs[shots:, 0].tolist()))[: options.queries], np.int32)
             if not len(heads):
                 continue
-            hidden = None
-            if kept is not None:
-                hidden = {head: kept[kept[:, 0] == head, 1] for head in heads.tolist()}
-            parts.append(ask(graph, scorer, references, heads, task.known_tails, hidden=hidden)[0])
+            parts.append(ask(graph, scorer, pairs[:shots], heads, task.known_tails))
             of.append(np.full(len(parts[-1].right), number))
         print(f"{benchmark.name}  {number + 1} of {len(every)} relations", flush=True)
     sample = Sample.joined(parts)._replace(groups=np.concatenate(of))
@@ -153,7 +129,6 @@ def main() -> None:
     parser.add_argument("weights", type=Path)
     parser.add_argument("benchmarks", nargs="+")
     parser.add_argument("--relations", type=int, default=24)
-    parser.add_argument("--known", type=int, default=6)
     parser.add_argument("--draws", type=int, default=2)
     parser.add_argument("--queries", type=int, default=10)
     parser.add_argument("--samples-only", action="store_true")
@@ -186,7 +161,7 @@ def main() -> None:
     print_table([{"graph": name, **{key: each[key] for key in keys}} for name, each in by_graph.items()])
     every = figures(sample, names, probabilities, low)
     every = {key: every[key] for key in keys}
-    asked = {key: getattr(options, key) for key in ("relations", "known", "draws", "queries")}
+    asked = {key: getattr(options, key) for key in ("relations", "draws", "queries")}
     write_record("calibration", {"asked": asked, "all": every, "graphs": by_graph, "weights": calibration.weights})
     print(every, "shown" if not calibration.rough else "not shown", f"low trust under {calibration.least}")
 

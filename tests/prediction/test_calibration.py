@@ -130,8 +130,8 @@ def test_the_error_is_that_of_held_out_relations() -> None:
     half = np.arange(200) < 100
     sample = sample_of(np.zeros(200), np.ones(200), half, half.astype(int))
     crossed = cross_fitted(sample)
-    assert (crossed[:100] < 0.3).all() and (crossed[100:] > 0.7).all()
-    assert over_relations(crossed, sample) > 0.7
+    assert (crossed[:100] < 0.4).all() and (crossed[100:] > 0.6).all()
+    assert over_relations(crossed, sample) > 0.6
     assert fitted(sample, **FACTS).rough
 
 
@@ -145,9 +145,9 @@ def test_rare_rows_near_zero_do_not_hide_wrong_first_answers() -> None:
 
 
 def questions(hits: dict[bool, float]) -> Sample:
-    """Ten relations; if a question's references are found, so are the answers of `hits[True]` of its heads."""
+    """Thirty relations; if a question's references are found, so are the answers of `hits[True]` of its heads."""
     random, parts = np.random.default_rng(0), []
-    for group in range(10):
+    for group in range(30):
         found = group % 2 == 0
         trust = Trust(4, (1.0, 1.0, 2.0, 1.0) if found else (90.0, 50.0, 70.0, 3.0))
         right = random.random(60) < hits[found]

@@ -48,7 +48,7 @@ FORMAT, FORMAT_0_1 = "fewlink-calibration/2", "fewlink-calibration/1"
 BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
 FOLDS, MOST_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if there are more than MOST_FOLDS
-RIDGE = 0.1  # penalty beside the loss, in which each relation counts as one row
+RIDGE = 0.3  # penalty beside the loss, in which each relation counts as one row
 STEPS, TOLERANCE = 100, 1e-10  # of Newton's method
 ROUGH = 0.15  # an error above which no percentages are shown
 ENOUGH = 8  # relations that suffice to choose between calibrations and to say what low trust is
@@ -124,7 +124,7 @@ class Calibration:
     def note(self, trust: Trust | None) -> TrustNote:
         """How far to trust the answers to a question, in words."""
         low = trust is not None and self.is_low(trust)
-        return trust_note(trust, low, self.measured_error, not self.rough)
+        return trust_note(trust, low, self.measured_error, self.rough)
 
     @property
     def measured_error(self) -> float:
@@ -250,7 +250,7 @@ def collect(benchmark: Benchmark, scorer: Scorer, shots: int, top: int) -> tuple
     parts = []
     for number, task in enumerate(tasks):
         pairs, queries = task.split(shots)
-        asked = ask(benchmark.graph, scorer, pairs, np.unique(queries[:, 0]), task.known_tails, top)[0]
+        asked = ask(benchmark.graph, scorer, pairs, np.unique(queries[:, 0]), task.known_tails, top)
         parts.append(asked._replace(groups=np.full(len(asked.right), number)) if len(tasks) > 1 else asked)
     if not sum(len(part.right) for part in parts):
         raise FewlinkError(f"{benchmark.name} has no dev relation of more than {shots} pairs to calibrate on")
@@ -264,27 +264,17 @@ def ask(
     heads: np.ndarray,
     known: Mapping[int, np.ndarray],
     top: int = TOP,
-    hidden: Mapping[int, np.ndarray] | None = None,
-) -> tuple[Sample, Trust]:
-    """The answers for heads (h,) of a relation with these references (K, 2) and known tails, grouped by head.
-
-    `hidden`: tails of each head that the graph has, if it has the relation; then nothing can be held out.
-    """
+) -> Sample:
+    """The answers for heads (h,) of a relation with these references (K, 2) and known tails, grouped by head."""
     question = References(tuple((head, tail) for head, tail in references.tolist()))
-    trust = measure_trust(scorer, graph, question, known=hidden is not None)
-    fans, parts = head_fans(graph), []
-    none = np.zeros(0, np.int32)
-
-    def left_out(head: int) -> np.ndarray:
-        return question.known_tails(head) if hidden is None else hidden.get(head, none)
-
+    trust, fans, parts = measure_trust(scorer, graph, question), head_fans(graph), []
     asked = Question("", question.ids, heads.astype(np.int32), open_candidates(graph, question.ids))
-    for head, part in zip(heads.tolist(), rank_tails(scorer, asked, top, left_out), strict=True):
-        right = np.isin(part.tails, known.get(head, none))
+    for head, part in zip(heads.tolist(), rank_tails(scorer, asked, top, question.known_tails), strict=True):
+        right = np.isin(part.tails, known[head])
         features = row_features(part, fans[part.heads], trust)
         found = np.full(len(part), trust.share_found)
         parts.append(Sample(features, right, np.arange(len(part)) == 0, part.heads, found))
-    return Sample.joined(parts), trust
+    return Sample.joined(parts)
 
 
 def fit(sample: Sample, features: np.ndarray | None = None) -> np.ndarray:

@@ -34,12 +34,11 @@ SIGNS = {
     "fan": 0,
     "head fan": 0,
     "one reference": 0,
-    "known relation": 0,
     "found first": 0,  # share of the held-out references with rank 1, less one half
     "found in ten": 0,
 }
 FEATURES = tuple(SIGNS)
-OF_QUESTION = np.isin(FEATURES, ("constant", "fan", "one reference", "known relation", "found first", "found in ten"))
+OF_QUESTION = np.isin(FEATURES, ("constant", "fan", "one reference", "found first", "found in ten"))
 Weights = Mapping[str, float]
 
 
@@ -75,7 +74,7 @@ class Trust:
     def sentence(self) -> str:
         """What was found, in words."""
         if self.known:
-            return "the graph has this relation, so none of its references could be held out"
+            return "the graph has this relation"
         if not self.ranks:
             return "one reference alone cannot be held out"
         which = f"{self.tested} of your references" if self.tested == self.shots else f"{self.tested} references tried"
@@ -87,19 +86,16 @@ def measure_trust(
     graph: Graph,
     references: References,
     candidates: np.ndarray | None = None,
-    known: bool | None = None,
 ) -> Trust:
     """Hold references out, a part at a time, and rank their tails among the candidates (c,) of the question.
 
-    By default the candidates are the entities like the tails of the other references. A tail that is not among them
-    is behind them, level with all other entities. `known`: whether the graph has the relation, by default if it is
-    named as one of the graph's.
+    By default the candidates are the entities like the tails of the other references. The rank of a tail that is not
+    among them is infinite.
     """
     pairs, relation = references.ids, references.relation
     tails, heads = (len(open_candidates(graph, each)) for each in (pairs, pairs[:, ::-1]))
     fan = float(np.log(max(tails, 1) / max(heads, 1)))
-    if known is None:
-        known = relation is not None and (relation.number >= 0 or relation.trained)
+    known = relation is not None and (relation.number >= 0 or relation.trained)
     if known or len(pairs) < 2:
         return Trust(len(pairs), fan=fan, known=known)
     ranks = []
@@ -110,23 +106,26 @@ def measure_trust(
         among = open_candidates(graph, rest) if candidates is None else candidates
         for place, scores in score_heads(scorer, Question("", rest, pairs[own, 0], among)):
             head, tail = pairs[own[place]].tolist()
-            rivals = scores[~np.isin(among, references.known_tails(head))]
-            value = scores[among == tail]
-            if len(value):
-                ranks.append(float(realistic_rank((rivals > value).sum(), (rivals == value).sum())))
-            else:
-                ranks.append(float(realistic_rank(np.array(len(among)), np.array(len(graph.entities) - len(among)))))
+            rivals, own_score = scores[~np.isin(among, references.known_tails(head))], scores[among == tail]
+            ranks.append(_rank(rivals, float(own_score[0])) if len(own_score) else np.inf)
     return Trust(len(pairs), tuple(ranks), fan)
 
 
-def trust_note(trust: Trust | None, low: bool, error: float, shown: bool) -> TrustNote:
-    """How far to trust the answers, in words; `error` is the measured one of percentages, `shown` if it is small."""
-    found, tested = (trust.found(), trust.tested) if trust is not None else (0, 0)
+def _rank(rivals: np.ndarray, score: float) -> float:
+    return float(realistic_rank((rivals > score).sum(), (rivals == score).sum()))
+
+
+def trust_note(trust: Trust | None, low: bool, error: float, rough: bool) -> TrustNote:
+    """How far to trust the answers, in words; `error` is the measured one of percentages, `rough` if it is large."""
     if trust is not None and low:
-        return TrustNote(True, False, f"low trust: {trust.sentence()}; ranks only, no percentages", found, tested)
-    percentages = f"{'' if shown else 'no '}percentages: their error was {error:.2f} on relations that were held out"
-    sentence = percentages if trust is None else f"{trust.sentence()}; {percentages}"
-    return TrustNote(False, shown, sentence, found, tested)
+        sentence = f"low trust: {trust.sentence()}; ranks only, no percentages"
+        return TrustNote(True, False, sentence, trust.found(), trust.tested)
+    if trust is not None and trust.known:
+        return TrustNote(False, False, f"{trust.sentence()}; no percentages: they are for relations that it lacks")
+    sentence = f"{'no ' if rough else ''}percentages: their error was {error:.2f} on relations that were held out"
+    if trust is None:
+        return TrustNote(False, not rough, sentence)
+    return TrustNote(False, not rough, f"{trust.sentence()}; {sentence}", trust.found(), trust.tested)
 
 
 def head_fans(graph: Graph) -> np.ndarray:
@@ -163,7 +162,6 @@ def question_features(trust: Trust) -> np.ndarray:
         "constant": 1.0,
         "fan": trust.fan,
         "one reference": float(trust.shots == 1 and not trust.known),
-        "known relation": float(trust.known),
         "found first": _smoothed(trust.found(1), trust.tested),
         "found in ten": _smoothed(trust.found(), trust.tested),
     }
