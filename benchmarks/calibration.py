@@ -64,7 +64,7 @@ def hidden_relations(benchmark: Benchmark, most: int) -> Iterator[Asked]:
     for of in both:
         of.sort(key=lambda asked: (asked.task.name not in train, generator(1, "pick", asked.task.name).random()))
     forward, back = both
-    forward, back = forward[: max(2 * most // 3, most - len(back))], back[: max(most // 3, most - len(forward))]
+    forward, back = forward[: max(most - most // 3, most - len(back))], back[: max(most // 3, most - len(forward))]
     yield from sorted([*forward, *back], key=lambda asked: id(asked.graph))
 
 
@@ -131,6 +131,7 @@ def main() -> None:
     parser.add_argument("--relations", type=int, default=24)
     parser.add_argument("--draws", type=int, default=2)
     parser.add_argument("--queries", type=int, default=10)
+    parser.add_argument("--out", type=Path, default=BUILTIN / BUILT_IN)
     parser.add_argument("--samples-only", action="store_true")
     options = parser.parse_args()
     parts, names, graphs = [], [], []
@@ -152,7 +153,7 @@ def main() -> None:
     low = low_trust(sample, graph)[1]
     facts = {"crossed": "graph", "shots": 0, "top": TOP, "step": 0, "benchmark": ""}
     calibration = fitted(sample, probabilities, graph, **facts)
-    calibration.write(BUILTIN / BUILT_IN)
+    calibration.write(options.out)
     by_graph = {}
     for number, given in enumerate(options.benchmarks):
         of = graph == number

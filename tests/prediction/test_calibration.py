@@ -130,8 +130,8 @@ def test_the_error_is_that_of_held_out_relations() -> None:
     half = np.arange(200) < 100
     sample = sample_of(np.zeros(200), np.ones(200), half, half.astype(int))
     crossed = cross_fitted(sample)
-    assert (crossed[:100] < 0.4).all() and (crossed[100:] > 0.6).all()
-    assert over_relations(crossed, sample) > 0.6
+    assert (crossed[:100] < 0.45).all() and (crossed[100:] > 0.55).all()
+    assert over_relations(crossed, sample) > 0.55
     assert fitted(sample, **FACTS).rough
 
 

@@ -261,12 +261,17 @@ class Linker:
                 parts = [self.best_pairs(parts, k, trust)]
         return self.best_pairs(parts, k, trust) if overall else RankedPairs.joined(parts)
 
+    @property
+    def reads_trust(self) -> bool:
+        """Whether there is a calibration that reads the trust of a question."""
+        return self.calibration is not None and bool(self.calibration.question)
+
     def trust(self, references: References, candidates: np.ndarray | None = None) -> Trust | None:
         """What is known of a question besides its scores, remembered; None if no calibration reads it.
 
         `candidates` (c,) are those of the question, None if they are open.
         """
-        if self.calibration is None or not self.calibration.question:
+        if not self.reads_trust:
             return None
         key = references, None if candidates is None else candidates.tobytes()
         if key not in self._trust:

@@ -157,13 +157,17 @@ def row_features(pairs: RankedPairs, fans: np.ndarray, trust: Trust | None) -> n
 
 
 def question_features(trust: Trust) -> np.ndarray:
-    """The features (FEATURES,) that all rows of a question share; 0 for the others."""
+    """The features (FEATURES,) that all rows of a question share; 0 for the others.
+
+    A reference that is not found says the less, the more right tails its head may have.
+    """
+    share = float(np.exp(-max(0.0, trust.fan)))
     values = {
         "constant": 1.0,
         "fan": trust.fan,
         "one reference": float(trust.shots == 1 and not trust.known),
-        "found first": _smoothed(trust.found(1), trust.tested),
-        "found in ten": _smoothed(trust.found(), trust.tested),
+        "found first": share * _smoothed(trust.found(1), trust.tested),
+        "found in ten": share * _smoothed(trust.found(), trust.tested),
     }
     return np.array([values.get(name, 0.0) for name in FEATURES])
 

@@ -248,7 +248,8 @@ class Service:
     async def predict(self, request: PredictRequest) -> dict[str, Any]:
         whole, notes = await asyncio.to_thread(self.resolver.ranking, request)
         parts = [await self._rank(part) for part in whole.turns()]
-        trust = await self._trust(TrustPart(whole.references, whole.candidates))
+        part = TrustPart(whole.references, whole.candidates)
+        trust = await self._trust(part) if self.linker.reads_trust else None
         pairs = self.linker.best_pairs(parts, whole.k, trust) if whole.overall else RankedPairs.joined(parts)
         if not whole.overall:
             ranked, names = set(pairs.heads.tolist()), self.linker.names
