@@ -150,18 +150,20 @@ def main() -> None:
         return
     sample, graph = Sample.joined(parts), np.concatenate(graphs)
     probabilities = cross_fitted(sample, graph)
-    low = low_trust(sample, graph)[1]
+    low = low_trust(probabilities, sample)[1]
     facts = {"crossed": "graph", "shots": 0, "top": TOP, "step": 0, "benchmark": ""}
-    calibration = fitted(sample, probabilities, graph, **facts)
+    calibration = fitted(sample, probabilities, **facts)
     calibration.write(options.out)
+    in_turn = cross_fitted(sample)
     by_graph = {}
     for number, given in enumerate(options.benchmarks):
         of = graph == number
-        by_graph[Path(given).name] = figures(sample.take(of), names, probabilities[of], low[of])
+        seen = {"over relations, only the relation left out": round(over_relations(in_turn[of], sample.take(of)), 3)}
+        by_graph[Path(given).name] = seen | figures(sample.take(of), names, probabilities[of], low[of])
     keys = [key for key in next(iter(by_graph.values())) if key not in ("columns", "rows")]
     print_table([{"graph": name, **{key: each[key] for key in keys}} for name, each in by_graph.items()])
     every = figures(sample, names, probabilities, low)
-    every = {key: every[key] for key in keys}
+    every = {key: every[key] for key in keys if key in every}
     asked = {key: getattr(options, key) for key in ("relations", "draws", "queries")}
     write_record("calibration", {"asked": asked, "all": every, "graphs": by_graph, "weights": calibration.weights})
     print(every, "shown" if not calibration.rough else "not shown", f"low trust under {calibration.least}")

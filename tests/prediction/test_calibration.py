@@ -32,7 +32,7 @@ from fewlink.prediction.calibration import (
     row_weights,
 )
 from fewlink.prediction.predictions import RankedPairs
-from fewlink.prediction.trust import FEATURES, Trust, expected_error, named, reliability_bins, row_features, vector
+from fewlink.prediction.trust import FEATURES, Trust, expected_error, reliability_bins, row_features, vector
 
 WRITTEN = ("constant", "log softmax", "log rank")  # what rows are drawn by
 FACTS = {"crossed": "relation", "shots": 3, "top": 10, "step": 1, "benchmark": ""}
@@ -60,6 +60,7 @@ def drawn(count: int, weights: tuple[float, float, float], seed: int = 0, relati
     """Rows that are right with the probability that these weights give."""
     random = np.random.default_rng(seed)
     log_softmax, ranks = -random.exponential(2, count), random.integers(1, 11, count).astype(float)
+    ranks[0] = 1
     logits = weights[0] + weights[1] * log_softmax + weights[2] * np.log(ranks)
     right = random.random(count) < 1 / (1 + np.exp(-logits))
     return sample_of(log_softmax, ranks, right, np.arange(count) % relations)
@@ -157,13 +158,15 @@ def questions(hits: dict[bool, float]) -> Sample:
 
 def test_low_trust_has_under_half_of_the_hit_rate_of_the_rest() -> None:
     sample = questions({True: 0.8, False: 0.1})
-    least, low = low_trust(sample)
+    least, low = low_trust(cross_fitted(sample), sample)
     assert 0.1 < least <= 0.6 and (low == (sample.found <= HALF)).all()
     made = fitted(sample, **FACTS)
-    assert made.is_low(Trust(4, (90.0, 50.0, 70.0, 3.0))) and not made.is_low(Trust(4, (1.0, 2.0, 1.0, 90.0)))
-    assert not made.is_low(Trust(1)) and not made.is_low(Trust(3, known=True))
-    assert made.hit_rate(Trust(4, (1.0, 1.0, 2.0, 1.0))) > 0.6
-    assert low_trust(questions({True: 0.8, False: 0.7}))[0] == 0.0
+    assert made.least == least
+    lost, found = Trust(4, (90.0, 50.0, 70.0, 3.0)), Trust(4, (1.0, 2.0, 1.0, 90.0))
+    assert made.note(lost, 0.05).low and not made.note(lost, 0.95).low and not made.note(found, 0.05).low
+    assert not made.note(Trust(1), 0.05).low and not made.note(Trust(3, known=True), 0.05).low
+    alike = questions({True: 0.8, False: 0.7})
+    assert low_trust(cross_fitted(alike), alike)[0] == 0.0
 
 
 def test_references_that_are_found_raise_probabilities() -> None:
@@ -214,7 +217,7 @@ def test_no_percentage_where_the_error_is_large_or_trust_is_low(run: Path) -> No
         rows = linker.predict(REFERENCES, ["alga"], 5)
         assert {row.probability for row in rows} == {None} and "probability" not in repr(rows)
         assert "no percentages: their error was 0.16" in repr(rows).splitlines()[0]
-    linker.calibration = replace(made, least=1.0, question=named(np.zeros(len(FEATURES))))
+    linker.calibration = replace(made, least=1.0)
     linker._trust = {(linker.resolve([(0, 1), (2, 3)]), None): Trust(2, (4.0, 40.0))}
     names = linker.graph.entities
     rows = linker.predict([(names[0], names[1]), (names[2], names[3])], ["alga"], 5)

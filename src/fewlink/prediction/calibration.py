@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,6 @@ from fewlink.prediction import pretrained
 from fewlink.prediction.predictions import RankedPairs, TrustNote, rank_tails
 from fewlink.prediction.query import References, open_candidates
 from fewlink.prediction.trust import (
-    OF_QUESTION,
     SIGNS,
     Bin,
     Trust,
@@ -36,7 +35,6 @@ from fewlink.prediction.trust import (
     head_fans,
     measure_trust,
     named,
-    question_features,
     reliability_bins,
     row_features,
     trust_note,
@@ -52,7 +50,8 @@ RIDGE = 1.0  # penalty beside the loss, in which each relation counts as one row
 STEPS, TOLERANCE = 100, 1e-10  # of Newton's method
 ROUGH = 0.15  # an error above which no percentages are shown
 ENOUGH = 8  # relations that suffice to choose between calibrations and to say what low trust is
-HALF = 0.5  # low trust: at most this share of the references is found, and the hit rate is under this share of others'
+HALF = 0.5  # low trust: at most this share of the references is found
+LOW = 0.4  # and the hit rate is under this share of the others': under half with some certainty
 
 
 class Sample(NamedTuple):
@@ -85,9 +84,9 @@ class Calibration:
     is `relation`; `head` if there is one relation; `graph` if its whole graph was left out). `error` and `bins` are of
     the best `top` answers of each head, `first_error` and `first_bins` of the first ones (expected calibration error);
     `over_relations` is the mean over relations of |mean probability of first answers − their hit rate|. `own_error` is
-    `error` on the rows that the weights were fitted to. `base` is the share of right answers. `question` are weights
-    that estimate the hit rate of first answers from the references alone: a question below `least` is of low trust, and
-    is left out of errors and bins.
+    `error` on the rows that the weights were fitted to. `base` is the share of right answers. A question is of low
+    trust if at most half of its references are found when they are held out and first answers have a probability
+    under `least`.
     `step` and `benchmark` identify what was calibrated. Files of version 0.1 have `error` and `bins` only.
     """
 
@@ -106,25 +105,21 @@ class Calibration:
     first_error: float | None = None
     first_bins: tuple[Bin, ...] = ()
     over_relations: float | None = None
-    question: Weights = field(default_factory=dict)
     least: float = 0.0
 
     def probabilities(self, pairs: RankedPairs, fans: np.ndarray, trust: Trust | None = None) -> np.ndarray:
         """Of pairs (n,) whose heads have these fans (n,); never higher for a worse rank of the same head."""
         return _probabilities(vector(self.weights), row_features(pairs, fans, trust))
 
-    def hit_rate(self, trust: Trust) -> float:
-        """The expected share of heads whose first answer is right, from the references alone."""
-        return float(_probabilities(vector(self.question), question_features(trust)[None])[0])
-
-    def is_low(self, trust: Trust) -> bool:
-        """Whether most of the references were not found and few right answers are to be expected."""
-        return trust.share_found <= HALF and self.hit_rate(trust) < self.least
-
-    def note(self, trust: Trust | None) -> TrustNote:
-        """How far to trust the answers to a question, in words."""
-        low = trust is not None and self.is_low(trust)
+    def note(self, trust: Trust | None, first: float) -> TrustNote:
+        """How far to trust the answers to a question, in words; `first`: the mean probability of its first answers."""
+        low = trust is not None and trust.share_found <= HALF and first < self.least
         return trust_note(trust, low, self.measured_error, self.rough)
+
+    @property
+    def reads_trust(self) -> bool:
+        """Whether the trust of a question matters; it does not in files of version 0.1."""
+        return self.over_relations is not None
 
     @property
     def measured_error(self) -> float:
@@ -169,7 +164,7 @@ def open_calibration(path: Path) -> Calibration:
             values["weights"] = dict(zip(first, values["weights"], strict=True))
         calibration = Calibration(**values)
         weights = [calibration.weights[name] for name in ("constant", "log softmax", "log rank")]
-        weights += [*calibration.weights.values(), *calibration.question.values(), calibration.measured_error]
+        weights += [*calibration.weights.values(), calibration.least, calibration.measured_error]
         valid = all(map(math.isfinite, weights))
     except (TypeError, KeyError, ValueError, AttributeError):
         valid = False
@@ -204,18 +199,14 @@ def calibrate_on_dev(
     there = _probabilities(vector(shipped.weights), sample.features)
     if over_relations(there, sample) > over_relations(cross_fitted(sample), sample):
         return own
-    low = (sample.found <= HALF) & (_probabilities(vector(shipped.question), sample.features) < shipped.least)
-    used = replace(own, weights=shipped.weights, question=shipped.question, least=shipped.least)
-    return replace(used, **_errors(there, sample, low))
+    return replace(own, weights=shipped.weights, least=shipped.least, **_errors(there, sample))
 
 
-def fitted(
-    sample: Sample, probabilities: np.ndarray | None = None, folds: np.ndarray | None = None, **facts: Any
-) -> Calibration:
+def fitted(sample: Sample, probabilities: np.ndarray | None = None, **facts: Any) -> Calibration:
     """The calibration of a sample; its errors are those of cross-fitted `probabilities` (n,), by default of relations
     left out in turn."""
     crossed = cross_fitted(sample) if probabilities is None else probabilities
-    weights, (least, low) = fit(sample), low_trust(sample, folds)
+    weights = fit(sample)
     own = _probabilities(weights, sample.features)
     return Calibration(
         weights=named(weights),
@@ -223,17 +214,14 @@ def fitted(
         base=float(sample.right.mean()),
         own_error=expected_error(own, sample.right),
         relations=len(np.unique(sample.groups)) if facts["crossed"] != "head" else 1,
-        question=named(fit_question(sample)),
-        least=least,
-        **_errors(crossed, sample, low),
+        least=low_trust(crossed, sample)[0],
+        **_errors(crossed, sample),
         **facts,
     )
 
 
-def _errors(probabilities: np.ndarray, sample: Sample, low: np.ndarray) -> dict[str, Any]:
-    """The errors and bins of probabilities (n,) that were fitted without these rows, where trust is not low (n,)."""
-    if not low.all():
-        probabilities, sample = probabilities[~low], sample.take(~low)
+def _errors(probabilities: np.ndarray, sample: Sample) -> dict[str, Any]:
+    """The errors and bins of probabilities (n,) that were fitted without these rows."""
     first, right = probabilities[sample.first], sample.right[sample.first]
     return {
         "error": expected_error(probabilities, sample.right),
@@ -277,26 +265,21 @@ def ask(
     return Sample.joined(parts)
 
 
-def fit(sample: Sample, features: np.ndarray | None = None) -> np.ndarray:
-    """The weights (FEATURES,) of maximum likelihood, those of `features` (FEATURES,) bool only.
+def fit(sample: Sample) -> np.ndarray:
+    """The weights (FEATURES,) of maximum likelihood.
 
     Each relation counts the same, and its first answers as much as all others. A better rank must not be less
     probable: a weight of the wrong sign is set to 0 and the others are fitted again.
     """
     signs = np.array(list(SIGNS.values()))
-    used = np.ones(len(signs), bool) if features is None else features
+    used = np.ones(len(signs), bool)
     while True:
         weights = np.zeros(len(signs))
         weights[used] = _newton(sample.features[:, used], sample.right, row_weights(sample))
         wrong = weights * signs < 0
         if not wrong.any():
             return weights
-        used = used & ~wrong
-
-
-def fit_question(sample: Sample) -> np.ndarray:
-    """The weights (FEATURES,) that estimate the hit rate of first answers from features of the question alone."""
-    return fit(sample.take(sample.first), OF_QUESTION)
+        used &= ~wrong
 
 
 def row_weights(sample: Sample) -> np.ndarray:
@@ -338,41 +321,37 @@ def cross_fitted(sample: Sample, folds: np.ndarray | None = None) -> np.ndarray:
 
     With a single relation, heads take the place of relations; a single head is predicted by weights fitted to itself.
     """
-    probabilities = np.zeros(len(sample.right))
-    for held_out, rest in _folds(sample, folds):
-        probabilities[held_out] = _probabilities(fit(rest), sample.features[held_out])
-    return probabilities
-
-
-def _folds(sample: Sample, folds: np.ndarray | None = None) -> Iterable[tuple[np.ndarray, Sample]]:
-    """Rows (n,) bool that are held out, and the sample of the others."""
     if folds is None:
         groups, which = np.unique(sample.groups, return_inverse=True)
         folds = which % FOLDS if len(groups) > MOST_FOLDS else which
+    probabilities = np.zeros(len(folds))
     for fold in np.unique(folds):
         held_out = folds == fold
-        yield held_out, sample if held_out.all() else sample.take(~held_out)
+        weights = fit(sample if held_out.all() else sample.take(~held_out))
+        probabilities[held_out] = _probabilities(weights, sample.features[held_out])
+    return probabilities
 
 
-def low_trust(sample: Sample, folds: np.ndarray | None = None) -> tuple[float, np.ndarray]:
-    """The expected hit rate below which a question is of low trust, and which rows (n,) are of such questions.
+def of_first(probabilities: np.ndarray, sample: Sample) -> np.ndarray:
+    """The probability of the first answer for the head of each row (n,)."""
+    return np.asarray(probabilities[sample.first][np.cumsum(sample.first) - 1])
 
-    It is the highest for which these questions have under half of the hit rate of the others, each judged by weights
-    fitted without its relation; 0 if there is none, or if the relations are few.
+
+def low_trust(probabilities: np.ndarray, sample: Sample) -> tuple[float, np.ndarray]:
+    """The probability of first answers below which trust is low if references are not found, and its rows (n,).
+
+    It is the highest for which questions of low trust have clearly under half of the hit rate of the others; 0 if there
+    is none, or if the relations are few.
     """
-    if len(np.unique(sample.groups)) < ENOUGH:
-        return 0.0, np.zeros(len(sample.right), bool)
-    expected = np.ones(len(sample.right))
-    for held_out, rest in _folds(sample, folds):
-        expected[held_out] = _probabilities(fit_question(rest), sample.features[held_out])
-    right, counts = sample.right.astype(float), row_weights(sample)
-    for least in np.arange(0.6, 0.0, -0.02):
-        low = (sample.found <= HALF) & (expected < least)
-        shown, hidden = sample.first & ~low, sample.first & low
-        if hidden.any() and shown.any():
-            hits = [np.average(right[each], weights=counts[each]) for each in (hidden, shown)]
-            if hits[0] < HALF * hits[1]:
-                return round(float(least), 2), low
+    first, right, counts = of_first(probabilities, sample), sample.right.astype(float), row_weights(sample)
+    if len(np.unique(sample.groups)) >= ENOUGH:
+        for least in np.arange(0.6, 0.0, -0.02):
+            low = (sample.found <= HALF) & (first < least)
+            hidden, shown = sample.first & low, sample.first & ~low
+            if hidden.any() and shown.any():
+                hits = [np.average(right[each], weights=counts[each]) for each in (hidden, shown)]
+                if hits[0] < LOW * hits[1]:
+                    return round(float(least), 2), low
     return 0.0, np.zeros(len(right), bool)
 
 

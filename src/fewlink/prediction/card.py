@@ -186,8 +186,8 @@ def _calibration(calibration: Calibration) -> str:
     if calibration.least:
         text.append(
             "No percentages are shown either if the references themselves are not found when they are held out: a "
-            f"question is of low trust if at most half of them are found in the first ten and fewer than "
-            f"{calibration.least:.0%} of the first answers are expected to be right.\n"
+            f"question is of low trust if at most half of them are found in the first ten and its first answers have a "
+            f"probability under {calibration.least:.0%} on average.\n"
         )
     text.append(f"![Reliability: probabilities against shares of right predictions]({RELIABILITY})\n")
     return "\n".join(text)

@@ -264,7 +264,7 @@ class Linker:
     @property
     def reads_trust(self) -> bool:
         """Whether there is a calibration that reads the trust of a question."""
-        return self.calibration is not None and bool(self.calibration.question)
+        return self.calibration is not None and self.calibration.reads_trust
 
     def trust(self, references: References, candidates: np.ndarray | None = None) -> Trust | None:
         """What is known of a question besides its scores, remembered; None if no calibration reads it.
@@ -299,9 +299,11 @@ class Linker:
         trust: Trust | None = None,
     ) -> Predictions:
         """Ranked pairs with names and, given their trust, probabilities; with reasons if `references` are given."""
-        graph, note = self.graph, self.calibration.note(trust) if self.calibration else None
-        shown = note is not None and note.shown
-        probabilities = self._key(pairs, trust).tolist() if shown else [None] * len(pairs)
+        graph, note, key = self.graph, None, self._key(pairs, trust)
+        if self.calibration is not None:
+            first = key[pairs.ranks < 2]
+            note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0)
+        probabilities = key.tolist() if note is not None and note.shown else [None] * len(pairs)
         rows = [
             Prediction(
                 head=graph.entities[head],

@@ -17,8 +17,7 @@ from fewlink.prediction.predictions import RankedPairs, TrustNote, score_heads
 from fewlink.prediction.query import References, open_candidates
 from fewlink.scorers import Question, Scorer
 
-MOST = 6  # references that are held out at most
-PARTS = 3  # in which references are held out: each part costs as much as a new relation
+MOST = 3  # references that are held out: each costs as much as a new relation
 BINS = 10
 FIRST = 10  # ranks up to which a reference counts as found
 
@@ -38,7 +37,6 @@ SIGNS = {
     "found in ten": 0,
 }
 FEATURES = tuple(SIGNS)
-OF_QUESTION = np.isin(FEATURES, ("constant", "fan", "one reference", "found first", "found in ten"))
 Weights = Mapping[str, float]
 
 
@@ -77,8 +75,8 @@ class Trust:
             return "the graph has this relation"
         if not self.ranks:
             return "one reference alone cannot be held out"
-        which = f"{self.tested} of your references" if self.tested == self.shots else f"{self.tested} references tried"
-        return f"it would have found {self.found()} of {which} in its first ten"
+        tried = f"the {self.tested} tried" if self.tested < self.shots else f"{self.tested} of your"
+        return f"it would have found {self.found()} of {tried} references in its first ten"
 
 
 def measure_trust(
@@ -87,7 +85,7 @@ def measure_trust(
     references: References,
     candidates: np.ndarray | None = None,
 ) -> Trust:
-    """Hold references out, a part at a time, and rank their tails among the candidates (c,) of the question.
+    """Hold out the first references in turn, and rank their tails among the candidates (c,) of the question.
 
     By default the candidates are the entities like the tails of the other references. The rank of a tail that is not
     among them is infinite.
@@ -99,15 +97,12 @@ def measure_trust(
     if known or len(pairs) < 2:
         return Trust(len(pairs), fan=fan, known=known)
     ranks = []
-    held_out = np.arange(min(len(pairs), MOST))
-    for part in range(min(PARTS, len(held_out))):
-        own = held_out[part::PARTS]
-        rest = np.delete(pairs, own, axis=0)
+    for place in range(min(len(pairs), MOST)):
+        rest, (head, tail) = np.delete(pairs, place, axis=0), pairs[place].tolist()
         among = open_candidates(graph, rest) if candidates is None else candidates
-        for place, scores in score_heads(scorer, Question("", rest, pairs[own, 0], among)):
-            head, tail = pairs[own[place]].tolist()
-            rivals, own_score = scores[~np.isin(among, references.known_tails(head))], scores[among == tail]
-            ranks.append(_rank(rivals, float(own_score[0])) if len(own_score) else np.inf)
+        (_, scores), *_ = score_heads(scorer, Question("", rest, pairs[place : place + 1, 0], among))
+        rivals, own = scores[~np.isin(among, references.known_tails(head))], scores[among == tail]
+        ranks.append(_rank(rivals, float(own[0])) if len(own) else np.inf)
     return Trust(len(pairs), tuple(ranks), fan)
 
 
