@@ -164,8 +164,7 @@ def main() -> None:
     print_table([{"graph": name, **{key: each[key] for key in keys}} for name, each in by_graph.items()])
     every = figures(sample, names, probabilities, low)
     every = {key: every[key] for key in keys if key in every}
-    asked = {key: getattr(options, key) for key in ("relations", "draws", "queries")}
-    write_record("calibration", {"asked": asked, "all": every, "graphs": by_graph, "weights": calibration.weights})
+    write_record("calibration", {"all": every, "graphs": by_graph, "weights": calibration.weights})
     print(every, "shown" if not calibration.rough else "not shown", f"low trust under {calibration.least}")
 
 

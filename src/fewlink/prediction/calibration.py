@@ -238,7 +238,7 @@ def collect(benchmark: Benchmark, scorer: Scorer, shots: int, top: int) -> tuple
     parts = []
     for number, task in enumerate(tasks):
         pairs, queries = task.split(shots)
-        asked = ask(benchmark.graph, scorer, pairs, np.unique(queries[:, 0]), task.known_tails, top)
+        asked = ask(benchmark.graph, scorer, pairs, np.unique(queries[:, 0]), task.known_tails, top, task.name)
         parts.append(asked._replace(groups=np.full(len(asked.right), number)) if len(tasks) > 1 else asked)
     if not sum(len(part.right) for part in parts):
         raise FewlinkError(f"{benchmark.name} has no dev relation of more than {shots} pairs to calibrate on")
@@ -252,11 +252,12 @@ def ask(
     heads: np.ndarray,
     known: Mapping[int, np.ndarray],
     top: int = TOP,
+    relation: str = "",
 ) -> Sample:
     """The answers for heads (h,) of a relation with these references (K, 2) and known tails, grouped by head."""
     question = References(tuple((head, tail) for head, tail in references.tolist()))
     trust, fans, parts = measure_trust(scorer, graph, question), head_fans(graph), []
-    asked = Question("", question.ids, heads.astype(np.int32), open_candidates(graph, question.ids))
+    asked = Question(relation, question.ids, heads.astype(np.int32), open_candidates(graph, question.ids))
     for head, part in zip(heads.tolist(), rank_tails(scorer, asked, top, question.known_tails), strict=True):
         right = np.isin(part.tails, known[head])
         features = row_features(part, fans[part.heads], trust)
