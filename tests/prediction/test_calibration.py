@@ -195,8 +195,9 @@ def test_a_run_keeps_its_calibration_on_dev(run: Path) -> None:
     assert made.measured_error == max(made.over_relations, made.first_error) and made.rough == (
         made.measured_error > 0.15
     )
-    certain = replace(made, first_error=0.1, over_relations=0.1, least=0.0)
-    linker.calibration = certain
+    linker.calibration = replace(made, first_error=0.1, over_relations=0.1, least=0.0)
+    asked = linker.resolve([(linker.names.find(head), linker.names.find(tail)) for head, tail in REFERENCES])
+    linker._trust = {(asked, None): Trust(2, (4.0, 40.0))}
     rows = linker.predict(REFERENCES, ["alga"], 5)
     assert rows.trust is not None and rows.trust.shown and rows.trust.tested == 2
     assert repr(rows).startswith(f"it would have found {rows.trust.found} of 2 of your references in its first ten; ")
@@ -214,6 +215,8 @@ def test_no_percentage_where_the_error_is_large_or_trust_is_low(run: Path) -> No
     linker = Linker.load(run)
     for calibration in (replace(made, over_relations=0.16), replace(made, first_error=0.16)):
         linker.calibration = calibration
+        asked = linker.resolve([(linker.names.find(head), linker.names.find(tail)) for head, tail in REFERENCES])
+        linker._trust = {(asked, None): Trust(2, (4.0, 40.0))}
         rows = linker.predict(REFERENCES, ["alga"], 5)
         assert {row.probability for row in rows} == {None} and "probability" not in repr(rows)
         assert "no percentages: their error was 0.16" in repr(rows).splitlines()[0]

@@ -95,7 +95,7 @@ def test_a_benchmark_can_be_calibrated() -> None:
     calibration = linker.calibration
     assert calibration is not None and calibration.relations == len(umls().split("dev"))
     said = linker.predict(REFERENCES, ["alga"], k=1).trust
-    assert said is not None and said.tested == 2 and said.shown == (not calibration.rough)
+    assert said is not None and said.tested == 2 and (not said.shown or not calibration.rough)
 
 
 def test_the_shipped_calibration_is_of_other_graphs_and_says_how_far_it_is_off() -> None:

@@ -11,7 +11,7 @@ from fewlink.graph.vocabulary import Vocabulary
 from fewlink.prediction import Linker
 from fewlink.prediction.calibration import Sample, fitted
 from fewlink.prediction.query import References, find_relation, open_candidates
-from fewlink.prediction.trust import FEATURES, MOST, head_fans, measure_trust, question_features
+from fewlink.prediction.trust import FEATURES, MOST, Trust, head_fans, measure_trust, question_features, trust_note
 from fewlink.scorers import Question
 
 
@@ -80,6 +80,15 @@ def test_one_reference_and_a_relation_of_the_graph_cannot_be_held_out() -> None:
     features = [dict(zip(FEATURES, question_features(each), strict=True)) for each in (one, known)]
     assert [each["one reference"] for each in features] == [1.0, 0.0]
     assert all(each["found in ten"] == 0 for each in features)
+
+
+def test_no_percentages_if_no_reference_is_found() -> None:
+    lost, found = (trust_note(Trust(2, ranks), False, 0.1, False) for ranks in ((50.0, 60.0), (50.0, 6.0)))
+    assert not lost.shown and lost.sentence.endswith(
+        "found 0 of 2 of your references in its first ten; ranks only, no percentages"
+    )
+    assert found.shown and (found.found, found.tested) == (1, 2)
+    assert found.sentence.endswith("percentages: their error was 0.10 on relations that were held out")
 
 
 def test_the_fan_says_how_many_tails_a_head_may_have() -> None:

@@ -117,6 +117,8 @@ def trust_note(trust: Trust | None, low: bool, error: float, rough: bool) -> Tru
         return TrustNote(True, False, sentence, trust.found(), trust.tested)
     if trust is not None and trust.known:
         return TrustNote(False, False, f"{trust.sentence()}; no percentages: they are for relations that it lacks")
+    if trust is not None and trust.ranks and not trust.found():
+        return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", 0, trust.tested)
     sentence = f"{'no ' if rough else ''}percentages: their error was {error:.2f} on relations that were held out"
     if trust is None:
         return TrustNote(False, not rough, sentence)
