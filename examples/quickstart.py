@@ -32,6 +32,8 @@ predictions = linker.predict(references, [head], k=5)
 for row in predictions:
     note = "  (known to be true)" if row.tail in answers else ""
     print(f"  {row.rank:g}. {row.tail_name:45} {row.score:5.2f}{note}")
+if predictions.trust:
+    print(f"  {predictions.trust.sentence}")
 print(f"\nWhy {predictions[0].tail_name}?")
 for sentence in linker.explain(references, head, predictions[0].tail).sentences():
     print(f"  {sentence}")

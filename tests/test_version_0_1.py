@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import tarfile
@@ -44,7 +45,13 @@ def expected(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("run", ["fsrl", "trail", "trail-no-trails", "fit", "saved"])
 def test_runs_answer_as_they_did(run: str, folder: Path, expected: dict[str, Any]) -> None:
-    rows = fewlink.load(folder / run).predict(references=REFERENCES, heads=["alga"], k=5, constraints="none")
+    linker = fewlink.load(folder / run)
+    rows = linker.predict(references=REFERENCES, heads=["alga"], k=5, constraints="none")
+    assert {row.probability for row in rows} == {None}  # their errors were large
+    if linker.calibration is not None:
+        assert rows.trust is not None and not rows.trust.shown
+        linker.calibration = dataclasses.replace(linker.calibration, error=0.1)
+        rows = linker.predict(references=REFERENCES, heads=["alga"], k=5, constraints="none")
     assert [row.tail for row in rows] == [tail for tail, _, _ in expected["predictions"][run]]
     for row, (_, score, probability) in zip(rows, expected["predictions"][run], strict=True):
         assert row.score == pytest.approx(score, rel=1e-5)

@@ -47,8 +47,8 @@ def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "was fitted with seed = 0, not 1" in error_of("fit", graph, "--out", run, *CHANGES, "--seed", "1")
     graph.unlink()
     query = ["--reference", "p1 => t1", "--reference", "p3 => t3", "--top", "2", "--json"]
-    rows = json.loads(run_command("predict", run, *query, "--head", "p2").stdout)
-    assert len(rows) == 2 and rows[0]["probability"] is not None
+    predicted = run_command("predict", run, *query, "--head", "p2")
+    assert len(json.loads(predicted.stdout)) == 2 and "percentages" in predicted.stderr
     new = written([("newcomer", "lives in", "t3"), ("p1", "knows", "newcomer"), ("p1", "knows")], tmp_path / "new.tsv")
     assert "new.tsv:3" in error_of("data", "append", run, new)
     result = run_command("data", "append", run, new, "--on-error", "skip")

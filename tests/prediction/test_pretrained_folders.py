@@ -74,8 +74,11 @@ def test_a_card_has_all_parts_and_is_saved_with_the_model(tmp_path: Path) -> Non
         text = path.read_text()
         Linker.load(tmp_path / "run").save_pretrained(tmp_path / "saved")
     assert path == tmp_path / "run" / "README.md" and text.startswith("# fsrl on umls\n")
-    for part in ("fewlink.load('run')", "fewlink predict run", "123 entities", "Expected calibration error: **", "isa"):
+    for part in ("fewlink.load('run')", "fewlink predict run", "123 entities", "Over relations, the mean", "isa"):
         assert part in text
+    for which in ("first answers", "the first 10 answers"):
+        assert f"Expected calibration error of {which}: **" in text
+    assert "No percentages are shown: an error above 0.15" in text
     assert "| dev | full |" in text and "| dev | open |" in text and "| test |" not in text
     assert umls().split("test")[0].name not in text and str(tmp_path) not in text
     assert (tmp_path / "saved" / "README.md").read_text() == text
@@ -99,7 +102,8 @@ def test_the_code_of_a_card_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     code = text.split("```python\n")[1].split("```")[0]
     assert len(code.splitlines()) == 3
     exec(compile(code, "card", "exec"), {})  # noqa: S102
-    assert "probability" in capsys.readouterr().out  # type: ignore[attr-defined]
+    shown = capsys.readouterr().out  # type: ignore[attr-defined]
+    assert "no percentages" in shown and "probability" not in shown
 
 
 def hub(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> None:

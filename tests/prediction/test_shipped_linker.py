@@ -16,6 +16,8 @@ from fewlink.data import candidates_of
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, rank_task
 from fewlink.prediction import Linker
+from fewlink.prediction.calibration import shipped_calibration
+from fewlink.prediction.trust import Trust
 from fewlink.scorers import Question
 from fewlink.trail.shipped import shipped_scorer
 
@@ -29,10 +31,11 @@ def triples(tmp_path: Path) -> Path:
 
 def test_a_file_and_a_compiled_graph_give_the_same_answers(triples: Path, tmp_path: Path) -> None:
     linker = fewlink.load(triples)
-    assert repr(linker) == "Linker(trail-shipped on graph.tsv, 135 entities, not calibrated)"
+    assert repr(linker) == "Linker(trail-shipped on graph.tsv, 135 entities, calibrated)"
     predictions = linker.predict(REFERENCES, ["alga", "bacterium"], k=5)
-    assert len(predictions) == 10 and {row.probability for row in predictions} == {None}
-    assert "probability" not in repr(predictions)
+    assert len(predictions) == 10 and predictions.trust is not None and predictions.trust.tested == 2
+    assert all((row.probability is not None) == predictions.trust.shown for row in predictions)
+    assert repr(predictions).startswith(predictions.trust.sentence)
     folder = fewlink.compile_graph(triples).save(tmp_path / "compiled")
     assert fewlink.load(str(folder)).predict(REFERENCES, ["alga", "bacterium"], k=5) == predictions
     assert len(linker.predict_pairs(REFERENCES, ["alga", "bacterium"], k=3)) == 3
@@ -44,6 +47,8 @@ def test_a_relation_of_the_graph_gives_references(triples: Path) -> None:
     graph = linker.graph
     known = {t for h, r, t in graph.triples() if graph.relations[r] == "causes" and graph.entities[h] == "virus"}
     assert known and not known & {graph.entities.id(row.tail) for row in found}
+    assert found.trust is not None and {row.probability for row in found} == {None}
+    assert found.trust.sentence == "the graph has this relation; no percentages: they are for relations that it lacks"
 
 
 def test_types_and_names_describe_a_file(tmp_path: Path) -> None:
@@ -86,7 +91,18 @@ def test_what_needs_a_run_says_so(triples: Path, tmp_path: Path) -> None:
 def test_a_benchmark_can_be_calibrated() -> None:
     linker = Linker.shipped(umls())
     assert fewlink.calibrate(linker).count > 100
-    assert linker.predict(REFERENCES, ["alga"], k=1)[0].probability is not None
+    calibration = linker.calibration
+    assert calibration is not None and calibration.relations == len(umls().split("dev"))
+    said = linker.predict(REFERENCES, ["alga"], k=1).trust
+    assert said is not None and said.tested == 2 and (not said.shown or not calibration.rough)
+
+
+def test_the_shipped_calibration_is_of_other_graphs_and_says_how_far_it_is_off() -> None:
+    calibration = shipped_calibration()
+    assert calibration is not None and calibration.crossed == "graph" and calibration.relations > 60
+    assert calibration.over_relations is not None and 0 < calibration.over_relations < 0.3
+    assert calibration.first_bins and sum(b.count for b in calibration.first_bins) > 1000
+    assert 0 < calibration.least < 0.6 and not calibration.note(Trust(3, (1.0, 2.0, 1.0)), 0.0).low
 
 
 def test_what_cannot_be_read_raises(triples: Path, tmp_path: Path) -> None:

@@ -126,13 +126,30 @@ def test_a_graph_is_served_without_a_run() -> None:
     linker = Linker.shipped(Benchmark("graph.tsv", graph, {split: [] for split in SPLITS}))
     with asking(linker) as client:
         about = client.get("/about").json()
-        assert (about["model"], about["graph"]["name"], about["calibration"]) == ("trail-shipped", "graph.tsv", None)
+        assert (about["model"], about["graph"]["name"]) == ("trail-shipped", "graph.tsv")
+        schema.About(**about)
+        assert about["calibration"]["rough"] == (about["calibration"]["error"] > 0.15)
         example = client.get("/example").json()
         assert example["relation"] in graph.relations and len(example["references"]) == linker.shots
         ids = [[entity["id"] for entity in pair] for pair in example["references"]]
         heads = [head["id"] for head in example["heads"]]
-        rows = rows_of(client.post("/predict", json={"references": ids, "heads": heads, "k": 2}))
-        assert len(rows) == 2 * len(heads) and rows[0]["probability"] is None
+        answer = client.post("/predict", json={"references": ids, "heads": heads, "k": 2})
+        rows, trust = rows_of(answer), answer.json()["trust"]
+        schema.PredictAnswer(**answer.json())
+        assert len(rows) == 2 * len(heads) and "percentages" in trust["sentence"] and trust["tested"] == 3
+        assert all((row["probability"] is not None) == trust["shown"] for row in rows)
+        in_python = linker.predict([tuple(pair) for pair in ids], heads, 2)
+        assert in_python.trust is not None and trust == vars(in_python.trust)
+        named = {"relation": example["relation"], "heads_of_type": "all", "k": 2}
+        best = client.post("/predict", json=named).json()
+        assert best["trust"]["sentence"].startswith("the graph has this relation; no percentages")
+        assert [row["probability"] for row in best["predictions"]] == [None, None]
+
+
+def test_a_linker_without_calibration_says_nothing_about_trust() -> None:
+    with asking(small()) as client:
+        answer = client.post("/predict", json={"references": [["ann", "oslo"]], "heads": ["bob"]}).json()
+    assert answer["trust"] is None and {row["probability"] for row in answer["predictions"]} == {None}
 
 
 def test_every_endpoint_is_in_the_schema() -> None:

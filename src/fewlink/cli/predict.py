@@ -107,7 +107,8 @@ def predict(
         shots=shots,
         constraints=constraint,
     )
-    common.print_notes(predictions.notes)
+    trust = [predictions.trust.sentence] if predictions.trust else []
+    common.print_notes([*trust, *predictions.notes])
     if json:
         print(predictions.to_json())
     elif tsv:
@@ -128,7 +129,7 @@ def _candidates(linker: Linker, choice: str) -> str | list[str]:
 def _print_predictions(linker: Linker, predictions: Predictions) -> None:
     from fewlink.prediction.predictions import plain_rank
 
-    calibrated = linker.calibration is not None
+    calibrated = any(row.probability is not None for row in predictions)
     columns = ["head", "rank", "tail", "score", *(["probability"] if calibrated else []), "known", "id"]
     rows = [
         [

@@ -213,4 +213,4 @@ def card(
     linker = load(run, bench=bench, device=common.resolve_device(device))
     path = write_card(linker, test=test)
     assert linker.calibration is not None
-    print(f"{path}  (calibration error {linker.calibration.error:.3f})")
+    print(f"{path}  (calibration error {linker.calibration.measured_error:.3f})")

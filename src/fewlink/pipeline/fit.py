@@ -48,7 +48,7 @@ from fewlink.pipeline.stages import (
     tuning_settings,
 )
 from fewlink.pipeline.train import carve_for_run
-from fewlink.prediction.calibration import TOP, calibrate_on_dev
+from fewlink.prediction.calibration import TOP, calibrate_on_dev, shipped_calibration
 from fewlink.prediction.card import measure_and_write
 from fewlink.prediction.linker import Linker
 from fewlink.prediction.pretrained import CALIBRATION, CARD
@@ -63,10 +63,7 @@ from fewlink.training.run import BENCHMARK, CONFIG, FIT, OF_DEPLOYED, Deployed, 
 
 WORK = ".fit"
 TEXTS = {SHIPPED: "the shipped weights", TUNED: "the fine-tuned weights", RULES: "the learning-free rules"}
-MEASURED, MEASURED_ALONE = (
-    0.3,
-    0.55,
-)  # shares of the time to end asking held-out relations at, with and without tuning
+MEASURED, MEASURED_ALONE = 0.3, 0.55  # shares of the time until which held-out relations are asked, with tuning or not
 ASKED, ALL = 0.88, 0.94  # shares of the time after which no test relation is asked, and after which all is written
 SLOWER, CARD_SHARE = 1.2, 0.5  # times the pace so far that held-out relations may take later, and those of the card
 ENOUGH_RELATIONS = 6  # with fewer, what replaces the shipped weights must be better by more than the standard error
@@ -347,7 +344,8 @@ class Fit(Stages):
         """Fit probabilities to predictions of what is deployed on the held-out relations."""
         weights, step = load_best(self.run)
         scorer = self.scored.get(name) or self.scored_by(held, name, weights)
-        calibration = calibrate_on_dev(held, scorer, self.settings.shots, TOP, step)
+        known = None if name == RULES else shipped_calibration()  # of TRAIL's scores
+        calibration = calibrate_on_dev(held, scorer, self.settings.shots, TOP, step, known)
         dataclasses.replace(calibration, benchmark=benchmark.fingerprint).save(self.run)
 
     def scored_by(self, held: Benchmark, name: str, weights: Weights) -> CachedScorer:

@@ -1,14 +1,19 @@
-"""Probabilities from scores: a logistic regression on dev predictions, with a cross-fitted calibration error.
+"""Probabilities from scores: a logistic regression on relations that are held out, and how far it can be trusted.
 
-The sample: for every dev relation the first K pairs are the references, the heads of its other pairs are the query
-heads, the candidates are those of the `open` protocol, and the best tails of each head are collected, right or wrong.
-So a probability is that of a pair among a head's best tails, for a head that has some tail.
+The sample: for every held-out relation some pairs are the references, the heads of others are the query heads, the
+candidates are those of the `open` protocol, and the best tails of each head are collected, right or wrong. So a
+probability is that of a pair among a head's best tails, for a head that has some tail. Besides scores, the regression
+reads what is known of the question (`Trust`): how many of its references are found when they are held out, and how many
+tails a head seems to have.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,54 +22,75 @@ import numpy as np
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.storage import read_json, write_json
 from fewlink.data import Benchmark
+from fewlink.graph import Graph
 from fewlink.prediction import pretrained
-from fewlink.prediction.predictions import RankedPairs, rank_tails
+from fewlink.prediction.predictions import RankedPairs, TrustNote, rank_tails
 from fewlink.prediction.query import References, open_candidates
+from fewlink.prediction.trust import (
+    SIGNS,
+    Bin,
+    Trust,
+    Weights,
+    expected_error,
+    head_fans,
+    measure_trust,
+    named,
+    reliability_bins,
+    row_features,
+    trust_note,
+    vector,
+)
 from fewlink.scorers import Question, Scorer
 
-FORMAT = "fewlink-calibration/1"
+FORMAT, FORMAT_0_1 = "fewlink-calibration/2", "fewlink-calibration/1"
+BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
-BINS = 10
-FOLDS, MOST_FOLDS = (
-    5,
-    50,
-)  # of cross-fitting: one for each relation, or FOLDS if there are more than MOST_FOLDS relations
-RIDGE = 1.0  # penalty beside the summed loss: negligible for many rows, sufficient if all rows are right or all wrong
+FOLDS, MOST_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if there are more than MOST_FOLDS
+RIDGE = 1.0  # penalty beside the loss, in which each relation counts as one row
 STEPS, TOLERANCE = 100, 1e-10  # of Newton's method
-ROUGH = 0.15  # an expected calibration error above which predictions carry a note
+ROUGH = 0.15  # an error above which no percentages are shown
+ENOUGH = 8  # relations that suffice to choose between calibrations and to say what low trust is
+HALF = 0.5  # low trust: at most this share of the references is found
+LOW = 0.4  # and the hit rate is under this share of the others': under half with some certainty
 
 
 class Sample(NamedTuple):
-    """Predictions on dev. Shapes: all (n,); `right` bool; `groups` the relation, or the head, of each."""
+    """Answers to questions about held-out relations.
 
-    log_softmax: np.ndarray
-    ranks: np.ndarray
+    Shapes: `features` (n, FEATURES); `right` (n,) bool; `first` (n,) bool, the first answer for each head; `groups`
+    (n,) the relation, or the head if there is one relation; `found` (n,) the share of the held-out references that was
+    found in the first ten, 1 if none was held out.
+    """
+
+    features: np.ndarray
     right: np.ndarray
+    first: np.ndarray
     groups: np.ndarray
+    found: np.ndarray
 
+    @classmethod
+    def joined(cls, parts: Sequence[Sample]) -> Sample:
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-@dataclass(frozen=True)
-class Bin:
-    """Predictions with a probability from `low` to `high`: how many, their mean, and the share of right ones."""
-
-    low: float
-    high: float
-    count: int
-    predicted: float
-    observed: float
+    def take(self, rows: np.ndarray) -> Sample:
+        return Sample(*(column[rows] for column in self))
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """P(right) = 1/(1 + exp(−(w0 + w1 · log softmax + w2 · log rank))), fitted to `count` predictions on dev.
+    """P(right) = 1/(1 + exp(−Σ weight · feature)), fitted to `count` answers on held-out relations.
 
-    `error` (expected calibration error) and `bins` are cross-fitted: each relation's probabilities come from weights
-    fitted without it (`crossed` is `relation`, or `head` if dev has one relation). `own_error` is the error on the
-    training rows: far less than `error` if relations differ much. `base` is the share of right predictions.
-    `step` and `benchmark` identify what was calibrated.
+    All errors and bins are cross-fitted: each relation's probabilities come from weights fitted without it (`crossed`
+    is `relation`; `head` if there is one relation; `graph` if its whole graph was left out). `error` and `bins` are of
+    the best `top` answers of each head, `first_error` and `first_bins` of the first ones (expected calibration error);
+    `over_relations` is the mean over relations of |mean probability of first answers − their hit rate|. `own_error` is
+    `error` on the rows that the weights were fitted to. `base` is the share of right answers. A question is of low
+    trust if at most half of its references are found when they are held out and first answers have a probability
+    under `least`.
+    `step` and `benchmark` identify what was calibrated. Files of version 0.1 have `error` and `bins` only.
     """
 
-    weights: tuple[float, float, float]
+    weights: Weights
     count: int
     base: float
     error: float
@@ -76,20 +102,43 @@ class Calibration:
     top: int
     step: int
     benchmark: str
+    first_error: float | None = None
+    first_bins: tuple[Bin, ...] = ()
+    over_relations: float | None = None
+    least: float = 0.0
 
-    def probabilities(self, log_softmax: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-        """From log softmax (n,) and ranks (n,); never higher for a worse rank of the same head."""
-        return _probabilities(np.array(self.weights), _features(log_softmax, ranks))
+    def probabilities(self, pairs: RankedPairs, fans: np.ndarray, trust: Trust | None = None) -> np.ndarray:
+        """Of pairs (n,) whose heads have these fans (n,); never higher for a worse rank of the same head."""
+        return _probabilities(vector(self.weights), row_features(pairs, fans, trust))
+
+    def note(self, trust: Trust | None, first: float) -> TrustNote:
+        """How far to trust the answers to a question, in words; `first`: the mean probability of its first answers."""
+        low = trust is not None and trust.share_found <= HALF and first < self.least
+        return trust_note(trust, low, self.measured_error, self.rough)
+
+    @property
+    def reads_trust(self) -> bool:
+        """Whether the trust of a question matters; it does not in files of version 0.1."""
+        return self.over_relations is not None
+
+    @property
+    def measured_error(self) -> float:
+        """What decides whether percentages are shown: the worse error of first answers, by rows or over relations."""
+        errors = [each for each in (self.first_error, self.over_relations) if each is not None]
+        return max(errors) if errors else self.error
 
     @property
     def rough(self) -> bool:
-        """Whether the error on held-out relations is so large that probabilities give little more than an order."""
-        return self.error > ROUGH
+        """Whether the error on held-out relations is so large that no percentages are shown."""
+        return self.measured_error > ROUGH
 
     def save(self, run: Path) -> Path:
         path = Path(run) / pretrained.CALIBRATION
-        write_json(path, {"format": FORMAT, "candidates": "open", **asdict(self)})
+        self.write(path)
         return path
+
+    def write(self, path: Path) -> None:
+        write_json(path, {"format": FORMAT, "candidates": "open", **asdict(self)})
 
 
 def read_calibration(run: Path, benchmark: str, step: int) -> Calibration | None:
@@ -97,93 +146,167 @@ def read_calibration(run: Path, benchmark: str, step: int) -> Calibration | None
     path = Path(run) / pretrained.CALIBRATION
     if not path.exists():
         return None
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(path, f"is not of the format {FORMAT}: remove it and run fewlink card again")
-    try:
-        values: dict[str, Any] = {k: v for k, v in content.items() if k not in ("format", "candidates")}
-        bins = tuple(Bin(**each) for each in values.pop("bins"))
-        first, second, third = (float(w) for w in values.pop("weights"))
-        calibration = Calibration(weights=(first, second, third), bins=bins, **values)
-        valid = all(map(math.isfinite, calibration.weights))
-    except (TypeError, KeyError, ValueError):
-        valid = False
-    if not valid:
-        raise InputError(path, "is damaged: remove it and run fewlink card again")
+    calibration = open_calibration(path)
     return calibration if (calibration.benchmark, calibration.step) == (benchmark, step) else None
 
 
-def calibrate_on_dev(benchmark: Benchmark, scorer: Scorer, shots: int, top: int, step: int) -> Calibration:
-    """The calibration of a scorer, whose weights are those of `step`, on the dev relations of a benchmark."""
+def open_calibration(path: Path) -> Calibration:
+    """A calibration file of this version or of 0.1."""
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") not in (FORMAT, FORMAT_0_1):
+        raise InputError(path, f"is not of the format {FORMAT}: remove it and run fewlink card again")
+    try:
+        values: dict[str, Any] = {k: v for k, v in content.items() if k not in ("format", "candidates")}
+        for bins in {"bins", "first_bins"} & values.keys():
+            values[bins] = tuple(Bin(**each) for each in values[bins])
+        if content["format"] == FORMAT_0_1:
+            first = ("constant", "log softmax", "log rank")
+            values["weights"] = dict(zip(first, values["weights"], strict=True))
+        calibration = Calibration(**values)
+        weights = [calibration.weights[name] for name in ("constant", "log softmax", "log rank")]
+        weights += [*calibration.weights.values(), calibration.least, calibration.measured_error]
+        valid = all(map(math.isfinite, weights))
+    except (TypeError, KeyError, ValueError, AttributeError):
+        valid = False
+    if not valid:
+        raise InputError(path, "is damaged: remove it and run fewlink card again")
+    return calibration
+
+
+@functools.cache
+def shipped_calibration() -> Calibration | None:
+    """The calibration of the weights that come with fewlink: fitted on relations of graphs these never saw."""
+    entry = files("fewlink") / "builtin" / BUILT_IN
+    with as_file(entry) as path:
+        return open_calibration(path) if path.exists() else None
+
+
+def calibrate_on_dev(
+    benchmark: Benchmark, scorer: Scorer, shots: int, top: int, step: int, shipped: Calibration | None = None
+) -> Calibration:
+    """The calibration of a scorer, whose weights are those of `step`, on the dev relations of a benchmark.
+
+    If `shipped` is given, its weights are kept where these relations are few, or where it has the smaller error over
+    them; its own errors then are those measured here, unless the relations are few.
+    """
     sample, relations = collect(benchmark, scorer, shots, top)
-    crossed = cross_fitted(sample)
+    facts: dict[str, Any] = {"shots": shots, "top": top, "step": step, "benchmark": benchmark.fingerprint}
+    if shipped is not None and relations < ENOUGH:
+        return replace(shipped, **facts)
+    own = fitted(sample, crossed="relation" if relations > 1 else "head", **facts)
+    if shipped is None:
+        return own
+    there = _probabilities(vector(shipped.weights), sample.features)
+    if over_relations(there, sample) > over_relations(cross_fitted(sample), sample):
+        return own
+    return replace(own, weights=shipped.weights, least=shipped.least, **_errors(there, sample))
+
+
+def fitted(sample: Sample, probabilities: np.ndarray | None = None, **facts: Any) -> Calibration:
+    """The calibration of a sample; its errors are those of cross-fitted `probabilities` (n,), by default of relations
+    left out in turn."""
+    crossed = cross_fitted(sample) if probabilities is None else probabilities
     weights = fit(sample)
-    own = _probabilities(weights, _features(sample.log_softmax, sample.ranks))
-    first, second, third = weights.tolist()
+    own = _probabilities(weights, sample.features)
     return Calibration(
-        weights=(first, second, third),
+        weights=named(weights),
         count=len(sample.right),
         base=float(sample.right.mean()),
-        error=expected_error(crossed, sample.right),
         own_error=expected_error(own, sample.right),
-        bins=reliability_bins(crossed, sample.right),
-        crossed="relation" if relations > 1 else "head",
-        relations=relations,
-        shots=shots,
-        top=top,
-        step=step,
-        benchmark=benchmark.fingerprint,
+        relations=len(np.unique(sample.groups)) if facts["crossed"] != "head" else 1,
+        least=low_trust(crossed, sample)[0],
+        **_errors(crossed, sample),
+        **facts,
     )
+
+
+def _errors(probabilities: np.ndarray, sample: Sample) -> dict[str, Any]:
+    """The errors and bins of probabilities (n,) that were fitted without these rows."""
+    first, right = probabilities[sample.first], sample.right[sample.first]
+    return {
+        "error": expected_error(probabilities, sample.right),
+        "bins": reliability_bins(probabilities, sample.right),
+        "first_error": expected_error(first, right),
+        "first_bins": reliability_bins(first, right),
+        "over_relations": over_relations(probabilities, sample),
+    }
 
 
 def collect(benchmark: Benchmark, scorer: Scorer, shots: int, top: int) -> tuple[Sample, int]:
     """The best tails of dev heads, whether each is right, and the number of relations."""
     tasks = [task for task in benchmark.split("dev") if len(task.pairs) > shots]
-    parts, right, groups = [], [], []
+    parts = []
     for number, task in enumerate(tasks):
         pairs, queries = task.split(shots)
-        references = References(tuple((head, tail) for head, tail in pairs.tolist()))
-        candidates = open_candidates(benchmark.graph, pairs)
-        question = Question(task.name, pairs, np.unique(queries[:, 0]), candidates)
-        for head, part in zip(
-            question.heads.tolist(), rank_tails(scorer, question, top, references.known_tails), strict=True
-        ):
-            parts.append(part)
-            right.append(np.isin(part.tails, task.known_tails[head]))
-            groups.append(np.full(len(part), number if len(tasks) > 1 else head))
-    if not sum(map(len, parts)):
+        asked = ask(benchmark.graph, scorer, pairs, np.unique(queries[:, 0]), task.known_tails, top, task.name)
+        parts.append(asked._replace(groups=np.full(len(asked.right), number)) if len(tasks) > 1 else asked)
+    if not sum(len(part.right) for part in parts):
         raise FewlinkError(f"{benchmark.name} has no dev relation of more than {shots} pairs to calibrate on")
-    joined = RankedPairs.joined(parts)
-    return Sample(joined.log_softmax, joined.ranks, np.concatenate(right), np.concatenate(groups)), len(tasks)
+    return Sample.joined(parts), len(tasks)
+
+
+def ask(
+    graph: Graph,
+    scorer: Scorer,
+    references: np.ndarray,
+    heads: np.ndarray,
+    known: Mapping[int, np.ndarray],
+    top: int = TOP,
+    relation: str = "",
+) -> Sample:
+    """The answers for heads (h,) of a relation with these references (K, 2) and known tails, grouped by head."""
+    question = References(tuple((head, tail) for head, tail in references.tolist()))
+    trust, fans, parts = measure_trust(scorer, graph, question), head_fans(graph), []
+    asked = Question(relation, question.ids, heads.astype(np.int32), open_candidates(graph, question.ids))
+    for head, part in zip(heads.tolist(), rank_tails(scorer, asked, top, question.known_tails), strict=True):
+        right = np.isin(part.tails, known[head])
+        features = row_features(part, fans[part.heads], trust)
+        found = np.full(len(part), trust.share_found)
+        parts.append(Sample(features, right, np.arange(len(part)) == 0, part.heads, found))
+    return Sample.joined(parts)
 
 
 def fit(sample: Sample) -> np.ndarray:
-    """The weights (3,) of maximum likelihood.
+    """The weights (FEATURES,) of maximum likelihood.
 
-    A better rank must not be less probable: a weight of the wrong sign is set to 0 and the others are fitted again.
+    Each relation counts the same, and its first answers as much as all others. A better rank must not be less
+    probable: a weight of the wrong sign is set to 0 and the others are fitted again.
     """
-    features, used = _features(sample.log_softmax, sample.ranks), np.array([True, True, True])
+    signs = np.array(list(SIGNS.values()))
+    used = np.ones(len(signs), bool)
     while True:
-        weights = np.zeros(3)
-        weights[used] = _newton(features[:, used], sample.right)
-        wrong = weights * np.array([0, 1, -1]) < 0
+        weights = np.zeros(len(signs))
+        weights[used] = _newton(sample.features[:, used], sample.right, row_weights(sample))
+        wrong = weights * signs < 0
         if not wrong.any():
             return weights
         used &= ~wrong
 
 
-def _newton(features: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The minimum of the log loss plus a ridge penalty, by Newton's method with step halving."""
+def row_weights(sample: Sample) -> np.ndarray:
+    """What each row counts (n,): 1 for each relation in sum, half of it for first answers where there are others."""
+    weights = np.zeros(len(sample.right))
+    groups, which = np.unique(sample.groups, return_inverse=True)
+    both = np.bincount(which[~sample.first], minlength=len(groups)) > 0
+    for first in (True, False):
+        rows = sample.first == first
+        counts = np.bincount(which[rows], minlength=len(groups))
+        weights[rows] = np.where(both, 0.5, 1.0)[which[rows]] / counts[which[rows]]
+    return weights
+
+
+def _newton(features: np.ndarray, right: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The minimum of the weighted log loss plus a ridge penalty, by Newton's method with step halving."""
     weights = np.zeros(features.shape[1])
 
     def loss(at: np.ndarray) -> float:
         logits = features @ at
-        return float((np.logaddexp(0, logits) - right * logits).sum() + RIDGE / 2 * at @ at)
+        return float((counts * (np.logaddexp(0, logits) - right * logits)).sum() + RIDGE / 2 * at @ at)
 
     for _ in range(STEPS):
         predicted = _probabilities(weights, features)
-        gradient = features.T @ (predicted - right) + RIDGE * weights
-        hessian = (features.T * (predicted * (1 - predicted))) @ features + RIDGE * np.eye(len(weights))
+        gradient = features.T @ (counts * (predicted - right)) + RIDGE * weights
+        hessian = (features.T * (counts * predicted * (1 - predicted))) @ features + RIDGE * np.eye(len(weights))
         step = np.linalg.solve(hessian, gradient)
         before, size = loss(weights), 1.0
         while size > TOLERANCE and loss(weights - size * step) > before:
@@ -194,45 +317,52 @@ def _newton(features: np.ndarray, right: np.ndarray) -> np.ndarray:
     return weights
 
 
-def cross_fitted(sample: Sample) -> np.ndarray:
-    """The probability (n,) of each row by weights fitted without its relation.
+def cross_fitted(sample: Sample, folds: np.ndarray | None = None) -> np.ndarray:
+    """The probability (n,) of each row by weights fitted without its relation, or without its fold (n,).
 
     With a single relation, heads take the place of relations; a single head is predicted by weights fitted to itself.
     """
-    groups, which = np.unique(sample.groups, return_inverse=True)
-    folds = which % FOLDS if len(groups) > MOST_FOLDS else which
+    if folds is None:
+        groups, which = np.unique(sample.groups, return_inverse=True)
+        folds = which % FOLDS if len(groups) > MOST_FOLDS else which
     probabilities = np.zeros(len(folds))
     for fold in np.unique(folds):
         held_out = folds == fold
-        rest = Sample(*(column[~held_out] for column in sample)) if not held_out.all() else sample
-        features = _features(sample.log_softmax[held_out], sample.ranks[held_out])
-        probabilities[held_out] = _probabilities(fit(rest), features)
+        weights = fit(sample if held_out.all() else sample.take(~held_out))
+        probabilities[held_out] = _probabilities(weights, sample.features[held_out])
     return probabilities
 
 
-def reliability_bins(predicted: np.ndarray, right: np.ndarray) -> tuple[Bin, ...]:
-    """Bins of equal width; empty ones are left out."""
-    which = np.minimum((predicted * BINS).astype(int), BINS - 1)
-    return tuple(
-        Bin(
-            round(i / BINS, 10),
-            round((i + 1) / BINS, 10),
-            int((which == i).sum()),
-            float(predicted[which == i].mean()),
-            float(right[which == i].mean()),
-        )
-        for i in np.unique(which).tolist()
-    )
+def of_first(probabilities: np.ndarray, sample: Sample) -> np.ndarray:
+    """The probability of the first answer for the head of each row (n,)."""
+    return np.asarray(probabilities[sample.first][np.cumsum(sample.first) - 1])
 
 
-def expected_error(predicted: np.ndarray, right: np.ndarray) -> float:
-    """Σ over bins of share · |mean probability − share of right predictions|."""
-    bins = reliability_bins(predicted, right)
-    return sum(b.count * abs(b.predicted - b.observed) for b in bins) / len(predicted)
+def low_trust(probabilities: np.ndarray, sample: Sample) -> tuple[float, np.ndarray]:
+    """The probability of first answers below which trust is low if references are not found, and its rows (n,).
+
+    It is the highest for which questions of low trust have clearly under half of the hit rate of the others; 0 if there
+    is none, or if the relations are few.
+    """
+    first, right, counts = of_first(probabilities, sample), sample.right.astype(float), row_weights(sample)
+    if len(np.unique(sample.groups)) >= ENOUGH:
+        for least in np.arange(0.6, 0.0, -0.02):
+            low = (sample.found <= HALF) & (first < least)
+            hidden, shown = sample.first & low, sample.first & ~low
+            if hidden.any() and shown.any():
+                hits = [np.average(right[each], weights=counts[each]) for each in (hidden, shown)]
+                if hits[0] < LOW * hits[1]:
+                    return round(float(least), 2), low
+    return 0.0, np.zeros(len(right), bool)
 
 
-def _features(log_softmax: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    return np.stack([np.ones(len(log_softmax)), np.asarray(log_softmax, float), np.log(ranks)], 1)
+def over_relations(probabilities: np.ndarray, sample: Sample) -> float:
+    """The mean over relations of |mean probability of first answers − their hit rate|."""
+    first, right = probabilities[sample.first], sample.right[sample.first]
+    groups, which = np.unique(sample.groups[sample.first], return_inverse=True)
+    counts = np.bincount(which)
+    differences = np.bincount(which, first - right, minlength=len(groups)) / counts
+    return float(np.abs(differences).mean())
 
 
 def _probabilities(weights: np.ndarray, features: np.ndarray) -> np.ndarray:

@@ -16,10 +16,11 @@ from fewlink.base.metrics import labelled
 from fewlink.base.storage import read_json, write_bytes
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.graph import Graph
-from fewlink.prediction.calibration import Calibration
+from fewlink.prediction.calibration import ROUGH, Calibration
 from fewlink.prediction.linker import Linker, calibrate
 from fewlink.prediction.pretrained import CARD, RELIABILITY, check_not_saved
 from fewlink.prediction.query import id_texts
+from fewlink.prediction.trust import Bin
 from fewlink.report.charts import Point, lines, standalone
 from fewlink.training import RunConfig
 from fewlink.training.run import FIT, Deployed
@@ -156,32 +157,53 @@ def _held_out(run: Path) -> list[str]:
 
 
 def _calibration(calibration: Calibration) -> str:
-    rows = [[f"{b.low:.1f}–{b.high:.1f}", b.count, b.predicted, b.observed] for b in calibration.bins]
     crossed = {
         "relation": f"The {calibration.relations} relations were left out in turn",
         "head": "There is one relation, so its heads were left out in turn",
+        "graph": f"The {calibration.relations} relations are of several graphs, which were left out in turn",
     }[calibration.crossed]
-    first, second, third = calibration.weights
-    warning = "**Relations differ too much here: use the probabilities for ordering only.**\n"
-    return "\n".join(
-        [
-            f"A logistic regression on {calibration.count:,} predictions on held-out relations, the best "
-            f"{calibration.top} `open` tails of each head with {calibration.shots} references, of which "
-            f"{calibration.base:.1%} were right: {first:.3f} {second:+.3f} · log softmax {third:+.3f} · log rank.\n",
-            f"Expected calibration error: **{calibration.error:.3f}**. {crossed}, and each was predicted by weights "
-            f"fitted without it; on its own training rows the error is {calibration.own_error:.3f}.\n",
-            *([warning] if calibration.rough else []),
-            f"![Reliability: probabilities against shares of right predictions]({RELIABILITY})\n",
-            _table(["probability", "predictions", "mean probability", "share of right predictions"], rows),
-        ]
+    weights = " ".join(f"{weight:+.3f} · {name}" for name, weight in calibration.weights.items() if weight)
+    text = [
+        f"A logistic regression on {calibration.count:,} predictions on held-out relations, the best "
+        f"{calibration.top} `open` tails of each head, of which {calibration.base:.1%} were right: {weights}.\n",
+        f"{crossed}, and each was predicted by weights fitted without it.\n",
+    ]
+    if calibration.over_relations is not None:
+        text.append(
+            f"Over relations, the mean probability of first answers differs from their hit rate by "
+            f"**{calibration.over_relations:.3f}** on average.\n"
+        )
+    if calibration.first_error is not None:
+        text.append(f"Expected calibration error of first answers: **{calibration.first_error:.3f}**.\n")
+        text.append(_bins(calibration.first_bins))
+    text.append(
+        f"Expected calibration error of the first {calibration.top} answers: **{calibration.error:.3f}**; on the rows "
+        f"that the weights were fitted to it is {calibration.own_error:.3f}.\n"
     )
+    text.append(_bins(calibration.bins))
+    if calibration.rough:
+        text.append(f"**No percentages are shown: an error above {ROUGH} makes them misleading. Use the ranks.**\n")
+    if calibration.least:
+        text.append(
+            "No percentages are shown either if the references themselves are not found when they are held out: a "
+            f"question is of low trust if at most half of them are found in the first ten and its first answers have a "
+            f"probability under {calibration.least:.0%} on average.\n"
+        )
+    text.append(f"![Reliability: probabilities against shares of right predictions]({RELIABILITY})\n")
+    return "\n".join(text)
+
+
+def _bins(bins: Sequence[Bin]) -> str:
+    rows = [[f"{b.low:.1f}–{b.high:.1f}", b.count, b.predicted, b.observed] for b in bins]
+    return _table(["probability", "predictions", "mean probability", "share of right predictions"], rows)
 
 
 def _reliability(calibration: Calibration) -> str:
     """The bins as a chart, beside the diagonal of perfect calibration."""
-    observed = [Point(b.predicted, b.observed, 0.0) for b in calibration.bins]
-    series = {"observed": observed, "perfectly calibrated": [Point(0.0, 0.0, 0.0), Point(1.0, 1.0, 0.0)]}
-    title = f"Reliability, calibration error {calibration.error:.3f}"
+    which = {"first answers": calibration.first_bins, f"first {calibration.top} answers": calibration.bins}
+    series = {name: [Point(b.predicted, b.observed, 0.0) for b in bins] for name, bins in which.items() if bins}
+    series["perfectly calibrated"] = [Point(0.0, 0.0, 0.0), Point(1.0, 1.0, 0.0)]
+    title = f"Reliability, calibration error {calibration.measured_error:.3f}"
     return lines(series, title=title, x_label="probability", y_label="share of right predictions")
 
 
@@ -200,8 +222,7 @@ def _limits(config: RunConfig, graph: Graph | None) -> str:
     return _bullets(
         scope,
         "A probability is for heads that have some tail in the relation; for a head that has none it is too high.",
-        "Probabilities were fitted with the `open` candidates; with others, or another number of references, they are "
-        "less accurate.",
+        "Probabilities were fitted with the `open` candidates; with others they are less accurate.",
         "Evaluation and calibration count pairs that are not in the data as wrong; some of them are true.",
         *([f"Relations it was trained on, where it does better than on new ones: {trained}."] if trained else []),
     )

@@ -12,19 +12,21 @@ from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError
 from fewlink.data import Benchmark
 from fewlink.prediction import pretrained, query
-from fewlink.prediction.calibration import TOP, Calibration, calibrate_on_dev, read_calibration
+from fewlink.prediction.calibration import TOP, Calibration, calibrate_on_dev, read_calibration, shipped_calibration
 from fewlink.prediction.constraints import Choice as ConstraintChoice
 from fewlink.prediction.constraints import Constraints
 from fewlink.prediction.explanation import Explanation, explain_pair
 from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Prediction, Predictions, RankedPairs, rank_tails
 from fewlink.prediction.query import Choice, Pairs, References
+from fewlink.prediction.trust import Trust, head_fans, measure_trust
 from fewlink.scorers import Question, Scorer
 from fewlink.training import RunConfig, open_run, trained_family
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
 
 SHIPPED = "trail"  # the model that reads a graph without training
+MOST_TRUST = 64  # questions whose trust is remembered
 
 
 class Linker:
@@ -54,6 +56,7 @@ class Linker:
         self.measured = measured or benchmark
         self.calibration, self.run, self.step, self.device = calibration, run, step, device
         self.graph, self.names = benchmark.graph, Names(benchmark.graph)
+        self._trust: dict[object, Trust] = {}
         _ = self.graph.slots  # candidates are looked up in them: computed now, not during the first query
 
     def __repr__(self) -> str:
@@ -96,7 +99,7 @@ class Linker:
     def shipped(cls, benchmark: Benchmark, *, device: str = "cpu") -> Self:
         """TRAIL with the weights that come with fewlink, on what is known of a benchmark: background and train."""
         scorer = trained_family(SHIPPED).shipped(SHIPPED, benchmark, use_device(device)).scorer
-        return cls(benchmark, scorer, device=device)
+        return cls(benchmark, scorer, device=device, calibration=shipped_calibration())
 
     def limit_edges(self, edges: int) -> None:
         """Read about this many edges of the graph around each head: many heads are answered sooner, a little worse."""
@@ -104,6 +107,7 @@ class Linker:
         if limit is None:
             raise FewlinkError(f"{self.scorer.name} has no limit of edges: it is for trail on a CPU")
         limit(edges)
+        self._trust.clear()
 
     def as_measured(self) -> Linker:
         """The linker on the benchmark that the run was measured on: this one unless predictions use another graph."""
@@ -159,11 +163,12 @@ class Linker:
         resolved = self._references(references, relation, shots, notes)
         head_ids = query.find_heads(self.names, heads, notes)
         tails, used = self._candidates(candidates, resolved), Constraints.of(constraints, self.graph, resolved)
-        pairs = self.rank(resolved, head_ids, k, tails, exclude_known, constraints=used)
+        trust = self.trust(resolved, None if query.is_open(candidates) else tails)
+        pairs = self.rank(resolved, head_ids, k, tails, exclude_known, constraints=used, trust=trust)
         notes += used.notes(head_ids, tails)
         for head in np.setdiff1d(used.open_heads(head_ids), pairs.heads):
             notes.append(query.no_candidate_note(self.names, int(head)))
-        return self.table(pairs, notes, resolved if explain else None)
+        return self.table(pairs, notes, resolved if explain else None, trust)
 
     def predict_pairs(
         self,
@@ -188,9 +193,10 @@ class Linker:
         else:
             head_ids = query.find_heads(self.names, type_or_heads, notes)
         tails, used = self._candidates(candidates, resolved), Constraints.of(constraints, self.graph, resolved)
-        pairs = self.rank(resolved, head_ids, k, tails, exclude_known, overall=True, constraints=used)
+        trust = self.trust(resolved, None if query.is_open(candidates) else tails)
+        pairs = self.rank(resolved, head_ids, k, tails, exclude_known, overall=True, constraints=used, trust=trust)
         notes += used.notes(head_ids, tails)
-        return self.table(pairs, notes, resolved if explain else None)
+        return self.table(pairs, notes, resolved if explain else None, trust)
 
     def explain(
         self,
@@ -245,6 +251,7 @@ class Linker:
         exclude_known: bool = True,
         overall: bool = False,
         constraints: Constraints | None = None,
+        trust: Trust | None = None,
     ) -> RankedPairs:
         """The k best tails of each of the heads (h,) among candidates (c,); or, `overall`, the k best pairs of all.
 
@@ -263,31 +270,53 @@ class Linker:
         ):
             parts.append(part)
             if overall and sum(map(len, parts)) > 2 * pool:
-                parts = [self.best_pairs(parts, most)]
-        pairs = self.best_pairs(parts, most) if overall else RankedPairs.joined(parts)
-        return used.settle(pairs, self._key(pairs), k, overall) if used.between_pairs else pairs
+                parts = [self.best_pairs(parts, most, trust)]
+        pairs = self.best_pairs(parts, most, trust) if overall else RankedPairs.joined(parts)
+        return used.settle(pairs, self._key(pairs, trust), k, overall) if used.between_pairs else pairs
 
-    def best_pairs(self, parts: Sequence[RankedPairs], k: int) -> RankedPairs:
+    @property
+    def reads_trust(self) -> bool:
+        """Whether there is a calibration that reads the trust of a question."""
+        return self.calibration is not None and self.calibration.reads_trust
+
+    def trust(self, references: References, candidates: np.ndarray | None = None) -> Trust | None:
+        """What is known of a question besides its scores, remembered; None if no calibration reads it.
+
+        `candidates` (c,) are those of the question, None if they are open.
+        """
+        if not self.reads_trust:
+            return None
+        key = references, None if candidates is None else candidates.tobytes()
+        if key not in self._trust:
+            if len(self._trust) >= MOST_TRUST:
+                del self._trust[next(iter(self._trust))]
+            self._trust[key] = measure_trust(self.scorer, self.graph, references, candidates)
+        return self._trust[key]
+
+    def best_pairs(self, parts: Sequence[RankedPairs], k: int, trust: Trust | None = None) -> RankedPairs:
         """The k best of all pairs: by probability, or else by score."""
         pairs = RankedPairs.joined(parts)
-        return pairs.take(np.lexsort((pairs.tails, pairs.heads, -pairs.scores, -self._key(pairs)))[:k])
+        return pairs.take(np.lexsort((pairs.tails, pairs.heads, -pairs.scores, -self._key(pairs, trust)))[:k])
 
-    def _key(self, pairs: RankedPairs) -> np.ndarray:
+    def _key(self, pairs: RankedPairs, trust: Trust | None = None) -> np.ndarray:
         """What pairs of several heads are compared by (n,)."""
-        calibration = self.calibration
-        return pairs.scores if calibration is None else calibration.probabilities(pairs.log_softmax, pairs.ranks)
+        if self.calibration is None:
+            return pairs.scores
+        return self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
 
-    def table(self, pairs: RankedPairs, notes: Sequence[str] = (), references: References | None = None) -> Predictions:
-        """Ranked pairs with names and probabilities; if `references` are given, also with reasons."""
-        graph, calibration = self.graph, self.calibration
-        probabilities = (
-            calibration.probabilities(pairs.log_softmax, pairs.ranks).tolist() if calibration else [None] * len(pairs)
-        )
-        if calibration is not None and calibration.rough:
-            notes = [
-                *notes,
-                f"probabilities are rough: their error was {calibration.error:.2f} on held-out dev relations",
-            ]
+    def table(
+        self,
+        pairs: RankedPairs,
+        notes: Sequence[str] = (),
+        references: References | None = None,
+        trust: Trust | None = None,
+    ) -> Predictions:
+        """Ranked pairs with names and, given their trust, probabilities; with reasons if `references` are given."""
+        graph, note, key = self.graph, None, self._key(pairs, trust)
+        if self.calibration is not None:
+            first = key[pairs.ranks < 2]
+            note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0)
+        probabilities = key.tolist() if note is not None and note.shown else [None] * len(pairs)
         rows = [
             Prediction(
                 head=graph.entities[head],
@@ -302,7 +331,7 @@ class Linker:
             )
             for i, (head, tail) in enumerate(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True))
         ]
-        return Predictions(rows, notes)
+        return Predictions(rows, notes, note)
 
     def explain_ids(self, references: References, head: int, tail: int) -> Explanation:
         """What contributed to the score of a pair of ids."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 COLUMNS = ("head", "head_name", "rank", "tail", "tail_name", "score", "probability", "known", "reasons")
 SHOWN = 20  # rows in a repr
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+MOST_MARGIN = 6.0
 SCORED_AT_ONCE = 1 << 23  # scores held at once: 32 MB of float32, and some masks of that shape
 
 
@@ -30,7 +31,8 @@ class RankedPairs:
     """Ranked pairs of a head and a tail, as arrays.
 
     Shapes: all (n,). `heads`, `tails` entities; `scores`; `ranks` among the candidates that are not known answers, ties
-    at their mean, as in evaluation; `log_softmax` over the same candidates and the tail itself; `known` bool.
+    at their mean, as in evaluation; `log_softmax` over the same candidates and the tail itself; `margins` between the
+    scores of the head's best two of them, at most `MOST_MARGIN`; `known` bool.
     """
 
     heads: np.ndarray
@@ -38,6 +40,7 @@ class RankedPairs:
     scores: np.ndarray
     ranks: np.ndarray
     log_softmax: np.ndarray
+    margins: np.ndarray
     known: np.ndarray
 
     def __len__(self) -> int:
@@ -49,7 +52,7 @@ class RankedPairs:
     @classmethod
     def joined(cls, parts: Sequence[RankedPairs]) -> Self:
         if not parts:
-            return cls(*(np.zeros(0, kind) for kind in (np.int32, np.int32, float, float, float, bool)))
+            return cls(*(np.zeros(0, kind) for kind in (np.int32, np.int32, float, float, float, float, bool)))
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
@@ -109,7 +112,17 @@ def rank_head(
     total = _log_sum_exp(rivals)
     precise = values.astype(np.float64)
     log_softmax = precise - np.where(known_best, np.logaddexp(total, precise), total)
-    return RankedPairs(np.full(len(best), head, np.int32), candidates[best], precise, ranks, log_softmax, known_best)
+    margins = np.full(len(best), _margin(rivals))
+    heads = np.full(len(best), head, np.int32)
+    return RankedPairs(heads, candidates[best], precise, ranks, log_softmax, margins, known_best)
+
+
+def _margin(scores: np.ndarray) -> float:
+    """Between the two highest scores, at most `MOST_MARGIN`."""
+    if len(scores) < 2:
+        return MOST_MARGIN
+    second, first = np.partition(scores, len(scores) - 2)[-2:].astype(float)
+    return float(min(first - second, MOST_MARGIN))
 
 
 def _top(scores: np.ndarray, k: int) -> np.ndarray:
@@ -131,12 +144,27 @@ def _log_sum_exp(scores: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
+class TrustNote:
+    """How far the answers to a question can be trusted, in a `sentence`; `shown`: whether they have probabilities.
+
+    If trust is `low` they have none. `found` of `tested` references were in the first ten when they were held out.
+    """
+
+    low: bool
+    shown: bool
+    sentence: str
+    found: int = 0
+    tested: int = 0
+
+
+@dataclass(frozen=True)
 class Prediction:
     """A tail for a head, by id and readable name.
 
     `rank` is the tail's rank among the head's candidates that are not known answers, as the evaluator computes it:
     tails with equal scores share the mean of their ranks, so it may end in .5. `probability` is None if the run is not
-    calibrated; `known` says whether the pair is a reference or a known answer; `reasons` are present if requested.
+    calibrated, if its calibration has a large error, or if the question is of low trust; `known` says whether the pair
+    is a reference or a known answer; `reasons` are present if requested.
     """
 
     head: str
@@ -157,10 +185,15 @@ class Prediction:
 
 @dataclass(frozen=True, repr=False)
 class Predictions(Sequence[Prediction]):
-    """Ranked tails: an immutable sequence of `Prediction`. `notes` are remarks on the query, one line each."""
+    """Ranked tails: an immutable sequence of `Prediction`.
+
+    `notes` are remarks on the query, one line each; `trust` says how far to trust the probabilities, or why there are
+    none; it is None if nothing was calibrated.
+    """
 
     rows: Sequence[Prediction]
     notes: Sequence[str] = ()
+    trust: TrustNote | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", tuple(self.rows))
@@ -174,14 +207,16 @@ class Predictions(Sequence[Prediction]):
     @overload
     def __getitem__(self, place: slice) -> Predictions: ...
     def __getitem__(self, place: int | slice) -> Prediction | Predictions:
-        return Predictions(self.rows[place], self.notes) if isinstance(place, slice) else self.rows[place]
+        if isinstance(place, slice):
+            return Predictions(self.rows[place], self.notes, self.trust)
+        return self.rows[place]
 
     def for_head(self, head: str) -> Predictions:
         """The rows of one head, by its id or its readable name."""
         rows = [row for row in self.rows if row.head == head] or [row for row in self.rows if row.head_name == head]
         if not rows:
             raise FewlinkError(f"no prediction for the head '{head}': it is not a query head, or has no candidate left")
-        return Predictions(rows, self.notes)
+        return Predictions(rows, self.notes, self.trust)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         return [row.to_dict() for row in self.rows]
@@ -215,14 +250,14 @@ class Predictions(Sequence[Prediction]):
         cells = [columns, *rows]
         widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-        return "\n".join([*(line.rstrip() for line in lines), *self._more()])
+        return "\n".join([*self._header(), *(line.rstrip() for line in lines), *self._more()])
 
     def _repr_html_(self) -> str:
         columns, rows = self._shown()
         head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
         body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-        below = "".join(f"<p>{html.escape(line)}</p>" for line in self._more())
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+        above, below = ("".join(f"<p>{html.escape(line)}</p>" for line in of) for of in (self._header(), self._more()))
+        return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
 
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """Column titles and cells of the first rows."""
@@ -235,6 +270,9 @@ class Predictions(Sequence[Prediction]):
             cells += [*([probability] if calibrated else []), "yes" if row.known else ""]
             rows.append([cell.translate(ESCAPES) for cell in cells])
         return columns, rows
+
+    def _header(self) -> list[str]:
+        return [self.trust.sentence] if self.trust else []
 
     def _more(self) -> list[str]:
         hidden = len(self.rows) - SHOWN

@@ -222,6 +222,11 @@ def open_candidates(graph: Graph, references: np.ndarray) -> np.ndarray:
     return candidates_of("open", task, references, graph).ids
 
 
+def is_open(choice: object) -> bool:
+    """Whether candidates are chosen by the references."""
+    return choice is None or (isinstance(choice, str) and choice == "open")
+
+
 def find_candidates(benchmark: Benchmark, names: Names, choice: Choice, references: References) -> np.ndarray:
     """The tails to rank (c,), sorted; raises if there are none.
 
@@ -229,7 +234,7 @@ def find_candidates(benchmark: Benchmark, names: Names, choice: Choice, referenc
     any other text: the members of a type; else names of entities, or a predicate of entity ids.
     """
     graph, relation = benchmark.graph, references.relation
-    if choice is None or choice == "open":
+    if choice is None or is_open(choice):
         return open_candidates(graph, references.ids)
     if choice == "full":
         if relation is None:

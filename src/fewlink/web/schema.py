@@ -115,9 +115,19 @@ class Row(BaseModel):
     tail: str
     tail_name: str
     score: float
-    probability: float | None
+    probability: float | None = Field(description="null where no percentage is shown: `trust` says why.")
     known: bool
     reasons: ExplainAnswer | None
+
+
+class TrustFacts(BaseModel):
+    """How far the answers can be trusted, in words; null if nothing was calibrated."""
+
+    low: bool
+    shown: bool = Field(description="Whether predictions have probabilities.")
+    sentence: str
+    found: int = Field(description="References that were found in the first ten when they were held out.")
+    tested: int = Field(description="References that were held out.")
 
 
 class PredictAnswer(BaseModel):
@@ -125,6 +135,7 @@ class PredictAnswer(BaseModel):
     heads_in_all: int = Field(description="How many heads the request names, or has of its type.")
     predictions: list[Row]
     notes: list[str]
+    trust: TrustFacts | None
 
 
 class Health(BaseModel):
@@ -152,10 +163,11 @@ class GraphFacts(BaseModel):
 
 
 class CalibrationFacts(BaseModel):
-    error: float
+    error: float = Field(description="Of first answers on relations that were left out.")
     base: float
     count: int
-    rough: bool
+    relations: int
+    rough: bool = Field(description="Whether the error is so large that no probabilities are shown.")
 
 
 class LimitFacts(BaseModel):

@@ -16,7 +16,15 @@ from fewlink.data.candidates import by_similarity
 from fewlink.prediction import Explanation, Linker
 from fewlink.prediction.names import Names, entity_of
 from fewlink.prediction.predictions import RankedPairs
-from fewlink.prediction.query import References, distinct_heads, find_candidates, find_relation, no_candidate_note
+from fewlink.prediction.query import (
+    References,
+    distinct_heads,
+    find_candidates,
+    find_relation,
+    is_open,
+    no_candidate_note,
+)
+from fewlink.prediction.trust import Trust
 from fewlink.web.batching import Batcher
 from fewlink.web.middleware import ApiError
 from fewlink.web.schema import MOST_REFERENCES, ExplainRequest, PredictRequest, QueryRequest, ServerSettings
@@ -60,8 +68,20 @@ class ExplanationPart:
         return self
 
 
-Part = RankingPart | ExplanationPart
-Answer = RankedPairs | Explanation
+@dataclass(frozen=True)
+class TrustPart:
+    """How far answers with these references and candidates can be trusted."""
+
+    references: References
+    candidates: str | tuple[int, ...] | None
+
+    @property
+    def key(self) -> Hashable:
+        return self
+
+
+Part = RankingPart | ExplanationPart | TrustPart
+Answer = RankedPairs | Explanation | Trust | None
 Member = tuple[int, Part]  # a part and its place in the batch
 
 
@@ -207,24 +227,32 @@ class Answers:
         first = parts[0]
         if isinstance(first, ExplanationPart):
             return [self.linker.explain_ids(first.references, first.head, first.tail)] * len(parts)
+        if isinstance(first, TrustPart):
+            return [self._trust(first)] * len(parts)
         return self._rank([part for part in parts if isinstance(part, RankingPart)])
 
     def _rank(self, parts: Sequence[RankingPart]) -> list[Answer]:
         """One call for the heads of all parts and the largest k; each part gets its own heads and its own k."""
         first, linker = parts[0], self.linker
-        if isinstance(first.candidates, tuple):
-            candidates = np.array(first.candidates, np.int32)
-        else:
-            candidates = find_candidates(linker.benchmark, linker.names, first.candidates, first.references)
+        candidates = self._candidates(first)
         heads = np.array(list(dict.fromkeys(head for part in parts for head in part.heads)), np.int32)
         k = max(part.k for part in parts)
-        pairs = linker.rank(first.references, heads, k, candidates, first.exclude_known, first.overall)
+        trust = self._trust(first) if first.overall else None
+        pairs = linker.rank(first.references, heads, k, candidates, first.exclude_known, first.overall, trust=trust)
         if first.overall:
             return [pairs.take(np.arange(min(part.k, len(pairs)))) for part in parts]
         begins = np.flatnonzero(np.diff(pairs.heads, prepend=-1))  # the rows of a head are consecutive
         rows = dict(zip(pairs.heads[begins].tolist(), np.split(np.arange(len(pairs)), begins[1:]), strict=False))
         none = np.zeros(0, np.int64)
         return [pairs.take(np.concatenate([rows.get(head, none)[: part.k] for head in part.heads])) for part in parts]
+
+    def _candidates(self, part: RankingPart | TrustPart) -> np.ndarray:
+        if isinstance(part.candidates, tuple):
+            return np.array(part.candidates, np.int32)
+        return find_candidates(self.linker.benchmark, self.linker.names, part.candidates, part.references)
+
+    def _trust(self, part: RankingPart | TrustPart) -> Trust | None:
+        return self.linker.trust(part.references, None if is_open(part.candidates) else self._candidates(part))
 
 
 class Service:
@@ -240,18 +268,21 @@ class Service:
 
     async def _predict(self, request: PredictRequest, whole: RankingPart, notes: list[str]) -> dict[str, Any]:
         parts = [await self._rank(part) for part in whole.turns()]
-        pairs = self.linker.best_pairs(parts, whole.k) if whole.overall else RankedPairs.joined(parts)
+        part = TrustPart(whole.references, whole.candidates)
+        trust = await self._trust(part) if self.linker.reads_trust else None
+        pairs = self.linker.best_pairs(parts, whole.k, trust) if whole.overall else RankedPairs.joined(parts)
         if not whole.overall:
             ranked, names = set(pairs.heads.tolist()), self.linker.names
             notes += [no_candidate_note(names, head) for head in whole.heads if head not in ranked]
-        table = self.linker.table
-        predictions = await asyncio.to_thread(table, pairs, notes) if len(pairs) > MANY else table(pairs, notes)
+        table = functools.partial(self.linker.table, pairs, notes, trust=trust)
+        predictions = await asyncio.to_thread(table) if len(pairs) > MANY else table()
         rows = predictions.to_dicts()
         if request.explain:
             for row, head, tail in zip(rows, pairs.heads.tolist(), pairs.tails.tolist(), strict=True):
                 explanation = await self._explain(ExplanationPart(whole.references, head, tail))
                 row["reasons"] = explanation.to_dict()
-        return {"predictions": rows, "notes": list(predictions.notes)}
+        said = predictions.trust and vars(predictions.trust)
+        return {"predictions": rows, "notes": list(predictions.notes), "trust": said}
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         return (await self._explain(await asyncio.to_thread(self.resolver.explanation, request))).to_dict()
@@ -259,6 +290,11 @@ class Service:
     async def _rank(self, part: RankingPart) -> RankedPairs:
         answer = await self.batcher.ask(part)
         assert isinstance(answer, RankedPairs)
+        return answer
+
+    async def _trust(self, part: TrustPart) -> Trust | None:
+        answer = await self.batcher.ask(part)
+        assert answer is None or isinstance(answer, Trust)
         return answer
 
     async def _explain(self, part: ExplanationPart) -> Explanation:
@@ -289,7 +325,10 @@ def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
         "relations": {"graph": names, **tasks},
         "evidence": dict(getattr(linker.scorer, "evidence", {})),
         "calibration": calibration
-        and {field: getattr(calibration, field) for field in ("error", "base", "count", "rough")},
+        and {
+            "error": calibration.measured_error,
+            **{field: getattr(calibration, field) for field in ("base", "count", "relations", "rough")},
+        },
         "limits": {
             "references": MOST_REFERENCES,
             "heads": settings.heads,
