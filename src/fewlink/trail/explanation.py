@@ -132,9 +132,12 @@ def explain(
     order = ordered_paths(pair, paths, drops)
     without_first = [removal_of(pair, [paths[i] for i in order[: n + 1]]) for n in range(len(order))]
     lost = [score - left for left in pair.scores(encoded, without_first).tolist()]
-    order = adding_paths(pair, paths, drops, order, lost)[:most]
-    named = removal_of(pair, [paths[i] for i in order])
-    together = score - pair.scores(encoded, [named]).item() if order else None
+    named = adding_paths(pair, paths, drops, order, lost)[:most]
+    if named and named == order[: len(named)]:
+        together = lost[len(named) - 1]
+    else:
+        together = score - pair.scores(encoded, [removal_of(pair, [paths[i] for i in named])]).item() if named else None
+    order = named
     from_head = any(paths[i].nodes[0] == pair.head for i in order)
     fewer = [Removal(references=[k]) for k in every]
     ids = pair.cone.nodes if nodes is None else nodes[pair.cone.nodes]
