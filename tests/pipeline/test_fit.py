@@ -231,7 +231,7 @@ def test_deployed_rules_answer_wherever_a_run_does(tmp_path: Path, monkeypatch: 
     measured = evaluate(benchmark, learning_free("rules", training_graph.known_graph(benchmark)), protocol)
     np.testing.assert_array_equal(measured.tasks[0].ranks, evaluate(benchmark, hidden.scorer, protocol).tasks[0].ranks)
     rows = linker.predict(**QUERY, explain=True)
-    assert all(row.probability is not None and row.reasons is not None for row in rows)
+    assert rows.trust is not None and all(row.reasons is not None for row in rows)
     saved = Linker.load(linker.save_pretrained(tmp_path / "saved"))
     assert saved.scorer.name == "rules" and saved.predict(**QUERY) == linker.predict(**QUERY)
     append(run, [written([("newcomer", "lives in", "t3")], tmp_path / "new.tsv")])

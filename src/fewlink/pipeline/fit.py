@@ -66,6 +66,7 @@ TEXTS = {SHIPPED: "the shipped weights", TUNED: "the fine-tuned weights", RULES:
 MEASURED, MEASURED_ALONE = 0.3, 0.55  # shares of the time until which held-out relations are asked, with tuning or not
 ASKED, ALL = 0.88, 0.94  # shares of the time after which no test relation is asked, and after which all is written
 SLOWER, CARD_SHARE = 1.2, 0.5  # times the pace so far that held-out relations may take later, and those of the card
+CALIBRATED = 0.25  # share of the time left in which relations are asked about to calibrate
 ENOUGH_RELATIONS = 6  # with fewer, what replaces the shipped weights must be better by more than the standard error
 ENOUGH_BACK = 5.0  # seconds that are worth a line when they are given back
 
@@ -345,7 +346,8 @@ class Fit(Stages):
         weights, step = load_best(self.run)
         scorer = self.scored.get(name) or self.scored_by(held, name, weights)
         known = None if name == RULES else shipped_calibration()  # of TRAIL's scores
-        calibration = calibrate_on_dev(held, scorer, self.settings.shots, TOP, step, known)
+        until = time.monotonic() + CALIBRATED * max(0.0, self.left)
+        calibration = calibrate_on_dev(held, scorer, self.settings.shots, TOP, step, known, until)
         dataclasses.replace(calibration, benchmark=benchmark.fingerprint).save(self.run)
 
     def scored_by(self, held: Benchmark, name: str, weights: Weights) -> CachedScorer:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import as_file, files
@@ -21,7 +22,7 @@ import numpy as np
 
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.storage import read_json, write_json
-from fewlink.data import Benchmark
+from fewlink.data import Benchmark, Task
 from fewlink.graph import Graph
 from fewlink.prediction import pretrained
 from fewlink.prediction.predictions import RankedPairs, TrustNote, rank_tails
@@ -182,15 +183,24 @@ def shipped_calibration() -> Calibration | None:
 
 
 def calibrate_on_dev(
-    benchmark: Benchmark, scorer: Scorer, shots: int, top: int, step: int, shipped: Calibration | None = None
+    benchmark: Benchmark,
+    scorer: Scorer,
+    shots: int,
+    top: int,
+    step: int,
+    shipped: Calibration | None = None,
+    until: float = math.inf,
 ) -> Calibration:
     """The calibration of a scorer, whose weights are those of `step`, on the dev relations of a benchmark.
 
     If `shipped` is given, its weights are kept where these relations are few, or where it has the smaller error over
-    them; its own errors then are those measured here, unless the relations are few.
+    them; its own errors then are those measured here, unless the relations are few. After the moment `until` of
+    `time.monotonic` no further relation is asked about.
     """
-    sample, relations = collect(benchmark, scorer, shots, top)
     facts: dict[str, Any] = {"shots": shots, "top": top, "step": step, "benchmark": benchmark.fingerprint}
+    if shipped is not None and len(_askable(benchmark, shots)) < ENOUGH:
+        return replace(shipped, **facts)
+    sample, relations = collect(benchmark, scorer, shots, top, until)
     if shipped is not None and relations < ENOUGH:
         return replace(shipped, **facts)
     own = fitted(sample, crossed="relation" if relations > 1 else "head", **facts)
@@ -232,17 +242,22 @@ def _errors(probabilities: np.ndarray, sample: Sample) -> dict[str, Any]:
     }
 
 
-def collect(benchmark: Benchmark, scorer: Scorer, shots: int, top: int) -> tuple[Sample, int]:
-    """The best tails of dev heads, whether each is right, and the number of relations."""
-    tasks = [task for task in benchmark.split("dev") if len(task.pairs) > shots]
-    parts = []
+def _askable(benchmark: Benchmark, shots: int) -> list[Task]:
+    return [task for task in benchmark.split("dev") if len(task.pairs) > shots]
+
+
+def collect(benchmark: Benchmark, scorer: Scorer, shots: int, top: int, until: float = math.inf) -> tuple[Sample, int]:
+    """The best tails of dev heads, whether each is right, and the number of relations asked about by then."""
+    tasks, parts = _askable(benchmark, shots), list[Sample]()
     for number, task in enumerate(tasks):
+        if parts and time.monotonic() >= until:
+            break
         pairs, queries = task.split(shots)
         asked = ask(benchmark.graph, scorer, pairs, np.unique(queries[:, 0]), task.known_tails, top, task.name)
         parts.append(asked._replace(groups=np.full(len(asked.right), number)) if len(tasks) > 1 else asked)
     if not sum(len(part.right) for part in parts):
         raise FewlinkError(f"{benchmark.name} has no dev relation of more than {shots} pairs to calibrate on")
-    return Sample.joined(parts), len(tasks)
+    return Sample.joined(parts), len(parts)
 
 
 def ask(
