@@ -28,9 +28,8 @@ from fewlink.data import Benchmark, candidates_of, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.fewshot.learner import AT_ONCE, FewShotLearner, assemble
-from fewlink.fewshot.model import FewShotModel, FewShotScorer
+from fewlink.fewshot.model import FewShotModel, FewShotScorer, FewShotSettings
 from fewlink.fewshot.neighbourhood import Neighbourhood
-from fewlink.fewshot.settings import FewShotSettings
 from fewlink.scorers import Question
 from fewlink.training.trainer import exactly
 from measure import RECORDS, gpu_kernels, print_table, write_record

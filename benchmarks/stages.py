@@ -79,7 +79,7 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     """Steps of FSRL with the paper's settings."""
     from fewlink.data import Benchmark
     from fewlink.fewshot.learner import FewShotLearner
-    from fewlink.fewshot.settings import FewShotSettings
+    from fewlink.fewshot.model import FewShotSettings
 
     benchmark = Benchmark.open(compiled)
     vectors = random_vectors(benchmark)
@@ -167,8 +167,7 @@ def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
 def write_run(compiled: Path, run: Path, model: str) -> None:
     """Write a run folder as training does, with random vectors and initial weights."""
     from fewlink.data import open_benchmark
-    from fewlink.fewshot.model import build
-    from fewlink.fewshot.settings import FewShotSettings
+    from fewlink.fewshot.model import FewShotSettings, build
     from fewlink.trail_0_1.learner import Trail01Vectors
     from fewlink.trail_0_1.model import Trail01Settings
     from fewlink.trail_0_1.model import build as build_trail
@@ -234,8 +233,7 @@ def resident() -> int:
 def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     """A model with initial weights and random vectors."""
     from fewlink.fewshot.learner import assemble
-    from fewlink.fewshot.model import FewShotScorer
-    from fewlink.fewshot.settings import FewShotSettings
+    from fewlink.fewshot.model import FewShotScorer, FewShotSettings
     from fewlink.trail_0_1.learner import Trail01Vectors, graph_context
     from fewlink.trail_0_1.model import build
     from fewlink.trail_0_1.scorer import Trail01Scorer

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fewlink.evaluation import Evaluation as Evaluation
     from fewlink.evaluation import Protocol as Protocol
     from fewlink.evaluation import evaluate as evaluate
-    from fewlink.fewshot.settings import FewShotSettings as FewShotSettings
+    from fewlink.fewshot.model import FewShotSettings as FewShotSettings
     from fewlink.graph import Graph as Graph
     from fewlink.graph import compile_graph as compile_graph
     from fewlink.pipeline.fit import fit as fit
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Benchmark": "data",
     "Evaluation": "evaluation",
-    "FewShotSettings": "fewshot.settings",
+    "FewShotSettings": "fewshot.model",
     "FewlinkError": "base.errors",
     "Graph": "graph",
     "Linker": "prediction",

@@ -15,7 +15,7 @@ from fewlink.data import open_benchmark
 from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.embeddings.trainer import train as train_vectors
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import FewShotSettings
 from fewlink.trail_0_1.learner import Trail01Vectors, pretrain_views
 from fewlink.trail_0_1.model import Trail01Settings
 from fewlink.training import open_run, pretrain

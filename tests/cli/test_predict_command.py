@@ -20,7 +20,7 @@ from fewlink.cli import app
 from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, rank_task
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import FewShotSettings
 from fewlink.training import open_run
 from fewlink.training.trainer import train_run
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewlink.evaluation import METRICS, realistic_ranks, summarise
-from fewlink.evaluation.ranks import average
+from fewlink.evaluation.evaluator import average
 
 NOTHING = (torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
 SCORES = torch.tensor([[5.0, 3.0, 3.0, 1.0, 3.0]])

@@ -13,8 +13,7 @@ from tests.training.runs import doubled, everything, lines_of, saved, small, tim
 from tests.training.runs import quick as quick
 
 from fewlink.base.errors import FewlinkError
-from fewlink.fewshot.model import COMPOSITIONS
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import COMPOSITIONS, FewShotSettings
 from fewlink.training import RunConfig, train_runs
 from fewlink.training import trainer as trainer_room
 from fewlink.training.trainer import Trainer, train_run

@@ -16,7 +16,7 @@ from fewlink.base.errors import FewlinkError
 from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import FewShotSettings
 from fewlink.pipeline.append import append
 from fewlink.prediction import Linker
 from fewlink.training import open_run

@@ -10,7 +10,7 @@ from tests.pipeline.fits import graph_file, town_lines, written
 
 from fewlink.base.errors import FewlinkError
 from fewlink.data import SPLITS, Benchmark, open_benchmark
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import FewShotSettings
 from fewlink.graph import compile_graph
 from fewlink.pipeline.train import train
 from fewlink.prediction import Linker

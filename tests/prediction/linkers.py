@@ -12,7 +12,7 @@ from tests.conftest import quickly
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import FewShotSettings
 from fewlink.prediction import Linker
 from fewlink.trail_0_1.learner import Trail01Vectors
 from fewlink.trail_0_1.model import Trail01Settings

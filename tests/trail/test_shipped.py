@@ -17,7 +17,7 @@ from tests.conftest import graph_of, quickly
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import FewShotSettings
 from fewlink.pipeline.train import train
 from fewlink.scorers import Question
 from fewlink.trail.learner import TrailSettings

@@ -14,8 +14,7 @@ from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.fewshot.learner import assemble
-from fewlink.fewshot.model import FewShotScorer
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import FewShotScorer, FewShotSettings
 from fewlink.scorers import Question
 from fewlink.trail_0_1.context import GraphContext
 from fewlink.trail_0_1.learner import pretrain_views

@@ -20,7 +20,7 @@ from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import FewShotSettings
 from fewlink.trail_0_1.context import QueryHeads, TaskContext
 from fewlink.trail_0_1.evidence.base import ColumnEvidence
 from fewlink.trail_0_1.learner import (

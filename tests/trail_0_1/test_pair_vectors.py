@@ -9,8 +9,7 @@ from tests.trail_0_1.test_model import example, trail_of
 
 from fewlink.data import open_benchmark
 from fewlink.fewshot.learner import assemble
-from fewlink.fewshot.model import FewShotScorer
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import FewShotScorer, FewShotSettings
 from fewlink.scorers.base import Question
 from fewlink.trail_0_1.scorer import Trail01Scorer
 

@@ -23,7 +23,7 @@ torch.set_num_threads(1)
 from fewlink.embeddings import Embeddings
 from fewlink.base.errors import InputError
 from fewlink.data import Benchmark
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import FewShotSettings
 from fewlink.training import checkpoints, open_run
 from fewlink.training.trainer import train_run
 

@@ -22,8 +22,7 @@ from fewlink.data.episodes import EpisodeSampler, compact
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.fewshot import learner as learner_room
 from fewlink.fewshot.learner import FewShotLearner, assemble
-from fewlink.fewshot.model import COMPOSITIONS
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import COMPOSITIONS, FewShotSettings
 from fewlink.training import open_run
 from fewlink.training import trainer as trainer_room
 from fewlink.training.checkpoints import FORMAT, load_best, load_state

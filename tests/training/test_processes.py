@@ -24,8 +24,7 @@ from fewlink.baselines.learning_free import learning_free
 from fewlink.data import Benchmark
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.fewshot.learner import assemble
-from fewlink.fewshot.model import FewShotScorer
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import FewShotScorer, FewShotSettings
 from fewlink.training import RunConfig
 from fewlink.training.trainer import train_run
 

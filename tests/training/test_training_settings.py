@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fewlink.base.errors import FewlinkError
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import FewShotSettings
 
 
 def test_the_defaults_are_the_papers() -> None:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fewlink.evaluation.evaluator import merge as merge
     from fewlink.evaluation.evaluator import rank_split as rank_split
     from fewlink.evaluation.evaluator import rank_task as rank_task
-    from fewlink.evaluation.ranks import realistic_ranks as realistic_ranks
-    from fewlink.evaluation.ranks import summarise as summarise
+    from fewlink.evaluation.evaluator import realistic_ranks as realistic_ranks
+    from fewlink.evaluation.evaluator import summarise as summarise
 
 _HOMES = {
     "Evaluation": "evaluator",
@@ -29,8 +29,8 @@ _HOMES = {
     "merge": "evaluator",
     "rank_split": "evaluator",
     "rank_task": "evaluator",
-    "realistic_ranks": "ranks",
-    "summarise": "ranks",
+    "realistic_ranks": "evaluator",
+    "summarise": "evaluator",
 }
 __all__ = ["LABELS", "METRICS", *_HOMES]
 __getattr__ = lazy_names(__name__, _HOMES)

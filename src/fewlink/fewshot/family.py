@@ -16,8 +16,7 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.embeddings.table import check_fits
 from fewlink.fewshot.learner import FewShotLearner, assemble, load_weights, sampler
-from fewlink.fewshot.model import COMPOSITIONS, PARTS, FewShotScorer
-from fewlink.fewshot.settings import FewShotSettings
+from fewlink.fewshot.model import COMPOSITIONS, PARTS, FewShotScorer, FewShotSettings
 from fewlink.graph import Graph
 from fewlink.training.family import Learner, Reporter, TrainedFamily
 from fewlink.training.vectors import fold_in, pretrain, pretraining_settings, trained_already

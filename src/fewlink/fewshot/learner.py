@@ -20,9 +20,8 @@ from fewlink.base.seeds import derive
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.episodes import EpisodeBatch, EpisodeSampler, Layout, compact
 from fewlink.embeddings.table import Embeddings
-from fewlink.fewshot.model import FewShotModel, FewShotScorer, build
+from fewlink.fewshot.model import FewShotModel, FewShotScorer, FewShotSettings, build
 from fewlink.fewshot.neighbourhood import Neighbourhood, Neighbours
-from fewlink.fewshot.settings import FewShotSettings
 from fewlink.graph import Graph
 from fewlink.training.family import RunState
 from fewlink.training.run import check_weights

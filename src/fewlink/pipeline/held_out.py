@@ -21,7 +21,7 @@ from fewlink.baselines.learning_free import learning_free
 from fewlink.data import Benchmark, Task
 from fewlink.data.training_graph import fold_benchmark, known_graph
 from fewlink.evaluation import Evaluation, Protocol, evaluate
-from fewlink.evaluation.ranks import summarise
+from fewlink.evaluation.evaluator import summarise
 from fewlink.scorers import Question, Scorer
 from fewlink.scorers.base import MOST_SCORES, CachedScorer
 

@@ -1,9 +1,16 @@
 """The paper's tables and figures: each study is a plan (in `recipes`) and a function that shows its results."""
 
-from fewlink.studies.pair_maps import EMBEDDING
 from fewlink.studies.plan import Plan, published_figures, read_plan
 from fewlink.studies.runner import Study, StudyOutput, Workspace
-from fewlink.studies.table_studies import DATASETS, SELECTION, show_ablation, show_overall, show_relations, show_shots
+from fewlink.studies.table_studies import (
+    DATASETS,
+    EMBEDDING,
+    SELECTION,
+    show_ablation,
+    show_overall,
+    show_relations,
+    show_shots,
+)
 
 STUDIES = {
     "overall": Study(show_overall),

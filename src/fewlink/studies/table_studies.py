@@ -1,14 +1,20 @@
-"""Studies that are tables and charts: of evaluated models, of the benchmark itself, and of runs step by step."""
+"""Studies that are tables and charts: of evaluated models, of the benchmark, of runs step by step, and of pairs as each
+model represents them."""
 
 from __future__ import annotations
 
+import typing
 from pathlib import Path
 
-from fewlink.base.errors import FewlinkError
+import numpy as np
+
+from fewlink import __version__
+from fewlink.base.errors import FewlinkError, MissingExtra
+from fewlink.base.seeds import derive, generator
 from fewlink.base.storage import write_json
-from fewlink.data.benchmark import SPLITS, Benchmark
+from fewlink.data.benchmark import SPLITS, Benchmark, Task
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.evaluation.records import CurvePoint, LearningCurve, read_result, same_settings
+from fewlink.evaluation.records import CurvePoint, LearningCurve, PairMap, command_line, read_result, same_settings
 from fewlink.report import charts, tables
 from fewlink.report.tables import COLUMNS, Table, by_selection, step_lines
 from fewlink.scorers import Scorer
@@ -173,3 +179,116 @@ def _finished_curves(plan: Plan, workspace: Workspace) -> list[LearningCurve]:
         and curve.seed < plan.seeds
         and same_settings(curve.settings, plan.settings_of(curve.model))
     ]
+
+
+MOST = 200  # pairs of either kind
+PERPLEXITY = 30.0
+SEED = 0
+
+
+@typing.runtime_checkable
+class PairScorer(typing.Protocol):
+    """A scorer with a vector for each pair."""
+
+    name: str
+
+    def pair_vectors(self, references: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+        """The vectors (n, w) of pairs (n, 2), given references (K, 2)."""
+        ...
+
+
+def show_embedding(plan: Plan, workspace: Workspace) -> StudyOutput:
+    maps = sorted(_finished(plan, workspace), key=lambda m: (m.relation, plan.models.index(m.model)))
+    rows = [
+        [m.relation, m.model, str(len(m.points)), charts.figure(m.silhouette), charts.figure(m.silhouette_of_map)]
+        for m in maps
+    ]
+    columns = ["relation", "model", "pairs", "silhouette", "silhouette of the map"]
+    note = "silhouette: −1 to 1, of true against false pairs in the model's own space; 0 where they overlap"
+    pictures = {f"{m.relation}-{m.model}": charts.scatter(m.points, title=f"{m.relation}, {m.model}") for m in maps}
+    return StudyOutput([Table("true and false pairs", columns, rows, note)], pictures)
+
+
+def pending_maps(plan: Plan, workspace: Workspace) -> list[str]:
+    return [f"{model}, {relation}" for model, missing in _missing(plan, workspace).items() for relation in missing]
+
+
+def run_maps(plan: Plan, workspace: Workspace) -> None:
+    """Train the models whose maps are missing, and make these."""
+    benchmark, shots = workspace.benchmark, plan.shots[0]
+    for model, relations in _missing(plan, workspace).items():
+        settings = plan.settings_of(model)
+        if not isinstance(settings, ModelSettings):
+            raise FewlinkError(f"{model} has no vectors of pairs: choose few-shot models")
+        workspace.tell(f"{model}, {', '.join(relations)}")
+        scorer = run_models(settings, shots, [SEED], workspace)[SEED].scorer
+        if not isinstance(scorer, PairScorer):
+            raise FewlinkError(f"{model} has no vectors of pairs: choose few-shot models")
+        for task in map(benchmark.task, relations):
+            facts = {"benchmark": benchmark.name, "data_sha256": benchmark.fingerprint}
+            made = make_map(scorer, task, **facts, shots=shots, seed=SEED)
+            workspace.store.add(made.model_copy(update={"settings": settings.as_dict()}))
+
+
+EMBEDDING = Study(show_embedding, pending_maps, run_maps)
+
+
+def _missing(plan: Plan, workspace: Workspace) -> dict[str, list[str]]:
+    """The relations that have no map, by model."""
+    finished = {(m.model, m.relation) for m in _finished(plan, workspace)}
+    missing = {model: [r for r in plan.relations if (model, r) not in finished] for model in plan.models}
+    return {model: relations for model, relations in missing.items() if relations}
+
+
+def _finished(plan: Plan, workspace: Workspace) -> list[PairMap]:
+    return [
+        m
+        for m in workspace.store.maps
+        if m.data_sha256 == workspace.benchmark.fingerprint
+        and m.model in plan.models
+        and m.relation in plan.relations
+        and m.shots == plan.shots[0]
+    ]
+
+
+def true_and_false(task: Task, shots: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Query pairs (n, 2) of a relation, and a pair of each head with a candidate that is not known to be true."""
+    _, queries = task.split(shots)
+    random = generator(seed, "map", task.name)
+    positive = queries[np.sort(random.permutation(len(queries))[:MOST])]
+    negative = []
+    for head in positive[:, 0].tolist():
+        false = np.setdiff1d(task.range, task.known_tails[head], assume_unique=True)
+        if len(false):
+            negative.append((head, int(random.choice(false))))
+    if not negative:
+        raise FewlinkError(f"{task.name} has no candidate that is not known to be true: choose another relation")
+    return positive, np.array(negative, np.int32)
+
+
+def make_map(scorer: PairScorer, task: Task, *, benchmark: str, data_sha256: str, shots: int, seed: int) -> PairMap:
+    """A model's map of a relation; the pairs are the same for every model."""
+    try:
+        from sklearn.manifold import TSNE
+        from sklearn.metrics import silhouette_score
+    except ImportError:
+        raise MissingExtra("a map of pairs", "plots") from None
+    references, _ = task.split(shots)
+    positive, negative = true_and_false(task, shots, seed)
+    vectors = scorer.pair_vectors(references, np.concatenate([positive, negative])).astype(np.float64)
+    kinds = ["positive"] * len(positive) + ["negative"] * len(negative)
+    perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
+    plane = TSNE(perplexity=perplexity, init="pca", random_state=derive(seed, "t-sne") % 2**32).fit_transform(vectors)
+    return PairMap(
+        benchmark=benchmark,
+        model=scorer.name,
+        relation=task.name,
+        seed=seed,
+        shots=shots,
+        silhouette=round(float(silhouette_score(vectors, kinds)), 4),
+        silhouette_of_map=round(float(silhouette_score(plane, kinds)), 4),
+        points=[(round(float(x), 2), round(float(y), 2), kind) for (x, y), kind in zip(plane, kinds, strict=True)],
+        command=command_line(),
+        version=__version__,
+        data_sha256=data_sha256,
+    )
