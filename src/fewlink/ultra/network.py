@@ -128,6 +128,12 @@ class UltraNetwork(nn.Module):
         relations = weights[:, :, : graph.relations] * tasks.visible.unsqueeze(-1)
         return Encoded(relations, weights[:, :, graph.relations :], vectors[:, graph.relations])
 
+    def encode_relation(self, graph: ReadGraph, asked: int) -> Encoded:
+        """The same for a relation of the graph, and no new one: ordinary link prediction."""
+        vectors = self.relation_model((graph.together > 0).float()[None], graph.inverse, asked)  # (1, 2R, W)
+        weights = self.message_weights(vectors[:, graph.inverse])
+        return Encoded(weights, weights[:, :, :0], vectors[:, asked])
+
     def message_weights(self, vectors: Tensor) -> Tensor:
         """Vectors (L, N, W) as each layer projects them: (layers, L, N, W)."""
         return torch.stack([layer.relation_projection(vectors) for layer in self.layers])
