@@ -3,8 +3,9 @@
 Graph. E holds every triple (h, r, t), its inverse (t, r⁻¹, h), and for the references (a, b) of the new relation n the
 edges (a, n, b) and (b, n⁻¹, a).
 
-Graph of relations. H(r) and T(r) are the sets of heads and of tails of r in E. For every pair of relations (r, s) there is
-an edge of kind 0 if H(r) ∩ H(s) is not empty, 1 if T(r) ∩ T(s) is not, 2 if H(r) ∩ T(s) is not, 3 if T(r) ∩ H(s) is not.
+Graph of relations. H(r) and T(r) are the sets of heads and of tails of r in E. For every pair of relations (r, s) there
+is an edge of kind 0 if H(r) and H(s) have an entity in common, 1 if T(r) and T(s) have, 2 if H(r) and T(s) have, 3 if
+T(r) and H(s) have.
 
 Layers over relations, with labels y_n = 1 (all ones), y_r = 0 for the others; z starts as y, N = layer norm:
 

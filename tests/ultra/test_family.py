@@ -108,7 +108,7 @@ def test_other_references_other_heads_and_copies() -> None:
     expected = [by_network(scorer, asked) for asked in (first, second, first)]
     for asked, scores in zip((first, second, first), expected, strict=True):
         torch.testing.assert_close(scorer(asked), scores, rtol=1e-4, atol=1e-5)
-    copy = pickle.loads(pickle.dumps(scorer))
+    copy = pickle.loads(pickle.dumps(scorer))  # noqa: S301
     assert torch.equal(copy(first), scorer(first))
     one = Question("new", first.references, first.heads[1:2], first.candidates)
     assert torch.equal(scorer(one)[0], scorer(first)[1])
@@ -129,7 +129,11 @@ def test_weights_of_a_file_are_a_scorer_whose_record_names_them() -> None:
 
 @pytest.mark.parametrize(
     ("file", "name"),
-    [("ultra_4g.pth", "ultra-4g"), ("a/Ultra 50g.safetensors", "ultra-50g"), ("best_weights.pth", "ultra-best-weights")],
+    [
+        ("ultra_4g.pth", "ultra-4g"),
+        ("a/Ultra 50g.safetensors", "ultra-50g"),
+        ("best_weights.pth", "ultra-best-weights"),
+    ],
 )
 def test_the_name_in_results_is_that_of_the_file(file: str, name: str) -> None:
     assert name_of(Path(file)) == name

@@ -100,7 +100,9 @@ def test_a_relation_of_the_graph_can_be_asked_too(seed: int) -> None:
     with torch.no_grad():
         encoded = network.encode_relation(read, asked)
         scores = network.scores(network.propagate(read, tasks, encoded), encoded, tasks.candidates)[0, 0]
-        expected = LiteralUltra(dict(network.named_parameters())).scores(edges_with(graph, []), ENTITIES, 6, asked, head)
+        expected = LiteralUltra(dict(network.named_parameters())).scores(
+            edges_with(graph, []), ENTITIES, 6, asked, head
+        )
     assert error(scores, expected) < 1e-5
 
 
@@ -198,7 +200,7 @@ class Evil:
 def test_other_files_give_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     weights = dict(network_of().state_dict())
-    with pytest.raises(InputError, match="absent.pth: cannot be read"):
+    with pytest.raises(InputError, match=r"absent\.pth: cannot be read"):
         read_checkpoint(tmp_path / "absent.pth")
     with pytest.raises(InputError, match="cannot be read"):
         read_checkpoint(tmp_path)
@@ -214,5 +216,3 @@ def test_other_files_give_a_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
     for content in cases:
         with pytest.raises(InputError, match="does not hold weights of ULTRA"):
             read_checkpoint(saved(tmp_path / "other.pth", content))
-
-

@@ -71,8 +71,9 @@ class UltraSettings(TrailSettings):
     steps: int = 2000
     evaluate_every: int = 500
 
-    AT_LEAST_ONE = (*TrailSettings.AT_LEAST_ONE, "relation_layers")
-    NOT_NEGATIVE = ("weight_decay",)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("relation_layers", self.relation_layers >= 1, "at least 1")
 
     @property
     def shape(self) -> Shape:
@@ -172,7 +173,8 @@ class CpuPropagation:
 
     def __init__(self, network: UltraNetwork, edges: EdgeTable) -> None:
         self.network, self.edges = network, edges
-        self.states, self.moved = torch.zeros(2, edges.nodes, network.shape.width)
+        self.states = torch.zeros(edges.nodes, network.shape.width)
+        self.moved = torch.zeros_like(self.states)
 
     def unlabelled(self, task: Tasks, encoded: Encoded) -> Unlabelled:
         states, sums = [torch.zeros_like(self.states)], []

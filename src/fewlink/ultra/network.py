@@ -1,12 +1,12 @@
 """ULTRA's network (Galkin et al., "Towards Foundation Models for Knowledge Graph Reasoning", ICLR 2024), its weights.
 
 Relations, inverse ones included, are the nodes of a second graph, in which four kinds of edges say that two relations
-share heads, share tails, or that the head of one is the tail of the other. Layers over this graph, labelled at the asked
-relation, give each relation a vector; layers over the entities, labelled at the head, give each entity a state.
+share heads, share tails, or that the head of one is the tail of the other. Layers over this graph, labelled at the
+asked relation, give each relation a vector; layers over the entities, labelled at the head, give each entity a state.
 
 Here the asked relation is new: it and its inverse are the last two nodes of the graph of relations, 2R and 2R + 1, and
-the references are its edges. Parameters have the names and the meaning of the published weights, which were trained with
-messages from tails to heads: a message along an edge has the weight of the edge's inverse relation.
+the references are its edges. Parameters have the names and the meaning of the published weights, which were trained
+with messages from tails to heads: a message along an edge has the weight of the edge's inverse relation.
 
 `python -m fewlink.ultra.network FILE.pth FILE.safetensors` converts published weights.
 """
@@ -110,7 +110,7 @@ class EntityModel(nn.Module):
 class UltraNetwork(nn.Module):
     """The network; `forward` gives scores (L, Q, C)."""
 
-    def __init__(self, shape: Shape = Shape()) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape, self.relation_model, self.entity_model = shape, RelationModel(shape), EntityModel(shape)
 
@@ -221,35 +221,38 @@ def read_checkpoint(path: Path | str) -> Checkpoint:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(path, f"cannot be read ({error.strerror}): give a file of ULTRA's weights") from None
+    found: Any
     try:
         if content[8:9] == b"{":
-            weights = safetensors.torch.load(content)
+            found = safetensors.torch.load(content)
         else:
-            weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception:  # torch.load raises errors of many kinds
         raise InputError(path, "is not a file of weights, or damaged: give a .pth or .safetensors file") from None
-    if isinstance(weights, dict) and isinstance(weights.get("model"), dict):
-        weights = weights["model"]  # beside an optimizer's state
-    found = {n: tuple(w.shape) for n, w in weights.items() if isinstance(w, Tensor)} if isinstance(weights, dict) else {}
-    expected = {name: tuple(w.shape) for name, w in UltraNetwork(shape_of(weights if found else {})).state_dict().items()}
-    for name in sorted(expected.keys() | found.keys()):
-        if found.get(name) != expected.get(name):
-            has, should = (f"{s[name]}" if name in s else "none" for s in (found, expected))
+    if isinstance(found, dict) and isinstance(found.get("model"), dict):
+        found = found["model"]  # beside an optimizer's state
+    tensors = {n: w for n, w in found.items() if isinstance(w, Tensor)} if isinstance(found, dict) else {}
+    network = UltraNetwork(shape_of(tensors))
+    mine, theirs = ({n: tuple(w.shape) for n, w in each.items()} for each in (network.state_dict(), tensors))
+    for name in sorted(mine.keys() | theirs.keys()):
+        if mine.get(name) != theirs.get(name):
+            has, expected = (str(shapes.get(name, "none")) for shapes in (theirs, mine))
             raise InputError(
-                path, f"does not hold weights of ULTRA (shape of {name}: {has}, expected {should}): give another file"
+                path, f"does not hold weights of ULTRA (shape of {name}: {has}, expected {expected}): give another file"
             )
-    weights = {name: weights[name].float() for name in expected}
+    weights = {name: tensors[name].float() for name in mine}
     return Checkpoint(weights, {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()})
 
 
-def shape_of(weights: Mapping[str, Any]) -> Shape:
-    """The shape of a network with these weights, or a likely one where they are others."""
+def shape_of(weights: Mapping[str, Tensor]) -> Shape:
+    """The shape of a network with these weights; where they are of something else, that of the published ones."""
     layers, relation_layers = (
-        len({name for name in weights if re.fullmatch(rf"{part}\.layers\.\d+\.linear\.weight", name)})
+        sum(bool(re.fullmatch(rf"{part}\.layers\.\d+\.linear\.weight", name)) for name in weights)
         for part in ("entity_model", "relation_model")
     )
-    width = getattr(weights.get("relation_model.layers.0.linear.bias"), "shape", (Shape.width,))
-    return Shape(width[0] if len(width) == 1 else Shape.width, layers or Shape.layers, relation_layers or Shape.relation_layers)
+    bias = weights.get("relation_model.layers.0.linear.bias")
+    width = Shape.width if bias is None or bias.dim() != 1 else len(bias)
+    return Shape(width or Shape.width, layers or Shape.layers, relation_layers or Shape.relation_layers)
 
 
 def convert(source: Path, target: Path) -> Path:
