@@ -87,9 +87,11 @@ class LiteralUltra:
             z = new
         return z
 
-    def scores(self, edges: Sequence[Edge], entities: int, relations: int, asked: int, head: int) -> Tensor:
-        """The scores of all entities as tails of the asked relation for one head."""
-        z = self.relation_vectors(edges, relations, asked)
+    def scores(
+        self, edges: Sequence[Edge], entities: int, relations: int, asked: int, head: int, labelled: int | None = None
+    ) -> Tensor:
+        """The scores of all entities as tails of the asked relation for one head; by default it is also labelled."""
+        z = self.relation_vectors(edges, relations, asked if labelled is None else labelled)
         y = self.zeros(entities)
         y[head] = z[asked]
         x = y

@@ -129,8 +129,12 @@ class UltraNetwork(nn.Module):
         return Encoded(relations, weights[:, :, graph.relations :], vectors[:, graph.relations])
 
     def encode_relation(self, graph: ReadGraph, asked: int) -> Encoded:
-        """The same for a relation of the graph, and no new one: ordinary link prediction."""
-        vectors = self.relation_model((graph.together > 0).float()[None], graph.inverse, asked)  # (1, 2R, W)
+        """The same for a relation of the graph, and no new one: ordinary link prediction.
+
+        For an inverse relation, too, the published weights want the label at the relation itself.
+        """
+        labelled = asked % (graph.relations // 2)
+        vectors = self.relation_model((graph.together > 0).float()[None], graph.inverse, labelled)  # (1, 2R, W)
         weights = self.message_weights(vectors[:, graph.inverse])
         return Encoded(weights, weights[:, :, :0], vectors[:, asked])
 
