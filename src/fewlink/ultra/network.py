@@ -88,11 +88,12 @@ class EntityLayer(Layer):
 class RelationModel(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
+        self.width = shape.width
         self.layers = nn.ModuleList(RelationLayer(shape.width) for _ in range(shape.relation_layers))
 
     def forward(self, shared: Tensor, inverse: Tensor, asked: int) -> Tensor:
         """The vectors (L, N, W) of all relations for the asked one; arguments as in `RelationLayer`."""
-        labels = torch.zeros(*shared.shape[:2], self.layers[0].linear.out_features).to(shared)  # type: ignore[union-attr, arg-type]
+        labels = shared.new_zeros(*shared.shape[:2], self.width)
         labels[:, asked] = 1
         x = labels
         for layer in self.layers:
@@ -122,7 +123,7 @@ class UltraNetwork(nn.Module):
         """The weights of messages along each relation, along the new one and its inverse, and the new one's vector."""
         with torch.no_grad():
             shared = shared_heads(graph, tasks)
-        inverse = torch.cat([graph.inverse, graph.inverse.new_tensor([1, 0]) + graph.relations])
+        inverse = torch.cat([graph.inverse, torch.arange(2, device=graph.device).roll(1) + graph.relations])
         vectors = self.relation_model(shared, inverse, asked=graph.relations)  # (L, 2R + 2, W)
         weights = self.message_weights(vectors[:, inverse])
         relations = weights[:, :, : graph.relations] * tasks.visible.unsqueeze(-1)
