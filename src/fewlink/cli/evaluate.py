@@ -93,7 +93,7 @@ def evaluate(
     if runs:
         cases = _runs(runs, benchmark, split, shots, drawn, device)
     else:
-        cases = _baselines(scorer, benchmark, checkpoint, len(candidates), recipe, change, shots, seed, drawn, device)
+        cases = _baselines(scorer, benchmark, checkpoint, recipe, change, shots, seed, drawn, device)
     records, files, store = [], [], RecordStore(results)
     store.check_writable()
     problems: list[FewlinkError] = []
@@ -173,7 +173,6 @@ def _baselines(
     names: Sequence[str],
     benchmark: Benchmark,
     checkpoint: Path | None,
-    protocols: int,
     recipe: str | None,
     changes: Sequence[str],
     shots: Sequence[int],
@@ -209,10 +208,9 @@ def _baselines(
     for name in {*names} & {*published}:
         assert checkpoint is not None
         prepared = published[name].from_checkpoint(name, benchmark, checkpoint, device)
-        if protocols > 1:  # they share what costs much: states of all entities
-            cached = CachedScorer(prepared.scorer, len(benchmark.graph.entities))
-            prepared = dataclasses.replace(prepared, scorer=cached)
-        ready[name] = prepared
+        # one protocol has the figures that it has beside others, which share what costs much: states of all entities
+        cached = CachedScorer(prepared.scorer, len(benchmark.graph.entities))
+        ready[name] = dataclasses.replace(prepared, scorer=cached)
     for name, k, seed, draw in itertools.product(names, shots or [DEFAULT_SHOTS], seeds, draws):
         if name in ready:
             yield Case(ready[name].scorer, ready[name].config, k, draw, seed)
