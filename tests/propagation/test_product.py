@@ -40,7 +40,7 @@ def constants(edges: list[Edge], edge: Edge, width: int, norms: Norms) -> list[f
     head, relation, tail = edge
     out = 1 / sum(h == head and r == relation for h, r, _ in edges)
     into = 1 / sum(t == tail and r == relation for _, r, t in edges)
-    blocks = [out, into, math.sqrt(out * into), 1.0][: norms.value]
+    blocks = [1.0] if norms is Norms.ONE else [out, into, math.sqrt(out * into), 1.0][: norms.value]
     return [blocks[i * norms.value // width] for i in range(width)]
 
 
@@ -103,6 +103,8 @@ def test_a_product_worked_out_by_hand() -> None:
     torch.testing.assert_close(out, torch.tensor(expected))
     two = relational_product(x[..., :2].contiguous(), w[..., :2].contiguous(), table, Norms.TWO)[:, 0, 0]
     torch.testing.assert_close(two, torch.tensor([row[:2] for row in expected]))
+    one = relational_product(x[..., :3].contiguous(), w[..., :3].contiguous(), table, Norms.ONE)[:, 0, 0]
+    torch.testing.assert_close(one, torch.tensor([[float(row[3])] * 3 for row in expected]))
 
 
 @both_norms

@@ -77,3 +77,11 @@ def test_metrics_equal_those_of_the_uncached_scorer() -> None:
     for candidates in ("full", "paper", "open"):
         protocol = Protocol("dev", 3, candidates)
         assert evaluate(benchmark, scorer, protocol).metrics() == evaluate(benchmark, rules, protocol).metrics()
+
+
+def test_all_entities_are_scored_at_once_for_several_sets_of_candidates() -> None:
+    counting = Counting()
+    scorer = CachedScorer(counting, entities=8)
+    assert scores(scorer, [1, 2], [5, 3]) == [[15, 13], [25, 23]]
+    assert scores(scorer, [2], [7, 0]) == [[27, 20]]
+    assert counting.calls == 1

@@ -32,7 +32,10 @@ def evaluate(
     scorer: list[str] = typer.Option(
         ["rules"],
         help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained first); trail "
-        "(with the weights that come with fewlink).",
+        "(with the weights that come with fewlink); ultra (with --checkpoint).",
+    ),
+    checkpoint: Path = typer.Option(
+        None, help="With --scorer ultra: its weights, a .pth file as ULTRA's authors publish it, or .safetensors."
     ),
     split: list[str] = typer.Option(["dev"], help="train, dev or test. Choose on dev; evaluate test once."),
     shots: list[int] = typer.Option(
@@ -74,7 +77,7 @@ def evaluate(
     if draws < 0:
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
     common.check_benchmarks(what, bench)
-    common.check_model("scorer", scorer, (*common.LEARNING_FREE, *common.EMBEDDING, "trail"))
+    common.check_model("scorer", scorer, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "ultra"))
     common.check_device(device)
     from fewlink.base import distributed
     from fewlink.evaluation import Protocol
@@ -85,7 +88,7 @@ def evaluate(
 
     runs = [Path(what)] if is_run(Path(what)) else runs_in(Path(what))
     if runs:
-        own = ("scorer", "recipe", "change", "processes", "seed")
+        own = ("scorer", "checkpoint", "recipe", "change", "processes", "seed")
         common.reject_options(context, own, "is not for a run, which has its own")
     else:
         common.reject_options(context, ("bench",), "is not for a benchmark")
@@ -94,7 +97,7 @@ def evaluate(
     if runs:
         cases = _runs(runs, benchmark, split, shots, drawn, device)
     else:
-        cases = _baselines(scorer, benchmark, recipe, change, shots, seed, drawn, device)
+        cases = _baselines(scorer, benchmark, checkpoint, recipe, change, shots, seed, drawn, device)
     records, files, store = [], [], RecordStore(results)
     store.check_writable()
     problems: list[FewlinkError] = []
@@ -173,6 +176,7 @@ def _runs(
 def _baselines(
     names: Sequence[str],
     benchmark: Benchmark,
+    checkpoint: Path | None,
     recipe: str | None,
     changes: Sequence[str],
     shots: Sequence[int],
@@ -182,23 +186,35 @@ def _baselines(
 ) -> Iterator[Case]:
     """Each scorer with each number of shots, seed and draw; those with settings are trained for each."""
     from fewlink.base.errors import FewlinkError, choose
-    from fewlink.training.family import BaselineFamily, families, shipped_models
+    from fewlink.scorers.base import CachedScorer
+    from fewlink.training.family import BaselineFamily, checkpoint_models, families, shipped_models
 
-    shipped = shipped_models()
+    shipped, published = shipped_models(), checkpoint_models()
     baselines = [family for family in families().values() if isinstance(family, BaselineFamily)]
     by_name = {model: family for family in baselines for model in family.models}
     chosen = {}
+    if checkpoint is not None and not {*names} & {*published}:
+        raise FewlinkError(f"--checkpoint is for --scorer {' or '.join(published)}: leave it out, or add the scorer")
     for name in names:
-        if name in shipped:
+        if name in shipped or name in published:
             if recipe or changes:
-                raise FewlinkError(f"{name} answers with the weights it comes with: leave out --recipe and --set")
-        elif choose("scorer", name, {**by_name, **shipped}).settings is not None:
+                own = "it comes with" if name in shipped else "of --checkpoint"
+                raise FewlinkError(f"{name} answers with the weights {own}: leave out --recipe and --set")
+            if name in published and checkpoint is None:
+                raise FewlinkError(f"{name} needs the weights that its authors publish: give --checkpoint FILE")
+        elif choose("scorer", name, {**by_name, **shipped, **published}).settings is not None:
             common.check_changes(changes)
             settings = by_name[name].recipe(name, recipe).settings
             chosen[name] = dataclasses.replace(settings, device=device).adjusted(changes)
         elif recipe or changes:
             raise FewlinkError(f"{name} has no settings: leave out --recipe and --set")
     ready = {name: shipped[name].shipped(name, benchmark, device) for name in names if name in shipped}
+    for name in {*names} & {*published}:
+        assert checkpoint is not None
+        prepared = published[name].from_checkpoint(name, benchmark, checkpoint, device)
+        # one protocol has the figures that it has beside others, which share what costs much: states of all entities
+        cached = CachedScorer(prepared.scorer, len(benchmark.graph.entities))
+        ready[name] = dataclasses.replace(prepared, scorer=cached)
     for name, k, seed, draw in itertools.product(names, shots or [DEFAULT_SHOTS], seeds, draws):
         if name in ready:
             yield Case(ready[name].scorer, ready[name].config, k, draw, seed)

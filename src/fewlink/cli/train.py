@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -34,6 +34,9 @@ def train(
     out: Path = typer.Option(None, help="Run folder; with several seeds, the parent of a folder seed-N for each."),
     model: str = typer.Option(None, help="A name from `fewlink models`; by default the recipe's, or trail."),
     recipe: str = common.RECIPE,
+    start: Path = typer.Option(
+        None, help="With the model ultra: the weights to begin with, a .pth file as published or a .safetensors file."
+    ),
     embeddings: Path = typer.Option(
         None, help="Folder of pretrained vectors (fewlink pretrain); by default they are trained by the recipe."
     ),
@@ -77,7 +80,7 @@ def train(
 
     with distributed.processes(common.resolve_device(device)) as own_device:
         if resume is not None:
-            own = ("out", "model", "recipe", "embeddings", "shots", "seed")
+            own = ("out", "model", "recipe", "start", "embeddings", "shots", "seed")
             common.reject_options(context, own, "cannot be given with --resume: a run keeps its own")
             settings = dataclasses.replace(RunConfig.read(resume).settings, device=own_device).adjusted(change)
             if len(bench or []) > 1:
@@ -89,7 +92,11 @@ def train(
             if len(set(seed)) < len(seed):
                 raise FewlinkError(f"--seed is given twice with the same value: {', '.join(map(str, seed))}")
             chosen = training_recipe(model, recipe)
-            more = {} if shots is None else {"shots": shots}
+            more: dict[str, Any] = {} if shots is None else {"shots": shots}
+            if start is not None:
+                if not hasattr(chosen.settings, "start"):
+                    raise FewlinkError(f"--start is not for {chosen.settings.model}, which begins with random weights")
+                more["start"] = str(start.resolve())
             settings = dataclasses.replace(chosen.settings, **more, device=own_device).adjusted(change)
             settings = with_graphs(settings, bench[1:])
             benchmark, vectors = open_benchmark(bench[0]), embeddings or chosen.vectors

@@ -17,6 +17,8 @@ PROGRAMS = 528  # of the kernels that loop over blocks: four on each of 132 mult
 @triton.jit
 def _edge_constants(out, into, column, WIDTH: tl.constexpr, BLOCKS: tl.constexpr):
     block = column // (WIDTH // BLOCKS)
+    if BLOCKS == 1:
+        return tl.where(block == 0, 1.0, 0.0)
     if BLOCKS == 2:
         return tl.where(block == 0, out, into)
     return tl.where(block == 0, out, tl.where(block == 1, into, tl.where(block == 2, tl.sqrt(out * into), 1.0)))

@@ -28,16 +28,18 @@ NUMBERS_AT_ONCE = 1 << 19  # of a block of messages, which a processor's cache h
 class Norms(enum.Enum):
     """The constants of an edge in equal blocks of the width.
 
-    FOUR: 1 / fan-out, 1 / fan-in, 1 / √(fan-out · fan-in) and 1; TWO: 1 / fan-out and 1 / fan-in.
+    FOUR: 1 / fan-out, 1 / fan-in, 1 / √(fan-out · fan-in) and 1; TWO: 1 / fan-out and 1 / fan-in; ONE: 1.
     """
 
     FOUR = 4
     TWO = 2
+    ONE = 1
 
 
 POWERS = {  # of the fan-out and of the fan-in, in each block of the width
     Norms.FOUR: ((1, 0), (0, 1), (0.5, 0.5), (0, 0)),
     Norms.TWO: ((1, 0), (0, 1)),
+    Norms.ONE: ((0, 0),),
 }
 _switch = {"kernels": True}
 
@@ -122,8 +124,10 @@ def source_states(
 ) -> Tensor:
     """States x (nodes, queries, width) for each pair of a source and a relation: (p, queries, width).
 
-    They are multiplied with the source's part of the constants.
+    They are multiplied with the source's part of the constants; where all constants are 1, they are x itself.
     """
+    if norms is Norms.ONE:
+        return x
     at_source, _ = order.once(_factors, transposed, norms, x.shape[-1], x.dtype)
     flat = torch.index_select(x.flatten(1), 0, order.slots(transposed).sources, out=out)
     return flat.view(-1, *x.shape[1:]).mul_(at_source[:, None])
@@ -133,10 +137,13 @@ def chunk_sums(
     order: EdgeOrder, chunk: Chunk, states: Tensor, w: Tensor, norms: Norms, *, transposed: bool = False
 ) -> Tensor:
     """The sums of a chunk's rows (rows, queries, width), given `source_states` and weights w (relations, width)."""
-    _, at_row = order.once(_factors, transposed, norms, states.shape[-1], states.dtype)
     slots, shape = order.slots(transposed), states.shape[1:]
-    sums = bag_sums(slots.of_edge[chunk.edges], states.flatten(1), chunk.edge_offsets).view(-1, *shape)
-    sums.mul_((w.index_select(0, slots.relations[chunk.pairs]).mul_(at_row[chunk.pairs]))[:, None])
+    sources = order.first if norms is Norms.ONE else slots.of_edge
+    sums = bag_sums(sources[chunk.edges], states.flatten(1), chunk.edge_offsets).view(-1, *shape)
+    weights = w.index_select(0, slots.relations[chunk.pairs])
+    if norms is not Norms.ONE:
+        weights.mul_(order.once(_factors, transposed, norms, states.shape[-1], states.dtype)[1][chunk.pairs])
+    sums.mul_(weights[:, None])
     pairs = torch.arange(len(sums), dtype=torch.int32, device=sums.device)
     return bag_sums(pairs, sums.flatten(1), chunk.pair_offsets).view(-1, *shape)
 

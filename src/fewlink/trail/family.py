@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -38,7 +38,7 @@ class TrailFamily(VectorFreeFamily):
     any_graph = True
     last_is_best = True
     several_graphs = True
-    shipped_models = ("trail",)
+    shipped_models: ClassVar[tuple[str, ...]] = ("trail",)
     memory_advice = "queries=4"
 
     @property

@@ -115,7 +115,7 @@ class TrailLearner:
             processes=distributed.count(),
         )
         torch.manual_seed(derive(settings.seed, "weights"))
-        self.network = network_of(settings).to(self.device)
+        self.network = self.new_network().to(self.device)
         if start is not None:
             self.network.load_state_dict(start)
         self.averaged = {name: value.clone() for name, value in self.network.state_dict().items()}
@@ -132,6 +132,10 @@ class TrailLearner:
         self.pool = torch.cuda.graph_pool_handle() if on_gpu else None  # memory that all recorded steps share
         self._stream: Iterator[Batch] | None = None
         self._next = -1
+
+    def new_network(self) -> nn.Module:
+        """A network with random weights."""
+        return network_of(self.settings)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -33,6 +33,7 @@ BUILT_IN = (
     "fewlink.fewshot.family",
     "fewlink.trail_0_1.family",
     "fewlink.trail.family",
+    "fewlink.ultra.family",
 )  # modules with a FAMILY; the only place that names families
 FAMILIES, SCORERS = "fewlink.families", "fewlink.scorers"  # groups of entry points
 
@@ -170,7 +171,8 @@ class TrainedFamily(Family):
     `own_benchmark_only`: whether a model only works with the train relations it was trained on; `any_graph`: whether a
     trained model reads any graph; `last_is_best`: whether the last weights are kept, whatever dev says;
     `several_graphs`: whether a model also learns from the graphs of its setting `also`; `shipped_models`: those that
-    `shipped` makes ready, with weights that come with the package.
+    `shipped` makes ready, with weights that come with the package; `checkpoint_models`: those that `from_checkpoint`
+    makes ready, with weights that their authors publish.
     """
 
     settings: ClassVar[type[ModelSettings]]
@@ -180,6 +182,7 @@ class TrainedFamily(Family):
     last_is_best: ClassVar[bool] = False
     several_graphs: ClassVar[bool] = False
     shipped_models: ClassVar[tuple[str, ...]] = ()
+    checkpoint_models: ClassVar[tuple[str, ...]] = ()
     memory_advice: ClassVar[str] = ""
 
     @abstractmethod
@@ -259,6 +262,10 @@ class TrainedFamily(Family):
     def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
         """The scorer of one of `shipped_models` on what is known of a benchmark; the record names the weights."""
         raise FewlinkError(f"no weights of {model} come with fewlink: train it")
+
+    def from_checkpoint(self, model: str, benchmark: Benchmark, file: Path, device: str) -> Prepared:
+        """The scorer of one of `checkpoint_models` with the weights in a file; the record names the file."""
+        raise FewlinkError(f"{model} reads no weights of its authors: train it")
 
 
 class NoVectors:
@@ -352,6 +359,12 @@ def shipped_models() -> dict[str, TrainedFamily]:
     """The family of each model that is ready without training."""
     trained = [family for family in families().values() if isinstance(family, TrainedFamily)]
     return {model: family for family in trained for model in family.shipped_models}
+
+
+def checkpoint_models() -> dict[str, TrainedFamily]:
+    """The family of each model that is ready with a file of published weights."""
+    trained = [family for family in families().values() if isinstance(family, TrainedFamily)]
+    return {model: family for family in trained for model in family.checkpoint_models}
 
 
 def training_recipe(model: str | None, name: str | None = None) -> Recipe[Any]:

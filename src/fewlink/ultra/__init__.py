@@ -1,0 +1,1 @@
+"""ULTRA, a published model that reads any graph, with its published weights or tuned."""
