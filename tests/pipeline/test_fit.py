@@ -118,6 +118,13 @@ def test_a_fit_is_a_run_with_metrics_card_and_probabilities() -> None:
     assert linker.predict([("p1", "t1")], "p2").trust is not None
 
 
+def test_a_card_written_again_keeps_the_test_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(fitted().run, tmp_path / "runs" / "mine")
+    monkeypatch.chdir(tmp_path)
+    text = write_card("runs/mine").read_text()
+    assert "| test | full |" in text and "fewlink.load('runs/mine')" in text and "fewlink predict runs/mine" in text
+
+
 def test_a_fit_derives_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: Counter[str] = Counter()
 

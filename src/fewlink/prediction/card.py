@@ -6,6 +6,7 @@ import platform
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy
 import torch
@@ -18,6 +19,7 @@ from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.graph import Graph
 from fewlink.prediction.calibration import ROUGH, Calibration
 from fewlink.prediction.linker import Linker, calibrate
+from fewlink.prediction.names import readable
 from fewlink.prediction.pretrained import CARD, RELIABILITY, check_not_saved
 from fewlink.prediction.query import id_texts
 from fewlink.prediction.trust import Bin
@@ -42,7 +44,7 @@ def write_card(
 def measure_and_write(
     linker: Linker, *, test: bool = False, graph: Graph | None = None
 ) -> tuple[Path, list[Evaluation]]:
-    """The card of an opened run, and the evaluations in it.
+    """The card of an opened run, and the evaluations in it; test is measured if asked for, or if a fit measured it.
 
     `graph` is the graph that the run makes predictions with; by default it is read from the run's folder.
     """
@@ -56,7 +58,8 @@ def measure_and_write(
         graph = deployed.benchmark.graph
     given, linker, config = linker, linker.as_measured(), RunConfig.read(run)
     given.calibration = calibration = linker.calibration or calibrate(linker)
-    splits = ["dev", *(["test"] if test else [])]
+    test |= any(name.startswith("test ") for name in _fit_record(run).get("figures", {}))
+    splits = ["dev", *(["test"] if test and linker.benchmark.split("test") else [])]
     for split in splits:
         config.check_unseen(run, linker.benchmark, split)
     evaluations = [
@@ -83,7 +86,7 @@ def _introduction(linker: Linker, config: RunConfig, run: Path) -> list[str]:
     tasks = linker.benchmark.split("dev") or linker.benchmark.split("test")
     pairs = tasks[0].pairs
     references, head = id_texts(linker.graph, pairs[: linker.shots]), linker.graph.entities[int(pairs[-1, 0])]
-    folder = run.resolve().name
+    folder = run.resolve().name if run.is_absolute() else str(run)  # no path of this machine in a card that is shared
     return [
         f"# {_plain(f'{config.settings.model} on {linker.benchmark.name}')}\n",
         "Ranks the tails that fit a head, given a handful of pairs of a relation that the graph does not contain, "
@@ -127,7 +130,7 @@ def _metrics(linker: Linker, evaluations: Sequence[Evaluation]) -> str:
     ]
     for evaluation in evaluations:
         rows = [
-            [name, row["queries"], row["candidates"], *(row[metric] for metric in METRICS.values())]
+            [readable(name), row["queries"], row["candidates"], *(row[metric] for metric in METRICS.values())]
             for name, row in evaluation.relations().items()
         ]
         text.append(f"Each {evaluation.protocol.split} relation, `{evaluation.protocol.candidates}`:\n")
@@ -135,10 +138,16 @@ def _metrics(linker: Linker, evaluations: Sequence[Evaluation]) -> str:
     return "\n".join(text)
 
 
+def _fit_record(run: Path) -> dict[str, Any]:
+    """What `fewlink fit` wrote about a run; empty for other runs."""
+    content = read_json(run / FIT) if (run / FIT).exists() else {}
+    return content if isinstance(content, dict) else {}
+
+
 def _held_out(run: Path) -> list[str]:
     """What a fit measured on held-out relations, and what it deployed; nothing for other runs."""
-    content = read_json(run / FIT) if (run / FIT).exists() else {}
-    if not isinstance(content, dict) or "deployed" not in content:
+    content = _fit_record(run)
+    if "deployed" not in content:
         return []
     ranks = content["ranks"][content["deployed"]]
     relations, queries = len(ranks), sum(map(len, ranks))
