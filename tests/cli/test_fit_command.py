@@ -117,8 +117,11 @@ def test_ctrl_c_at_any_stage_leaves_a_run_that_answers(tmp_path: Path) -> None:
     words = ["fit", str(graph), "--out", str(run), *CHANGES]
     for at in ("carving tasks", "measuring on", "  fine-tuning", "measuring the fine-tuned", "test figures"):
         code, text = interrupted(words, at)
-        assert code == 130 and f"stopped; {run} answers already (fewlink predict)" in text and "Traceback" not in text
+        ended = code == 0 and at == "test figures"  # the last stage may end before the signal arrives
+        assert ended or (code == 130 and f"stopped; {run} answers already (fewlink predict)" in text), text
+        assert "Traceback" not in text
         rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
         assert len(rows) == 8
     last = run_command(*words)
-    assert f"{run} continues: " in last.stderr and "carving" not in last.stderr and "model card" in last.stdout
+    assert ended or f"{run} continues: " in last.stderr
+    assert "carving" not in last.stderr and "model card" in last.stdout
