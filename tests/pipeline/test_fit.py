@@ -95,7 +95,7 @@ def test_a_graph_without_tasks_answers_and_says_that_nothing_is_measured(lines: 
     assert any("are given back: nothing can be measured" in line for line in told)
     (head, _, tail), moved = lines[0], shutil.move(tmp_path / "run", tmp_path / "moved")
     linker = Linker.load(moved)
-    assert set(named(linker.graph)) == {*lines} and linker.calibration is None
+    assert set(named(linker.graph)) == {*lines} and linker.calibration is not None
     assert linker.predict([(head, tail)], [tail], candidates="all", k=1)
     assert Linker.load(linker.save_pretrained(tmp_path / "saved")).predict([(head, tail)], [tail], candidates="all")
     assert fit(tmp_path / "g.tsv", moved).why == made.why.replace("run:", "moved:")
@@ -123,6 +123,17 @@ def test_a_card_written_again_keeps_the_test_figures(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     text = write_card("runs/mine").read_text()
     assert "| test | full |" in text and "fewlink.load('runs/mine')" in text and "fewlink predict runs/mine" in text
+
+
+def test_a_fit_that_is_not_measured_yet_has_trust_and_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Fit, "measure_shipped", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
+    assert Linker.load(tmp_path / "towns").predict(**QUERY).trust is not None
+    assert "## Metrics" in write_card(tmp_path / "towns").read_text()
 
 
 def test_a_fit_derives_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,15 @@ def test_a_relation_of_the_graph_gives_references(triples: Path) -> None:
     assert found.trust.sentence == "the graph has this relation; no percentages: they are for relations that it lacks"
 
 
+def test_references_that_the_graph_joins_give_no_percentages(triples: Path) -> None:
+    linker = fewlink.load(triples)
+    pairs = linker.references_of("isa", 3)
+    predictions = linker.predict(pairs, [pairs[0][0]], k=3)
+    assert predictions.trust is not None and not predictions.trust.shown
+    assert predictions.trust.sentence.startswith("the graph has the relation isa between all references")
+    assert not any("was trained on" in note for note in linker.predict(relation="isa", heads=["alga"]).notes)
+
+
 def test_types_and_names_describe_a_file(tmp_path: Path) -> None:
     rows = [("p1", "lives", "c1"), ("p2", "lives", "c2"), ("p3", "lives", "c1"), ("c1", "near", "c2")]
     (tmp_path / "graph.csv").write_text("".join(",".join(row) + "\n" for row in rows))

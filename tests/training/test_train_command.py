@@ -242,6 +242,8 @@ def test_trail_takes_several_graphs(tmp_path: Path) -> None:
     assert "trail on umls, 3 shots" in result.stdout
     assert json.loads((run / "config.json").read_text())["settings"]["also"] == str(tmp_path / "more.tsv")
     assert "step 2/2  continued" in train_command(*words).stderr
+    resumed = train_command("--resume", run)
+    assert resumed.exit_code == 0 and "step 2/2  continued" in resumed.stderr
     assert "a run keeps its own" in error_of(train_command("umls", tmp_path / "more.tsv", "--resume", run))
     other = train_command("umls", tmp_path / "more.tsv", "--model", "fsrl", "--out", tmp_path / "other")
     assert "fsrl learns from one benchmark" in error_of(other)

@@ -75,7 +75,8 @@ def train(
     from fewlink.base import distributed
     from fewlink.data import open_benchmark
     from fewlink.pipeline.train import train_seeds, with_graphs
-    from fewlink.training import RunConfig, training_recipe
+    from fewlink.training import RunConfig, trained_family, training_recipe
+    from fewlink.training.family import NoVectors, VectorFreeFamily
     from fewlink.training.run import EMBEDDINGS, benchmark_of
 
     with distributed.processes(common.resolve_device(device)) as own_device:
@@ -85,7 +86,9 @@ def train(
             settings = dataclasses.replace(RunConfig.read(resume).settings, device=own_device).adjusted(change)
             if len(bench or []) > 1:
                 raise FewlinkError("--resume takes no further graphs: a run keeps its own")
-            benchmark, vectors = benchmark_of(resume, bench[0] if bench else None), resume / EMBEDDINGS
+            benchmark = benchmark_of(resume, bench[0] if bench else None)
+            no_vectors = isinstance(trained_family(settings.model), VectorFreeFamily)
+            vectors = NoVectors() if no_vectors else resume / EMBEDDINGS
             out, runs = resume, {settings.seed: resume}
         else:
             assert bench and out is not None  # checked above

@@ -40,6 +40,7 @@ from fewlink.pipeline.stages import (
     check,
     check_fit_folder,
     check_same_arguments,
+    check_shots,
     continued,
     least_heads,
     locked_folder,
@@ -64,7 +65,7 @@ from fewlink.training.run import BENCHMARK, CONFIG, FIT, OF_DEPLOYED, Deployed, 
 WORK = ".fit"
 TEXTS = {SHIPPED: "the shipped weights", TUNED: "the fine-tuned weights", RULES: "the learning-free rules"}
 MEASURED, MEASURED_ALONE = 0.3, 0.55  # shares of the time until which held-out relations are asked, with tuning or not
-ASKED, ALL = 0.88, 0.94  # shares of the time after which no test relation is asked, and after which all is written
+ASKED = 0.88  # share of the time after which no test relation is asked
 SLOWER, CARD_SHARE = 1.2, 0.5  # times the pace so far that held-out relations may take later, and those of the card
 CALIBRATED = 0.25  # share of the time left in which relations are asked about to calibrate
 ENOUGH_RELATIONS = 6  # with fewer, what replaces the shipped weights must be better by more than the standard error
@@ -225,7 +226,7 @@ class Fit(Stages):
         run, record, settings = self.run, self.record, self.settings
         try:
             carved, remarks = carve_for_run(
-                self.whole, run, settings.seed, lambda benchmark: _check_shots(benchmark, settings.shots)
+                self.whole, run, settings.seed, lambda benchmark: check_shots(benchmark, settings.shots)
             )
         except FewlinkError as error:
             raise Unmeasured(f"nothing can be measured on this graph: {error}") from None
@@ -272,11 +273,11 @@ class Fit(Stages):
             check(held, settings)
             if not (self.plan.tuning or self.steps_given):
                 raise FewlinkError(f"there is no time for {LEAST_STEPS} steps, the least that is of use")
-            again = record["deployed"] == TUNED  # a fit that has ended, with more time
-            start = load_best(self.run)[0] if again else self.shipped
+            start = (
+                load_best(self.run)[0] if record["deployed"] == TUNED else self.shipped
+            )  # TUNED: of a fit that ended
             later = SLOWER * len(held.split("dev")) + CARD_SHARE * self.relations_of_card(benchmark, held)
-            until = self.moment(ALL) - later * record["pace"]
-            limit = None if self.steps_given else until
+            limit = None if self.steps_given else self.moment(ASKED) - later * record["pace"]
             if steps := tune(held, settings, start, self.run / WORK, until=limit, tell=self.tell):
                 return steps
             raise FewlinkError("no time was left")
@@ -293,7 +294,9 @@ class Fit(Stages):
             scorer = CachedScorer(self.scorer(held, weights))
             until = self.moment(ASKED) - CARD_SHARE * self.relations_of_card(benchmark, held) * record["pace"]
             held = ask(held, [scorer], shots, ("dev",), until)
-            ranks = {name: each[: len(held.split("dev"))] for name, each in record["ranks"].items()}
+            if (relations := len(held.split("dev"))) < len(record["ranks"][SHIPPED]):
+                self.note(f"all are compared on {relations} of the held-out relations: there was no time for more")
+            ranks = {name: each[:relations] for name, each in record["ranks"].items()}
             new = _ranks(held, scorer, shots)
             why = f"{step} further steps of fine-tuning did not help"
             if TUNED not in ranks or figures_of(new)["mrr"] > figures_of(ranks[TUNED])["mrr"]:
@@ -335,11 +338,14 @@ class Fit(Stages):
         weights, step = load_best(self.run / WORK) if name == TUNED else (self.shipped, 0)
         (self.run / CALIBRATION).unlink(missing_ok=True)
         save_best(self.run, weights, step)
-        settings = dataclasses.replace(self.settings, steps=step or self.settings.steps)
-        config = RunConfig.of(benchmark, NoVectors(), settings)
+        config = RunConfig.of(
+            benchmark, NoVectors(), dataclasses.replace(self.settings, steps=step or self.settings.steps)
+        )
         known = {**config.benchmark, "train": [*train] if name == TUNED else []}
         config = dataclasses.replace(config, benchmark=known, answers_with=RULES if name == RULES else "")
         write_json(self.run / CONFIG, config.as_dict())
+        if name == SHIPPED and (calibration := shipped_calibration()):  # until one is measured
+            dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=0).save(self.run)
 
     def calibrate(self, benchmark: Benchmark, held: Benchmark, name: str) -> None:
         """Fit probabilities to predictions of what is deployed on the held-out relations."""
@@ -378,7 +384,7 @@ class Fit(Stages):
     def reason_to_end(self) -> str:
         """Why no more time is used."""
         if not (steps := self.record["steps"]):
-            return "too little for fine-tuning" if self.plan.tuning else str(self.record["not_tuned"])
+            return str(self.record["not_tuned"])
         if steps >= self.settings.steps:
             return f"all {steps:,} steps of fine-tuning are done, --set steps=N takes more"
         return "what was measured last took less time than before"
@@ -387,11 +393,6 @@ class Fit(Stages):
         for name in names:
             figures = figures_of(self.record["ranks"][name])
             self.tell(f"  {name:<10}  MRR {figures['mrr']:.3f}  Hits@10 {figures['hits@10']:.3f}")
-
-
-def _check_shots(benchmark: Benchmark, shots: int) -> None:
-    for task in (*benchmark.split("dev"), *benchmark.split("test")):
-        task.split(shots)
 
 
 def _ranks(benchmark: Benchmark, scorer: Scorer, shots: int) -> list[list[float]]:

@@ -289,3 +289,8 @@ def tune(
                 told = now
     save_last(folder, *learner.state(0), State(step, step))
     return step
+
+
+def check_shots(benchmark: Benchmark, shots: int) -> None:
+    for task in (*benchmark.split("dev"), *benchmark.split("test")):
+        task.split(shots)

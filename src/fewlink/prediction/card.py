@@ -147,7 +147,7 @@ def _fit_record(run: Path) -> dict[str, Any]:
 def _held_out(run: Path) -> list[str]:
     """What a fit measured on held-out relations, and what it deployed; nothing for other runs."""
     content = _fit_record(run)
-    if "deployed" not in content:
+    if not content.get("ranks"):
         return []
     ranks = content["ranks"][content["deployed"]]
     relations, queries = len(ranks), sum(map(len, ranks))
@@ -242,7 +242,11 @@ def _versions(config: RunConfig, step: int) -> str:
     return _bullets(
         f"fewlink {__version__}, Python {platform.python_version()}, torch {torch.__version__}, "
         f"numpy {numpy.__version__}",
-        f"weights of step {step}; settings: {settings}" if step else "the shipped weights, trained on other graphs",
+        f"weights of step {step}; settings: {settings}"
+        if step
+        else f"the learning-free {config.answers_with}"
+        if config.answers_with
+        else "the shipped weights, trained on other graphs",
     )
 
 

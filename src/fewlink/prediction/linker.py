@@ -225,7 +225,8 @@ class Linker:
         """References from pairs of ids, or the first `shots` of a relation given by name; remarks go to `notes`."""
         notes = [] if notes is None else notes
         named = None if relation is None else query.find_relation(self.benchmark, relation)
-        if named is not None and named.trained:
+        trained = RunConfig.read(self.run).benchmark["train"] if named and self.run else ()
+        if named is not None and named.name in trained:
             notes.append(f"the model was trained on {named.name}: it does better there than on a new relation")
         if pairs is not None:
             distinct = query.distinct_pairs(self.names, pairs, notes)
@@ -290,7 +291,9 @@ class Linker:
         if key not in self._trust:
             if len(self._trust) >= MOST_TRUST:
                 del self._trust[next(iter(self._trust))]
-            self._trust[key] = measure_trust(self.scorer, self.graph, references, candidates)
+            present = query.relations_of(self.graph, references.pairs) if references.relation is None else []
+            known = Trust(len(references.pairs), known=True, relation=present[0]) if present else None
+            self._trust[key] = known or measure_trust(self.scorer, self.graph, references, candidates)
         return self._trust[key]
 
     def best_pairs(self, parts: Sequence[RankedPairs], k: int, trust: Trust | None = None) -> RankedPairs:
@@ -313,7 +316,7 @@ class Linker:
     ) -> Predictions:
         """Ranked pairs with names and, given their trust, probabilities; with reasons if `references` are given."""
         graph, note, key = self.graph, None, self._key(pairs, trust)
-        if self.calibration is not None:
+        if self.calibration is not None and len(pairs):
             first = key[pairs.ranks < 2]
             note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0)
         probabilities = key.tolist() if note is not None and note.shown else [None] * len(pairs)

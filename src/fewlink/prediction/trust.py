@@ -46,14 +46,15 @@ class Trust:
 
     `shots`: the number of references. `ranks` (n,): of the tails of references that were held out, with the others as
     references; empty if there is one reference, or if the graph has the relation itself, so that nothing can be held
-    out (`known`). `fan`: the logarithm of the number of entities like the references' tails over that of entities like
-    their heads; a high one suggests several tails for each head.
+    out (`known`; `relation` is its name if the user did not give it). `fan`: the logarithm of the number of entities
+    like the references' tails over that of entities like their heads; a high one suggests several tails for each head.
     """
 
     shots: int
     ranks: tuple[float, ...] = ()
     fan: float = 0.0
     known: bool = False
+    relation: str = ""
 
     @property
     def tested(self) -> int:
@@ -72,7 +73,11 @@ class Trust:
     def sentence(self) -> str:
         """What was found, in words."""
         if self.known:
-            return "the graph has this relation"
+            return (
+                f"the graph has the relation {self.relation} between all references"
+                if self.relation
+                else ("the graph has this relation")
+            )
         if not self.ranks:
             return "one reference alone cannot be held out"
         tried = f"the {self.tested} tried" if self.tested < self.shots else f"{self.tested} of your"
