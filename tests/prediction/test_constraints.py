@@ -153,3 +153,9 @@ def test_contradictions_and_unknown_names_raise() -> None:
         asked.predict(PAIRS, ["cy"], constraints=["funtional"])
     with pytest.raises(FewlinkError, match="'none' excludes all others"):
         asked.predict(PAIRS, ["cy"], constraints=["none", "symmetric"])
+
+
+def test_auto_says_that_too_few_pairs_are_known() -> None:
+    notes = linker().predict(PAIRS, "cy", constraints="auto").notes
+    assert any("off 10 known pairs or more: 2 are known" in note for note in notes)
+    assert not any("known pairs or more" in note for note in linker().predict(PAIRS, "cy").notes)

@@ -45,12 +45,14 @@ def check_kinds(choice: Choice) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Constraints:
-    """The constraints of one query. `read` are those read off the known pairs, `given` those that the user named."""
+    """The constraints of one query. `read` are those read off the known pairs, `given` those that the user named;
+    `too_few`: whether more would have been read off if more pairs were known."""
 
     graph: Graph
     references: References
     read: frozenset[str] = frozenset()
     given: frozenset[str] = frozenset()
+    too_few: bool = False
 
     @classmethod
     def of(cls, choice: Choice, graph: Graph, references: References) -> Constraints:
@@ -68,7 +70,8 @@ class Constraints:
                 raise FewlinkError(f"constraint '{kind}' ({KINDS[kind]}) does not hold here: {problem}")
         enough = "auto" in kinds and len(every.known) >= ENOUGH
         wanted = KINDS if enough else ["irreflexive"]
-        return cls(graph, references, frozenset(k for k in wanted if k not in given and every._holds(k)), given)
+        read = frozenset(kind for kind in wanted if kind not in given and every._holds(kind))
+        return cls(graph, references, read, given, too_few="auto" in kinds and not enough)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -185,6 +188,8 @@ class Constraints:
             if kind in self.given | read
         ]
         notes = [f"constraints: {'; '.join(parts)}"] if parts else []
+        if self.too_few:
+            notes.append(f"auto reads more constraints off {ENOUGH} known pairs or more: {len(self.known)} are known")
         closed = np.setdiff1d(heads, self.open_heads(heads))
         if len(closed):
             names = Names(self.graph)
