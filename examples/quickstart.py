@@ -31,7 +31,8 @@ print(f"\nWhat does '{head}' produce?")
 predictions = linker.predict(references, [head], k=5)
 for row in predictions:
     note = "  (known to be true)" if row.tail in answers else ""
-    print(f"  {row.rank:g}. {row.tail_name:45} {row.score:5.2f}{note}")
+    amount = f"{row.score:5.2f}" if row.probability is None else f"{row.probability:5.0%}"
+    print(f"  {row.rank:g}. {row.tail_name:45} {amount}{note}")
 if predictions.trust:
     print(f"  {predictions.trust.sentence}")
 print(f"\nWhy {predictions[0].tail_name}?")
