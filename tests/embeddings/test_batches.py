@@ -88,7 +88,8 @@ def test_a_batch_of_fixed_shape_gives_the_same_update(size: int, case: dict[str,
 @given(st.integers(0, 1000), st.integers(1, 9))
 def test_k_vs_all_has_every_triple_in_both_directions_once(epoch: int, size: int) -> None:
     found = []
-    for batch in batches_of(TRIPLES, 6, 2, EmbeddingSettings(regime="k-vs-all", batch_size=size)).epoch(epoch):
+    settings = EmbeddingSettings(regime="k-vs-all", batch_size=size)
+    for batch in batches_of(settings.regime)(TRIPLES, 6, 2, settings).epoch(epoch):
         assert len(batch) <= size and batch.answers is not None
         heads, relations = batch.entities[: len(batch)], batch.relations.repeat_interleave(batch.counts)
         assert torch.equal(batch.entities[len(batch) :], batch.answers.tails)

@@ -139,7 +139,7 @@ def test_k_vs_all_has_the_loss_and_gradient_of_one_vs_all(model: str, monkeypatc
     tables = [torch.randn(s, generator=random, dtype=torch.float64) for s in shapes]
     for regime in ("one-vs-all", "k-vs-all"):
         settings = EmbeddingSettings(model=model, dim=4, n3=0.1, lp=0.2, regime=regime)
-        batches = batches_of(triples, ENTITIES, RELATIONS, settings)
+        batches = batches_of(settings.regime)(triples, ENTITIES, RELATIONS, settings)
         batch = batches.arrange(torch.arange(batches.examples), torch.empty(0, dtype=torch.int64))
         assert batch.size == 2 * len(triples) and (regime == "one-vs-all") == (len(batch) == batch.size)
         batch = dataclasses.replace(batch, penalty=batch.penalty.double())

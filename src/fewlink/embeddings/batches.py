@@ -139,17 +139,9 @@ class QueryBatches(Batches):
         return Batch(entities, unique, slots, relations, counts, tails[:0], none, size, answers=answers)
 
 
-def batches_of(
-    triples: Tensor,
-    entities: int,
-    relations: int,
-    settings: EmbeddingSettings,
-    part: tuple[int, int] = (0, 1),
-    shard: Shard | None = None,
-) -> Batches:
-    """The batches of the regime."""
-    kind = QueryBatches if settings.regime == "k-vs-all" else Batches
-    return kind(triples, entities, relations, settings, part, shard)
+def batches_of(regime: str) -> type[Batches]:
+    """The batches of a regime."""
+    return QueryBatches if regime == "k-vs-all" else Batches
 
 
 def _padded_unique(values: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -168,7 +168,7 @@ class EmbeddingTrainer:
         self.held_out = HeldOut(held, known, relations, settings.seed) if len(held) else None
         shard, part = shard_of(settings, entities), (distributed.rank(), distributed.count())
         trained = torch.from_numpy(triples[~mask] if mask.any() else triples).to(self.device)
-        self.batches = batches_of(trained, entities, relations, settings, part, shard)
+        self.batches = batches_of(settings.regime)(trained, entities, relations, settings, part, shard)
         vectors = {
             "entities": self._initial("entities", shard, settings.dim),
             "relations": self._initial("relations", Shard(2 * relations), self.rule.relation_width(settings.dim)),

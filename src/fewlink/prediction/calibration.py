@@ -249,12 +249,14 @@ def _askable(benchmark: Benchmark, shots: int) -> list[Task]:
 def collect(benchmark: Benchmark, scorer: Scorer, shots: int, top: int, until: float = math.inf) -> tuple[Sample, int]:
     """The best tails of dev heads, whether each is right, and the number of relations asked about by then."""
     tasks, parts = _askable(benchmark, shots), list[Sample]()
-    for number, task in enumerate(tasks):
+    for task in tasks:
         if parts and time.monotonic() >= until:
             break
         pairs, queries = task.split(shots)
         asked = ask(benchmark.graph, scorer, pairs, np.unique(queries[:, 0]), task.known_tails, top, task.name)
-        parts.append(asked._replace(groups=np.full(len(asked.right), number)) if len(tasks) > 1 else asked)
+        parts.append(asked)
+    if len(parts) > 1:  # grouped by relation, otherwise by head
+        parts = [part._replace(groups=np.full(len(part.right), number)) for number, part in enumerate(parts)]
     if not sum(len(part.right) for part in parts):
         raise FewlinkError(f"{benchmark.name} has no dev relation of more than {shots} pairs to calibrate on")
     return Sample.joined(parts), len(parts)

@@ -16,12 +16,11 @@ from fewlink.base.errors import FewlinkError, UnknownName, did_you_mean
 from fewlink.graph import Graph, Vocabulary
 
 LISTED = 5  # ids that an error lists
-READ_EDGES = 100  # edges of an entity from which a neighbour is chosen
+READ_EDGES = 1_000  # edges of an entity from which a neighbour is chosen
 SHORTLIST = 200  # names that suggestions are chosen from
 NEAR = 0.6  # least similarity of a suggestion, from 0 to 1
 WIDTH = 16  # bytes that word starts are sorted by; longer queries are filtered byte by byte after that
 CHUNK = 1 << 22  # bytes that are processed together
-HINTING = 1_000  # edges of an entity that a hint is chosen from
 NEWLINE = 10
 
 _CONCEPT = re.compile(r"^concept:(?:[^\n]*:)?", re.MULTILINE)
@@ -89,13 +88,13 @@ class Names:
 
     def described(self, entities: Sequence[int]) -> list[str]:
         """Entities of one name told apart: each id with a type and a neighbour that no other of them has, if any."""
-        graph, sets = self.graph, [self._edges(entity) for entity in entities]
+        graph = self.graph
+        read = [self._edges(entity) for entity in entities]
+        sets = [dict.fromkeys(zip(relations.tolist(), tails.tolist(), strict=True)) for relations, tails in read]
         texts = []
         for number, entity in enumerate(entities):
             others = set().union(*(edges for i, edges in enumerate(sets) if i != number))
-            facts = []
-            if graph.types is not None:
-                facts = [graph.types.names[int(kind)] for kind in graph.types.of_entities(np.array([entity]))[:1]]
+            facts = self._type_names(entity, 1)
             if sets[number]:
                 relation, other = next((edge for edge in sets[number] if edge not in others), next(iter(sets[number])))
                 inverse, forward = divmod(relation, len(graph.relations))
@@ -104,11 +103,16 @@ class Names:
             texts.append(f"{graph.entities[entity]} ({', '.join(facts)})" if facts else graph.entities[entity])
         return texts
 
-    def _edges(self, entity: int) -> dict[tuple[int, int], None]:
-        """The first edges (relation, neighbour) of an entity."""
+    def _edges(self, entity: int) -> tuple[np.ndarray, np.ndarray]:
+        """The relations and neighbours of the first edges of an entity: (n,) each."""
         first = int(self.graph.offsets[entity])
         at = slice(first, min(first + READ_EDGES, int(self.graph.offsets[entity + 1])))
-        return dict.fromkeys(zip(self.graph.relation_ids[at].tolist(), self.graph.tail_ids[at].tolist(), strict=True))
+        return self.graph.relation_ids[at], self.graph.tail_ids[at]
+
+    def _type_names(self, entity: int, most: int) -> list[str]:
+        """The first types of an entity, by name."""
+        types = self.graph.types
+        return [types.names[int(kind)] for kind in types.of_entities(np.array([entity]))[:most]] if types else []
 
     def complete(self, text: str, limit: int = 10) -> list[Entity]:
         """At most `limit` entities that complete the text.
@@ -201,12 +205,7 @@ class Names:
 
     def hint(self, entity: int) -> str:
         """What tells an entity from others of its name: its first types, and its neighbour with most edges."""
-        graph, first = self.graph, int(self.graph.offsets[entity])
-        edges = slice(first, min(first + HINTING, int(graph.offsets[entity + 1])))
-        relations, tails = graph.relation_ids[edges], graph.tail_ids[edges]
-        hints = []
-        if graph.types is not None:
-            hints += [graph.types.names[kind] for kind in graph.types.of_entities(np.array([entity])).tolist()[:2]]
+        graph, (relations, tails), hints = self.graph, self._edges(entity), self._type_names(entity, 2)
         if len(tails):
             best = np.lexsort((-graph.degrees[tails], relations >= len(graph.relations)))[0]
             inverse, forward = divmod(int(relations[best]), len(graph.relations))
