@@ -526,3 +526,17 @@ def test_a_serving_folder_is_replaced_atomically(tmp_path: Path, monkeypatch: py
     kept = Deployed.open(run)
     assert kept is not None and np.array_equal(kept.benchmark.graph.tail_ids, serving.benchmark.graph.tail_ids)
     assert not [path for path in run.iterdir() if path.name.startswith(".")]
+
+
+def test_tuning_leaves_time_to_choose_and_to_measure_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[float] = []
+
+    def tune(*_: Any, until: float, **__: Any) -> int:
+        ends.append(until)
+        return 0
+
+    monkeypatch.setattr(module, "tune", tune)
+    monkeypatch.setattr(module, "plan_measuring", lambda *_: Plan(5, 5, True, 0.1, 0.01, 1))
+    begin = time.monotonic()
+    fit(graph_file(), tmp_path / "towns", minutes=10, begin=begin)
+    assert len(ends) == 1 and begin < ends[0] < begin + 600 * module.ASKED

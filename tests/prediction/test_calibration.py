@@ -295,3 +295,11 @@ def test_a_calibration_of_version_0_1_has_one_error(run: Path) -> None:
     assert found[0] == pytest.approx(1 / (1 + np.exp(-(0.5 + 1.5 * -2 - 0.5 * np.log(3)))))
     rows = linker.predict(REFERENCES, ["alga"], 2)
     assert rows.trust is not None and rows.trust.tested == 0 and rows[0].probability is None
+
+
+def test_after_its_time_no_further_relation_is_asked_about() -> None:
+    whole, scorer = umls(), fewlink.learning_free("popularity", umls().graph)
+    sample, relations = collect(whole, scorer, 3, 10, until=0.0)
+    first = {int(head) for head, _ in whole.split("dev")[0].pairs[3:]}
+    assert relations == 1 and set(sample.groups.tolist()) == first  # one relation is grouped by its heads
+    assert collect(whole, scorer, 3, 10)[1] == len(whole.split("dev")) > 1

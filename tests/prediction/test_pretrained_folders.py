@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -145,3 +146,14 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingExtra, match=r"fewlink\[hub\]"):
         fetch("hub:someone/x")
+
+
+def test_a_card_has_readable_names_of_relations(tmp_path: Path) -> None:
+    shutil.copytree(fsrl_run(), tmp_path / "run")
+    linker = Linker.load(tmp_path / "run")
+    first, *others = linker.benchmark.split("dev")
+    tasks = {**linker.benchmark.tasks, "dev": [replace(first, name="concept:works_for"), *others]}
+    linker.benchmark = linker.measured = replace(linker.benchmark, tasks=tasks)
+    with quickly():
+        text = write_card(linker).read_text()
+    assert "| works for |" in text and "concept:works" not in text
