@@ -11,14 +11,17 @@ import functools
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from fewlink.base.recipes import recipe_texts
 from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_records
-from fewlink.report import tables
+from fewlink.report import charts, tables
 from fewlink.report.tables import SELECTIONS, by_selection, select, spread, values
 from fewlink.studies import published_figures, read_plan
+from fewlink.trail.learner import TrailSettings, network_of
 from fewlink.trail.shipped import NAME, shipped
 from fewlink.training import families
 
@@ -85,6 +88,38 @@ def tries() -> str:
         cells = [f"{figures[fold]:.3f}".lstrip("0") if fold in figures else "–" for fold in (0, 1)]
         table.rows.append([row["idea"], row["expected"], f"{row['steps'] or '–'}", *cells, row["kept"]])
     return table.markdown()
+
+
+def without_parts() -> str:
+    """TRAIL without one of its parts, on the held-out relations of each fold and on test."""
+    lines = (ROOT / "benchmarks" / "tries" / "ablation.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    table = tables.Table("", ["network", "fold 0", "fold 1", "test"], [])
+    for variant in dict.fromkeys(row["variant"] for row in rows):
+        own = [row for row in rows if row["variant"] == variant]
+        groups = [[row for row in own if row["fold"] == fold] for fold in (0, 1)]
+        cells = [spread([row["metrics"]["folds"]["micro"]["mrr"] for row in group]) for group in groups]
+        table.rows.append([variant, *cells, spread([row["metrics"]["test"]["micro"]["mrr"] for row in own])])
+    return table.markdown()
+
+
+def trail_picture(figure: str, setting: Callable[[dict[str, Any]], float], title: str, x_label: str) -> str:
+    """A chart of the MRR on each fold against a setting, from the tries that belong to this figure."""
+    place = ROOT / "benchmarks" / "tries" / "nell-one.jsonl"
+    rows = [row for row in map(json.loads, place.read_text("utf-8").splitlines()) if figure in row.get("figure", "")]
+    series = {}
+    for fold in (0, 1):
+        found: dict[float, list[float]] = {}
+        for row in rows:
+            found.setdefault(setting(row), []).append(row["micro_mrr"][fold])
+        series[f"fold {fold}"] = [charts.Point(x, *tables.moments(values)) for x, values in sorted(found.items())]
+    return charts.standalone(charts.lines(series, title=title, x_label=x_label, y_label="MRR, K = 3, full"))
+
+
+def parameters(row: dict[str, Any]) -> float:
+    """How many parameters the network of a try has."""
+    settings = TrailSettings().adjusted([f"{name}={value}" for name, value in row["settings"].items()])
+    return float(sum(p.numel() for p in network_of(settings).parameters()))
 
 
 def trail_figures() -> str:
@@ -246,7 +281,7 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
     speed = summary.read_records(ROOT / "benchmarks" / "records")
     readme, template = ROOT / "README.md", ROOT / "docs" / "findings.in.md"
     trail = (ROOT / "docs" / "trail.in.md").read_text("utf-8")
-    parts = {"{{tries}}": tries(), "{{figures}}": trail_figures(), "{{transfer}}": transfer()}
+    parts = {"{{tries}}": tries(), "{{figures}}": trail_figures(), "{{transfer}}": transfer(), "{{parts}}": without_parts()}
     short = [r for r in nell if not r.model.startswith("trail-0.1-no-")]
     middle = tables.in_short(short, head="NELL-One test, K = 3, MRR").markdown()
     card = ROOT / "src" / "fewlink" / "builtin" / "trail.md"
@@ -256,6 +291,12 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         ROOT / "docs" / "results.md": text,
         ROOT / "docs" / "speed.md": page.page(speed),
         **{ROOT / "docs" / "pictures" / name: picture for name, picture in page.pictures(speed).items()},
+        ROOT / "docs" / "pictures" / "trail-steps.svg": trail_picture(
+            "steps", lambda row: row["steps"], "What training brings", "training steps"
+        ),
+        ROOT / "docs" / "pictures" / "trail-parameters.svg": trail_picture(
+            "width", parameters, "What a larger network brings", "parameters"
+        ),
         ROOT / "docs" / "trail.md": functools.reduce(lambda text, part: text.replace(*part), parts.items(), trail),
         ROOT / "docs" / "findings.md": filled(template.read_text("utf-8"), nell, curves),
         readme: between(readme.read_text("utf-8"), "results", middle),
