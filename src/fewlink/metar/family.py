@@ -105,7 +105,7 @@ class MetaRSettings(ModelSettings):
 class MetaRLearner:
     """One run."""
 
-    most = 16  # steps between looks at the loss
+    most = 16  # steps whose episodes are drawn together
 
     def __init__(self, benchmark: Benchmark, vectors: Embeddings, settings: MetaRSettings) -> None:
         self.settings, self.graph = settings, benchmark.graph
@@ -123,21 +123,23 @@ class MetaRLearner:
     def weights(self) -> Mapping[str, Tensor]:
         return {name: value.unsqueeze(0) for name, value in self.model.state_dict().items()}
 
-    def episodes(self, step: int) -> ContrastedEpisodes:
-        """The episodes of a step that are this process's share."""
-        first = step * self.settings.relations + distributed.rank() * self.share
-        return self.sampler.contrasted(torch.arange(first, first + self.share))
+    def episodes(self, first: int, count: int) -> list[ContrastedEpisodes]:
+        """Those of each of `count` steps from step `first` on that are this process's share."""
+        steps = torch.arange(first, first + count).unsqueeze(1) * self.settings.relations
+        numbers = steps + distributed.rank() * self.share + torch.arange(self.share)
+        drawn = self.sampler.contrasted(numbers.flatten())
+        return [ContrastedEpisodes(*parts) for parts in zip(*(part.split(self.share) for part in drawn), strict=True)]
 
     def advance(self, first: int, count: int) -> tuple[Tensor, float]:
         """Take steps from step `first` on; losses (count, 3, 1), and the seconds spent on drawing episodes."""
         self.model.train()
-        losses, drawing = [], 0.0
-        for step in range(first, first + count):
-            began = time.perf_counter()
-            episodes = self.episodes(step)
-            drawing += time.perf_counter() - began
+        began = time.perf_counter()
+        episodes = self.episodes(first, count)
+        drawing = time.perf_counter() - began
+        losses = []
+        for step, own in enumerate(episodes, first):
             torch.manual_seed(derive(self.settings.seed, "step", step, distributed.rank()))  # for dropout
-            losses.append(self.step(step, episodes))
+            losses.append(self.step(step, own))
         total = torch.stack(losses)
         return torch.stack([total, total, torch.zeros_like(total)], 1).unsqueeze(-1), drawing
 
