@@ -80,7 +80,8 @@ def test_a_run_opens_as_the_scorer_that_was_evaluated() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_it_learns(model: str) -> None:
-    learner = MetaRLearner(umls(), vectors(dim=16), tiny(model=model, relations=64, dropout=0.0, learning_rate=0.01))
+    settings = tiny(model=model, relations=64, dropout=0.0, learning_rate=0.01, scale=0.0)
+    learner = MetaRLearner(umls(), vectors(dim=16), settings)
     losses, drawing = learner.advance(0, 60)
     assert losses.shape == (60, 3, 1) and drawing > 0
     assert losses[-10:, 0].mean() < 0.8 * losses[:10, 0].mean()
@@ -89,7 +90,7 @@ def test_it_learns(model: str) -> None:
 def test_vectors_learn_by_their_own_rate() -> None:
     moved = []
     for rate in (0.0, 1e-3, 1e-2):
-        learner = MetaRLearner(umls(), vectors(), tiny(embedding_rate=rate))
+        learner = MetaRLearner(umls(), vectors(), tiny(embedding_rate=rate, scale=0.0))
         assert ("entities" in learner.weights) == (rate > 0)
         learner.advance(0, 2)
         moved.append(float((learner.model.entities.detach() - vectors().entities).abs().max()))
@@ -101,7 +102,7 @@ def test_the_settings_reach_the_model() -> None:
     assert (model.beta, model.margin, model.relation_meta.dropout.p) == (0.25, 2.0, 0.1)
     assert [tuple(layer.weight.shape) for layer in model.relation_meta.layers] == [(12, 16), (6, 12), (8, 6)]
     assert model.entities.norm(dim=1).mean().item() == pytest.approx(3.0)
-    assert torch.equal(assemble(vectors(), tiny()).entities, vectors().entities)
+    assert torch.equal(assemble(vectors(), tiny(scale=0.0)).entities, vectors().entities)
     random = [assemble(vectors(), tiny(start="random", seed=seed)).entities for seed in (0, 0, 1)]
     assert torch.equal(random[0], random[1]) and not torch.allclose(random[0], random[2])
     assert not torch.allclose(random[0], vectors().entities)

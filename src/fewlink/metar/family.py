@@ -39,7 +39,7 @@ ENTITIES = "entities"  # the name of the vectors among the weights
 
 @dataclass(frozen=True)
 class MetaRSettings(ModelSettings):
-    """How MetaR is trained; the defaults are those of the authors' program for NELL-One, except beta.
+    """How MetaR is trained; the defaults are those of the authors' program for NELL-One, except beta and scale.
 
     model                a name of `fewlink models`
     shots                references of an episode (K), and of each dev relation
@@ -71,7 +71,7 @@ class MetaRSettings(ModelSettings):
     hidden_1: int = 500
     hidden_2: int = 200
     dropout: float = 0.5
-    scale: float = 0.0
+    scale: float = 1.0
     start: str = "vectors"
     learning_rate: float = 1e-3
     embedding_rate: float = 1e-3
