@@ -87,6 +87,18 @@ def test_it_learns(model: str) -> None:
     assert losses[-10:, 0].mean() < 0.8 * losses[:10, 0].mean()
 
 
+def test_processes_share_the_episodes_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = MetaRLearner(umls(), vectors(), tiny()).episodes(3, 2)
+    monkeypatch.setattr("fewlink.base.distributed.count", lambda: 2)
+    shares = []
+    for rank in (0, 1):
+        monkeypatch.setattr("fewlink.base.distributed.rank", lambda rank=rank: rank)
+        shares.append(MetaRLearner(umls(), vectors(), tiny()).episodes(3, 2))
+    for step in range(2):
+        for part, *parts in zip(whole[step], *(share[step] for share in shares), strict=True):
+            assert len(part) == 8 and torch.equal(part, torch.cat(parts))
+
+
 def test_vectors_learn_by_their_own_rate() -> None:
     moved = []
     for rate in (0.0, 1e-3, 1e-2):

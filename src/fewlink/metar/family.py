@@ -116,7 +116,7 @@ class MetaRLearner:
         if settings.embedding_rate:
             rates.setdefault(settings.embedding_rate, []).append(dict(self.model.named_parameters())[ENTITIES])
         groups = [{"params": parameters, "lr": rate} for rate, parameters in rates.items()]
-        self.optimizer = torch.optim.Adam(groups, fused=True)
+        self.optimizer = torch.optim.Adam(groups, fused=True, capturable=self.device != "cpu")
         self.share = settings.relations // distributed.count()
 
     @property
