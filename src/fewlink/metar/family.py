@@ -35,6 +35,7 @@ MODELS = {
     IN_TRAIN: "MetaR that learns from the relations of the background as well",
 }
 ENTITIES = "entities"  # the name of the vectors among the weights
+AT_ONCE = {"cpu": 16, "cuda": 128}  # steps whose episodes are drawn together
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,7 @@ class MetaRSettings(ModelSettings):
 
 
 class MetaRLearner:
-    """One run."""
-
-    most = 16  # steps whose episodes are drawn together
+    """One run; a step never waits for the device."""
 
     def __init__(self, benchmark: Benchmark, vectors: Embeddings, settings: MetaRSettings) -> None:
         self.settings, self.graph = settings, benchmark.graph
@@ -118,6 +117,7 @@ class MetaRLearner:
         groups = [{"params": parameters, "lr": rate} for rate, parameters in rates.items()]
         self.optimizer = torch.optim.Adam(groups, fused=True, capturable=self.device != "cpu")
         self.share = settings.relations // distributed.count()
+        self.most = AT_ONCE["cpu" if self.device == "cpu" else "cuda"]
 
     @property
     def weights(self) -> Mapping[str, Tensor]:
