@@ -291,14 +291,14 @@ def test_contrasted_episodes_keep_pairs_and_negatives_apart(
     except FewlinkError as error:
         assert "every entity is a known tail" in str(error)
         return
-    for references, reference_false, queries, false in zip(*(part.tolist() for part in episodes), strict=True):
-        given, asked = [tuple(p) for p in references], [tuple(p) for p in queries]
-        of = [t for t in tasks if {*given, *asked} <= {tuple(p) for p in t.pairs.tolist()}]
-        assert of and len({*given}) == shots and not {*given} & {*asked}
-        assert any(len({*asked}) == min(batch, len(t.pairs) - shots) for t in of) or len({*asked}) < batch
+    for references, reference_false, queries, false, number in zip(*(part.tolist() for part in episodes), strict=True):
+        given, asked, task = [tuple(p) for p in references], [tuple(p) for p in queries], tasks[number]
+        assert {*given, *asked} <= {tuple(p) for p in task.pairs.tolist()}
+        assert len({*given}) == shots and not {*given} & {*asked}
+        assert len({*asked}) == min(batch, len(task.pairs) - shots) or len({*asked}) < batch
         for (head, _), tails in zip([*references, *queries], [*reference_false, *false], strict=True):
             assert len(tails) == negatives
-            assert any(not {(head, tail) for tail in tails} & {tuple(p) for p in t.known.tolist()} for t in of)
+            assert not {(head, tail) for tail in tails} & {tuple(p) for p in task.known.tolist()}
 
 
 def test_a_contrasted_episode_is_the_same_in_every_call_and_of_its_seed() -> None:

@@ -20,8 +20,9 @@ from fewlink.base.errors import FewlinkError
 from fewlink.data import Benchmark
 from fewlink.data.append import append_triples
 from fewlink.data.episodes import ContrastedEpisodes
+from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.metar.family import FAMILY, IN_TRAIN, MODELS, MetaRLearner, MetaRSettings, assemble, sampler
+from fewlink.metar.family import FAMILY, IN_TRAIN, MODELS, MetaLearner, MetaRSettings, assemble, sampler
 from fewlink.metar.model import MetaRScorer
 from fewlink.training import RunResult, open_run
 from fewlink.training.family import NoVectors, trained_family
@@ -43,6 +44,10 @@ def brief() -> Benchmark:
     return Benchmark("umls", umls().graph, {**umls().tasks, "dev": dev}, umls().source)
 
 
+def learner(benchmark: Benchmark, table: Embeddings, settings: MetaRSettings) -> MetaLearner:
+    return FAMILY.learner(benchmark, table, settings, [settings.seed])
+
+
 def train(settings: MetaRSettings, run: Path, benchmark: Benchmark | None = None) -> RunResult:
     return train_run(benchmark or brief(), vectors(), settings, run)
 
@@ -55,15 +60,15 @@ def whole_run() -> tuple[Path, RunResult]:
 
 
 def test_a_run_that_was_stopped_ends_in_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, whole = tmp_path / "parts", MetaRLearner.step
+    run, whole = tmp_path / "parts", MetaLearner.step
 
-    def stopped(self: MetaRLearner, number: int, episodes: ContrastedEpisodes) -> Any:
+    def stopped(self: MetaLearner, number: int, episodes: ContrastedEpisodes) -> Any:
         if number == 3:
             raise KeyboardInterrupt
         return whole(self, number, episodes)
 
     with monkeypatch.context() as patch:
-        patch.setattr(MetaRLearner, "step", stopped)
+        patch.setattr(MetaLearner, "step", stopped)
         with pytest.raises(KeyboardInterrupt):
             train(tiny(), run)
     assert lines_of(run)[-1]["step"] == 2
@@ -81,19 +86,19 @@ def test_a_run_opens_as_the_scorer_that_was_evaluated() -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_it_learns(model: str) -> None:
     settings = tiny(model=model, relations=64, dropout=0.0, learning_rate=0.01, scale=0.0)
-    learner = MetaRLearner(umls(), vectors(dim=16), settings)
-    losses, drawing = learner.advance(0, 60)
+    made = learner(umls(), vectors(dim=16), settings)
+    losses, drawing = made.advance(0, 60)
     assert losses.shape == (60, 3, 1) and drawing > 0
     assert losses[-10:, 0].mean() < 0.8 * losses[:10, 0].mean()
 
 
 def test_processes_share_the_episodes_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = MetaRLearner(umls(), vectors(), tiny()).episodes(3, 2)
+    whole = learner(umls(), vectors(), tiny()).episodes(3, 2)
     monkeypatch.setattr("fewlink.base.distributed.count", lambda: 2)
     shares = []
     for rank in (0, 1):
         monkeypatch.setattr("fewlink.base.distributed.rank", lambda rank=rank: rank)
-        shares.append(MetaRLearner(umls(), vectors(), tiny()).episodes(3, 2))
+        shares.append(learner(umls(), vectors(), tiny()).episodes(3, 2))
     for step in range(2):
         for part, *parts in zip(whole[step], *(share[step] for share in shares), strict=True):
             assert len(part) == 8 and torch.equal(part, torch.cat(parts))
@@ -102,10 +107,10 @@ def test_processes_share_the_episodes_of_a_step(monkeypatch: pytest.MonkeyPatch)
 def test_vectors_learn_by_their_own_rate() -> None:
     moved = []
     for rate in (0.0, 1e-3, 1e-2):
-        learner = MetaRLearner(umls(), vectors(), tiny(embedding_rate=rate, scale=0.0))
-        assert ("entities" in learner.weights) == (rate > 0)
-        learner.advance(0, 2)
-        moved.append(float((learner.model.entities.detach() - vectors().entities).abs().max()))
+        made = learner(umls(), vectors(), tiny(embedding_rate=rate, scale=0.0))
+        assert ("entities" in made.weights) == (rate > 0)
+        made.advance(0, 2)
+        moved.append(float((made.model.entities.detach() - vectors().entities).abs().max()))
     assert moved[0] == 0 < moved[1] < moved[2]
 
 

@@ -160,6 +160,7 @@ def ask(scorer: MetaRScorer, heads: list[int], candidates: list[int], references
 
 def test_scores_are_distances_from_the_moved_relation() -> None:
     scorer = scorer_of()
+    scorer.model.eval()
     table = scorer.model.entities.detach()
     relation = scorer.relation(REFERENCES)
     expected = [[-float((table[h] + relation - table[c]).norm()) for c in (6, 9, 11)] for h in (3, 4)]

@@ -118,13 +118,15 @@ class EpisodeSampler:
 class ContrastedEpisodes(NamedTuple):
     """Episodes of one seed whose references have negatives too.
 
-    Shapes: `references` (n, K, 2), `reference_negatives` (n, K, N), `queries` (n, B, 2), `negatives` (n, B, N).
+    Shapes: `references` (n, K, 2), `reference_negatives` (n, K, N), `queries` (n, B, 2), `negatives` (n, B, N); `tasks`
+    (n,), numbers of the sampler's tasks.
     """
 
     references: Tensor
     reference_negatives: Tensor
     queries: Tensor
     negatives: Tensor
+    tasks: Tensor
 
 
 class ContrastedSampler(EpisodeSampler):
@@ -141,6 +143,7 @@ class ContrastedSampler(EpisodeSampler):
             self._false_tails("references", numbers, references),
             self._pairs[queries],
             self._false_tails("negatives", numbers, queries),
+            tasks.squeeze(1),
         )
 
     def _places(self, numbers: Tensor, sizes: Tensor) -> Tensor:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError, InputError
@@ -25,13 +25,14 @@ from fewlink.fewshot.family import FewShotFamily
 from fewlink.graph import Graph
 from fewlink.graph.csr import Groups
 from fewlink.metar.model import MetaR, MetaRScorer
+from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import moments_of, restore_moments
-from fewlink.training.family import Learner, ModelSettings, RunState
+from fewlink.training.family import ModelSettings, RunState
 from fewlink.training.run import check_weights
 
-IN_TRAIN = "metar-in-train"
+TRAIN_ONLY, IN_TRAIN = "metar", "metar-in-train"
 MODELS = {
-    "metar": "MetaR: the references give a relation's vector, which one gradient step improves",
+    TRAIN_ONLY: "MetaR: the references give a relation's vector, which one gradient step improves",
     IN_TRAIN: "MetaR that learns from the relations of the background as well",
 }
 ENTITIES = "entities"  # the name of the vectors among the weights
@@ -103,21 +104,26 @@ class MetaRSettings(ModelSettings):
         return 1.0
 
 
-class MetaRLearner:
-    """One run; a step never waits for the device."""
+class MetaLearner:
+    """One run of a model whose forward pass gives the loss of contrasted episodes; a step never waits for the device.
 
-    def __init__(self, benchmark: Benchmark, vectors: Embeddings, settings: MetaRSettings) -> None:
-        self.settings, self.graph = settings, benchmark.graph
-        self.device = distributed.use_device(settings.device)
-        self.sampler = sampler(benchmark, settings)
-        self.model = assemble(vectors, settings)
-        rates = {settings.learning_rate: [*self.model.relation_meta.parameters()]}
-        if settings.embedding_rate:
-            rates.setdefault(settings.embedding_rate, []).append(dict(self.model.named_parameters())[ENTITIES])
+    The model's entities learn by the rate `embedding_rate`, all else by `learning_rate`. `make_scorer` makes a scorer
+    with the model's weights as they are then.
+    """
+
+    def __init__(
+        self, model: nn.Module, sampler: ContrastedSampler, settings: Any, make_scorer: Callable[[], Scorer]
+    ) -> None:
+        self.model, self.sampler, self.settings, self.make_scorer = model, sampler, settings, make_scorer
+        on_gpu = distributed.use_device(settings.device) != "cpu"
+        rates: dict[float, list[nn.Parameter]] = {}
+        for name, parameter in model.named_parameters():
+            rate = settings.embedding_rate if name == ENTITIES else settings.learning_rate
+            rates.setdefault(rate, []).append(parameter)
         groups = [{"params": parameters, "lr": rate} for rate, parameters in rates.items()]
-        self.optimizer = torch.optim.Adam(groups, fused=True, capturable=self.device != "cpu")
+        self.optimizer = torch.optim.Adam(groups, fused=True, capturable=on_gpu)
         self.share = settings.relations // distributed.count()
-        self.most = AT_ONCE["cpu" if self.device == "cpu" else "cuda"]
+        self.most = AT_ONCE["cuda" if on_gpu else "cpu"]
 
     @property
     def weights(self) -> Mapping[str, Tensor]:
@@ -153,8 +159,8 @@ class MetaRLearner:
         self.optimizer.step()
         return value
 
-    def scorer(self, run: int) -> MetaRScorer:
-        return scorer_of(self.model, self.graph, self.settings)
+    def scorer(self, run: int) -> Scorer:
+        return self.make_scorer()
 
     def state(self, run: int) -> RunState:
         """The weights and the optimizer's moments."""
@@ -210,9 +216,13 @@ class MetaRFamily(FewShotFamily):
             "the program": PROGRAM,
         }
 
-    def learner(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, seeds: Sequence[int]) -> Learner:
+    def learner(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, seeds: Sequence[int]) -> MetaLearner:
         (seed,) = seeds
-        return MetaRLearner(benchmark, vectors, dataclasses.replace(settings, seed=seed))
+        settings = dataclasses.replace(settings, seed=seed)
+        model = assemble(vectors, settings)
+        return MetaLearner(
+            model, sampler(benchmark, settings), settings, lambda: scorer_of(model, benchmark.graph, settings)
+        )
 
     def scorer(  # type: ignore[override]
         self,
@@ -234,13 +244,11 @@ def assemble(vectors: Embeddings, settings: MetaRSettings) -> MetaR:
     """A model with its initial parameters, a pure function of the vectors and the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(settings.seed, "start"))
-        table = vectors.single_precision().entities
         if settings.start == "random":
-            table = torch.nn.init.xavier_uniform_(torch.empty_like(table))
-        if settings.scale:
-            table = table * (settings.scale / table.norm(dim=1).mean())
+            table = nn.init.xavier_uniform_(torch.empty_like(vectors.entities, dtype=torch.float32))
+            vectors = dataclasses.replace(vectors, entities=table)
         model = MetaR(
-            table,
+            scaled(vectors, settings.scale).entities,
             (settings.hidden_1, settings.hidden_2),
             margin=settings.margin,
             beta=settings.beta,
@@ -250,19 +258,23 @@ def assemble(vectors: Embeddings, settings: MetaRSettings) -> MetaR:
     return model.to(settings.device)
 
 
+def scaled(vectors: Embeddings, length: float) -> Embeddings:
+    """Vectors in single precision, multiplied so that entities have this mean length; 0 leaves them as they are."""
+    vectors = vectors.single_precision()
+    if not length:
+        return vectors
+    factor = length / vectors.entities.norm(dim=1).mean()
+    return dataclasses.replace(vectors, entities=vectors.entities * factor, relations=vectors.relations * factor)
+
+
 def scorer_of(model: MetaR, graph: Graph, settings: MetaRSettings) -> MetaRScorer:
     return MetaRScorer(settings.model, model, graph, negatives=settings.negatives, seed=settings.seed)
 
 
-def sampler(benchmark: Benchmark, settings: MetaRSettings) -> ContrastedSampler:
+def sampler(benchmark: Benchmark, settings: Any) -> ContrastedSampler:
     """Episodes of the train relations, and of the background's where the model learns from them."""
-    tasks = list(benchmark.split("train"))
-    if settings.model == IN_TRAIN:
-        tasks += [task for task in benchmark.once(_background_tasks) if len(task.pairs) > settings.shots]
-        if not tasks:
-            raise FewlinkError(f"{benchmark.name} has no relation with more than {settings.shots} pairs to learn from")
     return ContrastedSampler(
-        tasks,
+        tasks_of(benchmark, settings),
         len(benchmark.graph.entities),
         shots=settings.shots,
         batch=settings.batch,
@@ -270,6 +282,16 @@ def sampler(benchmark: Benchmark, settings: MetaRSettings) -> ContrastedSampler:
         seeds=[settings.seed],
         device=settings.device,
     )
+
+
+def tasks_of(benchmark: Benchmark, settings: Any) -> list[Task]:
+    """The train relations and, for all models but `metar`, those of the background that have enough pairs."""
+    tasks = list(benchmark.split("train"))
+    if settings.model != TRAIN_ONLY:
+        tasks += [task for task in benchmark.once(_background_tasks) if len(task.pairs) > settings.shots]
+        if not tasks:
+            raise FewlinkError(f"{benchmark.name} has no relation with more than {settings.shots} pairs to learn from")
+    return tasks
 
 
 def _background_tasks(benchmark: Benchmark) -> list[Task]:

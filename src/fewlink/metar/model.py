@@ -6,6 +6,8 @@ d is the length of the vectors, K the number of references, N that of false tail
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +22,8 @@ from fewlink.scorers import Question
 
 TINY = 1e-12  # squares of distances below this count as this
 TRANSE = interaction("transe")
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class RelationMeta(nn.Module):
@@ -62,18 +66,24 @@ def hinge(true: Tensor, false: Tensor, margin: float) -> Tensor:
     return (margin + true.unsqueeze(-1) - false).clamp_min(0)
 
 
-def gradient_meta(relation: Tensor, pairs: Tensor, false: Tensor, margin: float) -> Tensor:
-    """G = ∇_R Σ_k (1/N) Σ_n [γ + s(h_k, t_k) − s(h_k, t'_kn)]₊, written out, so that learning goes through it.
+def pulls(gaps: Tensor, false_gaps: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """Gradients of Σ_k (1/N) Σ_n [γ + ‖v_k‖ − ‖v'_kn‖]₊ by v (…, K, d) and by v' (…, K, N, d), in their shapes.
 
-    The gradient of a distance ‖v‖ is v/‖v‖. Shapes: relation (…, d), pairs (…, K, 2, d), false (…, K, N, d); G (…, d).
+    They are written out, that of a distance ‖v‖ being v/‖v‖, so that learning goes through them.
+    """
+    true, wrong = length(gaps), length(false_gaps)  # (…, K), (…, K, N)
+    share = (margin + true.unsqueeze(-1) > wrong).to(gaps.dtype) / wrong.shape[-1]  # of false tails that are too near
+    return gaps * (share.sum(-1) / true).unsqueeze(-1), false_gaps * (-share / wrong).unsqueeze(-1)
+
+
+def gradient_meta(relation: Tensor, pairs: Tensor, false: Tensor, margin: float) -> Tensor:
+    """G = ∇_R Σ_k (1/N) Σ_n [γ + s(h_k, t_k) − s(h_k, t'_kn)]₊.
+
+    Shapes: relation (…, d), pairs (…, K, 2, d), false (…, K, N, d); G (…, d).
     """
     ends = pairs[..., 0, :] + relation.unsqueeze(-2)  # (…, K, d)
-    gaps, false_gaps = ends - pairs[..., 1, :], ends.unsqueeze(-2) - false
-    true, wrong = length(gaps), length(false_gaps)  # (…, K), (…, K, N)
-    share = (margin + true.unsqueeze(-1) > wrong).to(gaps.dtype) / false.shape[-2]  # of false tails that are too near
-    towards = gaps / true.unsqueeze(-1) * share.sum(-1, keepdim=True)  # (…, K, d)
-    away = ((share / wrong).unsqueeze(-2) @ false_gaps).squeeze(-2)
-    return (towards - away).sum(-2)
+    towards, away = pulls(ends - pairs[..., 1, :], ends.unsqueeze(-2) - false, margin)
+    return (towards + away.sum(-2)).sum(-2)
 
 
 class MetaR(nn.Module):
@@ -99,43 +109,42 @@ class MetaR(nn.Module):
             relation = relation - self.beta * gradient_meta(relation, pairs, false, self.margin)
         return relation
 
-    def forward(self, references: Tensor, reference_false: Tensor, queries: Tensor, false: Tensor) -> Tensor:
+    def forward(
+        self, references: Tensor, reference_false: Tensor, queries: Tensor, false: Tensor, tasks: Tensor | None = None
+    ) -> Tensor:
         """The loss of queries, its sums taken as means.
 
-        Ids: references (B, K, 2) and their false tails (B, K, N), queries (B, Q, 2) and theirs (B, Q, N).
+        Ids: references (B, K, 2) and their false tails (B, K, N), queries (B, Q, 2) and theirs (B, Q, N). Which tasks
+        (B,) they belong to does not matter.
         """
         relation = self.relation(rows(self.entities, references), rows(self.entities, reference_false))
         found = distances(relation, rows(self.entities, queries), rows(self.entities, false))
         return hinge(*found, self.margin).mean()
 
 
-class MetaRScorer:
-    """A trained model for the common evaluator: −‖h + R' − t‖.
+class MetaScorer(ABC, Generic[Model]):
+    """A trained model for the common evaluator.
 
     The false tails of a reference are `negatives` entities of the same kind as the references' tails, drawn by the
     seed, the head and the tail: the same whatever else is asked, and in whatever order references come.
     """
 
-    def __init__(self, name: str, model: MetaR, graph: Graph, *, negatives: int, seed: int) -> None:
+    def __init__(self, name: str, model: Model, graph: Graph, *, negatives: int, seed: int) -> None:
         self.name, self.model, self.graph = name, model, graph
         self.negatives, self.seed = negatives, seed
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Tensor:
-        table = self.model.entities
-        relation = self.relation(question.references)
-        heads, candidates = (self._vectors(ids) for ids in (question.heads, question.candidates))
-        scores = TRANSE.against((heads + relation).double(), candidates.double())  # ties stay ties
-        return scores.to(table.device, torch.float32)
-
-    @torch.no_grad()
-    def relation(self, references: np.ndarray) -> Tensor:
-        """R' (d,) of references (K, 2)."""
         was_training = self.model.training
         self.model.eval()
-        found = self.model.relation(self._vectors(references), self._vectors(self.false_tails(references)))
+        ends, tails = self.ends(question)
         self.model.train(was_training)
-        return found
+        scores = TRANSE.against(ends, tails)  # in double precision, so that ties stay ties
+        return scores.to(torch.float32)
+
+    @abstractmethod
+    def ends(self, question: Question) -> tuple[Tensor, Tensor]:
+        """Where the heads lead to (H, d), and where the candidates are (C, d); a score is −1 times their distance."""
 
     def false_tails(self, references: np.ndarray) -> np.ndarray:
         """False tails (K, N) of references (K, 2); of all entities where no other is of the same kind."""
@@ -149,6 +158,24 @@ class MetaRScorer:
             drawn.append(generator(self.seed, "false tails", head, tail).choice(pool, self.negatives))
         return np.stack(drawn)
 
-    def _vectors(self, ids: np.ndarray) -> Tensor:
-        table = self.model.entities
-        return rows(table, torch.from_numpy(np.asarray(ids, np.int64)).to(table.device))
+    def ids(self, ids: np.ndarray) -> Tensor:
+        """Ids as int64 on the model's device."""
+        table: Tensor = self.model.entities  # type: ignore[assignment]
+        return torch.from_numpy(np.asarray(ids, np.int64)).to(table.device)
+
+    def vectors(self, ids: np.ndarray) -> Tensor:
+        """The vectors of entities."""
+        return rows(self.model.entities, self.ids(ids))  # type: ignore[arg-type]
+
+
+class MetaRScorer(MetaScorer[MetaR]):
+    """−‖h + R' − t‖."""
+
+    def ends(self, question: Question) -> tuple[Tensor, Tensor]:
+        heads, tails = self.vectors(question.heads).double(), self.vectors(question.candidates).double()
+        return heads + self.relation(question.references).double(), tails
+
+    @torch.no_grad()
+    def relation(self, references: np.ndarray) -> Tensor:
+        """R' (d,) of references (K, 2)."""
+        return self.model.relation(self.vectors(references), self.vectors(self.false_tails(references)))

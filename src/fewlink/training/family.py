@@ -32,6 +32,7 @@ BUILT_IN = (
     "fewlink.baselines.embedding",
     "fewlink.fewshot.family",
     "fewlink.metar.family",
+    "fewlink.gana.family",
     "fewlink.trail_0_1.family",
     "fewlink.trail.family",
     "fewlink.ultra.family",
