@@ -8,13 +8,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from tests.conftest import Fewlink
+from tests.conftest import Fewlink, written
 from tests.metar.test_learner import brief
 from tests.training.runs import lines_of, quick, saved, timeless, umls, vectors
 
 from fewlink.base.errors import FewlinkError
+from fewlink.data.append import append_triples
 from fewlink.data.episodes import ContrastedEpisodes
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
@@ -121,6 +123,17 @@ def test_settings_and_vectors_that_make_no_sense_are_refused(tmp_path: Path) -> 
     with pytest.raises(FewlinkError, match="rescal relations are not vectors of 4 reals"):
         train_run(brief(), square, tiny(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_vectors_that_were_not_tuned_serve_entities_that_come_later(tmp_path: Path) -> None:
+    lines = [("newcomer", umls().graph.relations[0], umls().graph.entities[0])]
+    extended, _ = append_triples(brief(), [written(lines, tmp_path / "new.tsv")])
+    with pytest.raises(FewlinkError, match="has none for new entities"):
+        open_run(whole_run()[0], extended)
+    train_run(brief(), vectors(), tiny(embedding_rate=0.0), tmp_path / "fixed")
+    scorer = open_run(tmp_path / "fixed", extended)
+    assert isinstance(scorer, GANAScorer) and len(scorer.model.entities) == len(umls().graph.entities) + 1
+    assert np.isfinite(evaluate(extended, scorer, Protocol("dev")).metrics()["micro"]["mrr"])
 
 
 def test_memory_grows_with_what_is_trained() -> None:
