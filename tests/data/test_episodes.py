@@ -14,7 +14,7 @@ from tests.conftest import task_of
 from fewlink.base.errors import FewlinkError
 from fewlink.base.seeds import derive, scramble
 from fewlink.data import Task
-from fewlink.data.episodes import Episodes, EpisodeSampler, scramble_tensor
+from fewlink.data.episodes import ContrastedEpisodes, ContrastedSampler, Episodes, EpisodeSampler, scramble_tensor
 
 Lists = list[list[tuple[int, int]]]
 
@@ -272,3 +272,60 @@ def test_a_gpu_draws_the_same_episodes_without_synchronising() -> None:
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert equal(Episodes(*(x.cpu() for x in episodes)), EpisodeSampler(tasks, 60, **options)(numbers))
+
+
+# Episodes whose references have negatives
+
+
+def contrast(tasks: list[Task], numbers: list[int], entities: int = 10, **options: Any) -> ContrastedEpisodes:
+    return ContrastedSampler(tasks, entities, **options).contrasted(torch.tensor(numbers))
+
+
+@given(tasks_of_pairs, known_pairs, episode_numbers, st.integers(1, 2), st.integers(1, 5), st.integers(1, 3))
+def test_contrasted_episodes_keep_pairs_and_negatives_apart(
+    lists: Lists, known: list[tuple[int, int]], numbers: list[int], shots: int, batch: int, negatives: int
+) -> None:
+    tasks = make_tasks(lists, known)
+    try:
+        episodes = contrast(tasks, numbers, shots=shots, batch=batch, negatives=negatives)
+    except FewlinkError as error:
+        assert "every entity is a known tail" in str(error)
+        return
+    for references, reference_false, queries, false, number in zip(*(part.tolist() for part in episodes), strict=True):
+        given, asked, task = [tuple(p) for p in references], [tuple(p) for p in queries], tasks[number]
+        assert {*given, *asked} <= {tuple(p) for p in task.pairs.tolist()}
+        assert len({*given}) == shots and not {*given} & {*asked}
+        assert len({*asked}) == min(batch, len(task.pairs) - shots) or len({*asked}) < batch
+        for (head, _), tails in zip([*references, *queries], [*reference_false, *false], strict=True):
+            assert len(tails) == negatives
+            assert not {(head, tail) for tail in tails} & {tuple(p) for p in task.known.tolist()}
+
+
+def test_a_contrasted_episode_is_the_same_in_every_call_and_of_its_seed() -> None:
+    tasks = make_tasks([[(h, h + 1) for h in range(9)], [(h, 0) for h in range(1, 9)]])
+    together = contrast(tasks, [3, 4, 5], shots=2, batch=3)
+    alone = contrast(tasks, [4], shots=2, batch=3)
+    assert all(torch.equal(a[1:2], b) for a, b in zip(together, alone, strict=True))
+    other = contrast(tasks, [3, 4, 5], shots=2, batch=3, seeds=[1])
+    assert not all(torch.equal(a, b) for a, b in zip(together, other, strict=True))
+
+
+def test_contrasted_episodes_draw_every_pair_and_task_alike() -> None:
+    lists: Lists = [[(h, 1) for h in range(5)], [(h, 2) for h in range(4)]]
+    episodes = contrast(make_tasks(lists), list(range(9000)), shots=2, batch=2)
+    tails = torch.cat([episodes.references, episodes.queries], 1)[..., 1]
+    assert (tails == tails[:, :1]).all()  # of one task
+    for tail, size in ((1, 5), (2, 4)):
+        chosen = (tails[:, 0] == tail).nonzero().squeeze(1)
+        assert len(chosen) == pytest.approx(4500, abs=250)
+        for part in (episodes.references, episodes.queries):
+            counts = torch.bincount(part[chosen][..., 0].flatten(), minlength=size)
+            assert counts.tolist() == pytest.approx([2 * len(chosen) / size] * size, rel=0.1)
+
+
+def test_queries_repeat_only_where_a_task_is_small() -> None:
+    episodes = contrast(make_tasks([[(h, 1) for h in range(5)]]), list(range(50)), shots=2, batch=7)
+    for references, queries in zip(episodes.references.tolist(), episodes.queries.tolist(), strict=True):
+        assert len({head for head, _ in queries}) == 3 and not {h for h, _ in references} & {h for h, _ in queries}
+    whole = contrast(make_tasks([[(h, 1) for h in range(9)]]), list(range(50)), shots=2, batch=7)
+    assert all(len({head for head, _ in queries}) == 7 for queries in whole.queries.tolist())

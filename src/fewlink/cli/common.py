@@ -33,6 +33,7 @@ ABLATIONS_0_1 = ("paths", "bilinear", "translation", "profile", "matching", "rel
 TRAINED = (
     *("gmatching-maxp", "gmatching-meanp", "gmatching-max"),
     *("fsrl", "fsrl-as1", "fsrl-as2a", "fsrl-as2b", "fsrl-as2c", "fsrl-as3", "fsrl-released", "fsrl-tuned"),
+    *("metar", "metar-in-train", "gana"),
     *("trail-0.1", *(f"trail-0.1-no-{kind}" for kind in ABLATIONS_0_1), "trail", "ultra"),
 )
 FIGURE = re.compile(r"([+−-]?[\d,]*\.?\d+( ?± ?[\d,]*\.?\d+)?)?")

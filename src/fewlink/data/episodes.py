@@ -17,7 +17,7 @@ from fewlink.base.errors import FewlinkError
 from fewlink.base.seeds import derive
 from fewlink.data.benchmark import Task
 
-PURPOSES = ("pass", "pairs", "repeats", "negatives", "shared")
+PURPOSES = ("pass", "pairs", "repeats", "negatives", "shared", "references")
 LARGEST = 2**63 - 1
 ROOM = 1 << 23  # elements of one array: 64 MB
 
@@ -113,6 +113,56 @@ class EpisodeSampler:
         """Hashes (S, n, count) of 64 bits for each seed, number and index; distinct for one seed and number."""
         each = scramble_tensor(self._starts[purpose][:, None] + numbers)
         return scramble_tensor(each[..., None] + torch.arange(count, device=self.device))
+
+
+class ContrastedEpisodes(NamedTuple):
+    """Episodes of one seed whose references have negatives too.
+
+    Shapes: `references` (n, K, 2), `reference_negatives` (n, K, N), `queries` (n, B, 2), `negatives` (n, B, N); `tasks`
+    (n,), numbers of the sampler's tasks.
+    """
+
+    references: Tensor
+    reference_negatives: Tensor
+    queries: Tensor
+    negatives: Tensor
+    tasks: Tensor
+
+
+class ContrastedSampler(EpisodeSampler):
+    """Many small episodes of tasks of any size: each draws its task, then a few of its pairs, and sorts no others."""
+
+    def contrasted(self, numbers: Tensor) -> ContrastedEpisodes:
+        """The episodes of these numbers (n,), for the first seed."""
+        numbers = numbers.to(self.device)
+        tasks = _modulo(self._hashes("pass", numbers, 1)[0], torch.tensor(len(self._sizes), device=self.device))
+        places = self._places(numbers, self._sizes[tasks]) + self._begins[tasks]  # (n, K + B)
+        references, queries = places.split([self.shots, self.batch], 1)
+        return ContrastedEpisodes(
+            self._pairs[references],
+            self._false_tails("references", numbers, references),
+            self._pairs[queries],
+            self._false_tails("negatives", numbers, queries),
+            tasks.squeeze(1),
+        )
+
+    def _places(self, numbers: Tensor, sizes: Tensor) -> Tensor:
+        """K + B different numbers below the sizes (n, 1); where there are too few, queries repeat, references never."""
+        hashes = self._hashes("pairs", numbers, self.shots + self.batch)[0]  # (n, K + B)
+        chosen = hashes[:, :0]
+        for i in range(self.shots + self.batch):
+            others = i if i < self.shots else torch.where(sizes > i, i, self.shots)  # numbers that are taken
+            place = _modulo(hashes[:, i : i + 1], sizes - others)
+            taken = torch.arange(i, device=self.device) < others
+            for other in chosen.masked_fill(~taken, LARGEST).sort(1).values.unbind(1):
+                place = place + (place >= other.unsqueeze(1))
+            chosen = torch.cat([chosen, place], 1)
+        return chosen
+
+    def _false_tails(self, purpose: str, numbers: Tensor, pairs: Tensor) -> Tensor:
+        """False tails (n, P, N) of pairs (n, P)."""
+        hashes = self._hashes(purpose, numbers, pairs.shape[1] * self.negatives)[0]
+        return self._false.draw(self._false.rows[pairs], hashes.unflatten(-1, (pairs.shape[1], self.negatives)))
 
 
 class _FalseTails:

@@ -31,6 +31,8 @@ BUILT_IN = (
     "fewlink.baselines.learning_free",
     "fewlink.baselines.embedding",
     "fewlink.fewshot.family",
+    "fewlink.metar.family",
+    "fewlink.gana.family",
     "fewlink.trail_0_1.family",
     "fewlink.trail.family",
     "fewlink.ultra.family",
