@@ -6,7 +6,7 @@ import pytest
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
 from fewlink.studies import STUDIES, read_plan
-from fewlink.studies.plan import plan_texts
+from fewlink.studies.runner import plan_texts
 from fewlink.training import family_of
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,11 +159,11 @@ def test_a_stopped_study_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     workspace = Workspace(BENCHMARK, tmp_path / "results", tmp_path / "work")
     add = RecordStore.add
 
-    def stop(self: RecordStore, result: StoredResult) -> Path:
+    def stop(self: RecordStore, result: StoredResult, **more: Any) -> Path:
         assert isinstance(result, Record)
         if (result.model, result.seed) == ("transe", 1):
             raise KeyboardInterrupt
-        return add(self, result)
+        return add(self, result, **more)
 
     monkeypatch.setattr(RecordStore, "add", stop)
     with pytest.raises(KeyboardInterrupt):

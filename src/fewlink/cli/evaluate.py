@@ -82,6 +82,7 @@ def evaluate(
     from fewlink.base import distributed
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
+    from fewlink.evaluation.ranks import QueryRanks
     from fewlink.evaluation.records import RecordStore, make_record
     from fewlink.training import is_run, runs_in
     from fewlink.training.run import benchmark_of
@@ -105,8 +106,9 @@ def evaluate(
         for case in cases:
             for part, against in itertools.product(split, candidates):
                 protocol = Protocol(part, case.shots, against, case.draw, case.seed)
+                evaluation = run(benchmark, case.scorer, protocol, processes=1 if case.config else processes)
                 record = make_record(
-                    run(benchmark, case.scorer, protocol, processes=1 if case.config else processes),
+                    evaluation,
                     benchmark=benchmark.name,
                     data_sha256=benchmark.fingerprint,
                     model=case.scorer.name,
@@ -114,7 +116,7 @@ def evaluate(
                 )
                 if distributed.rank() == 0:
                     try:
-                        files.append(store.add(record, replace=replace))
+                        files.append(store.add(record, ranks=QueryRanks.of(evaluation), replace=replace))
                     except FewlinkError as error:  # raised below, when all figures are shown
                         problems.append(error)
                 records.append(record)

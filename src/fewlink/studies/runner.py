@@ -1,4 +1,4 @@
-"""Run what a plan still needs: train, evaluate and store a record for each cell; what was stopped continues."""
+"""A study's plan, and what runs it: train, evaluate and store a record for each cell that has none."""
 
 from __future__ import annotations
 
@@ -7,23 +7,152 @@ import hashlib
 import itertools
 import json
 import time
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fewlink.base.errors import FewlinkError, InputError, choose
 from fewlink.base.progress import duration
 from fewlink.base.recipes import OWN
 from fewlink.base.settings import Settings
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate, example_predictions
+from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import Record, RecordStore, make_record, same_settings
 from fewlink.report.tables import Table
 from fewlink.scorers.base import CachedScorer
-from fewlink.studies.plan import Plan
-from fewlink.training.family import BaselineFamily, ModelSettings, Prepared, Reporter, family_of, trained_family
+from fewlink.training.family import (
+    BaselineFamily,
+    ModelSettings,
+    Prepared,
+    Reporter,
+    families,
+    family_of,
+    trained_family,
+)
 from fewlink.training.run import RunConfig, open_run
 from fewlink.training.trainer import Watch, train_runs
+
+Figures = dict[str, float]
+
+
+class Tiny(BaseModel):
+    """A version that runs in seconds: fewer models and seeds on built-in data, settings by family."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    benchmark: str = "umls"
+    models: list[str] = Field(default_factory=list)
+    shots: list[int] = Field(default_factory=list)
+    seeds: int = Field(default=1, ge=1)
+    relations: list[str] = Field(default_factory=list)
+    settings: dict[str, list[str]] = Field(default_factory=dict)
+
+
+class Plan(BaseModel):
+    """What a study runs: every model with every number of references and every seed, on these splits and candidates.
+
+    `settings` are changes to a model's own recipe; `relations` are those of pair maps. `published` are the paper's
+    figures by benchmark, model, split (or number of a relation) and metric, `published_data` its counts by benchmark.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str
+    about: str
+    expect: str
+    benchmark: str = "nell-one"
+    models: list[str] = Field(default_factory=list)
+    splits: list[str] = Field(default_factory=lambda: ["dev", "test"])
+    candidates: list[str] = Field(default_factory=lambda: ["paper", "full"])
+    shots: list[int] = Field(default_factory=lambda: [3])
+    seeds: int = Field(default=5, ge=1)
+    relations: list[str] = Field(default_factory=list)
+    settings: dict[str, list[str]] = Field(default_factory=dict)
+    published: dict[str, dict[str, dict[str, Figures]]] = Field(default_factory=dict)
+    published_data: dict[str, dict[str, int]] = Field(default_factory=dict)
+    tiny: Tiny = Tiny()
+
+    def settings_of(self, model: str) -> Settings | None:
+        """The settings that a model is trained with; None if it has none."""
+        family = family_of(model)
+        if family.settings is None:
+            return None
+        settings: Settings = family.recipe(model).settings.adjusted(self.settings.get(model, []))
+        return settings
+
+    def as_tiny(self) -> Plan:
+        """The same study in seconds, on built-in data."""
+        models = self.tiny.models or self.models
+        return self.model_copy(
+            update={
+                "benchmark": self.tiny.benchmark,
+                "models": models,
+                "shots": self.tiny.shots or self.shots,
+                "seeds": self.tiny.seeds,
+                "relations": self.tiny.relations,
+                "settings": {m: self.tiny.settings.get(family_of(m).name, []) for m in models},
+            }
+        )
+
+    def with_only(self, models: Sequence[str], shots: Sequence[int], seeds: int | None) -> Plan:
+        """The plan with only these models, numbers of references and seeds; an empty or None choice keeps all."""
+        for model in models:
+            choose("model of this study", model, dict.fromkeys(self.models))
+        seeds = self.seeds if seeds is None else seeds
+        for name, value in (("shots", min(shots, default=1)), ("seeds", seeds)):
+            if value < 1:
+                raise FewlinkError(f"{name} must be at least 1, got {value}")
+        models = [m for m in self.models if m in models] or self.models
+        return self.model_copy(update={"models": models, "shots": list(shots) or self.shots, "seeds": seeds})
+
+
+def read_plan(which: str) -> Plan:
+    """The plan of a study, by name or from a TOML file."""
+    path = Path(which)
+    if path.suffix == ".toml":
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(path, f"cannot be read ({error})") from None
+    else:
+        text = choose("study", which, plan_texts())
+        path = Path(f"{which}.toml")
+    try:
+        plan = Plan.model_validate(tomllib.loads(text))
+        for family in plan.tiny.settings:
+            choose("family", family, families())
+        for version in (plan, plan.as_tiny()):
+            for model in version.models:
+                version.settings_of(model)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(path, f"is not TOML ({error})") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except FewlinkError as error:
+        raise InputError(path, str(error)) from None
+    return plan
+
+
+def plan_texts() -> dict[str, str]:
+    """The TOML text of every plan in the package, by name."""
+    entries = sorted((files("fewlink") / "studies" / "recipes").iterdir(), key=lambda entry: entry.name)
+    return {e.name.removesuffix(".toml"): e.read_text("utf-8") for e in entries if e.name.endswith(".toml")}
+
+
+def published_figures() -> dict[str, dict[str, dict[str, Figures]]]:
+    """The paper's figures by benchmark, model, split and metric."""
+    figures: dict[str, dict[str, dict[str, Figures]]] = {}
+    for name in ("ablation", "overall"):
+        for benchmark, models in read_plan(name).published.items():
+            figures.setdefault(benchmark, {}).update(models)
+    return figures
 
 
 def _silent(title: str) -> Reporter:
@@ -141,7 +270,7 @@ def _measure(job: Job, seed: int, prepared: Prepared, workspace: Workspace) -> N
         )
         if (protocol.split, protocol.candidates, seed) == ("test", "full", 0):
             record = record.model_copy(update={"examples": example_predictions(benchmark, scorer, evaluation)})
-        workspace.store.add(record)
+        workspace.store.add(record, ranks=QueryRanks.of(evaluation))
 
 
 def _scorers(job: Job, workspace: Workspace) -> Iterator[tuple[int, Prepared]]:

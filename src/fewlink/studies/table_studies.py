@@ -18,8 +18,7 @@ from fewlink.evaluation.records import CurvePoint, LearningCurve, PairMap, comma
 from fewlink.report import charts, tables
 from fewlink.report.tables import COLUMNS, Table, by_selection, step_lines
 from fewlink.scorers import Scorer
-from fewlink.studies.plan import Plan
-from fewlink.studies.runner import Study, StudyOutput, Workspace, finished_records, run_models
+from fewlink.studies.runner import Plan, Study, StudyOutput, Workspace, finished_records, run_models
 from fewlink.training.family import ModelSettings
 from fewlink.training.run import RunConfig
 from fewlink.training.trainer import Watch
