@@ -21,7 +21,7 @@ from fewlink.base.memory import hardware
 from fewlink.base.recipes import OWN, current_name, former_name
 from fewlink.base.settings import Settings
 from fewlink.base.storage import locked, read_json, write_bytes
-from fewlink.evaluation.ranks import QueryRanks, read_ranks, write_ranks
+from fewlink.evaluation.ranks import QueryRanks, write_ranks
 
 if TYPE_CHECKING:
     from fewlink.data.benchmark import Benchmark
@@ -200,8 +200,13 @@ class RecordStore:
             raise FewlinkError(f"{self.folder} cannot be written ({reason}): choose another folder for the results")
 
     @functools.cached_property
+    def places(self) -> list[tuple[Path, Record]]:
+        """All records, each with its file; read once."""
+        return [(file, record) for file, _, record in self.located(Record)]
+
+    @property
     def records(self) -> list[Record]:
-        return self.read(Record)
+        return [record for _, record in self.places]
 
     @property
     def curves(self) -> list[LearningCurve]:
@@ -247,7 +252,7 @@ class RecordStore:
         Raises `DifferentFigures` if the measurement is stored with other figures, unless `replace`.
         """
         kind = type(result)
-        self.__dict__.pop("records", None)
+        self.__dict__.pop("places", None)
         with locked(self.path_of(result)):
             path, results = self._file_of(result)
             single = {each.key: (file, each) for file, _, each in self.located(kind, self._single_files(kind))}
@@ -270,12 +275,6 @@ class RecordStore:
                 _store_ranks(where, result, None)
                 where.unlink()
         return path
-
-    def with_ranks(self, **fields: Any) -> Iterator[tuple[Record, QueryRanks | None]]:
-        """Each record whose fields have these values, with the ranks of its queries if they are stored."""
-        for file, _, record in self.located(Record):
-            if all(getattr(record, name) == value for name, value in fields.items()):
-                yield record, read_ranks(file, record)
 
     def _file_of(self, result: R) -> tuple[Path, dict[tuple[Any, ...], R]]:
         """The file that holds a measurement, perhaps under its model's former name, or that it goes to; its results."""
