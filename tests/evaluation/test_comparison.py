@@ -51,6 +51,15 @@ def test_hits_are_compared_too(tmp_path: Path) -> None:
     assert (found.micro.first, found.micro.second, found.macro.first) == pytest.approx((1 / 3, 1 / 3, 1 / 4))
 
 
+def test_queries_are_drawn_where_there_is_one_relation(tmp_path: Path) -> None:
+    store(tmp_path, "a", [[1, 2, 4, 1, 1]])
+    store(tmp_path, "b", [[2, 2, 2, 2, 1]])
+    found = compare(tmp_path, "a", "b", "small", shots=1)
+    assert found.relations == 1
+    assert found.micro == found.macro
+    assert found.micro.low < found.micro.difference < found.micro.high
+
+
 def test_a_model_does_not_differ_from_itself(tmp_path: Path) -> None:
     store(tmp_path, "a", [[1, 2], [4]])
     found = compare(tmp_path, "a", "a", "small", shots=1)

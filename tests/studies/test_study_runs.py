@@ -13,8 +13,8 @@ from fewlink.data import open_benchmark
 from fewlink.evaluation.records import Record, RecordStore, StoredResult, read_records, same_settings
 from fewlink.report import tables
 from fewlink.studies import STUDIES, Plan, Study, StudyOutput, Workspace, read_plan
-from fewlink.studies.runner import Clock, finished_records, pending_jobs, run_jobs
-from fewlink.studies.table_studies import true_and_false
+from fewlink.studies.runner import Clock, pending_jobs, run_jobs
+from fewlink.studies.table_studies import finished_records, true_and_false
 from fewlink.training import RunConfig
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fewlink.evaluation.records import Record
     from fewlink.studies import Plan, StudyOutput
 
-STUDIES = ("overall", "relations", "ablation", "trail-0.1", "shots", "embedding", "selection", "datasets")
+STUDIES = ("overall", "relations", "ablation", "trail-0.1", "shots", "embedding", "selection", "datasets", "rivals")
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
 FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
 SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
@@ -152,7 +152,7 @@ def compare(
 ) -> None:
     """Compare two models query by query: the difference and its 95 % interval (paired bootstrap over relations).
 
-    Both need records with stored ranks, as `fewlink evaluate` makes them. Seeds of a model are averaged.
+    Both need records with stored ranks, as `fewlink evaluate` makes them. A model's seeds are averaged.
 
     Example: `fewlink compare rules popularity --benchmark umls`
     """
@@ -199,7 +199,8 @@ def _print_comparisons(found: list[Comparison]) -> None:
     title = f"{found[0].benchmark}, {found[0].split}, {found[0].relations} relations: {LABELS[found[0].metric]}"
     common.print_table(columns, rows, title=title)
     seeds = ", ".join(f"{model} {count}" for model, count in zip(found[0].models, found[0].seeds, strict=True))
-    print("micro: mean over queries; macro: mean over relations; the interval is over draws of relations")
+    drawn = "relations" if found[0].relations > 1 else "queries, as there is one relation"
+    print(f"micro: mean over queries; macro: mean over relations; the interval is over draws of {drawn}")
     print(f"seeds that are averaged: {seeds}")
 
 
@@ -318,6 +319,7 @@ def study(
     full = read_plan(str(plan) if plan else name)
     part = (full.as_tiny() if tiny else full).with_only(model, shots, seeds)
     benchmark = open_benchmark(bench or part.benchmark)
+    part = part.with_only([], [], None, benchmark.name) if bench else part
     workspace = Workspace(
         benchmark,
         results or Path("runs/tiny" if tiny else "results"),

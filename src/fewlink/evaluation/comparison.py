@@ -66,6 +66,7 @@ def compare(
     Each query's reciprocal rank (or hit) is averaged over the seeds of a model. Then relations are drawn with
     replacement, as many as there are, `resamples` times; each draw gives a difference of the two means. The interval
     says how much the difference depends on which relations were asked; it does not cover other references or graphs.
+    If the split has one relation, its queries are drawn instead.
 
     `results` is a folder of records. Raises if a model has no record with ranks, or if the two were measured on
     different data or queries.
@@ -108,9 +109,10 @@ def paired_bootstrap(
     """The difference of two means over the same queries, as a mean over queries and as one over relations.
 
     Shapes: `first`, `second` (q,) what each query adds to the mean, relation by relation; `counts` (r,) the queries of
-    each relation. Whole relations are drawn, because queries of one relation are not independent.
+    each relation. Whole relations are drawn, because queries of one relation are not independent; queries are drawn
+    where there is one relation only, and the interval then holds for this relation.
     """
-    counts = np.asarray(counts)
+    counts = np.asarray(counts) if len(counts) > 1 else np.ones(len(first), np.int64)
     ends = np.cumsum(counts)
     if not len(first) == len(second) == ends[-1]:
         raise FewlinkError(f"{len(first)} and {len(second)} values for {ends[-1]} queries")

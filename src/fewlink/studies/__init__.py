@@ -4,6 +4,7 @@ from fewlink.studies.runner import Plan, Study, StudyOutput, Workspace, publishe
 from fewlink.studies.table_studies import (
     DATASETS,
     EMBEDDING,
+    RIVALS,
     SELECTION,
     show_ablation,
     show_overall,
@@ -20,6 +21,7 @@ STUDIES = {
     "embedding": EMBEDDING,
     "selection": SELECTION,
     "datasets": DATASETS,
+    "rivals": RIVALS,
 }
 
 __all__ = ["STUDIES", "Plan", "Study", "StudyOutput", "Workspace", "published_figures", "read_plan"]

@@ -23,7 +23,7 @@ from fewlink.base.settings import Settings
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate, example_predictions
 from fewlink.evaluation.ranks import QueryRanks
-from fewlink.evaluation.records import Record, RecordStore, make_record, same_settings
+from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.report.tables import Table
 from fewlink.scorers.base import CachedScorer
 from fewlink.training.family import (
@@ -54,11 +54,45 @@ class Tiny(BaseModel):
     settings: dict[str, list[str]] = Field(default_factory=dict)
 
 
+class Rivals(BaseModel):
+    """Models of a leaderboard that are measured alike: with these benchmarks, references, candidates and seeds.
+
+    `command` makes the records of one model; {model}, {file} (its name with underscores), {benchmark}, {protocols} and
+    {seeds} stand for what is missing. The study itself runs what `needs` nothing special. `source`: where the model is
+    from; `learnt`: what it has learnt from before it is asked; `why`: the reason if something is left out.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    models: list[str]
+    benchmarks: list[str]
+    shots: list[int] = Field(default_factory=lambda: [1, 3, 5])
+    candidates: list[str] = Field(default_factory=lambda: ["full", "paper", "open"])
+    seeds: int = Field(default=5, ge=1)
+    needs: str = ""
+    command: str
+    source: str = ""
+    learnt: str = ""
+    why: str = ""
+
+    def only(
+        self, models: Sequence[str], shots: Sequence[int] = (), seeds: int = 5, benchmark: str | None = None
+    ) -> Rivals:
+        changes = {
+            "models": [m for m in self.models if m in models or not models],
+            "shots": [k for k in self.shots if k in shots or not shots],
+            "seeds": min(seeds, self.seeds),
+            "benchmarks": [b for b in self.benchmarks if b == benchmark or benchmark is None],
+        }
+        return self.model_copy(update=changes)
+
+
 class Plan(BaseModel):
     """What a study runs: every model with every number of references and every seed, on these splits and candidates.
 
     `settings` are changes to a model's own recipe; `relations` are those of pair maps. `published` are the paper's
     figures by benchmark, model, split (or number of a relation) and metric, `published_data` its counts by benchmark.
+    `rivals`, in the place of `models`, are those of a leaderboard, with benchmarks of their own.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -76,7 +110,13 @@ class Plan(BaseModel):
     settings: dict[str, list[str]] = Field(default_factory=dict)
     published: dict[str, dict[str, dict[str, Figures]]] = Field(default_factory=dict)
     published_data: dict[str, dict[str, int]] = Field(default_factory=dict)
+    rivals: list[Rivals] = Field(default_factory=list)
     tiny: Tiny = Tiny()
+
+    @property
+    def names(self) -> list[str]:
+        """All models of the plan."""
+        return list(dict.fromkeys([*self.models, *(model for each in self.rivals for model in each.models)]))
 
     def settings_of(self, model: str) -> Settings | None:
         """The settings that a model is trained with; None if it has none."""
@@ -92,7 +132,8 @@ class Plan(BaseModel):
         return self.model_copy(
             update={
                 "benchmark": self.tiny.benchmark,
-                "models": models,
+                "models": [] if self.rivals else models,
+                "rivals": [each.only(models, seeds=1, benchmark=self.tiny.benchmark) for each in self.rivals],
                 "shots": self.tiny.shots or self.shots,
                 "seeds": self.tiny.seeds,
                 "relations": self.tiny.relations,
@@ -100,16 +141,22 @@ class Plan(BaseModel):
             }
         )
 
-    def with_only(self, models: Sequence[str], shots: Sequence[int], seeds: int | None) -> Plan:
-        """The plan with only these models, numbers of references and seeds; an empty or None choice keeps all."""
+    def with_only(
+        self, models: Sequence[str], shots: Sequence[int], seeds: int | None, benchmark: str | None = None
+    ) -> Plan:
+        """The plan with only these models, numbers of references and seeds, and rivals on this benchmark; an empty or
+        None choice keeps all."""
         for model in models:
-            choose("model of this study", model, dict.fromkeys(self.models))
+            choose("model of this study", model, dict.fromkeys(self.names))
         seeds = self.seeds if seeds is None else seeds
         for name, value in (("shots", min(shots, default=1)), ("seeds", seeds)):
             if value < 1:
                 raise FewlinkError(f"{name} must be at least 1, got {value}")
-        models = [m for m in self.models if m in models] or self.models
-        return self.model_copy(update={"models": models, "shots": list(shots) or self.shots, "seeds": seeds})
+        rivals = [each.only(models, shots, seeds, benchmark) for each in self.rivals]
+        chosen = [m for m in self.models if m in models] or self.models
+        return self.model_copy(
+            update={"models": chosen, "rivals": rivals, "shots": list(shots) or self.shots, "seeds": seeds}
+        )
 
 
 def read_plan(which: str) -> Plan:
@@ -349,21 +396,3 @@ class Study:
     show: Callable[[Plan, Workspace], StudyOutput]
     pending: Callable[[Plan, Workspace], list[str]] = pending_cells
     run: Callable[[Plan, Workspace], None] = run_cells
-
-
-def finished_records(plan: Plan, workspace: Workspace) -> list[Record]:
-    """The records that a study shows, in the plan's order of models."""
-    settings = {model: plan.settings_of(model) for model in plan.models}
-    records = [
-        r
-        for r in workspace.store.records
-        if r.model in settings
-        and r.data_sha256 == workspace.benchmark.fingerprint
-        and r.references == "first"
-        and r.split in plan.splits
-        and r.shots in plan.shots
-        and r.candidates in plan.candidates
-        and r.seed < plan.seeds
-        and same_settings(r.config.get("settings"), settings[r.model])
-    ]
-    return sorted(records, key=lambda r: (plan.models.index(r.model), r.split, r.candidates, r.shots, r.seed))
