@@ -21,6 +21,7 @@ from pathlib import Path
 from fewlink.base.memory import hardware
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
+from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.pipeline.train import train_seeds
 from fewlink.scorers.base import CachedScorer
@@ -54,7 +55,8 @@ def pooled(asked: argparse.Namespace) -> None:
                 record = make_record(figures, model="trail", config=config, **facts)
                 command = f"fewlink train {' '.join(asked.benchmarks)} --model trail --seed {seed} --out RUN"
                 command += f" && fewlink evaluate RUN --bench {name} --split {protocol.split}"
-                RecordStore(asked.results).add(record.model_copy(update={"command": command}))
+                record = record.model_copy(update={"command": command})
+                RecordStore(asked.results).add(record, ranks=QueryRanks.of(figures), replace=asked.replace)
             print(f"seed {seed}: {name} measured", flush=True)
 
 
@@ -88,6 +90,7 @@ def main() -> None:
     parser.add_argument("--seed", action="append", type=int, help="by default 0 to 4")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--replace", action="store_true", help="replace records that have other figures")
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     parser.add_argument("--tries", type=Path, default=ROOT / "benchmarks" / "tries")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "trail")

@@ -20,6 +20,7 @@ def test_the_studies_are_listed(fewlink: Fewlink) -> None:
         "embedding",
         "selection",
         "datasets",
+        "rivals",
     ]
     assert "Table 2" in fewlink("study").out
 
@@ -35,6 +36,23 @@ def test_a_study_runs_is_shown_and_written(fewlink: Fewlink) -> None:
     again = fewlink(*words, "--show", "--json")
     assert [table["title"] for table in json.loads(again.out)["tables"]] == ["test", "dev"]
     assert "| rules |" in Path("page/overall.md").read_text()
+
+
+def test_a_leaderboard_lists_what_is_missing_with_commands_and_runs_what_it_can(fewlink: Fewlink) -> None:
+    todo = fewlink("study", "rivals", "--todo", "--model", "ultra-3g", "--model", "rules", "-k", 3).out.splitlines()
+    assert len(todo) == 10
+    assert todo[3] == (
+        "umls, rules: K = 3; full, paper, open; seeds 0: fewlink evaluate umls --scorer rules --split test -k 3"
+        " --candidates full --candidates paper --candidates open --results results"
+    )
+    assert "(needs ULTRA's published weights, ultra_3g.pth): fewlink evaluate umls --scorer ultra" in todo[6]
+    words = ("study", "rivals", "umls", "--model", "rules", "--model", "ultra-3g", "-k", 3)
+    done = fewlink(*words)
+    assert done.code == 0, done.err
+    assert "not run: umls, ultra-3g" in done.err and "rules" in done.out
+    assert [line[:15] for line in fewlink(*words, "--todo").out.splitlines()] == ["umls, ultra-3g:"]
+    assert fewlink("study", "rivals", "--tiny").code == 0
+    assert fewlink("study", "rivals", "--tiny", "--todo").out.strip() == "nothing: everything is finished"
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.batches import Batches, batches_of
-from fewlink.embeddings.losses import EXCLUDED
+from fewlink.embeddings.interactions import EXCLUDED
 from fewlink.embeddings.shards import Batch
 from fewlink.embeddings.trainer import EmbeddingTrainer
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fewlink.embeddings import EmbeddingSettings, interaction, losses
+from fewlink.embeddings import EmbeddingSettings, interaction, interactions
 from fewlink.embeddings.batches import Batches, batches_of
-from fewlink.embeddings.losses import LOSSES
+from fewlink.embeddings.interactions import LOSSES
 from fewlink.embeddings.trainer import step_loss
 
 ENTITIES, RELATIONS = 12, 3
@@ -33,7 +33,10 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_scores_far_apart_give_finite_losses(loss: str) -> None:
-    true, others = torch.tensor([300.0, -300.0]), torch.tensor([[-300.0, losses.EXCLUDED], [300.0, losses.EXCLUDED]])
+    true, others = (
+        torch.tensor([300.0, -300.0]),
+        torch.tensor([[-300.0, interactions.EXCLUDED], [300.0, interactions.EXCLUDED]]),
+    )
     values, *gradients = LOSSES[loss](true, others, 1.0)
     assert all(part.isfinite().all() for part in (values, *gradients))
     assert values[0] == pytest.approx(0.0, abs=1e-6) and values[1] > 250
@@ -92,7 +95,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
 def test_gradient_equals_a_dense_gradient(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "slice_rows", lambda *_: 3)  # several slices, the last one short
+    monkeypatch.setattr(interactions, "slice_rows", lambda *_: 3)  # several slices, the last one short
     settings = EmbeddingSettings(dim=4, negatives=5, n3=0.1, lp=0.2, lp_power=2.0, **case)
     rule = interaction(settings.model, settings.norm)
     random = torch.Generator().manual_seed(1)
@@ -130,7 +133,7 @@ def test_gradient_equals_a_dense_gradient(case: dict[str, Any], monkeypatch: pyt
 
 @pytest.mark.parametrize("model", ["rescal", "transe", "distmult", "complex"])
 def test_k_vs_all_has_the_loss_and_gradient_of_one_vs_all(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "slice_rows", lambda *_: 3)
+    monkeypatch.setattr(interactions, "slice_rows", lambda *_: 3)
     random = torch.Generator().manual_seed(1)
     triples = torch.stack([torch.randint(n, (30,), generator=random) for n in (ENTITIES, RELATIONS, ENTITIES)], dim=1)
     triples, results = triples.unique(dim=0), []
@@ -155,6 +158,6 @@ def test_k_vs_all_has_the_loss_and_gradient_of_one_vs_all(model: str, monkeypatc
 
 
 def test_slices_stay_within_the_memory_limit() -> None:
-    assert losses.slice_rows(8192, 4, "cpu") * 8192 * 4 <= losses.SLICE_BYTES["cpu"]
-    assert losses.slice_rows(5_000_000, 4, "cpu") * 5_000_000 * 4 <= losses.SLICE_BYTES["cpu"]
-    assert losses.slice_rows(10**9, 4, "cpu") == 1
+    assert interactions.slice_rows(8192, 4, "cpu") * 8192 * 4 <= interactions.SLICE_BYTES["cpu"]
+    assert interactions.slice_rows(5_000_000, 4, "cpu") * 5_000_000 * 4 <= interactions.SLICE_BYTES["cpu"]
+    assert interactions.slice_rows(10**9, 4, "cpu") == 1

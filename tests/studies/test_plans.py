@@ -6,7 +6,7 @@ import pytest
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
 from fewlink.studies import STUDIES, read_plan
-from fewlink.studies.plan import plan_texts
+from fewlink.studies.runner import plan_texts
 from fewlink.training import family_of
 
 
@@ -16,8 +16,8 @@ def test_every_study_has_a_plan_with_what_is_expected() -> None:
         plan = read_plan(name)
         assert plan.title and plan.about and plan.expect
         assert STUDIES[name].show
-        for model in plan.as_tiny().models:
-            assert model in plan.models
+        for model in plan.as_tiny().names:
+            assert model in plan.names
         for model in plan.settings:
             assert model in plan.models
 
@@ -50,6 +50,17 @@ def test_a_part_of_a_study() -> None:
         read_plan("shots").with_only(["trial-0.1"], [], None)
     with pytest.raises(FewlinkError, match="seeds must be at least 1"):
         read_plan("shots").with_only([], [], 0)
+
+
+def test_a_part_of_a_leaderboard() -> None:
+    plan = read_plan("rivals")
+    assert {"popularity", "complex", "fsrl", "metar", "gana", "ultra-4g", "trail-shipped", "trail"} <= {*plan.names}
+    part = plan.with_only(["trail", "rules"], [3], 2, "umls")
+    assert part.names == ["rules", "trail"]
+    cells = [(r.models, r.benchmarks, r.shots, r.seeds) for r in part.rivals if r.models and r.benchmarks]
+    assert cells == [(["rules"], ["umls"], [3], 1), (["trail"], ["umls"], [3], 2)]
+    tiny = plan.as_tiny()
+    assert (tiny.names, {b for r in tiny.rivals for b in r.benchmarks}) == (["popularity", "rules"], {"umls"})
 
 
 def test_the_family_of_a_model() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,8 @@ from fewlink.data import open_benchmark
 from fewlink.evaluation.records import Record, RecordStore, StoredResult, read_records, same_settings
 from fewlink.report import tables
 from fewlink.studies import STUDIES, Plan, Study, StudyOutput, Workspace, read_plan
-from fewlink.studies.runner import Clock, finished_records, pending_jobs, run_jobs
-from fewlink.studies.table_studies import true_and_false
+from fewlink.studies.runner import Clock, pending_jobs, run_jobs
+from fewlink.studies.table_studies import finished_records, true_and_false
 from fewlink.training import RunConfig
 
 pytestmark = pytest.mark.slow
@@ -158,11 +159,11 @@ def test_a_stopped_study_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     workspace = Workspace(BENCHMARK, tmp_path / "results", tmp_path / "work")
     add = RecordStore.add
 
-    def stop(self: RecordStore, result: StoredResult) -> Path:
+    def stop(self: RecordStore, result: StoredResult, **more: Any) -> Path:
         assert isinstance(result, Record)
         if (result.model, result.seed) == ("transe", 1):
             raise KeyboardInterrupt
-        return add(self, result)
+        return add(self, result, **more)
 
     monkeypatch.setattr(RecordStore, "add", stop)
     with pytest.raises(KeyboardInterrupt):

@@ -171,6 +171,20 @@ def _sha256_json(content: Any) -> str:
 
 
 @contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes from changing a file; the lock is released when the process ends, however it ends."""
+    from filelock import FileLock
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path.parent / ".lock", mode=0o666).acquire()
+    except OSError as error:
+        raise FewlinkError(f"{path} cannot be written ({error.strerror or error})") from None
+    with lock:
+        yield
+
+
+@contextmanager
 def _writing(path: Path) -> Iterator[None]:
     """Turn an operating system error while writing `path` into an error that names it and the reason."""
     try:

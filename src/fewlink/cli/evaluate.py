@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib.util
 import itertools
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,7 +36,8 @@ def evaluate(
     scorer: list[str] = typer.Option(
         ["rules"],
         help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained first); trail "
-        "(with the weights that come with fewlink); ultra (with --checkpoint).",
+        "(with the weights that come with fewlink); ultra (with --checkpoint); or MODULE:FUNCTION or FILE.py:FUNCTION, "
+        "your function that makes a scorer of a benchmark and a seed.",
     ),
     checkpoint: Path = typer.Option(
         None, help="With --scorer ultra: its weights, a .pth file as ULTRA's authors publish it, or .safetensors."
@@ -77,11 +82,13 @@ def evaluate(
     if draws < 0:
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
     common.check_benchmarks(what, bench)
-    common.check_model("scorer", scorer, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "ultra"))
+    listed = [name for name in scorer if ":" not in name]
+    common.check_model("scorer", listed, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "ultra"))
     common.check_device(device)
     from fewlink.base import distributed
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
+    from fewlink.evaluation.ranks import QueryRanks
     from fewlink.evaluation.records import RecordStore, make_record
     from fewlink.training import is_run, runs_in
     from fewlink.training.run import benchmark_of
@@ -105,8 +112,9 @@ def evaluate(
         for case in cases:
             for part, against in itertools.product(split, candidates):
                 protocol = Protocol(part, case.shots, against, case.draw, case.seed)
+                evaluation = run(benchmark, case.scorer, protocol, processes=1 if case.config else processes)
                 record = make_record(
-                    run(benchmark, case.scorer, protocol, processes=1 if case.config else processes),
+                    evaluation,
                     benchmark=benchmark.name,
                     data_sha256=benchmark.fingerprint,
                     model=case.scorer.name,
@@ -114,7 +122,7 @@ def evaluate(
                 )
                 if distributed.rank() == 0:
                     try:
-                        files.append(store.add(record, replace=replace))
+                        files.append(store.add(record, ranks=QueryRanks.of(evaluation), replace=replace))
                     except FewlinkError as error:  # raised below, when all figures are shown
                         problems.append(error)
                 records.append(record)
@@ -196,7 +204,10 @@ def _baselines(
     if checkpoint is not None and not {*names} & {*published}:
         raise FewlinkError(f"--checkpoint is for --scorer {' or '.join(published)}: leave it out, or add the scorer")
     for name in names:
-        if name in shipped or name in published:
+        if ":" in name:
+            if recipe or changes:
+                raise FewlinkError(f"{name} is a scorer of your own: leave out --recipe and --set")
+        elif name in shipped or name in published:
             if recipe or changes:
                 own = "it comes with" if name in shipped else "of --checkpoint"
                 raise FewlinkError(f"{name} answers with the weights {own}: leave out --recipe and --set")
@@ -208,6 +219,7 @@ def _baselines(
             chosen[name] = dataclasses.replace(settings, device=device).adjusted(changes)
         elif recipe or changes:
             raise FewlinkError(f"{name} has no settings: leave out --recipe and --set")
+    of_user = {(name, seed): _own_scorer(name, benchmark, seed) for name in names if ":" in name for seed in seeds}
     ready = {name: shipped[name].shipped(name, benchmark, device) for name in names if name in shipped}
     for name in {*names} & {*published}:
         assert checkpoint is not None
@@ -219,7 +231,46 @@ def _baselines(
         if name in ready:
             yield Case(ready[name].scorer, ready[name].config, k, draw, seed)
             continue
+        if ":" in name:
+            module = os.path.basename(name.rpartition(":")[0]).removesuffix(".py")
+            yield Case(of_user[name, seed], {"scorer": f"{module}:{name.rpartition(':')[2]}"}, k, draw, seed)
+            continue
         reporter, settings = common.epoch_reporter(f"{name} K={k} seed {seed}"), chosen.get(name)
         prepared = by_name[name].prepare(name, benchmark, settings, shots=k, draw=draw, seed=seed, on_epoch=reporter)
         facts = {"recipe": recipe or name} if settings else {}
         yield Case(prepared.scorer, {**facts, **prepared.config}, k, draw, seed)
+
+
+def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
+    """What FUNCTION of `MODULE:FUNCTION` or `FILE.py:FUNCTION` makes of a benchmark and a seed.
+
+    Modules are also looked for in the working folder. Errors of the user's own code are raised as they are.
+    """
+    from fewlink.base.errors import FewlinkError, choose
+    from fewlink.training.family import checkpoint_models, families, shipped_models
+
+    where, _, function = name.rpartition(":")
+    spec: Any = None
+    if where.endswith(".py"):
+        common.check_files(Path(where))
+        spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+    else:
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        with contextlib.suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(where)
+    if spec is None:
+        raise FewlinkError(f"--scorer {name}: there is no module '{where}' in this folder, and none is installed")
+    module = sys.modules.get(spec.name)
+    if module is None or getattr(module, "__file__", None) != spec.origin:
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    functions = {key: value for key, value in vars(module).items() if callable(value)}
+    scorer = choose(f"function of {where}", function, functions)(benchmark, seed)
+    if not callable(scorer) or not isinstance(getattr(scorer, "name", None), str):
+        problem = f"returned {type(scorer).__name__}, not a scorer: a callable with a text `name`"
+        raise FewlinkError(f"--scorer {name} {problem} (docs/leaderboard.md has an example)")
+    taken = {*(f"{model}-shipped" for model in shipped_models()), *(m for f in families().values() for m in f.models)}
+    if scorer.name in taken or scorer.name.startswith(tuple(f"{model}-" for model in checkpoint_models())):
+        raise FewlinkError(f"--scorer {name}: '{scorer.name}' is the name of a model of fewlink: choose another `name`")
+    return scorer  # type: ignore[no-any-return]

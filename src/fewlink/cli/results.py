@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fewlink.base.metrics import labelled
+from fewlink.base.metrics import LABELS, labelled
 from fewlink.cli import common
 from fewlink.cli.common import FOLDER
 
 if TYPE_CHECKING:
+    from fewlink.evaluation import Comparison
     from fewlink.evaluation.records import Record
     from fewlink.studies import Plan, StudyOutput
 
-STUDIES = ("overall", "relations", "ablation", "trail-0.1", "shots", "embedding", "selection", "datasets")
+STUDIES = ("overall", "relations", "ablation", "trail-0.1", "shots", "embedding", "selection", "datasets", "rivals")
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
 FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
 SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
@@ -137,6 +138,72 @@ def results(
     result_table([result_row(group) for group in groups.values()])
 
 
+def compare(
+    first: str = typer.Argument(..., metavar="A", help="A model that has records, such as trail."),
+    second: str = typer.Argument(..., metavar="B", help="The model to compare it with, such as rules."),
+    benchmark: str = typer.Option(None, help="The benchmark; needed if both models have records on several."),
+    split: str = typer.Option("test", help="train, dev or test."),
+    shots: list[int] = typer.Option([3], "--shots", "-k", help="Number of references; may be given several times."),
+    candidates: list[str] = typer.Option(["full"], help="full, paper or open; may be given several times."),
+    metric: str = typer.Option("mrr", help="mrr, hits@1, hits@5 or hits@10."),
+    resamples: int = typer.Option(10_000, help="How often relations are drawn."),
+    results: Path = typer.Option(None, help=FOLDER_HELP),
+    json: bool = common.JSON,
+) -> None:
+    """Compare two models query by query: the difference and its 95 % interval (paired bootstrap over relations).
+
+    Both need records with stored ranks, as `fewlink evaluate` makes them. A model's seeds are averaged.
+
+    Example: `fewlink compare rules popularity --benchmark umls`
+    """
+    import itertools
+
+    from fewlink.base.errors import FewlinkError, choose
+    from fewlink.evaluation.comparison import METRICS
+    from fewlink.evaluation.comparison import compare as compared
+    from fewlink.evaluation.records import RecordStore
+
+    choose("metric", metric, dict.fromkeys(METRICS))
+    store = RecordStore(results_folder(results))
+    if benchmark is None:
+        both = [{r.benchmark for r in store.records if r.model == model} for model in (first, second)]
+        for model, theirs in zip((first, second), both, strict=True):
+            if not theirs:
+                choose("model with records", model, dict.fromkeys(sorted({r.model for r in store.records})))
+        if len(shared := sorted(set.intersection(*both))) != 1:
+            known = f"both have records on {', '.join(shared)}" if shared else "they have records on no common one"
+            raise FewlinkError(f"give --benchmark: {known}")
+        benchmark = shared[0]
+    found = [
+        compared(
+            store, first, second, benchmark, split=split, shots=k, candidates=c, metric=metric, resamples=resamples
+        )
+        for k, c in itertools.product(shots, candidates)
+    ]
+    if json:
+        rows = [{**vars(f), "micro": f.micro._asdict(), "macro": f.macro._asdict()} for f in found]
+        common.print_json(rows[0] if len(rows) == 1 else rows)
+        return
+    _print_comparisons(found)
+
+
+def _print_comparisons(found: list[Comparison]) -> None:
+    first, second = found[0].models
+    rows: list[list[Any]] = []
+    for each in found:
+        for mean, figures in (("micro", each.micro), ("macro", each.macro)):
+            interval, ahead = f"{figures.low:+.3f} to {figures.high:+.3f}", f"{100 * figures.ahead:.1f} %"
+            means = [each.shots, each.candidates, each.queries, mean, figures.first, figures.second]
+            rows.append([*means, f"{figures.difference:+.3f}", interval, ahead])
+    columns = ["K", "candidates", "queries", "mean", first, second, "difference", "95 % interval", f"{first} ahead"]
+    title = f"{found[0].benchmark}, {found[0].split}, {found[0].relations} relations: {LABELS[found[0].metric]}"
+    common.print_table(columns, rows, title=title)
+    seeds = ", ".join(f"{model} {count}" for model, count in zip(found[0].models, found[0].seeds, strict=True))
+    drawn = "relations" if found[0].relations > 1 else "queries, as there is one relation"
+    print(f"micro: mean over queries; macro: mean over relations; the interval is over draws of {drawn}")
+    print(f"seeds that are averaged: {seeds}")
+
+
 def results_folder(folder: Path | None) -> Path:
     """The folder that is given, or the default as `FOLDER_HELP` says; raises if it does not exist."""
     from fewlink.base.errors import FewlinkError
@@ -252,6 +319,7 @@ def study(
     full = read_plan(str(plan) if plan else name)
     part = (full.as_tiny() if tiny else full).with_only(model, shots, seeds)
     benchmark = open_benchmark(bench or part.benchmark)
+    part = part.with_only([], [], None, benchmark.name) if bench else part
     workspace = Workspace(
         benchmark,
         results or Path("runs/tiny" if tiny else "results"),

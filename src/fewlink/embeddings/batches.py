@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fewlink.base.seeds import derive, generator
-from fewlink.embeddings.losses import EXCLUDED
+from fewlink.embeddings.interactions import EXCLUDED
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Answers, Batch, Shard
 

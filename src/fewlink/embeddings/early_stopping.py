@@ -9,8 +9,7 @@ from torch import Tensor
 from fewlink.base.errors import FewlinkError
 from fewlink.base.metrics import realistic_rank
 from fewlink.base.seeds import generator
-from fewlink.embeddings.interactions import Interaction
-from fewlink.embeddings.losses import slice_rows
+from fewlink.embeddings.interactions import Interaction, slice_rows
 from fewlink.embeddings.shards import PIECE, Shard
 
 MOST = 2000  # triples that are ranked, of which more would only take time

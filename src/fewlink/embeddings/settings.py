@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from fewlink.base.memory import PROGRAM
 from fewlink.base.settings import Settings
-from fewlink.embeddings.interactions import interaction
-from fewlink.embeddings.losses import SLICE_BYTES
+from fewlink.embeddings.interactions import SLICE_BYTES, interaction
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ from fewlink.embeddings.checkpoint import (
 )
 from fewlink.embeddings.cuda_graph import CUDAGraphEpochs
 from fewlink.embeddings.early_stopping import HeldOut, choose_held_out
-from fewlink.embeddings.interactions import Interaction, interaction
-from fewlink.embeddings.losses import LOSSES, AnswersLoss, EachLoss, PoolLoss
+from fewlink.embeddings.interactions import LOSSES, AnswersLoss, EachLoss, Interaction, PoolLoss, interaction
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Answers, Batch, Rate, Shard, first_vectors, shard_of, tables_of
 from fewlink.embeddings.table import Embeddings

@@ -11,6 +11,9 @@ from fewlink.base.memo import lazy_names
 from fewlink.base.metrics import LABELS, METRICS
 
 if TYPE_CHECKING:
+    from fewlink.evaluation.comparison import Comparison as Comparison
+    from fewlink.evaluation.comparison import compare as compare
+    from fewlink.evaluation.comparison import paired_bootstrap as paired_bootstrap
     from fewlink.evaluation.evaluator import Evaluation as Evaluation
     from fewlink.evaluation.evaluator import Protocol as Protocol
     from fewlink.evaluation.evaluator import TaskRanks as TaskRanks
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from fewlink.evaluation.evaluator import summarise as summarise
 
 _HOMES = {
+    "Comparison": "comparison",
+    "compare": "comparison",
+    "paired_bootstrap": "comparison",
     "Evaluation": "evaluator",
     "Protocol": "evaluator",
     "TaskRanks": "evaluator",

@@ -10,7 +10,6 @@ import shlex
 import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -21,7 +20,8 @@ from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.memory import hardware
 from fewlink.base.recipes import OWN, current_name, former_name
 from fewlink.base.settings import Settings
-from fewlink.base.storage import read_json, write_bytes
+from fewlink.base.storage import locked, read_json, write_bytes
+from fewlink.evaluation.ranks import QueryRanks, write_ranks
 
 if TYPE_CHECKING:
     from fewlink.data.benchmark import Benchmark
@@ -175,15 +175,15 @@ R = TypeVar("R", bound=StoredResult)
 
 
 class RecordStore:
-    """The results in a folder, one a line, in `BENCHMARK/MODEL.jsonl`, `.curves.jsonl` and `.maps.jsonl`.
+    """The results in a folder, one a line, in `BENCHMARK/MODEL.jsonl`, `.curves.jsonl` and `.maps.jsonl`; beside
+    records, the ranks of their queries in `MODEL.ranks.npz`.
 
     All `.jsonl` and `.json` files below the folder are read: the folder of one benchmark is a store too, and so is a
     folder of version 0.1, which has a file for each result.
 
     Adding a result takes a lock beside the file, and replaces the file by a copy with the new line in its sorted
     place. So a reader never sees half a line, a process that is killed leaves the file whole, and processes that add
-    at the same time wait for one another. Appending in place would cost less, but a full disk can leave half a line,
-    and the order of lines would be that of the runs.
+    at the same time wait for one another.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -200,8 +200,13 @@ class RecordStore:
             raise FewlinkError(f"{self.folder} cannot be written ({reason}): choose another folder for the results")
 
     @functools.cached_property
+    def places(self) -> list[tuple[Path, Record]]:
+        """All records, each with its file; read once."""
+        return [(file, record) for file, _, record in self.located(Record)]
+
+    @property
     def records(self) -> list[Record]:
-        return self.read(Record)
+        return [record for _, record in self.places]
 
     @property
     def curves(self) -> list[LearningCurve]:
@@ -240,20 +245,22 @@ class RecordStore:
         parent = self.folder if self.folder.resolve().name == folder else self.folder / folder
         return parent / f"{name}{result.suffix}"
 
-    def add(self, result: StoredResult, *, replace: bool = False) -> Path:
+    def add(self, result: StoredResult, *, ranks: QueryRanks | None = None, replace: bool = False) -> Path:
         """Store a result, and return its file; one that is stored with the same figures stays as it is.
 
+        The `ranks` of a record's queries are stored beside it, also if the record itself was stored before.
         Raises `DifferentFigures` if the measurement is stored with other figures, unless `replace`.
         """
         kind = type(result)
-        self.__dict__.pop("records", None)
-        with _locked(self.path_of(result)):
+        self.__dict__.pop("places", None)
+        with locked(self.path_of(result)):
             path, results = self._file_of(result)
             single = {each.key: (file, each) for file, _, each in self.located(kind, self._single_files(kind))}
             where, before = (
                 (path, results[result.key]) if result.key in results else single.get(result.key, (path, None))
             )
             if before is not None and before.same_figures(result):
+                _store_ranks(where, before, ranks, keep=True)
                 return where
             if before is not None and not replace:
                 raise DifferentFigures(
@@ -263,7 +270,9 @@ class RecordStore:
             results[result.key] = result
             lines = [json.dumps(results[key].model_dump(), ensure_ascii=False) + "\n" for key in sorted(results)]
             write_bytes(path, "".join(lines).encode(errors="backslashreplace"))  # a lone surrogate as JSON writes it
+            _store_ranks(path, result, ranks)
             if where != path:
+                _store_ranks(where, result, None)
                 where.unlink()
         return path
 
@@ -330,6 +339,11 @@ def make_record(
     )
 
 
+def _store_ranks(file: Path, result: StoredResult, ranks: QueryRanks | None, keep: bool = False) -> None:
+    if isinstance(result, Record) and not (keep and ranks is None):
+        write_ranks(file, result, ranks)
+
+
 def _without_own(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in OWN}
 
@@ -383,17 +397,3 @@ def _renamed(value: Any) -> Any:
         return {**value, "model": model}
     renamed = {"settings": {**settings, "model": model}}
     return {**value, "model": model, **({"config": {**config, **renamed}} if config else renamed)}
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes from changing a file; the lock is released when the process ends, however it ends."""
-    from filelock import FileLock
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path.parent / ".lock", mode=0o666).acquire()
-    except OSError as error:
-        raise FewlinkError(f"{path} cannot be written ({error.strerror or error})") from None
-    with lock:
-        yield

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fewlink.base.errors import FewlinkError
 from fewlink.base.metrics import labelled
-from fewlink.evaluation.records import LearningCurve, Record
+from fewlink.evaluation.comparison import compare
+from fewlink.evaluation.records import LearningCurve, Record, RecordStore
 from fewlink.report.charts import Point, figure, short
 from fewlink.training.family import BaselineFamily, families
 
 PROTOCOLS = ("paper", "full", "open")
+LEADERBOARD_CANDIDATES, LEADERBOARD_SHOTS = ("full", "paper", "open"), (1, 3, 5)
 COLUMNS = labelled("mrr", "hits@10", "hits@5", "hits@1")
 Published = Mapping[str, Mapping[str, Mapping[str, float]]]  # model -> split -> metric -> figure
 
@@ -137,6 +140,38 @@ def in_short(records: Sequence[Record], *, shots: int = 3, head: str = "model") 
     ]
     columns = [head, *(f"`{p}`" for p in protocols)]
     return Table(f"test, K = {shots}, MRR", columns, emphasise(rows, range(1, len(columns))))
+
+
+def leaderboard(store: RecordStore, benchmark: str, models: Sequence[str] = ()) -> Table:
+    """A row for each model, the best of 3-shot `full` first: its MRR on test under each protocol, mean ± deviation.
+
+    The last column is the difference to the best model whose ranks are stored, with its 95 % interval.
+    """
+    records = select(store.records, benchmark=benchmark, split="test", references="first")
+    records = [r for r in records if (r.model in models if models else not is_ablation(r.model))]
+    cells = [(candidates, shots) for candidates in LEADERBOARD_CANDIDATES for shots in LEADERBOARD_SHOTS]
+    by_model = {
+        model: [values(select(records, model=model, candidates=c, shots=k)) for c, k in cells]
+        for model in models_of(records)
+    }
+    at = cells.index(("full", 3))
+    order = sorted(by_model, key=lambda model: -statistics.fmean(by_model[model][at] or [-1]))
+    best, differences = "", dict[str, str]()
+    for model in order:
+        try:
+            found = compare(store, model, best or model, benchmark).micro
+        except FewlinkError:  # without ranks
+            continue
+        best = best or model
+        differences[model] = f"{_signed(found.difference)} ({_signed(found.low)} to {_signed(found.high)})"
+    rows = []
+    for model in order:
+        counts = sorted({len(seeds) for seeds in by_model[model] if seeds})
+        cell = "best with ranks" if model == best else differences.get(model, "–")
+        seeds = "–".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
+        rows.append([model, *map(spread, by_model[model]), seeds, cell])
+    columns = ["model", *(f"`{c}` {k}" for c, k in cells), "seeds", f"difference to {best or 'the best'}"]
+    return Table(benchmark, columns, emphasise(rows, range(1, len(cells) + 1)))
 
 
 def by_relation(

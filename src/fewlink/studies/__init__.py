@@ -1,10 +1,10 @@
 """The paper's tables and figures: each study is a plan (in `recipes`) and a function that shows its results."""
 
-from fewlink.studies.plan import Plan, published_figures, read_plan
-from fewlink.studies.runner import Study, StudyOutput, Workspace
+from fewlink.studies.runner import Plan, Study, StudyOutput, Workspace, published_figures, read_plan
 from fewlink.studies.table_studies import (
     DATASETS,
     EMBEDDING,
+    RIVALS,
     SELECTION,
     show_ablation,
     show_overall,
@@ -21,6 +21,7 @@ STUDIES = {
     "embedding": EMBEDDING,
     "selection": SELECTION,
     "datasets": DATASETS,
+    "rivals": RIVALS,
 }
 
 __all__ = ["STUDIES", "Plan", "Study", "StudyOutput", "Workspace", "published_figures", "read_plan"]

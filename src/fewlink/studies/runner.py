@@ -1,4 +1,4 @@
-"""Run what a plan still needs: train, evaluate and store a record for each cell; what was stopped continues."""
+"""A study's plan, and what runs it: train, evaluate and store a record for each cell that has none."""
 
 from __future__ import annotations
 
@@ -7,23 +7,199 @@ import hashlib
 import itertools
 import json
 import time
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fewlink.base.errors import FewlinkError, InputError, choose
 from fewlink.base.progress import duration
 from fewlink.base.recipes import OWN
 from fewlink.base.settings import Settings
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate, example_predictions
-from fewlink.evaluation.records import Record, RecordStore, make_record, same_settings
+from fewlink.evaluation.ranks import QueryRanks
+from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.report.tables import Table
 from fewlink.scorers.base import CachedScorer
-from fewlink.studies.plan import Plan
-from fewlink.training.family import BaselineFamily, ModelSettings, Prepared, Reporter, family_of, trained_family
+from fewlink.training.family import (
+    BaselineFamily,
+    ModelSettings,
+    Prepared,
+    Reporter,
+    families,
+    family_of,
+    trained_family,
+)
 from fewlink.training.run import RunConfig, open_run
 from fewlink.training.trainer import Watch, train_runs
+
+Figures = dict[str, float]
+
+
+class Tiny(BaseModel):
+    """A version that runs in seconds: fewer models and seeds on built-in data, settings by family."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    benchmark: str = "umls"
+    models: list[str] = Field(default_factory=list)
+    shots: list[int] = Field(default_factory=list)
+    seeds: int = Field(default=1, ge=1)
+    relations: list[str] = Field(default_factory=list)
+    settings: dict[str, list[str]] = Field(default_factory=dict)
+
+
+class Rivals(BaseModel):
+    """Models of a leaderboard that are measured alike: with these benchmarks, references, candidates and seeds.
+
+    `command` makes the records of one model; {model}, {file} (its name with underscores), {benchmark}, {protocols} and
+    {seeds} stand for what is missing. The study itself runs what `needs` nothing special. `source`: where the model is
+    from; `learnt`: what it has learnt from before it is asked; `why`: the reason if something is left out.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    models: list[str]
+    benchmarks: list[str]
+    shots: list[int] = Field(default_factory=lambda: [1, 3, 5])
+    candidates: list[str] = Field(default_factory=lambda: ["full", "paper", "open"])
+    seeds: int = Field(default=5, ge=1)
+    needs: str = ""
+    command: str
+    source: str = ""
+    learnt: str = ""
+    why: str = ""
+
+    def only(
+        self, models: Sequence[str], shots: Sequence[int] = (), seeds: int = 5, benchmark: str | None = None
+    ) -> Rivals:
+        changes = {
+            "models": [m for m in self.models if m in models or not models],
+            "shots": [k for k in self.shots if k in shots or not shots],
+            "seeds": min(seeds, self.seeds),
+            "benchmarks": [b for b in self.benchmarks if b == benchmark or benchmark is None],
+        }
+        return self.model_copy(update=changes)
+
+
+class Plan(BaseModel):
+    """What a study runs: every model with every number of references and every seed, on these splits and candidates.
+
+    `settings` are changes to a model's own recipe; `relations` are those of pair maps. `published` are the paper's
+    figures by benchmark, model, split (or number of a relation) and metric, `published_data` its counts by benchmark.
+    `rivals`, in the place of `models`, are those of a leaderboard, with benchmarks of their own.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str
+    about: str
+    expect: str
+    benchmark: str = "nell-one"
+    models: list[str] = Field(default_factory=list)
+    splits: list[str] = Field(default_factory=lambda: ["dev", "test"])
+    candidates: list[str] = Field(default_factory=lambda: ["paper", "full"])
+    shots: list[int] = Field(default_factory=lambda: [3])
+    seeds: int = Field(default=5, ge=1)
+    relations: list[str] = Field(default_factory=list)
+    settings: dict[str, list[str]] = Field(default_factory=dict)
+    published: dict[str, dict[str, dict[str, Figures]]] = Field(default_factory=dict)
+    published_data: dict[str, dict[str, int]] = Field(default_factory=dict)
+    rivals: list[Rivals] = Field(default_factory=list)
+    tiny: Tiny = Tiny()
+
+    @property
+    def names(self) -> list[str]:
+        """All models of the plan."""
+        return list(dict.fromkeys([*self.models, *(model for each in self.rivals for model in each.models)]))
+
+    def settings_of(self, model: str) -> Settings | None:
+        """The settings that a model is trained with; None if it has none."""
+        family = family_of(model)
+        if family.settings is None:
+            return None
+        settings: Settings = family.recipe(model).settings.adjusted(self.settings.get(model, []))
+        return settings
+
+    def as_tiny(self) -> Plan:
+        """The same study in seconds, on built-in data."""
+        models = self.tiny.models or self.models
+        return self.model_copy(
+            update={
+                "benchmark": self.tiny.benchmark,
+                "models": [] if self.rivals else models,
+                "rivals": [each.only(models, seeds=1, benchmark=self.tiny.benchmark) for each in self.rivals],
+                "shots": self.tiny.shots or self.shots,
+                "seeds": self.tiny.seeds,
+                "relations": self.tiny.relations,
+                "settings": {m: self.tiny.settings.get(family_of(m).name, []) for m in models},
+            }
+        )
+
+    def with_only(
+        self, models: Sequence[str], shots: Sequence[int], seeds: int | None, benchmark: str | None = None
+    ) -> Plan:
+        """The plan with only these models, numbers of references and seeds, and rivals on this benchmark; an empty or
+        None choice keeps all."""
+        for model in models:
+            choose("model of this study", model, dict.fromkeys(self.names))
+        seeds = self.seeds if seeds is None else seeds
+        for name, value in (("shots", min(shots, default=1)), ("seeds", seeds)):
+            if value < 1:
+                raise FewlinkError(f"{name} must be at least 1, got {value}")
+        rivals = [each.only(models, shots, seeds, benchmark) for each in self.rivals]
+        chosen = [m for m in self.models if m in models] or self.models
+        return self.model_copy(
+            update={"models": chosen, "rivals": rivals, "shots": list(shots) or self.shots, "seeds": seeds}
+        )
+
+
+def read_plan(which: str) -> Plan:
+    """The plan of a study, by name or from a TOML file."""
+    path = Path(which)
+    if path.suffix == ".toml":
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(path, f"cannot be read ({error})") from None
+    else:
+        text = choose("study", which, plan_texts())
+        path = Path(f"{which}.toml")
+    try:
+        plan = Plan.model_validate(tomllib.loads(text))
+        for family in plan.tiny.settings:
+            choose("family", family, families())
+        for version in (plan, plan.as_tiny()):
+            for model in version.models:
+                version.settings_of(model)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(path, f"is not TOML ({error})") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except FewlinkError as error:
+        raise InputError(path, str(error)) from None
+    return plan
+
+
+def plan_texts() -> dict[str, str]:
+    """The TOML text of every plan in the package, by name."""
+    entries = sorted((files("fewlink") / "studies" / "recipes").iterdir(), key=lambda entry: entry.name)
+    return {e.name.removesuffix(".toml"): e.read_text("utf-8") for e in entries if e.name.endswith(".toml")}
+
+
+def published_figures() -> dict[str, dict[str, dict[str, Figures]]]:
+    """The paper's figures by benchmark, model, split and metric."""
+    figures: dict[str, dict[str, dict[str, Figures]]] = {}
+    for name in ("ablation", "overall"):
+        for benchmark, models in read_plan(name).published.items():
+            figures.setdefault(benchmark, {}).update(models)
+    return figures
 
 
 def _silent(title: str) -> Reporter:
@@ -141,7 +317,7 @@ def _measure(job: Job, seed: int, prepared: Prepared, workspace: Workspace) -> N
         )
         if (protocol.split, protocol.candidates, seed) == ("test", "full", 0):
             record = record.model_copy(update={"examples": example_predictions(benchmark, scorer, evaluation)})
-        workspace.store.add(record)
+        workspace.store.add(record, ranks=QueryRanks.of(evaluation))
 
 
 def _scorers(job: Job, workspace: Workspace) -> Iterator[tuple[int, Prepared]]:
@@ -220,21 +396,3 @@ class Study:
     show: Callable[[Plan, Workspace], StudyOutput]
     pending: Callable[[Plan, Workspace], list[str]] = pending_cells
     run: Callable[[Plan, Workspace], None] = run_cells
-
-
-def finished_records(plan: Plan, workspace: Workspace) -> list[Record]:
-    """The records that a study shows, in the plan's order of models."""
-    settings = {model: plan.settings_of(model) for model in plan.models}
-    records = [
-        r
-        for r in workspace.store.records
-        if r.model in settings
-        and r.data_sha256 == workspace.benchmark.fingerprint
-        and r.references == "first"
-        and r.split in plan.splits
-        and r.shots in plan.shots
-        and r.candidates in plan.candidates
-        and r.seed < plan.seeds
-        and same_settings(r.config.get("settings"), settings[r.model])
-    ]
-    return sorted(records, key=lambda r: (plan.models.index(r.model), r.split, r.candidates, r.shots, r.seed))

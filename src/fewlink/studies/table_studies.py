@@ -3,7 +3,10 @@ model represents them."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +15,31 @@ from fewlink import __version__
 from fewlink.base.errors import FewlinkError, MissingExtra
 from fewlink.base.seeds import derive, generator
 from fewlink.base.storage import write_json
+from fewlink.data import open_benchmark
 from fewlink.data.benchmark import SPLITS, Benchmark, Task
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.evaluation.records import CurvePoint, LearningCurve, PairMap, command_line, read_result, same_settings
+from fewlink.evaluation.records import (
+    CurvePoint,
+    LearningCurve,
+    PairMap,
+    Record,
+    command_line,
+    read_result,
+    same_settings,
+)
 from fewlink.report import charts, tables
-from fewlink.report.tables import COLUMNS, Table, by_selection, step_lines
+from fewlink.report.tables import COLUMNS, Table, by_selection, leaderboard, step_lines
 from fewlink.scorers import Scorer
-from fewlink.studies.plan import Plan
-from fewlink.studies.runner import Study, StudyOutput, Workspace, finished_records, run_models
+from fewlink.studies.runner import (
+    Plan,
+    Rivals,
+    Study,
+    StudyOutput,
+    Workspace,
+    pending_jobs,
+    run_jobs,
+    run_models,
+)
 from fewlink.training.family import ModelSettings
 from fewlink.training.run import RunConfig
 from fewlink.training.trainer import Watch
@@ -77,6 +97,24 @@ def show_shots(plan: Plan, workspace: Workspace) -> StudyOutput:
     return StudyOutput(output, pictures)
 
 
+def finished_records(plan: Plan, workspace: Workspace) -> list[Record]:
+    """The records that a study shows, in the plan's order of models."""
+    settings = {model: plan.settings_of(model) for model in plan.models}
+    records = [
+        r
+        for r in workspace.store.records
+        if r.model in settings
+        and r.data_sha256 == workspace.benchmark.fingerprint
+        and r.references == "first"
+        and r.split in plan.splits
+        and r.shots in plan.shots
+        and r.candidates in plan.candidates
+        and r.seed < plan.seeds
+        and same_settings(r.config.get("settings"), settings[r.model])
+    ]
+    return sorted(records, key=lambda r: (plan.models.index(r.model), r.split, r.candidates, r.shots, r.seed))
+
+
 COUNTS = ("entities", "triples", "relations", "tasks", *SPLITS)
 
 
@@ -101,6 +139,64 @@ def counts(benchmark: Benchmark) -> dict[str, int]:
 
 
 DATASETS = Study(show_datasets, pending=lambda plan, workspace: [], run=lambda plan, workspace: None)
+
+
+def show_rivals(plan: Plan, workspace: Workspace) -> StudyOutput:
+    """The leaderboard of each benchmark."""
+    names = dict.fromkeys(name for each in plan.rivals for name in each.benchmarks)
+    return StudyOutput([leaderboard(workspace.store, name, plan.names) for name in names])
+
+
+def pending_rivals(plan: Plan, workspace: Workspace) -> list[str]:
+    """A line for each model and benchmark with missing records: which, and the command that makes them."""
+    lines = []
+    for rivals, benchmark, model, missing in _missing_rivals(plan, workspace):
+        shots, candidates, seeds = (list(dict.fromkeys(str(cell[i]) for cell in missing)) for i in range(3))
+        words = {"model": model, "file": model.replace("-", "_"), "benchmark": benchmark}
+        words["protocols"] = " ".join(
+            ["--split test", *(f"-k {k}" for k in shots), *(f"--candidates {c}" for c in candidates)]
+        )
+        words["seeds"] = " ".join(f"--seed {seed}" for seed in seeds)
+        what = f"K = {', '.join(shots)}; {', '.join(candidates)}; seeds {', '.join(seeds)}"
+        needs = f" (needs {rivals.needs.format(**words)})" if rivals.needs else ""
+        lines.append(f"{benchmark}, {model}: {what}{needs}: {rivals.command.format(**words)}")
+    return lines
+
+
+def run_rivals(plan: Plan, workspace: Workspace) -> None:
+    """Evaluate what needs nothing special; name the commands of the rest."""
+    for rivals in (each for each in plan.rivals if not each.needs):
+        part = Plan(title="", about="", expect="", splits=["test"], **rivals.model_dump(include=SHARED))
+        for name in rivals.benchmarks if any(_missing_rivals(plan, workspace, rivals)) else []:
+            try:
+                benchmark = workspace.benchmark if name == workspace.benchmark.name else open_benchmark(name)
+            except FewlinkError as error:
+                workspace.tell(f"left out: {error}")
+                continue
+            there = dataclasses.replace(workspace, benchmark=benchmark, work=workspace.work.parent / name)
+            run_jobs(pending_jobs(part, there), there)
+    for line in pending_rivals(plan, workspace):
+        workspace.tell(f"not run: {line}")
+
+
+SHARED = {"models", "shots", "candidates", "seeds"}  # of rivals and plans
+RIVALS = Study(show_rivals, pending_rivals, run_rivals)
+
+
+def _missing_rivals(
+    plan: Plan, workspace: Workspace, only: Rivals | None = None
+) -> Iterator[tuple[Rivals, str, str, list[tuple[int, str, int]]]]:
+    """Models without all their records: how they are measured, the benchmark, the model, and K, candidates and seed."""
+    held = {
+        (r.benchmark, r.model, r.shots, r.candidates, r.seed)
+        for r in workspace.store.records
+        if (r.split, r.references) == ("test", "first")
+    }
+    for rivals in plan.rivals if only is None else [only]:
+        cells = list(itertools.product(rivals.shots, rivals.candidates, range(rivals.seeds)))
+        for benchmark, model in itertools.product(rivals.benchmarks, rivals.models):
+            if missing := [cell for cell in cells if (benchmark, model, *cell) not in held]:
+                yield rivals, benchmark, model, missing
 
 
 def show_selection(plan: Plan, workspace: Workspace) -> StudyOutput:

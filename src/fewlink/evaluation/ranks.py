@@ -1,0 +1,162 @@
+"""The rank of every query, stored compressed beside the records, so that two models can be compared query by query.
+
+`MODEL.ranks.npz` lies beside `MODEL.jsonl` and holds an array of whole numbers, 2 × rank, for each record that was
+stored with its ranks; numpy reads it. Queries are in an order that depends on the benchmark and the references only:
+by relation as in the record, then by head, then as the benchmark lists them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+import zlib
+from dataclasses import dataclass
+from lzma import LZMAError
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from fewlink.base.errors import InputError
+from fewlink.base.metrics import HITS
+from fewlink.base.storage import write_bytes
+
+if TYPE_CHECKING:
+    from fewlink.evaluation.evaluator import Evaluation
+
+SUFFIX = ".ranks.npz"
+CLOSE = 1e-9  # of an MRR that is computed again
+DAMAGED = "is damaged ({}): remove the file and repeat the evaluations"
+
+
+class Measured(Protocol):
+    """What ranks have to know of their record."""
+
+    split: str
+    shots: int
+    candidates: str
+    references: str
+    seed: int
+    metrics: dict[str, dict[str, int | float]]
+    relations: dict[str, dict[str, int | float]]
+
+    @property
+    def key(self) -> tuple[Any, ...]: ...
+
+
+@dataclass(frozen=True)
+class QueryRanks:
+    """The rank of each query of an evaluation.
+
+    Shapes: `ranks` (q,) float64, relation by relation; `counts` (r,) int64, the queries of each of the `relations`.
+    `digest` is a hash of relations and queries: ranks with the same digest are of the same queries in the same order.
+    """
+
+    relations: tuple[str, ...]
+    counts: np.ndarray
+    ranks: np.ndarray
+    digest: str
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> QueryRanks:
+        digest = hashlib.sha256()
+        for task in evaluation.tasks:
+            digest.update(f"{task.relation}\0{len(task.queries)}\0".encode("utf-8", "backslashreplace"))
+            digest.update(np.ascontiguousarray(task.queries, "<i4").data)
+        ranks = np.concatenate([task.ranks for task in evaluation.tasks])
+        counts = np.array([len(task.ranks) for task in evaluation.tasks])
+        return cls(tuple(task.relation for task in evaluation.tasks), counts, ranks, digest.hexdigest()[:16])
+
+    def gains(self, metric: str = "mrr") -> np.ndarray:
+        """What each query adds to a metric's mean, (q,): 1 / rank for `mrr`, 0 or 1 for `hits@k`."""
+        if metric == "mrr":
+            return 1 / self.ranks
+        return np.asarray(self.ranks <= {f"hits@{k}": k for k in HITS}[metric], float)
+
+    def agrees(self, record: Measured) -> bool:
+        """Whether the MRR of each relation and of all queries is that of a record."""
+        if len(self.ranks) != self.counts.sum() or not len(self.ranks):
+            return False
+        parts = np.split(self.gains(), np.cumsum(self.counts)[:-1])
+        computed = [self.gains().mean(), *(part.mean() if len(part) else 0 for part in parts)]
+        stored = [record.metrics["micro"]["mrr"], *(row["mrr"] for row in record.relations.values())]
+        return len(computed) == len(stored) and bool(np.allclose(computed, stored, rtol=0, atol=CLOSE))
+
+
+def ranks_file(file: Path) -> Path:
+    """Where the ranks of the records of a file are."""
+    return file.with_name(f"{file.name.removesuffix(file.suffix)}{SUFFIX}")
+
+
+def read_ranks(file: Path, record: Measured) -> QueryRanks | None:
+    """The ranks of a record of this file; None if it was stored without them.
+
+    Raises if they do not give the record's figures.
+    """
+    path = ranks_file(file)
+    arrays = _read(path, _prefix(record))
+    if not arrays:
+        return None
+    ((name, content),) = arrays.items()
+    try:
+        doubled = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise InputError(path, DAMAGED.format(error)) from None
+    counts = np.array([int(row["queries"]) for row in record.relations.values()])
+    ranks = QueryRanks(tuple(record.relations), counts, doubled / 2, name.removesuffix(".npy").rpartition("_")[2])
+    if not ranks.agrees(record):
+        problem = f"the ranks of {_prefix(record)[:-1]} do not give the MRR of their record in {file.name}"
+        raise InputError(path, f"{problem}: repeat the evaluation with --replace")
+    return ranks
+
+
+def write_ranks(file: Path, record: Measured, ranks: QueryRanks | None) -> None:
+    """Store the ranks of a record of this file in the place of older ones; None removes those. The caller has the lock.
+
+    The bytes depend only on what is stored.
+    """
+    path = ranks_file(file)
+    arrays = _read(path)
+    kept = {name: content for name, content in arrays.items() if not name.startswith(_prefix(record))}
+    if ranks is not None:
+        kept[f"{_prefix(record)}{ranks.digest}.npy"] = _packed(ranks.ranks)
+    if kept == arrays:
+        return
+    if not kept:
+        path.unlink(missing_ok=True)
+        return
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_LZMA) as archive:
+        for name in sorted(kept):
+            archive.writestr(zipfile.ZipInfo(name), kept[name], zipfile.ZIP_LZMA)
+    write_bytes(path, buffer.getvalue())
+
+
+def _prefix(record: Measured) -> str:
+    """The protocol, and a hash of the record's whole key."""
+    protocol = (record.split, record.shots, record.candidates, record.references, record.seed)
+    digest = hashlib.sha256(repr(record.key).encode("utf-8", "backslashreplace")).hexdigest()
+    return "_".join([*map(str, protocol), digest[:8], ""])
+
+
+def _packed(ranks: np.ndarray) -> bytes:
+    """2 × rank in the .npy format, as the smallest whole numbers that hold it."""
+    doubled = np.rint(2 * ranks).astype(np.int64)
+    kind = next(kind for kind in ("u1", "<u2", "<u4", "<u8") if doubled.max(initial=0) <= np.iinfo(kind).max)
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, doubled.astype(kind), version=(1, 0), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _read(path: Path, prefix: str = "") -> dict[str, bytes]:
+    """The arrays whose names begin so, as .npy files by name; none if there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name: archive.read(name) for name in archive.namelist() if name.startswith(prefix)}
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror})") from None
+    except (zipfile.BadZipFile, zlib.error, LZMAError, EOFError, NotImplementedError, RuntimeError) as error:
+        raise InputError(path, DAMAGED.format(error)) from None

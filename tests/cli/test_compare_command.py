@@ -1,0 +1,125 @@
+"""`fewlink compare`, and scorers of one's own in `fewlink evaluate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.conftest import Fewlink
+
+from fewlink.evaluation.ranks import read_ranks
+from fewlink.evaluation.records import RecordStore
+
+OWN = """
+import numpy as np
+
+class Own:
+    name = "{name}"
+
+    def __init__(self, benchmark, seed):
+        self.degrees = benchmark.graph.degrees
+
+    def __call__(self, question):
+        scores = -self.degrees[question.candidates].astype(float)
+        return np.broadcast_to(scores, (len(question.heads), len(question.candidates)))
+
+def nothing(benchmark, seed):
+    return 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def modules_and_paths_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("own", None)
+
+
+@pytest.fixture
+def measured(fewlink: Fewlink) -> Fewlink:
+    """Records of two models, with ranks."""
+    for split in ("dev", "test"):
+        fewlink("evaluate", "umls", "--scorer", "rules", "--scorer", "popularity", "--split", split, "-k", 1, "-k", 3)
+    return fewlink
+
+
+def test_every_evaluation_stores_its_ranks(measured: Fewlink) -> None:
+    places = RecordStore(Path("fewlink-results")).places
+    assert len(places) == 8
+    for file, record in places:
+        ranks = read_ranks(file, record)
+        assert ranks is not None
+        assert len(ranks.ranks) == record.queries
+
+
+def test_compare_prints_means_difference_and_interval(measured: Fewlink) -> None:
+    out = measured("compare", "rules", "popularity").out
+    assert "umls, test, 6 relations: MRR" in out
+    assert "95 % interval" in out and "rules ahead" in out
+    row = next(line for line in out.splitlines() if "micro" in line).split()
+    assert row[:3] == ["3", "full", "709"]
+    assert row[6].startswith("+0.") and row[8] == "to"
+    assert "seeds that are averaged: rules 1, popularity 1" in out
+
+
+def test_compare_several_protocols(measured: Fewlink) -> None:
+    out = measured("compare", "rules", "popularity", "--benchmark", "umls", "-k", 1, "-k", 3, "--split", "dev").out
+    assert [line.split()[0] for line in out.splitlines() if "micro " in line] == ["1", "3"]
+
+
+def test_compare_as_json(measured: Fewlink) -> None:
+    found = json.loads(measured("compare", "rules", "popularity", "--metric", "hits@10", "--json").out)
+    assert (found["models"], found["metric"]) == (["rules", "popularity"], "hits@10")
+    assert found["micro"]["low"] <= found["micro"]["difference"] <= found["micro"]["high"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("rulez popularity", "unknown model with records 'rulez'; did you mean 'rules'?"),
+        ("rules popularity --benchmark umlz", "did you mean 'umls'?"),
+        ("rules popularity -k 2", "there is no record of rules on umls (test, 2-shot, full)"),
+        ("rules popularity --metric mr", "unknown metric 'mr'"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: str, problem: str, measured: Fewlink) -> None:
+    answer = measured("compare", *arguments.split())
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert problem in answer.err
+
+
+def test_a_benchmark_has_to_be_named_if_there_are_several(measured: Fewlink) -> None:
+    store = RecordStore(Path("fewlink-results"))
+    for record in [r for r in store.records if r.split == "test"]:
+        store.add(record.model_copy(update={"benchmark": "other"}))
+    assert "give --benchmark: both have records on other, umls" in measured("compare", "rules", "popularity").err
+
+
+@pytest.mark.parametrize("where", ["own", "own.py", "./own.py"])
+def test_a_scorer_of_ones_own_is_evaluated_and_compared(where: str, fewlink: Fewlink) -> None:
+    Path("own.py").write_text(OWN.format(name="unpopular"))
+    answer = fewlink("evaluate", "umls", "--scorer", f"{where}:Own", "--scorer", "popularity", "--split", "test")
+    assert answer.code == 0, answer.err
+    (record,) = [r for r in RecordStore(Path("fewlink-results")).records if r.model == "unpopular"]
+    assert record.config == {"scorer": "own:Own"}
+    assert "unpopular ahead" in fewlink("compare", "unpopular", "popularity").out
+
+
+@pytest.mark.parametrize(
+    ("scorer", "problem"),
+    [
+        ("own:Onw", "unknown function of own 'Onw'; did you mean 'Own'?"),
+        ("owm:Own", "there is no module 'owm' in this folder, and none is installed"),
+        ("owm.py:Own", "owm.py: cannot be read"),
+        ("own:Own", "'rules' is the name of a model of fewlink"),
+        ("own:nothing", "returned int, not a scorer"),
+    ],
+)
+def test_mistakes_in_ones_own_scorer_are_one_line(scorer: str, problem: str, fewlink: Fewlink) -> None:
+    Path("own.py").write_text(OWN.format(name="rules"))
+    answer = fewlink("evaluate", "umls", "--scorer", scorer)
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert problem in answer.err
