@@ -145,13 +145,13 @@ def knowledge() -> str:
 
 
 def left_out() -> str:
-    """What the leaderboard's plan leaves out, and why."""
-    lines = []
+    """Where the leaderboard's plan has fewer than all protocols and five seeds, and why."""
+    rows = []
     for rivals in (rivals for rivals in read_plan("rivals").rivals if rivals.why):
-        shots = f"K = {', '.join(map(str, rivals.shots))}"
-        where = f"{', '.join(rivals.benchmarks)}: {shots}, {', '.join(rivals.candidates)}, seeds: {rivals.seeds}"
-        lines.append(f"- {', '.join(rivals.models)} on {where} only, because {rivals.why}.\n")
-    return "".join(lines)
+        protocols = [", ".join(map(str, rivals.shots)), ", ".join(f"`{c}`" for c in rivals.candidates)]
+        names = [", ".join(rivals.models), ", ".join(rivals.benchmarks)]
+        rows.append([*names, *protocols, str(rivals.seeds), rivals.why])
+    return tables.Table("", ["models", "benchmarks", "K", "candidates", "seeds", "why not more"], rows).markdown()
 
 
 def filled(template: str, records: list[Record], curves: list[LearningCurve]) -> str:
