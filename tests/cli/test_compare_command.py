@@ -85,9 +85,11 @@ def test_compare_as_json(measured: Fewlink) -> None:
         ("rules popularity --benchmark umlz", "did you mean 'umls'?"),
         ("rules popularity -k 2", "there is no record of rules on umls (test, 2-shot, full)"),
         ("rules popularity --metric mr", "unknown metric 'mr'"),
+        ("rules popularity --results empty", "no record in empty: fewlink evaluate makes them"),
     ],
 )
 def test_mistakes_are_one_line(arguments: str, problem: str, measured: Fewlink) -> None:
+    Path("empty").mkdir()
     answer = measured("compare", *arguments.split())
     assert (answer.code, answer.err.count("\n")) == (2, 1)
     assert problem in answer.err
