@@ -22,7 +22,7 @@ check: .venv/.dev  ## lint, formatting and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-docs: .venv/.dev  ## docs/results.md, findings.md, speed.md and README's table from the stored records
+docs: .venv/.dev  ## docs/results.md, leaderboard.md, findings.md, speed.md and README's table from the stored records
 	$(BIN)/python docs/generate.py
 
 bench: .venv/.dev  ## every benchmark: ratios and growth (BENCH=--quick: small sizes, a few minutes)

@@ -1,6 +1,6 @@
-"""Write docs/results.md, findings.md, speed.md and its pictures, README's table, and figures of recipes and weights.
+"""Write docs/results.md, leaderboard.md, findings.md, speed.md and its pictures, and README's table.
 
-Everything comes from stored records.
+Also the figures of recipes and weights. Everything comes from stored records.
 
 python docs/generate.py [--check]
 """
@@ -161,6 +161,34 @@ def transfer() -> str:
     return table.markdown()
 
 
+def leaderboards() -> str:
+    """A table for each benchmark of the leaderboard."""
+    store, plan, parts = RecordStore(ROOT / "results"), read_plan("rivals"), []
+    for name in dict.fromkeys(name for rivals in plan.rivals for name in rivals.benchmarks):
+        records = select(store.records, benchmark=name, split="test", shots=3, references="first")
+        relations, queries = len(records[0].relations), records[0].queries
+        size = f"{relations} test relation{'s' * (relations > 1)}, {queries:,} queries for K = 3."
+        parts.append(f"## {name}\n\n{size}\n\n{tables.leaderboard(store, name, plan.names).markdown()}")
+    return "\n".join(parts)
+
+
+def knowledge() -> str:
+    """Where the models of the leaderboard are from, and what they have learnt from."""
+    described = [rivals for rivals in read_plan("rivals").rivals if rivals.learnt]
+    rows = [[", ".join(rivals.models), rivals.source, rivals.learnt] for rivals in described]
+    return tables.Table("", ["models", "from", "learnt from"], rows).markdown()
+
+
+def left_out() -> str:
+    """Where the leaderboard's plan has fewer than all protocols and five seeds, and why."""
+    rows = []
+    for rivals in (rivals for rivals in read_plan("rivals").rivals if rivals.why):
+        protocols = [", ".join(map(str, rivals.shots)), ", ".join(f"`{c}`" for c in rivals.candidates)]
+        names = [", ".join(rivals.models), ", ".join(rivals.benchmarks)]
+        rows.append([*names, *protocols, str(rivals.seeds), rivals.why])
+    return tables.Table("", ["models", "benchmarks", "K", "candidates", "seeds", "why not more"], rows).markdown()
+
+
 def filled(template: str, records: list[Record], curves: list[LearningCurve]) -> str:
     """A text with `{{model split candidates K}}` replaced by the MRR of these records.
 
@@ -178,6 +206,11 @@ def filled(template: str, records: list[Record], curves: list[LearningCurve]) ->
         return spread(values(seeds, *metric))
 
     return re.sub(r"\{\{(.+?)\}\}", figure, template)
+
+
+def with_parts(text: str, parts: dict[str, str]) -> str:
+    """A text with each mark replaced by its part."""
+    return functools.reduce(lambda text, part: text.replace(*part), parts.items(), text)
 
 
 def between(text: str, mark: str, middle: str) -> str:
@@ -281,7 +314,14 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
     speed = summary.read_records(ROOT / "benchmarks" / "records")
     readme, template = ROOT / "README.md", ROOT / "docs" / "findings.in.md"
     trail = (ROOT / "docs" / "trail.in.md").read_text("utf-8")
-    parts = {"{{tries}}": tries(), "{{figures}}": trail_figures(), "{{transfer}}": transfer(), "{{parts}}": without_parts()}
+    parts = {
+        "{{tries}}": tries(),
+        "{{figures}}": trail_figures(),
+        "{{transfer}}": transfer(),
+        "{{parts}}": without_parts(),
+    }
+    board = {"{{tables}}": leaderboards(), "{{models}}": knowledge(), "{{left out}}": left_out()}
+    rivals = (ROOT / "docs" / "leaderboard.in.md").read_text("utf-8")
     short = [r for r in nell if not r.model.startswith("trail-0.1-no-")]
     middle = tables.in_short(short, head="NELL-One test, K = 3, MRR").markdown()
     card = ROOT / "src" / "fewlink" / "builtin" / "trail.md"
@@ -297,7 +337,10 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         ROOT / "docs" / "pictures" / "trail-parameters.svg": trail_picture(
             "width", parameters, "What a larger network brings", "parameters"
         ),
-        ROOT / "docs" / "trail.md": functools.reduce(lambda text, part: text.replace(*part), parts.items(), trail),
+        ROOT / "docs" / "trail.md": with_parts(trail, parts),
+        ROOT / "docs" / "leaderboard.md": functools.reduce(
+            lambda text, part: text.replace(*part), board.items(), rivals
+        ),
         ROOT / "docs" / "findings.md": filled(template.read_text("utf-8"), nell, curves),
         readme: between(readme.read_text("utf-8"), "results", middle),
         card: between(between(card.read_text("utf-8"), "facts", weights_facts()), "figures", figures),

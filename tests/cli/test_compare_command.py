@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +36,8 @@ def nothing(benchmark, seed):
 def modules_and_paths_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield
-    sys.modules.pop("own", None)
+    for name in ("own", "my_model"):
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture
@@ -83,9 +85,11 @@ def test_compare_as_json(measured: Fewlink) -> None:
         ("rules popularity --benchmark umlz", "did you mean 'umls'?"),
         ("rules popularity -k 2", "there is no record of rules on umls (test, 2-shot, full)"),
         ("rules popularity --metric mr", "unknown metric 'mr'"),
+        ("rules popularity --results empty", "no record in empty: fewlink evaluate makes them"),
     ],
 )
 def test_mistakes_are_one_line(arguments: str, problem: str, measured: Fewlink) -> None:
+    Path("empty").mkdir()
     answer = measured("compare", *arguments.split())
     assert (answer.code, answer.err.count("\n")) == (2, 1)
     assert problem in answer.err
@@ -123,3 +127,15 @@ def test_mistakes_in_ones_own_scorer_are_one_line(scorer: str, problem: str, few
     answer = fewlink("evaluate", "umls", "--scorer", scorer)
     assert (answer.code, answer.err.count("\n")) == (2, 1)
     assert problem in answer.err
+
+
+def test_the_example_of_the_leaderboard_runs(fewlink: Fewlink, request: pytest.FixtureRequest) -> None:
+    page = (request.config.rootpath / "docs" / "leaderboard.md").read_text("utf-8")
+    (code,) = re.findall(r'```python title="my_model.py"\n(.+?)```', page, re.DOTALL)
+    Path("my_model.py").write_text(code)
+    (commands,) = re.findall(r"```\n(fewlink evaluate umls .+?)```", page, re.DOTALL)
+    fewlink("evaluate", "umls", "--scorer", "rules", "--split", "test", "--results", "results")
+    for command in commands.replace("\\\n", " ").strip().split("\n"):
+        answer = fewlink(*command.split()[1:])
+        assert answer.code == 0, answer.err
+    assert "shared-neighbours ahead" in answer.out

@@ -152,3 +152,11 @@ def test_the_gains_of_a_metric(benchmark: Benchmark) -> None:
     assert ranks.gains().tolist() == [1, 2 / 3, 0.125]
     assert ranks.gains("hits@1").tolist() == [1, 0, 0]
     assert ranks.gains("hits@10").tolist() == [1, 1, 1]
+
+
+def test_the_stored_ranks_of_the_repository_give_its_figures() -> None:
+    places = RecordStore(Path(__file__).parents[2] / "results").places
+    found = {
+        record.model for file, record in places if read_ranks(file, record) is not None
+    }  # raises where they differ
+    assert {"rules", "popularity"} <= found

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fewlink.evaluation.records import Record
+from fewlink.evaluation.ranks import QueryRanks
+from fewlink.evaluation.records import Record, RecordStore
 from fewlink.report import tables
 from fewlink.report.tables import Table
 
@@ -150,3 +153,30 @@ def test_no_records_give_no_rows() -> None:
     ):
         assert not table.rows
     assert tables.links([record("complex", 0.5)]).rows[0][2] == "1,234"
+
+
+def test_a_leaderboard_is_sorted_and_has_differences_to_the_best_with_ranks(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path)
+
+    def add(one: Record, ranks: bool = True) -> None:
+        values = np.full(10, 1 / one.metrics["micro"]["mrr"])
+        store.add(one, ranks=QueryRanks(("r",), np.array([10]), values, "same") if ranks else None)
+
+    add(record("weak", 0.1))
+    for one in seeds("strong", 0.5, 0.25):
+        add(one)
+    add(record("strongest", 1.0), ranks=False)
+    add(record("strong", 0.2, shots=5, candidates="open"))
+    add(record("weak", 0.5, split="dev"))
+    add(record("weak", 0.5, benchmark="other"))
+    table = tables.leaderboard(store, "small")
+    assert (table.columns[:3], table.columns[-2:]) == (
+        ["model", "`full` 1", "`full` 3"],
+        ["seeds", "difference to strong"],
+    )
+    assert [(row[0], row[2], row[9], row[10], row[11]) for row in table.rows] == [
+        ("strongest", "**1.000**", "", "1", "–"),
+        ("strong", ".375 ± .177", ".200", "1–2", "best with ranks"),
+        ("weak", ".100", "", "1", "−.275 (−.275 to −.275)"),
+    ]
+    assert [row[0] for row in tables.leaderboard(store, "small", ["weak"]).rows] == ["weak"]

@@ -83,6 +83,7 @@ def evaluate(
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
     common.check_benchmarks(what, bench)
     listed = [name for name in scorer if ":" not in name]
+    common.check_files(*(Path(name.rpartition(":")[0]) for name in scorer if ".py:" in name))
     common.check_model("scorer", listed, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "ultra"))
     common.check_device(device)
     from fewlink.base import distributed
@@ -252,7 +253,6 @@ def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
     where, _, function = name.rpartition(":")
     spec: Any = None
     if where.endswith(".py"):
-        common.check_files(Path(where))
         spec = importlib.util.spec_from_file_location(Path(where).stem, where)
     else:
         if os.getcwd() not in sys.path:

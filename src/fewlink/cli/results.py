@@ -165,6 +165,8 @@ def compare(
 
     choose("metric", metric, dict.fromkeys(METRICS))
     store = RecordStore(results_folder(results))
+    if not store.records:
+        raise FewlinkError(f"no record in {store.folder}: fewlink evaluate makes them")
     if benchmark is None:
         both = [{r.benchmark for r in store.records if r.model == model} for model in (first, second)]
         for model, theirs in zip((first, second), both, strict=True):

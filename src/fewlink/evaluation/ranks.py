@@ -12,7 +12,6 @@ import io
 import zipfile
 import zlib
 from dataclasses import dataclass
-from lzma import LZMAError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -127,9 +126,9 @@ def write_ranks(file: Path, record: Measured, ranks: QueryRanks | None) -> None:
         path.unlink(missing_ok=True)
         return
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_LZMA) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(kept):
-            archive.writestr(zipfile.ZipInfo(name), kept[name], zipfile.ZIP_LZMA)
+            archive.writestr(zipfile.ZipInfo(name), kept[name], zipfile.ZIP_DEFLATED, 9)
     write_bytes(path, buffer.getvalue())
 
 
@@ -158,5 +157,5 @@ def _read(path: Path, prefix: str = "") -> dict[str, bytes]:
             return {name: archive.read(name) for name in archive.namelist() if name.startswith(prefix)}
     except OSError as error:
         raise InputError(path, f"cannot be read ({error.strerror})") from None
-    except (zipfile.BadZipFile, zlib.error, LZMAError, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise InputError(path, DAMAGED.format(error)) from None
