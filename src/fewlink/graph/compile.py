@@ -83,6 +83,15 @@ def read_ids(
     return np.concatenate(blocks, axis=1).T  # each column is contiguous
 
 
+def read_names_of(path: Path) -> list[tuple[str, str, str]]:
+    """The triples of a small file by name, in their order."""
+    triples = []
+    for block in read_triples(path, skip=False, report=CompileReport()):
+        names = [name.decode() for name in block.names]
+        triples += [(names[head], names[relation], names[tail]) for head, relation, tail in block.codes.tolist()]
+    return triples
+
+
 def _numbered(interner: Interner, block: Block, *columns: int) -> np.ndarray:
     """The ids of the names of a block in these columns, new ones in order of appearance: (names,) int32."""
     codes = block.codes[:, columns].ravel()
