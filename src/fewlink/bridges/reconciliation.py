@@ -114,7 +114,7 @@ class Reconciler:
             "identifierSpace": f"{space}:entity:",
             "schemaSpace": f"{space}:type:",
             "serviceVersion": fewlink.__version__,
-            "defaultTypes": [{"id": kind, "name": kind} for kind, _ in kinds] or [{"id": "", "name": "entity"}],
+            "defaultTypes": [{"id": kind, "name": kind} for kind, _ in kinds],
             "view": {"url": preview},
             "preview": {"url": preview, "width": WIDTH, "height": HEIGHT},
             "suggest": {
