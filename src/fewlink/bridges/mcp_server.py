@@ -6,14 +6,10 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterable
-from typing import (
-    Annotated,
-    Any,
-    NotRequired,  # typing's is not read by pydantic before Python 3.12
-)
+from typing import Annotated, Any, NotRequired
 
 from pydantic import Field
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict  # pydantic does not read typing's before Python 3.12
 
 import fewlink
 from fewlink.base.errors import FewlinkError, MissingExtra

@@ -115,12 +115,17 @@ def labels_from(
         return None
     texts = {row[0]: row[1] for path in paths for row in read_pairs_table(path)}
     if given is None:
-        return Vocabulary.of(texts.get(name, name) for vocabulary in (entities, relations) for name in vocabulary)
+        return labels_of(entities, relations, texts)
     return Vocabulary.of(
         texts.get(name) or readable_name(name.encode(), given)
         for vocabulary in (entities, relations)
         for name in vocabulary
     )
+
+
+def labels_of(entities: Vocabulary, relations: Vocabulary, texts: Mapping[str, str]) -> Vocabulary:
+    """Readable names by id; what has none keeps its id."""
+    return Vocabulary.of(texts.get(name, name) for vocabulary in (entities, relations) for name in vocabulary)
 
 
 def readable_name(name: bytes, given: Mapping[bytes, tuple[int, bytes]]) -> bytes:
