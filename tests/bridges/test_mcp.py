@@ -59,7 +59,7 @@ def test_ask_gives_the_predictions_of_the_linker() -> None:
     expected = linker.predict(REFERENCES, ["alga"], 3)
     answer = called(linker, "ask", references=PAIRS, heads=["alga"], k=3)
     assert [row["tail"] for row in answer["predictions"]] == [row.tail for row in expected]
-    assert "reasons" not in answer["predictions"][0]
+    assert answer["predictions"][0]["reasons"] is None
     assert answer["notes"] == list(expected.notes)
     named = called(linker, "ask", relation="causes", heads=["alga"], k=2, explain=True)
     assert len(named["predictions"]) == 2 and named["predictions"][0]["reasons"][0].endswith(".")

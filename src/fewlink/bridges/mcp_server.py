@@ -6,10 +6,9 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any
 
-from pydantic import Field
-from typing_extensions import TypedDict  # pydantic does not read typing's before Python 3.12
+from pydantic import BaseModel, Field
 
 import fewlink
 from fewlink.base.errors import FewlinkError, MissingExtra
@@ -35,7 +34,7 @@ Relation = Annotated[
 Count = Annotated[int, Field(ge=1, le=MOST)]
 
 
-class About(TypedDict):
+class About(BaseModel):
     graph: str
     model: str
     entities: int
@@ -44,13 +43,13 @@ class About(TypedDict):
     triples: int
 
 
-class Found(TypedDict):
+class Found(BaseModel):
     id: str
     name: str
     hint: str
 
 
-class Row(TypedDict):
+class Row(BaseModel):
     head: str
     head_name: str
     rank: float
@@ -59,16 +58,16 @@ class Row(TypedDict):
     score: float
     probability: float | None
     known: bool
-    reasons: NotRequired[list[str]]
+    reasons: list[str] | None = None
 
 
-class Answer(TypedDict):
+class Answer(BaseModel):
     predictions: list[Row]
     trust: str | None
     notes: list[str]
 
 
-class Explained(TypedDict):
+class Explained(BaseModel):
     head: str
     tail: str
     score: float
@@ -108,14 +107,14 @@ def make_server(linker: Linker) -> Any:
         graph = linker.graph
         tasks = [task.name for tasks in linker.benchmark.tasks.values() for task in tasks]
         own = [graph.relation_name(i) for i in range(min(len(graph.relations), LISTED))]
-        return {
-            "graph": linker.benchmark.name,
-            "model": linker.scorer.name,
-            "entities": len(graph.entities),
-            "relations": [*own, *tasks][:LISTED],
-            "types": [name for name, _ in linker.names.complete_types("", LISTED)],
-            "triples": graph.triple_count,
-        }
+        return About(
+            graph=linker.benchmark.name,
+            model=linker.scorer.name,
+            entities=len(graph.entities),
+            relations=[*own, *tasks][:LISTED],
+            types=[name for name, _ in linker.names.complete_types("", LISTED)],
+            triples=graph.triple_count,
+        )
 
     @tool
     def find(text: Name, limit: Count = 10) -> list[Found]:
@@ -124,7 +123,7 @@ def make_server(linker: Linker) -> Any:
         numbers = [linker.graph.entities.id(entity.id) for entity in names.complete(text, limit)]
         numbers = numbers or names.nearest(text, limit)
         graph = linker.graph
-        return [{"id": graph.entities[n], "name": graph.name(n), "hint": names.hint(n)} for n in numbers]
+        return [Found(id=graph.entities[n], name=graph.name(n), hint=names.hint(n)) for n in numbers]
 
     @tool
     def ask(
@@ -144,22 +143,16 @@ def make_server(linker: Linker) -> Any:
         Example: references [["virus", "cell"], ["fungus", "plant"]], heads ["bacterium"].
         """
         answer = linker.predict(_pairs(references), heads, k, candidates, relation=relation, explain=explain)
-        rows = [
-            {**row, "reasons": row["reasons"]["sentences"]} if explain else _without(row) for row in answer.to_dicts()
-        ]
+        rows = [{**row, "reasons": row["reasons"] and row["reasons"]["sentences"]} for row in answer.to_dicts()]
         trust = answer.trust.sentence if answer.trust else None
-        return {"predictions": rows, "trust": trust, "notes": list(answer.notes)}  # type: ignore[typeddict-item]
+        return Answer(predictions=[Row(**row) for row in rows], trust=trust, notes=list(answer.notes))
 
     @tool
     def explain(head: Name, tail: Name, references: References = None, relation: Relation = None) -> Explained:
         """Why a tail was or was not suggested for a head: paths, references and neighbours, as sentences."""
         found = linker.explain(_pairs(references), head, tail, relation=relation)
-        return {
-            "head": found.head.name,
-            "tail": found.tail.name,
-            "score": float(found.score),
-            "sentences": found.sentences(),
-        }
+        ends = {"head": found.head.name, "tail": found.tail.name}
+        return Explained(**ends, score=float(found.score), sentences=found.sentences())
 
     if hasattr(linker, "check"):
 
@@ -193,7 +186,3 @@ def rows_of(answer: Any, most: int) -> list[dict[str, Any]]:
 
 def _pairs(references: list[list[str]] | None) -> list[tuple[str, str]] | None:
     return None if references is None else [(head, tail) for head, tail in references]
-
-
-def _without(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "reasons"}
