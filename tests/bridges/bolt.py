@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-HELLO, GOODBYE, RESET, RUN, BEGIN, COMMIT, ROLLBACK, PULL = 0x01, 0x02, 0x0F, 0x10, 0x11, 0x12, 0x13, 0x3F
+HELLO, GOODBYE, RESET, RUN, BEGIN, COMMIT, ROLLBACK, PULL, ROUTE = 0x01, 0x02, 0x0F, 0x10, 0x11, 0x12, 0x13, 0x3F, 0x66
 SUCCESS, RECORD, FAILURE = 0x70, 0x71, 0x7F
 VERSION = b"\0\0\0\5"  # 5.0
 
@@ -85,6 +85,10 @@ def _serve(connection: socket.socket, answer: Callable[..., Reply], password: st
                 facts: dict[str, Any] = {"type": "rw", "t_last": 0, "db": "neo4j", "bookmark": "b"}
                 facts |= {"stats": {"relationships-created": reply.created}} if reply.created else {}
                 sent = [*(Structure(RECORD, (row,)) for row in reply.records), Structure(SUCCESS, (facts,))]
+            elif tag == ROUTE:
+                own = ["{}:{}".format(*connection.getsockname())]
+                servers = [{"addresses": own, "role": role} for role in ("ROUTE", "READ", "WRITE")]
+                sent = [Structure(SUCCESS, ({"rt": {"ttl": 300, "db": "neo4j", "servers": servers}},))]
             else:
                 assert tag in (RESET, BEGIN, COMMIT, ROLLBACK), tag
             for each in sent:

@@ -73,6 +73,7 @@ def read(address: str, *args: Any, **options: Any) -> Graph:
 
 
 def test_all_relationships_with_names_and_labels(server: tuple[str, Server]) -> None:
+    assert named(read(server[0].replace("bolt", "neo4j"))) == named(read(server[0]))
     graph = read(server[0])
     assert set(named(graph)) == EDGES
     assert graph.name(graph.entities.id("4:1")) == "Ann" and graph.name(graph.entities.id("4:3")) == "4:3"

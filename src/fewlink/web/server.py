@@ -229,6 +229,7 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
     listener = listen(options.host, options.port)
     linker = load(**options.place)
     linker.names.complete("a", 1)  # builds the search index before the first request
+    app = make_app(linker, settings, options.extensions)
     host = f"[{options.host}]" if ":" in options.host else options.host
     title = f"{linker.scorer.name} on {linker.benchmark.name}: http://{host}:{listener.getsockname()[1]}/"
     print(f"{title} (Ctrl-C stops)", file=sys.stderr, flush=True)
@@ -237,10 +238,9 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
             "note: anyone who can reach this machine can send requests; set --token to restrict access", file=sys.stderr
         )
     if options.workers == 1:
-        app = make_app(linker, settings, options.extensions)
         uvicorn.Server(uvicorn.Config(app, **OPTIONS)).run(sockets=[listener])
         return
-    del linker  # each worker loads its own
+    del linker, app  # each worker makes its own
     limits = {
         "heads": settings.heads,
         "k": settings.k,
