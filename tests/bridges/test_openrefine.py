@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.bridges import schemas
 from tests.conftest import benchmark_of, graph_of, task_of
 from tests.web.servers import Known, small
@@ -19,7 +21,7 @@ from fewlink.bridges.reconciliation import MatchQuery, Reconciler
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.prediction import Linker
 from fewlink.web import ServerSettings
-from fewlink.web.server import make_app
+from fewlink.web.server import GIVEN, ServeOptions, from_environment, make_app
 
 jsonschema = pytest.importorskip("jsonschema")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -28,7 +30,7 @@ LIKES = (("ann", "likes", "oslo"), ("bob", "likes", "rome"))
 
 @contextmanager
 def serving(linker: Linker | None = None, **settings: Any) -> Iterator[TestClient]:
-    app = make_app(linker or small(), ServerSettings(**settings), ["fewlink.bridges.openrefine:install"])
+    app = make_app(linker or small(), ServerSettings(**settings), extensions=["fewlink.bridges.openrefine:install"])
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
 
@@ -166,7 +168,9 @@ def test_a_calibrated_model_extends_by_probabilities() -> None:
 def test_an_unknown_entity_in_a_reference_stops_the_start() -> None:
     with pytest.raises(UnknownName, match="unknown head of a reference 'anna'; did you mean 'ann'"):
         make_app(
-            small(), ServerSettings(references=(("anna", "likes", "oslo"),)), ["fewlink.bridges.openrefine:install"]
+            small(),
+            ServerSettings(references=(("anna", "likes", "oslo"),)),
+            extensions=["fewlink.bridges.openrefine:install"],
         )
 
 
@@ -227,6 +231,37 @@ def test_a_token_may_be_part_of_the_address() -> None:
         entity = manifest["suggest"]["entity"]
         assert client.get(entity["service_url"] + entity["service_path"] + "&prefix=a").status_code == 200
         assert client.get(manifest["preview"]["url"].replace("{{id}}", "ann")).status_code == 200
+
+
+def test_workers_have_the_same_service() -> None:
+    place = ServeOptions("umls").place
+    limits = {"heads": 5, "k": 5, "hosts": None, "references": [["virus", "eats", "cell"]]}
+    config = {"place": place, "limits": limits, "extensions": ["fewlink.bridges.openrefine:install"]}
+    with TestClient(from_environment({GIVEN: json.dumps(config)})) as client:
+        found = client.get("/reconcile/suggest/property?prefix=eats").json()["result"]
+        assert [row["id"] for row in found[:2]] == ["eats", "eats (probability)"]
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+names = st.sampled_from(["ann", "oslo", "lives", "likes", "city", "q0", ""])
+words = st.sampled_from(["query", "type", "limit", "properties", "pid", "v", "id", "ids", "settings", "type_strict"])
+anything = st.recursive(
+    scalars | names, lambda of: st.lists(of, max_size=3) | st.dictionaries(words | names, of, max_size=4)
+)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    with serving(references=LIKES) as one:
+        yield one
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["queries", "extend"]), anything, words)
+def test_any_request_is_answered_or_refused(client: TestClient, field: str, value: Any, word: str) -> None:
+    for sent in (value, {"q0": value}, {"q0": {"query": "ann", word: value}}, {"ids": ["ann"], "properties": value}):
+        answer = client.post("/reconcile", data={field: json.dumps(sent)})
+        assert answer.status_code in (200, 400, 404, 413, 422), answer.text
 
 
 def test_names_are_not_markup_in_a_preview() -> None:

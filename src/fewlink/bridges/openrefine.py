@@ -47,10 +47,11 @@ class ExtendQuery(BaseModel):
 def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
     """Add the routes to an app.
 
-    Functions in the list `app.state.described` give relations that the graph lacks: references by relation.
+    Functions in the list `app.state.described`, which may be there already, give relations that the graph lacks, by
+    their references; they are called for each request.
     """
     given = described_by(linker, settings.references)
-    app.state.described = [lambda: given]
+    app.state.described = [*getattr(app.state, "described", ()), lambda: given]
     reconciler = Reconciler(linker, lambda: {k: v for each in app.state.described for k, v in each().items()})
 
     async def extend(query: ExtendQuery) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class Reconciler:
         preview = f"{address}/preview?id={{{{id}}}}{more}"
         kinds = self.names.complete_types("", LIMIT)
         return {
-            "versions": ["0.1", "0.2"],
+            "versions": ["0.2"],
             "name": f"fewlink: {self.linker.benchmark.name}",
             "identifierSpace": f"{space}:entity:",
             "schemaSpace": f"{space}:type:",

@@ -75,7 +75,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def make_app(linker: Linker, settings: ServerSettings | None = None, extensions: Sequence[str] = ()) -> FastAPI:
+def make_app(linker: Linker, settings: ServerSettings | None = None, *, extensions: Sequence[str] = ()) -> FastAPI:
     """An app that answers from this linker.
 
     `extensions` are functions as `package.module:function`: each is called with app, linker and settings to add routes.
@@ -229,7 +229,7 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
     listener = listen(options.host, options.port)
     linker = load(**options.place)
     linker.names.complete("a", 1)  # builds the search index before the first request
-    app = make_app(linker, settings, options.extensions)
+    app = make_app(linker, settings, extensions=options.extensions)
     host = f"[{options.host}]" if ":" in options.host else options.host
     title = f"{linker.scorer.name} on {linker.benchmark.name}: http://{host}:{listener.getsockname()[1]}/"
     print(f"{title} (Ctrl-C stops)", file=sys.stderr, flush=True)
@@ -269,7 +269,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Any:
     hosts, references = limits.pop("hosts"), tuple(map(tuple, limits.pop("references", ())))
     token = environment.get(TOKEN)
     settings = ServerSettings(**limits, token=token, hosts=hosts and frozenset(hosts), references=references)
-    return make_app(load(**given["place"]), settings, given.get("extensions", ()))
+    return make_app(load(**given["place"]), settings, extensions=given.get("extensions", ()))
 
 
 def listen(host: str, port: int) -> socket.socket:
