@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from hypothesis import strategies as st
 from tests.bridges import schemas
 from tests.conftest import benchmark_of, graph_of, task_of
 from tests.web.servers import Known, small
+from typer.testing import CliRunner
 
-from fewlink.base.errors import UnknownName
+from fewlink.base.errors import FewlinkError, UnknownName
 from fewlink.bridges.reconciliation import MatchQuery, Reconciler
+from fewlink.cli import app
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.prediction import Linker
 from fewlink.web import ServerSettings
@@ -276,3 +279,17 @@ def test_a_task_relation_is_a_property_with_its_known_pairs() -> None:
     linker = Linker(benchmark_of(graph, test=[task_of([(0, 3)], [1, 3], name="visited")]), Known())
     assert Reconciler(linker).properties()["visited"].tails(0) == [3]
     assert Reconciler(linker).match(MatchQuery(query="ann"))[0]["match"]
+
+
+def test_references_of_the_command_are_triples(tmp_path: Path) -> None:
+    from fewlink.prediction.query import parse_triple
+
+    assert parse_triple("ann => likes => oslo") == parse_triple("ann\tlikes\toslo") == ("ann", "likes", "oslo")
+    for text in ("ann => oslo", "a => b => c => d", "=> likes => oslo"):
+        with pytest.raises(FewlinkError, match="is not a triple: write 'HEAD => RELATION => TAIL'"):
+            parse_triple(text)
+    (tmp_path / "more.tsv").write_text("virus\teats\tcel\n")
+    done = CliRunner().invoke(app, ["serve", "umls", "--port", "0", "--references", str(tmp_path / "more.tsv")])
+    assert "unknown tail of a reference 'cel'; did you mean 'cell'" in str(done.exception)
+    done = CliRunner().invoke(app, ["serve", "umls", "--port", "0", "--reference", "virus => eats => cel"])
+    assert "unknown tail of a reference 'cel'" in str(done.exception)

@@ -166,6 +166,9 @@ def serve(
     references: Path = typer.Option(
         None, help="File of triples whose relations the graph lacks: OpenRefine can add columns of their tails."
     ),
+    reference: list[str] = typer.Option(
+        [], metavar="'HEAD => RELATION => TAIL'", help="One more of these triples; repeatable."
+    ),
 ) -> None:
     """Serve predictions over HTTP, with a page to review them and a description of the interface at /docs.
 
@@ -179,7 +182,9 @@ def serve(
     Example: `FEWLINK_TOKEN=secret fewlink serve runs/umls-trail --host 0.0.0.0 --port 80`
     """
     from fewlink.base.errors import FewlinkError, MissingExtra
+    from fewlink.prediction.query import parse_triple
 
+    more = tuple(map(parse_triple, reference))
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise FewlinkError("the token is empty, has spaces around it or is not printable ASCII: use letters or digits")
     common.check_graph_or_run(source)
@@ -206,7 +211,7 @@ def serve(
         names=None if names is None else str(names),
         extensions=("fewlink.bridges.openrefine:install",),
     )
-    triples = tuple(read_names_of(references)) if references else ()
+    triples = (*(read_names_of(references) if references else ()), *more)
     serve(options, ServerSettings(heads=most_heads, k=most_k, token=token, references=triples))
 
 
