@@ -87,11 +87,11 @@ def test_errors_say_what_to_correct() -> None:
 class Checking(Linker):
     """A linker that also finds errors and relations."""
 
-    def check(self, relation: str) -> list[dict[str, Any]]:
-        return [{"relation": relation, "oddness": 1 - place / 100} for place in range(30)]
+    def check(self, relation: str | None = None, top: int | None = None) -> list[dict[str, Any]]:
+        return [{"relation": relation, "oddness": 1 - place / 100} for place in range(30)][:top]
 
-    def relations(self, head: str, tail: str) -> list[dict[str, Any]]:
-        return [{"relation": "causes", "head": head, "tail": tail}]
+    def relations(self, head: str, tail: str, described: Any = None, k: int = 10) -> list[dict[str, Any]]:
+        return [{"relation": name, "head": head, "tail": tail} for name in ["causes", *described]][:k]
 
 
 def test_check_and_relations_are_offered_where_the_linker_has_them() -> None:

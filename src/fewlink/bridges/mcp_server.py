@@ -157,16 +157,30 @@ def make_server(linker: Linker) -> Any:
     if hasattr(linker, "check"):
 
         @tool
-        def check(relation: Name, k: Count = 20) -> list[dict[str, Any]]:
-            """The triples of a relation that look most like errors, the oddest first, with reasons."""
-            return rows_of(linker.check(relation), k)
+        def check(
+            relation: Annotated[
+                Name | None, Field(description="By default all relations, which may take minutes.")
+            ] = None,
+            k: Count = 20,
+        ) -> list[dict[str, Any]]:
+            """The triples of a relation of the graph that look most like errors, the oddest first, with reasons."""
+            return rows_of(linker.check(relation, k), k)
 
     if hasattr(linker, "relations"):
 
         @tool
-        def relations(head: Name, tail: Name, k: Count = 10) -> list[dict[str, Any]]:
-            """Which relations are likely to hold between two entities, the most likely first."""
-            return rows_of(linker.relations(head, tail), k)
+        def relations(
+            head: Name,
+            tail: Name,
+            described: Annotated[
+                dict[Name, list[Pair]] | None,
+                Field(description="Relations that the graph lacks, by name, each with references (head, tail)."),
+            ] = None,
+            k: Count = 10,
+        ) -> list[dict[str, Any]]:
+            """Which relations are likely to hold between two entities, the best fit first."""
+            given = {name: _pairs(pairs) for name, pairs in (described or {}).items()}
+            return rows_of(linker.relations(head, tail, given, k), k)
 
     return server
 
