@@ -20,13 +20,7 @@ ROOMS = (
     *("base", "graph", "data", "embeddings", "scorers", "evaluation", "training", "baselines", "fewshot", "trail_0_1"),
     *("propagation", "trail", "ultra", "report", "prediction", "pipeline", "studies", "web", "bridges", "cli"),
 )
-ADDED = {
-    "metar",
-    "gana",
-    "names",
-    "curation",
-    "bridges",
-}  # rooms of features that came after the bound on all modules was set
+ADDED = {"metar", "gana", "names", "curation", "bridges"}  # rooms that came after the bound on all modules was set
 Import = tuple[str, str]  # the imported module, and the place of the statement as "file:line"
 
 

@@ -103,6 +103,8 @@ def test_check_and_relations_are_offered_where_the_linker_has_them() -> None:
     assert called(other, "relations", head="a", tail="b")["result"] == [
         {"relation": "causes", "head": "a", "tail": "b"}
     ]
+    given = called(other, "relations", head="a", tail="b", described={"eats": PAIRS})["result"]
+    assert [row["relation"] for row in given] == ["causes", "eats"]
 
 
 def test_rows_of_any_kind_become_plain() -> None:

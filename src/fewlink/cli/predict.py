@@ -1,4 +1,4 @@
-"""`fewlink ask`, `predict`, `serve` and `mcp`: rank tails from a handful of references, here, over HTTP or by MCP.
+"""`fewlink ask`, `fewlink predict` and `fewlink serve`: rank tails from a handful of references, here or over HTTP.
 
 `ask` and `predict` are one function under two names, for a graph and for a trained run.
 """
