@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fewlink.data import Benchmark
 
 app = typer.Typer(
-    help="Benchmarks and graphs: list, get, describe, check, carve, append, generate; Neo4j.", no_args_is_help=True
+    help="Benchmarks and graphs: list, get, describe, check, carve, append, generate.", no_args_is_help=True
 )
 
 TRIPLES = typer.Argument(
@@ -240,68 +240,6 @@ def generate(
     counts = write(out, like, entities, triples, seed)
     common.print_table(["what", "count"], list(counts.items()), title=f"like {like}")
     print(f"{out} is a benchmark in the NELL-One layout; its planted rules are in {out / 'planted.json'}")
-
-
-URI = typer.Argument(..., metavar="URI", help="Address of the server: neo4j://HOST or bolt://HOST:7687.")
-USER = typer.Option(None, envvar="NEO4J_USERNAME", show_envvar=False, help="User; or set NEO4J_USERNAME.")
-PASSWORD = typer.Option(None, envvar="NEO4J_PASSWORD", show_envvar=False, help="Password; better: NEO4J_PASSWORD.")
-DATABASE = typer.Option(None, help="Database of the server; by default the user's own.")
-NODE_ID = typer.Option(None, "--id", metavar="PROPERTY", help="Property that identifies a node; default: element id.")
-
-
-@app.command("from-neo4j")
-def from_neo4j(
-    uri: str = URI,
-    out: Path = typer.Option(..., help="New folder for the graph."),
-    query: str = typer.Option(None, help="Cypher that returns head, relation and tail; by default all relationships."),
-    node_id: str = NODE_ID,
-    name: str = typer.Option("name", metavar="PROPERTY", help="Property of a node's readable name."),
-    user: str = USER,
-    password: str = PASSWORD,
-    database: str = DATABASE,
-) -> None:
-    """Read a graph from Neo4j into a folder, with names and with labels as types.
-
-    Example: `fewlink data from-neo4j neo4j://localhost --out my-graph`, then `fewlink ask my-graph …`
-
-    Example: `fewlink data from-neo4j bolt://localhost:7687 --id uuid --query 'MATCH (h:Drug)-[r]->(t) RETURN h, r, t'
-    --out drugs`
-    """
-    from fewlink.base.errors import InputError
-    from fewlink.bridges.neo4j_graph import connected, read_graph
-
-    if out.exists():
-        raise InputError(out, "exists already: choose another folder")
-    with connected(uri, user, password) as driver:
-        graph = read_graph(driver, query, id_=node_id, name=name, database=database)
-    graph.save(out)
-    counts = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {graph.triple_count:,} triples"
-    print(f"{out} is a graph of {counts}")
-
-
-@app.command("to-neo4j")
-def to_neo4j(
-    uri: str = URI,
-    links: Path = typer.Argument(..., metavar="FILE", help="Accepted links: triples, as the page exports them."),
-    node_id: str = NODE_ID,
-    user: str = USER,
-    password: str = PASSWORD,
-    database: str = DATABASE,
-) -> None:
-    """Write accepted links into Neo4j as relationships between nodes that it has; those it has already stay.
-
-    New relationships have the property source: "fewlink".
-
-    Example: `fewlink data to-neo4j neo4j://localhost accepted.tsv`
-    """
-    from fewlink.bridges.neo4j_graph import connected, write_links
-    from fewlink.graph.compile import read_names_of
-
-    triples = read_names_of(links)
-    with connected(uri, user, password) as driver:
-        written = write_links(driver, triples, id_=node_id, database=database)
-    common.print_notes(written.remarks())
-    print(f"{written.created:,} relationships written, {written.present:,} were there already")
 
 
 def _print_info(benchmark: Benchmark, json: bool) -> None:

@@ -213,33 +213,3 @@ def serve(
     )
     triples = (*(read_names_of(references) if references else ()), *more)
     serve(options, ServerSettings(heads=most_heads, k=most_k, token=token, references=triples))
-
-
-def mcp(
-    source: str = SOURCE,
-    types: Path = TYPES,
-    names: Path = NAMES,
-    bench: str = common.MOVED_BENCH,
-    device: str = common.DEVICE,
-) -> None:
-    """Offer a graph or a run to an assistant, as tools over the Model Context Protocol (standard input and output).
-
-    The tools find entities, ask for missing tails and explain them. An MCP client starts this command itself.
-
-    Example: `fewlink mcp my-graph.tsv`
-    """
-    from fewlink.base.errors import MissingExtra
-
-    common.check_graph_or_run(source)
-    common.check_files(types, names)
-    common.check_benchmarks(bench)
-    common.check_device(device)
-    try:
-        import mcp.server.mcpserver  # noqa: F401
-    except ImportError:
-        raise MissingExtra("fewlink mcp", "mcp") from None
-    from fewlink.bridges.mcp_server import make_server
-    from fewlink.prediction import load
-
-    linker = load(source, bench=bench, types=types, names=names, device=common.resolve_device(device))
-    make_server(linker).run("stdio")
