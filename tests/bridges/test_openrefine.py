@@ -94,7 +94,7 @@ def test_a_name_or_an_id_finds_its_entity() -> None:
         assert (best["id"], best["score"], best["match"], best["type"][0]["id"]) == ("ann", 100.0, True, "person")
         first = matched(client, query="osla")[0]
         assert first["id"] == "oslo" and 60 < first["score"] < 100 and not first["match"]
-        assert matched(client, query="zzzz") == []
+        assert matched(client, query="zzzz") == matched(client, query="z" * 5_000) == []
         batch = {"a": {"query": "ann"}, "b": {"query": "rome", "limit": 1}}
         both = valid(client.get("/reconcile", params={"queries": json.dumps(batch)}), schemas.RESULTS)
         assert [both[key]["result"][0]["id"] for key in "ab"] == ["ann", "rome"]

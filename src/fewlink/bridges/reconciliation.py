@@ -30,7 +30,9 @@ PROPERTY_SHARE = 0.3  # of the score, if a query gives properties
 PROBABILITY = " (probability)"  # after the name of a described relation: the property of its tails' probabilities
 SHOWN = 12  # edges of an entity in its preview
 WIDTH, HEIGHT = 420, 300  # of a preview, in pixels
+READ = 500  # characters of a query that are compared with names
 Text = Annotated[str, Field(max_length=500)]
+Cell = Annotated[str, Field(max_length=100_000)]  # of a table, which may hold anything
 Described = Mapping[str, Sequence[tuple[str, str]]]  # references (head, tail) by the name of a relation
 
 
@@ -39,7 +41,7 @@ class EntityValue(BaseModel):
     name: Text = ""
 
 
-Value = EntityValue | Text | bool | int | float
+Value = EntityValue | Cell | bool | int | float
 
 
 class PropertyValue(BaseModel):
@@ -53,7 +55,7 @@ class PropertyValue(BaseModel):
 class MatchQuery(BaseModel):
     """A reconciliation query; fields of other versions of the protocol are ignored."""
 
-    query: Text = ""
+    query: Cell = ""
     type: Text | Annotated[list[Text], Field(max_length=100)] = ""
     limit: Annotated[int, Field(ge=1)] = LIMIT
     properties: Annotated[list[PropertyValue], Field(max_length=100)] = []
@@ -188,6 +190,7 @@ class Reconciler:
 
     def _alike(self, text: str) -> dict[int, float]:
         """Entities whose name or id resembles a text, with their likeness from 0 to 1."""
+        text = text[:READ]
         typed = fold(text.replace("\n", " ").strip())
         found = [self.graph.entities.find(text.strip())]
         found += [self.graph.entities.find(entity.id) for entity in self.names.complete(text, TRIED)]
