@@ -23,6 +23,12 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fewlink.base.errors import FewlinkError as FewlinkError
     from fewlink.baselines.learning_free import learning_free as learning_free
+    from fewlink.bridges.frames import from_networkx as from_networkx
+    from fewlink.bridges.frames import from_pandas as from_pandas
+    from fewlink.bridges.frames import from_polars as from_polars
+    from fewlink.bridges.frames import to_networkx as to_networkx
+    from fewlink.bridges.frames import to_pandas as to_pandas
+    from fewlink.bridges.frames import to_polars as to_polars
     from fewlink.data import Benchmark as Benchmark
     from fewlink.data import carve as carve
     from fewlink.data import open_benchmark as open_benchmark
@@ -59,11 +65,17 @@ _HOMES = {
     "compile_graph": "graph",
     "evaluate": "evaluation",
     "fit": "pipeline.fit",
+    "from_networkx": "bridges.frames",
+    "from_pandas": "bridges.frames",
+    "from_polars": "bridges.frames",
     "learning_free": "baselines.learning_free",
     "load": "prediction",
     "open_benchmark": "data",
     "open_run": "training",
     "pretrain": "training",
+    "to_networkx": "bridges.frames",
+    "to_pandas": "bridges.frames",
+    "to_polars": "bridges.frames",
     "train": "pipeline.train",
 }
 __all__ = [*_HOMES, "__version__"]

@@ -15,7 +15,7 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.append import append_triples
 from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
-from fewlink.graph import Graph, TypeTable, Vocabulary, neighbour_table
+from fewlink.graph import Graph, TypeTable, Vocabulary, compile_graph, neighbour_table
 from fewlink.training.vectors import fold_in
 
 NEW = [
@@ -138,3 +138,14 @@ def test_new_relations_precede_those_of_tasks_and_fit_their_pairs() -> None:
     wanted = torch.stack([*table.relations[:3], offset, table.relations[3]])
     assert torch.equal(extended.relations[:5], wanted)
     assert torch.equal(extended.relations[8], -offset) and torch.equal(extended.relations[9], table.relations[7])
+
+
+def test_names_and_types_of_appended_rdf_are_kept(tmp_path: Path) -> None:
+    pytest.importorskip("pyoxigraph")
+    prefixes = "@prefix : <http://e/> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n"
+    (tmp_path / "old.ttl").write_text(f'{prefixes}:a :r :b . :a a :City ; rdfs:label "A" .')
+    (tmp_path / "new.ttl").write_text(f'{prefixes}:c :r :b . :c a :Town ; rdfs:label "C" .')
+    before = Benchmark("b", compile_graph(tmp_path / "old.ttl"), {"train": [], "dev": [], "test": []})
+    graph = append_triples(before, [tmp_path / "new.ttl"])[0].graph
+    assert [graph.name(i) for i in range(len(graph.entities))] == ["A", "b", "City", "C", "Town"]
+    assert graph.types is not None and list(graph.types.names) == ["City", "Town"]

@@ -12,6 +12,8 @@ from fewlink.base.errors import UnknownName
 from fewlink.base.seeds import scramble
 from fewlink.data import PROTOCOLS, candidates_of, likely_tails
 from fewlink.data.candidates import PAPER_SIZE, SameTypeSampler, by_similarity
+from fewlink.graph import Graph
+from fewlink.graph.compile import RDF_TYPE, types_from_triples
 
 GRAPH = graph_of("ann lives oslo", "bob lives rome", "oslo in norway", "cy works norway")  # ann is 0, oslo 1, bob 2, …
 
@@ -148,3 +150,14 @@ def test_entities_by_what_they_share_with_some() -> None:
     likes = graph.relations.find("likes")
     assert likes is not None
     assert by_similarity(graph, graph.entities.ids(["a"]), ignored=likes)[1] == 3  # a and d eat, b is liked
+
+
+def test_having_a_type_does_not_make_entities_alike() -> None:
+    rows = [f"{name} {RDF_TYPE} {kind}" for name, kind in (("oslo", "City"), ("rome", "City"), ("italy", "State"))]
+    plain = graph_of(*rows, "ann lives oslo")
+    types = types_from_triples(plain.entities, plain.relations, plain.triples(), None)
+    graph = Graph.of(plain.entities, plain.relations, plain.triples(), types=types)
+    ids = graph.entities.index()
+    task = task_of([(ids["ann"], ids["oslo"])], [ids["oslo"]])
+    found = candidates_of("open", task, task.pairs, graph).ids
+    assert {graph.entities[entity] for entity in found} == {"oslo", "rome"}

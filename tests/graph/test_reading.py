@@ -50,6 +50,15 @@ TEXTS = {
     "graph.txt": b"a\tr\tb\nb\tr\tc",
     "graph.csv": b"a,r,b\nb,r,c\n",
     "graph.nt": b"<x:a> <x:r> <x:b> .\n<x:b> <x:r> <x:c> .\n",
+    "graph.ttl": b"@prefix x: <x:> .\nx:a x:r x:b . x:b x:r x:c .\n",
+    "graph.rdf": b"""<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:x="x:">
+<rdf:Description rdf:about="x:a"><x:r rdf:resource="x:b"/></rdf:Description>
+<rdf:Description rdf:about="x:b"><x:r rdf:resource="x:c"/></rdf:Description></rdf:RDF>""",
+    "graph.srx": b"""<sparql xmlns="http://www.w3.org/2005/sparql-results#"><head><variable name="h"/>
+<variable name="r"/><variable name="t"/></head><results><result><binding name="h"><uri>x:a</uri></binding>
+<binding name="r"><uri>x:r</uri></binding><binding name="t"><uri>x:b</uri></binding></result><result><binding name="h">
+<uri>x:b</uri></binding><binding name="r"><uri>x:r</uri></binding><binding name="t"><uri>x:c</uri></binding></result>
+</results></sparql>""",
 }
 
 
@@ -256,7 +265,9 @@ tokens = st.lists(st.sampled_from(text_like)) | st.lists(st.sampled_from(ntriple
 anything = st.binary(max_size=200) | tokens.map(b"".join)
 
 
-@pytest.mark.parametrize("name", ["g.tsv", "g.csv", "g.nt", "g.gz", "g.xz", "g.zst", "g.parquet"])
+@pytest.mark.parametrize(
+    "name", ["g.tsv", "g.csv", "g.nt", "g.nq", "g.ttl", "g.rdf", "g.json", "g.gz", "g.xz", "g.zst", "g.parquet"]
+)
 @given(anything)
 def test_any_bytes_are_a_graph_or_a_clean_error(name: str, content: bytes) -> None:
     read_or_raise(content, name)

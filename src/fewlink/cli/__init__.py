@@ -10,6 +10,7 @@ import typer
 
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, ProcessLost
+from fewlink.bridges import commands
 from fewlink.cli import data, embeddings, evaluate, predict, results, train
 
 app = typer.Typer(
@@ -26,6 +27,9 @@ app.command("ask", short_help="Rank tails on any graph of triples, from a handfu
 app.command("fit")(train.fit)
 app.command("predict")(predict.predict)
 app.command("serve")(predict.serve)
+app.command("mcp")(commands.mcp)
+data.app.command("from-neo4j")(commands.from_neo4j)
+data.app.command("to-neo4j")(commands.to_neo4j)
 app.add_typer(data.app, name="data")
 app.command("evaluate")(evaluate.evaluate)
 app.command("results")(results.results)

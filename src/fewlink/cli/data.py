@@ -16,7 +16,9 @@ app = typer.Typer(
     help="Benchmarks and graphs: list, get, describe, check, carve, append, generate.", no_args_is_help=True
 )
 
-TRIPLES = typer.Argument(..., metavar="FILE", help="Triples: TSV, CSV, N-Triples or Parquet, plain or compressed.")
+TRIPLES = typer.Argument(
+    ..., metavar="FILE", help="Triples: TSV, CSV, RDF, SPARQL results or Parquet, plain or compressed."
+)
 ON_ERROR = typer.Option("stop", help="What to do with a bad line: stop, or skip and count it.")
 TYPES = typer.Option(None, help="File of types: an entity, a tab and a type per line.")
 NAMES = typer.Option(None, help="File of names: an id, a tab and a readable name per line.")
@@ -144,7 +146,7 @@ def check(
 
 @app.command()
 def carve(
-    files: list[Path] = typer.Argument(..., metavar="FILE", help="Triples: TSV, CSV, N-Triples or Parquet."),
+    files: list[Path] = typer.Argument(..., metavar="FILE", help="Triples: TSV, CSV, RDF, SPARQL results or Parquet."),
     out: Path = typer.Option(..., help="Folder for the benchmark."),
     name: str = typer.Option(None, help="Name of the benchmark; by default the folder's."),
     types: Path = TYPES,
@@ -183,7 +185,9 @@ def carve(
 @app.command()
 def append(
     where: str = typer.Argument(..., metavar="RUN|BENCH", help="A run folder or the folder of a compiled benchmark."),
-    files: list[Path] = typer.Argument(..., metavar="FILE", help="New triples: TSV, CSV, N-Triples or Parquet."),
+    files: list[Path] = typer.Argument(
+        ..., metavar="FILE", help="New triples: TSV, CSV, RDF, SPARQL results or Parquet."
+    ),
     types: Path = TYPES,
     names: Path = NAMES,
     on_error: str = ON_ERROR,

@@ -163,8 +163,16 @@ def serve(
     most_heads: int = typer.Option(5_000, min=1, max=100_000, help="Most heads in one request."),
     most_k: int = typer.Option(100, min=1, max=1_000, help="Most tails per head in one request."),
     workers: int = typer.Option(1, min=1, max=64, help="Number of processes, each with its own model."),
+    references: Path = typer.Option(
+        None, help="File of triples whose relations the graph lacks: OpenRefine can add columns of their tails."
+    ),
+    reference: list[str] = typer.Option(
+        [], metavar="'HEAD => RELATION => TAIL'", help="One more of these triples; repeatable."
+    ),
 ) -> None:
     """Serve predictions over HTTP, with a page to review them and a description of the interface at /docs.
+
+    OpenRefine reconciles names with the graph's entities at /reconcile, and adds columns of known and predicted tails.
 
     A graph needs no training: TRAIL answers with the weights that come with fewlink. Concurrent requests are scored
     together. The server writes nothing and accepts no path from a request.
@@ -174,11 +182,13 @@ def serve(
     Example: `FEWLINK_TOKEN=secret fewlink serve runs/umls-trail --host 0.0.0.0 --port 80`
     """
     from fewlink.base.errors import FewlinkError, MissingExtra
+    from fewlink.prediction.query import parse_triple
 
+    more = tuple(map(parse_triple, reference))
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise FewlinkError("the token is empty, has spaces around it or is not printable ASCII: use letters or digits")
     common.check_graph_or_run(source)
-    common.check_files(types, names)
+    common.check_files(types, names, references)
     common.check_benchmarks(bench)
     common.check_device(device)
     try:
@@ -186,9 +196,20 @@ def serve(
         import uvicorn  # noqa: F401
     except ImportError:
         raise MissingExtra("fewlink serve", "serve") from None
+    from fewlink.graph.compile import read_names_of
     from fewlink.web import ServerSettings
     from fewlink.web.server import ServeOptions, serve
 
-    described = [None if file is None else str(file) for file in (types, names)]
-    options = ServeOptions(source, common.resolve_device(device), host, port, workers, bench, *described)
-    serve(options, ServerSettings(heads=most_heads, k=most_k, token=token))
+    options = ServeOptions(
+        source,
+        common.resolve_device(device),
+        host,
+        port,
+        workers,
+        bench,
+        types=None if types is None else str(types),
+        names=None if names is None else str(names),
+        extensions=("fewlink.bridges.openrefine:install",),
+    )
+    triples = (*(read_names_of(references) if references else ()), *more)
+    serve(options, ServerSettings(heads=most_heads, k=most_k, token=token, references=triples))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +11,9 @@ import numpy as np
 from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import CompileReport, Graph, TypeTable, Vocabulary
-from fewlink.graph.compile import check_side_files, read_ids
+from fewlink.graph.compile import check_side_files, read_ids, types_from_triples
 from fewlink.graph.graph import CONVENTION_SHARE, types_from_file, types_from_names
-from fewlink.graph.reading import check_on_error, read_pairs_table
+from fewlink.graph.reading import check_on_error, local_name, read_pairs_table
 from fewlink.graph.vocabulary import Interner
 
 
@@ -59,7 +59,8 @@ def append_triples(
     new_id[in_graph] = np.arange(len(in_graph), dtype=np.int32)
     of_graph = new_id[added[:, 1]] >= 0
     new = np.stack([added[of_graph, 0], new_id[added[of_graph, 1]], added[of_graph, 2]], 1)
-    extended = _extended(graph, new, list(entities), [relation_names[i] for i in in_graph], types, names)
+    graph_relations = [relation_names[i] for i in in_graph]
+    extended = _extended(graph, new, list(entities), graph_relations, types, names, report.labels)
     of_tasks = added[~of_graph]
     extended_tasks = {
         name: _extended_task(extended, tasks[name], of_tasks[of_tasks[:, 1] == i][:, [0, 2]])
@@ -90,35 +91,50 @@ def _extended(
     relations: list[bytes],
     types: Path | None,
     names: Path | None,
+    given: Mapping[bytes, tuple[int, bytes]] | None,
 ) -> Graph:
-    """The graph with new triples (n, 3) after the old ones, and with all names."""
+    """The graph with new triples (n, 3) after the old ones, and with all names; `given` are those of RDF files."""
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
     check_side_files(entity_names, relation_names, types, names)
-    labels = _labels(graph, entity_names, relation_names, names)
-    table = _types(graph, entity_names, types)
+    labels = _labels(graph, entity_names, relation_names, names, given)
+    stated = types_from_triples(entity_names, relation_names, new, labels) if types is None else None
+    table = _types(graph, entity_names, types, stated)
     triples = np.concatenate([graph.triples(), new]).astype(np.int32)
     return Graph.of(entity_names, relation_names, triples, types=table, labels=labels)
 
 
-def _labels(graph: Graph, entities: Vocabulary, relations: Vocabulary, path: Path | None) -> Vocabulary | None:
-    """Readable names: those of the file, else those of the graph, else the names themselves."""
-    if graph.labels is None and path is None:
+def _labels(
+    graph: Graph,
+    entities: Vocabulary,
+    relations: Vocabulary,
+    path: Path | None,
+    given: Mapping[bytes, tuple[int, bytes]] | None,
+) -> Vocabulary | None:
+    """Readable names: those of the files, else those of the graph, else the names themselves."""
+    if graph.labels is None and path is None and given is None:
         return None
-    texts = {row[0]: row[1] for row in read_pairs_table(path)} if path else {}
+    texts = {name.decode(): text.decode() for name, (_, text) in (given or {}).items()}
+    texts.update({row[0]: row[1] for row in read_pairs_table(path)} if path else {})
     old = list(graph.labels) if graph.labels is not None else [*graph.entities, *graph.relations]
     before = (old[: len(graph.entities)], old[len(graph.entities) :])
     return Vocabulary.of(
-        texts.get(name, labels[number] if number < len(labels) else name)
+        texts.get(name) or (labels[number] if number < len(labels) else name if given is None else _short(name))
         for vocabulary, labels in zip((entities, relations), before, strict=True)
         for number, name in enumerate(vocabulary)
     )
 
 
-def _types(graph: Graph, entities: Vocabulary, path: Path | None) -> TypeTable | None:
-    """The types of the graph and of the file; without a file, by the naming convention if the graph follows it."""
+def _short(name: str) -> str:
+    return local_name(name.encode()).decode()
+
+
+def _types(graph: Graph, entities: Vocabulary, path: Path | None, stated: TypeTable | None) -> TypeTable | None:
+    """The types of the graph and of the file; without a file, those `stated` by triples, else by their names."""
     old, count = graph.types, len(graph.entities)
     if path is not None:
         more: TypeTable | None = types_from_file(path, entities)
+    elif stated is not None:
+        more = stated
     else:
         by_name = types_from_names(entities) if old is not None else None
         followed = by_name is not None and by_name.typed(np.arange(count)).mean() >= CONVENTION_SHARE
@@ -129,7 +145,9 @@ def _types(graph: Graph, entities: Vocabulary, path: Path | None) -> TypeTable |
     if more is not None:
         more_owners, more_types = _entries(more)
         more_types = np.array([names[name.encode()] for name in more.names], np.int32)[more_types]
-        added = more_owners >= (count if path is None else 0)  # the convention is applied to new entities only
+        added = more_owners >= (
+            count if path is None and stated is None else 0
+        )  # the convention is applied to new entities only
         owners, types = np.append(owners, more_owners[added]), np.append(types, more_types[added])
     return TypeTable.of(names, owners, types, len(entities))
 

@@ -11,6 +11,7 @@ from fewlink.base.errors import choose
 from fewlink.base.seeds import generator, scramble
 from fewlink.data.benchmark import Task
 from fewlink.graph import Graph
+from fewlink.graph.compile import RDF_TYPE
 
 PAPER_SIZE = 1000
 PAPER_SEED = 0  # part of the protocol: the same 1000 for every model
@@ -104,9 +105,10 @@ def _kinds(graph: Graph, ids: np.ndarray) -> Iterator[tuple[tuple[str, int], np.
 
 
 def _slots(graph: Graph, ids: np.ndarray) -> list[int]:
-    """The relations, inverse ones included, of any of these entities."""
+    """The relations, inverse ones included, of any of these entities; not rdf:type, which all typed ones have."""
     slots: list[int] = np.unique(graph.relation_ids[graph.edges_of(ids)[0]]).tolist()
-    return slots
+    stated = graph.relations.find(RDF_TYPE) if graph.types is not None else None
+    return [slot for slot in slots if slot != stated]
 
 
 def _any_of(graph: Graph, parts: Iterable[np.ndarray]) -> np.ndarray:

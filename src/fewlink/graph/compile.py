@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,20 @@ import numpy as np
 from fewlink.base.progress import progress
 from fewlink.graph.csr import spans
 from fewlink.graph.formats import read_triples
-from fewlink.graph.graph import Graph, types_from_file, types_from_names
-from fewlink.graph.reading import Block, CompileReport, check_describes, check_on_error, read_pairs_table
+from fewlink.graph.graph import Graph, TypeTable, types_from_file, types_from_names
+from fewlink.graph.reading import Block, CompileReport, check_describes, check_on_error, local_name, read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary
 
 SHOWN_RELATIONS = 20
 NEAR = 0.9  # share of common pairs from which two relations count as near-copies
 EXAMPLES = 5
+RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+VOCABULARIES = (
+    "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "http://www.w3.org/2000/01/rdf-schema#",
+    "http://www.w3.org/2002/07/owl#",
+    "http://www.w3.org/2004/02/skos/core#",
+)
 
 
 def compile_graph(
@@ -51,13 +59,12 @@ def read_graph(
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
     del entities, relations
     check_side_files(entity_names, relation_names, types, names)
-    graph = Graph.of(
-        entity_names,
-        relation_names,
-        triples,
-        types=types_from_file(types, entity_names) if types else types_from_names(entity_names),
-        labels=labels_from(entity_names, relation_names, [names] if names else []),
-    )
+    labels = labels_from(entity_names, relation_names, [names] if names else [], report.labels)
+    if types is not None:
+        table: TypeTable | None = types_from_file(types, entity_names)
+    else:
+        table = types_from_triples(entity_names, relation_names, triples, labels) or types_from_names(entity_names)
+    graph = Graph.of(entity_names, relation_names, triples, types=table, labels=labels)
     report.duplicates += len(triples) - graph.triple_count
     report.self_loops += int((graph.head_ids == graph.tail_ids).sum()) // 2
     return graph
@@ -76,6 +83,15 @@ def read_ids(
     return np.concatenate(blocks, axis=1).T  # each column is contiguous
 
 
+def read_names_of(path: Path) -> list[tuple[str, str, str]]:
+    """The triples of a small file by name, in their order."""
+    triples = []
+    for block in read_triples(path, skip=False, report=CompileReport()):
+        names = [name.decode() for name in block.names]
+        triples += [(names[head], names[relation], names[tail]) for head, relation, tail in block.codes.tolist()]
+    return triples
+
+
 def _numbered(interner: Interner, block: Block, *columns: int) -> np.ndarray:
     """The ids of the names of a block in these columns, new ones in order of appearance: (names,) int32."""
     codes = block.codes[:, columns].ravel()
@@ -88,12 +104,56 @@ def _numbered(interner: Interner, block: Block, *columns: int) -> np.ndarray:
     return ids
 
 
-def labels_from(entities: Vocabulary, relations: Vocabulary, paths: Sequence[Path]) -> Vocabulary | None:
-    """Readable names from side files; None without files."""
-    if not paths:
+def labels_from(
+    entities: Vocabulary,
+    relations: Vocabulary,
+    paths: Sequence[Path],
+    given: Mapping[bytes, tuple[int, bytes]] | None = None,
+) -> Vocabulary | None:
+    """Readable names from side files, else those that RDF gives or the ends of its addresses; None without any."""
+    if not paths and given is None:
         return None
     texts = {row[0]: row[1] for path in paths for row in read_pairs_table(path)}
+    if given is None:
+        return labels_of(entities, relations, texts)
+    return Vocabulary.of(
+        texts.get(name) or readable_name(name.encode(), given)
+        for vocabulary in (entities, relations)
+        for name in vocabulary
+    )
+
+
+def labels_of(entities: Vocabulary, relations: Vocabulary, texts: Mapping[str, str]) -> Vocabulary:
+    """Readable names by id; what has none keeps its id."""
     return Vocabulary.of(texts.get(name, name) for vocabulary in (entities, relations) for name in vocabulary)
+
+
+def readable_name(name: bytes, given: Mapping[bytes, tuple[int, bytes]]) -> bytes:
+    """The label of an RDF resource, or the end of its address."""
+    return given[name][1] if name in given else local_name(name)
+
+
+def types_from_triples(
+    entities: Vocabulary, relations: Vocabulary, triples: np.ndarray, labels: Vocabulary | None
+) -> TypeTable | None:
+    """The types that triples (n, 3) of rdf:type give, by the names of the classes; None if there are none.
+
+    Classes of RDF's own vocabularies (owl:Thing, skos:Concept, …) say nothing of what an entity is.
+    """
+    relation = relations.find(RDF_TYPE)
+    if relation is None:
+        return None
+    rows = triples[triples[:, 1] == relation]
+    classes, places = np.unique(rows[:, 2], return_inverse=True)
+    ids = [entities[kind] for kind in classes.tolist()]
+    said = np.array([not name.startswith(VOCABULARIES) for name in ids], bool)[places]
+    if not said.any():
+        return None
+    short = [labels[kind] for kind in classes.tolist()] if labels is not None else ids
+    alone = Counter(short)
+    interner = Interner()
+    numbers = [interner[(text if alone[text] == 1 else name).encode()] for text, name in zip(short, ids, strict=True)]
+    return TypeTable.of(interner, rows[said, 0], np.array(numbers, np.int32)[places[said]], len(entities))
 
 
 def check_side_files(

@@ -1,4 +1,4 @@
-"""File formats of triples: tab- or comma-separated text, N-Triples and Parquet, plain or compressed.
+"""File formats of triples: tab- or comma-separated text, RDF, SPARQL results and Parquet, plain or compressed.
 
 A new format is a function `read(source, file)` that yields blocks of triples, and a line in `FORMATS`. The function
 receives the decompressed file and can pass its rows through `blocks_of`, which checks them and reports bad ones.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import functools
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -24,12 +25,15 @@ from fewlink.graph.reading import (
     LONGEST_NAME,
     Block,
     CompileReport,
+    Peeked,
+    RdfTerms,
     Source,
     blocks_of,
     decompressed,
     is_text,
     reading,
     whole_lines,
+    xml_error_line,
 )
 
 HEADERS = (
@@ -39,6 +43,17 @@ HEADERS = (
 )
 NEWLINE = 10
 PIECE_BYTES = 1 << 18
+RDF = {
+    "N-Triples": "N_TRIPLES",
+    "N-Quads": "N_QUADS",
+    "Turtle": "TURTLE",
+    "TriG": "TRIG",
+    "RDF/XML": "RDF_XML",
+    "JSON-LD": "JSON_LD",
+}
+PLACE = re.compile(r"^Parser error at line [^:]*: ")  # the line is told by the error itself
+RESULTS_HEADER = re.compile(rb"\?\w+\t\?\w+\t\?\w+\r?\n")  # of SPARQL results in TSV
+IRI = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://\S+|urn:\S+")
 RETURN = "\udc0d"  # stands for a lone carriage return, which the csv module takes for the end of a row
 
 
@@ -73,7 +88,13 @@ def format_of(path: Path) -> Format:
 
 
 def read_delimited(source: Source, file: IO[bytes], separator: bytes) -> Iterator[Block]:
-    """Tab- or comma-separated text, with or without a header row."""
+    """Tab- or comma-separated text, with or without a header row; SPARQL results in TSV by their variables."""
+    if separator == b"\t":
+        peeked = Peeked(file)
+        file = peeked.as_file()
+        if RESULTS_HEADER.match(peeked.peek()):
+            yield from read_results(source, file, "TSV")
+            return
     blocks = (block for block in _delimited_blocks(source, file, separator) if len(block.codes))
     for first in blocks:
         yield _without_header(source, first)
@@ -136,7 +157,10 @@ def _encode(raw: bytes, ends: np.ndarray, separator: bytes) -> Block:
 
 def _without_header(source: Source, block: Block) -> Block:
     first = [block.names[code] for code in block.codes[0]]
-    if all(name.lower() in known for name, known in zip(first, HEADERS, strict=True)):
+    second = [block.names[code] for code in block.codes[min(1, len(block.codes) - 1)]]
+    iris = [[IRI.fullmatch(name) is not None for name in row[:2]] for row in (first, second)]
+    of_results = not any(iris[0]) and all(iris[1]) and all(name.isidentifier() for name in map(bytes.decode, first))
+    if of_results or all(name.lower() in known for name, known in zip(first, HEADERS, strict=True)):
         header = b" ".join(first).decode()
         source.report.headers.append(f"the first line of {source.path} was taken as a header: {header}")
         return Block(block.names, block.codes[1:])
@@ -164,44 +188,90 @@ def _quoted_rows(source: Source, parts: Iterator[bytes]) -> Iterator[tuple[int, 
             yield line, [f.replace(RETURN, "\r").encode("utf-8", "surrogateescape") for f in row]
 
 
-def read_ntriples(source: Source, file: IO[bytes]) -> Iterator[Block]:
-    """N-Triples, by pyoxigraph; triples with a literal object are counted and left out.
+def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
+    """N-Triples and N-Quads, by pyoxigraph; a block that does not parse as a whole is parsed line by line."""
+    pyoxigraph, terms = _pyoxigraph(syntax), RdfTerms(source)
+    language = getattr(pyoxigraph.RdfFormat, RDF[syntax])
+    for raw in whole_lines(source, file):
+        try:
+            terms.read(pyoxigraph.parse(input=raw, format=language))
+        except (SyntaxError, ValueError):
+            terms.fields, terms.literals = [], 0
+            for line, text in source.lines(raw):
+                try:
+                    terms.read(pyoxigraph.parse(input=text + b"\n", format=language))
+                except (SyntaxError, ValueError) as error:
+                    source.bad(
+                        f"is not {_article(syntax)} {syntax} line ({getattr(error, 'msg', None) or error})", line
+                    )
+        source.line += raw.count(b"\n")
+        yield terms.take()
 
-    A block that does not parse as a whole is parsed line by line.
-    """
+
+def read_rdf(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
+    """RDF that is not one statement per line, by pyoxigraph; after a syntax error it continues where that can."""
+    pyoxigraph, terms, bad, more = _pyoxigraph(syntax), RdfTerms(source), 0, True
+    quads = iter(pyoxigraph.parse(input=Peeked(file), format=getattr(pyoxigraph.RdfFormat, RDF[syntax])))
+    while more:
+        try:
+            more = terms.read(quads, 3 * BLOCK_ROWS)
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None) or (xml_error_line(source.path) if syntax == "RDF/XML" else None)
+            if line is None or line != bad:  # one bad line gives several errors
+                source.bad(f"is not valid {syntax} ({PLACE.sub('', getattr(error, 'msg', None) or str(error))})", line)
+            bad = line or bad
+        else:
+            yield terms.take()
+
+
+def read_results(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
+    """SPARQL results with three variables: head, relation and tail by name (or subject, …), or else in their order."""
+    pyoxigraph, terms = _pyoxigraph("SPARQL results"), RdfTerms(source)
+    results = None
+    try:
+        results = pyoxigraph.parse_query_results(input=file, format=getattr(pyoxigraph.QueryResultsFormat, syntax))
+        if isinstance(results, pyoxigraph.QueryBoolean):
+            raise InputError(source.path, "is the answer to an ASK query: SELECT a head, a relation and a tail")
+        columns = _triple_columns(source.path, [variable.value for variable in results.variables])
+        for number, solution in enumerate(results, 1):
+            row = [solution[column] for column in columns]
+            if None in row:
+                source.bad(f"has no {('head', 'relation', 'tail')[row.index(None)]} in result {number:,}", None)
+            elif any(isinstance(term, pyoxigraph.Literal) for term in row):
+                terms.literals += 1
+            else:
+                terms.fields += map(terms.name, row)
+            if len(terms.fields) >= 3 * BLOCK_ROWS:
+                yield terms.take()
+    except (SyntaxError, ValueError) as error:
+        reason = PLACE.sub("", getattr(error, "msg", None) or str(error))
+        source.bad(f"is not valid as SPARQL results in {syntax} ({reason})", getattr(error, "lineno", None))
+    finally:
+        results = None  # the thread that made it frees it; an error would keep it
+    yield terms.take()
+
+
+def read_json_or_xml(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
+    """SPARQL results, or else RDF: the beginning of the file says which."""
+    peeked = Peeked(file)
+    begin, file = peeked.peek(), peeked.as_file()
+    if syntax == "XML" and b"http://www.w3.org/2005/sparql-results#" not in begin:
+        return read_rdf(source, file, "RDF/XML")
+    if syntax == "JSON" and (b'"@context"' in begin or b'"@id"' in begin or b'"@graph"' in begin):
+        return read_rdf(source, file, "JSON-LD")
+    return read_results(source, file, syntax)
+
+
+def _pyoxigraph(syntax: str) -> Any:
     try:
         import pyoxigraph
     except ImportError:
-        raise MissingExtra("reading N-Triples", "rdf") from None
+        raise MissingExtra(f"reading {syntax}", "rdf") from None
+    return pyoxigraph
 
-    def parse(raw: bytes) -> tuple[list[bytes], int]:
-        fields, literals = [], 0
-        for quad in pyoxigraph.parse(input=raw, format=pyoxigraph.RdfFormat.N_TRIPLES):
-            if isinstance(quad.object, pyoxigraph.Literal):
-                literals += 1
-            else:
-                terms = (quad.subject, quad.predicate, quad.object)
-                fields += [(getattr(term, "value", None) or str(term)).encode() for term in terms]
-        if max(map(len, fields), default=0) > LONGEST_NAME:
-            raise ValueError(f"a name of over {LONGEST_NAME:,} bytes")
-        return fields, literals
 
-    for raw in whole_lines(source, file):
-        try:
-            fields, literals = parse(raw)
-        except (SyntaxError, ValueError):
-            fields, literals = [], 0
-            for line, text in source.lines(raw):
-                try:
-                    more_fields, more_literals = parse(text + b"\n")
-                except (SyntaxError, ValueError) as error:
-                    source.bad(f"is not an N-Triples line ({getattr(error, 'msg', None) or error})", line)
-                    continue
-                fields += more_fields
-                literals += more_literals
-        source.report.literals += literals
-        source.line += raw.count(b"\n")
-        yield Block.of(fields)
+def _article(name: str) -> str:
+    return "an" if name[0] in "AEIOUN" else "a"
 
 
 def read_parquet(source: Source, file: IO[bytes]) -> Iterator[Block]:
@@ -215,7 +285,7 @@ def read_parquet(source: Source, file: IO[bytes]) -> Iterator[Block]:
         raise MissingExtra("reading Parquet", "scale") from None
     try:
         table = pyarrow.parquet.ParquetFile(file)
-        columns = _parquet_columns(source.path, table.schema_arrow.names)
+        columns = _triple_columns(source.path, table.schema_arrow.names)
         for batch in table.iter_batches(batch_size=BLOCK_ROWS, columns=columns):
             names = [batch.column(c).cast(pyarrow.string()).cast(pyarrow.binary()).to_pylist() for c in columns]
             rows = [[name or b"" for name in row] for row in zip(*names, strict=True)]
@@ -229,7 +299,7 @@ def read_parquet(source: Source, file: IO[bytes]) -> Iterator[Block]:
         raise InputError(source.path, f"cannot be read as Parquet ({error})") from None
 
 
-def _parquet_columns(path: Path, names: list[str]) -> list[str]:
+def _triple_columns(path: Path, names: list[str]) -> list[str]:
     named = [next((c for c in names if c.lower().encode() in known), None) for known in HEADERS]
     columns = [c for c in named if c is not None]
     columns = columns if len(columns) == 3 else names
@@ -245,6 +315,13 @@ def _parquet_columns(path: Path, names: list[str]) -> list[str]:
 FORMATS = [
     Format("tsv", (".tsv", ".txt"), functools.partial(read_delimited, separator=b"\t")),
     Format("csv", (".csv",), functools.partial(read_delimited, separator=b",")),
-    Format("ntriples", (".nt", ".ntriples"), read_ntriples),
+    Format("ntriples", (".nt", ".ntriples"), functools.partial(read_rdf_lines, syntax="N-Triples")),
+    Format("nquads", (".nq", ".nquads"), functools.partial(read_rdf_lines, syntax="N-Quads")),
+    Format("turtle", (".ttl", ".turtle"), functools.partial(read_rdf, syntax="Turtle")),
+    Format("trig", (".trig",), functools.partial(read_rdf, syntax="TriG")),
+    Format("rdfxml", (".rdf", ".owl", ".rdfs"), functools.partial(read_rdf, syntax="RDF/XML")),
+    Format("jsonld", (".jsonld",), functools.partial(read_rdf, syntax="JSON-LD")),
+    Format("results-json", (".srj", ".json"), functools.partial(read_json_or_xml, syntax="JSON")),
+    Format("results-xml", (".srx", ".xml"), functools.partial(read_json_or_xml, syntax="XML")),
     Format("parquet", (".parquet", ".pq"), read_parquet),
 ]

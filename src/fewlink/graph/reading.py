@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import lzma
+import re
+import xml.parsers.expat
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -24,6 +27,8 @@ LONGEST_NAME = 1 << 17  # bytes; the csv module has the same limit
 SHOWN_PROBLEMS = 5
 SAMPLED_ROWS = 1000  # of a side file, to see whether they are triples
 COMPRESSIONS = (".gz", ".xz", ".zst")
+LABELS = frozenset({"http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel"})
+UNNAMED = re.compile(r"[0-9a-f]{20,32}")  # what the parser calls a blank node without a name, at random
 
 
 class Block(NamedTuple):
@@ -51,6 +56,7 @@ class CompileReport:
     self_loops: int = 0
     problems: list[str] = field(default_factory=list)  # the first few skipped lines
     headers: list[str] = field(default_factory=list)  # a remark for each file with a header row
+    labels: dict[bytes, tuple[int, bytes]] | None = None  # rank and readable name, by id; None: no RDF was read
 
     def remarks(self) -> list[str]:
         """Remarks for the user, one for each kind of problem."""
@@ -78,7 +84,7 @@ class Source:
         self.path, self.skip, self.report = path, skip, report
         self.line = 0  # lines before the current block
 
-    def bad(self, problem: str, line: int) -> None:
+    def bad(self, problem: str, line: int | None) -> None:
         """Raise an error for a bad line, or count it."""
         error = InputError(self.path, problem, line)
         if not self.skip:
@@ -90,6 +96,112 @@ class Source:
     def lines(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
         """The lines of the current block with their numbers."""
         return enumerate(raw.split(b"\n")[:-1], self.line + 1)
+
+
+class Peeked(io.RawIOBase):
+    """A file whose beginning can be looked at before it is read, without its byte order mark."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.begin = file, b""
+        self.peeked = False
+
+    def readable(self) -> bool:
+        return True
+
+    def peek(self) -> bytes:
+        """The first bytes of the file."""
+        if not self.peeked:
+            self.begin, self.peeked = self.file.read(1 << 12).removeprefix(codecs.BOM_UTF8), True
+        return self.begin
+
+    def read(self, size: int = -1, /) -> bytes:
+        begin = self.peek()
+        if 0 <= size <= len(begin):
+            self.begin = begin[size:]
+            return begin[:size]
+        self.begin = b""
+        return begin + self.file.read(size if size < 0 else size - len(begin))
+
+    def as_file(self) -> IO[bytes]:
+        return cast("IO[bytes]", self)
+
+
+class RdfTerms:
+    """Turns statements of RDF into names; labels are kept in the report, other literals are counted.
+
+    A blank node without a name of its own gets one from its file and its place there.
+    """
+
+    def __init__(self, source: Source) -> None:
+        import pyoxigraph
+
+        if source.report.labels is None:
+            source.report.labels = {}
+        self.report, self.labels, self.file = source.report, source.report.labels, source.path.name
+        self.literal, self.blank_node = pyoxigraph.Literal, pyoxigraph.BlankNode
+        self.unnamed: dict[str, bytes] = {}
+        self.fields: list[bytes] = []
+        self.literals = 0
+
+    def read(self, quads: Iterable[Any], most: int = 1 << 62) -> bool:
+        """Add head, relation, tail, head, … of statements to `fields` until it has `most`; False at their end."""
+        fields, literal, name = self.fields, self.literal, self.name
+        for quad in quads:
+            if isinstance(quad.object, literal):
+                self.literals += not self.add_label(quad)
+                continue
+            triple = (name(quad.subject), name(quad.predicate), name(quad.object))
+            if max(map(len, triple)) > LONGEST_NAME:
+                raise ValueError(f"a name of over {LONGEST_NAME:,} bytes")
+            fields += triple
+            if len(fields) >= most:
+                return True
+        return False
+
+    def name(self, term: Any) -> bytes:
+        value: str = getattr(term, "value", None) or str(term)
+        if type(term) is self.blank_node and UNNAMED.fullmatch(value):
+            return self.unnamed.setdefault(value, f"_:{self.file}-{len(self.unnamed) + 1}".encode())
+        return value.encode()
+
+    def take(self) -> Block:
+        """What was read since the last call; its literals are counted in the report."""
+        block = Block.of(self.fields)
+        self.report.literals += self.literals
+        self.fields, self.literals = [], 0
+        return block
+
+    def add_label(self, quad: Any) -> bool:
+        """Whether the statement is a label; of several, English comes first, then one without a language."""
+        if quad.predicate.value not in LABELS:
+            return False
+        language = quad.object.language or ""
+        rank = 0 if language.lower().partition("-")[0] == "en" else 1 if not language else 2
+        text = " ".join(quad.object.value.split()).encode()
+        subject = self.name(quad.subject)
+        if text and len(text) <= LONGEST_NAME and rank < self.labels.get(subject, (3, b""))[0]:
+            self.labels[subject] = rank, text
+        return True
+
+
+def local_name(iri: bytes) -> bytes:
+    """What follows the last slash or hash of an http address; any other name as it is."""
+    if not iri.startswith((b"http://", b"https://")):
+        return iri
+    return iri[max(iri.rfind(b"/"), iri.rfind(b"#")) + 1 :] or iri
+
+
+def xml_error_line(path: Path) -> int | None:
+    """The line on which a file stops being XML; None if it is XML."""
+    parser = xml.parsers.expat.ParserCreate()
+    with path.open("rb") as raw, decompressed(path, raw) as file:
+        try:
+            while chunk := file.read(1 << 16):
+                parser.Parse(chunk)
+            parser.Parse(b"", True)
+        except xml.parsers.expat.ExpatError as error:
+            return error.lineno
+    return None
 
 
 def blocks_of(source: Source, rows: Iterable[tuple[int, list[bytes]]]) -> Iterator[Block]:

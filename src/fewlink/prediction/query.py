@@ -299,6 +299,14 @@ def parse_pair(text: str) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
+def parse_triple(text: str) -> tuple[str, str, str]:
+    """`head => relation => tail`, or the three separated by tabs, for names that contain an arrow."""
+    parts = [part.strip() for part in text.split("\t" if "\t" in text else ARROW)]
+    if len(parts) != 3 or not all(parts):
+        raise FewlinkError(f"'{text}' is not a triple: write 'HEAD => RELATION => TAIL', or tabs instead of the arrows")
+    return parts[0], parts[1], parts[2]
+
+
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a text file with their numbers."""
     try:

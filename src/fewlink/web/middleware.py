@@ -6,6 +6,7 @@ import hmac
 import json
 from collections.abc import MutableMapping, Sequence
 from typing import Any
+from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -18,6 +19,7 @@ from fewlink.base.errors import FewlinkError, ScoreError, UnknownName
 from fewlink.web.schema import ServerSettings
 
 OPEN = frozenset({"/", "/docs", "/health"})  # paths that need no token
+SHARED = "/reconcile"  # pages of other sites may read the answers under this path (CORS), as its protocol demands
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -45,11 +47,17 @@ class SecurityMiddleware:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                headers.update(self.sharing(scope))
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+                if is_shared(scope):  # the policy says which pages may show an answer in a frame
+                    del headers["X-Frame-Options"]
             await send(message)
 
         try:
+            if is_shared(scope) and scope["method"] == "OPTIONS":  # a browser asks before it sends
+                await Response(status_code=204)(scope, receive, with_headers)
+                return
             self.check(scope)
             receive = await self.read_body(scope, receive)
         except ApiError as error:
@@ -63,11 +71,28 @@ class SecurityMiddleware:
         if self.settings.hosts is not None and host_of(headers.get("host", "")) not in self.settings.hosts:
             raise ApiError(421, "wrong-host", "this server is not known by the name in the Host header")
         if self.token is not None and scope["path"] not in OPEN:
-            scheme, _, sent = headers.get("authorization", "").partition(" ")
+            given = headers.get("authorization", "")
+            if is_shared(scope) and not given:
+                query = parse_qs(scope["query_string"].decode("latin-1"))
+                if scope["path"] == SHARED and scope["method"] == "GET" and not query:
+                    return  # the description of the service
+                given = f"Bearer {query.get('token', [''])[0]}"
+            scheme, _, sent = given.partition(" ")
             valid = hmac.compare_digest(sent.strip().encode("latin-1", "replace"), self.token)
             if scheme.lower() != "bearer" or not valid:
                 message = "a token is needed: send the header 'Authorization: Bearer TOKEN'"
                 raise ApiError(401, "token", message, headers={"WWW-Authenticate": "Bearer"})
+
+    def sharing(self, scope: MutableMapping[str, Any]) -> dict[str, str]:
+        """Headers that let pages of other origins read an answer: of any, or of this machine if only it is served."""
+        if not is_shared(scope):
+            return {}
+        origin, hosts = Headers(scope=scope).get("origin", ""), self.settings.hosts
+        headers = {"Vary": "Origin", "Cross-Origin-Resource-Policy": "cross-origin"}
+        if hosts is not None and host_of(origin.partition("://")[2]) not in hosts:
+            return headers
+        allowed = {"Methods": "GET, POST", "Headers": "Authorization, Content-Type", "Origin": origin or "*"}
+        return {**headers, **{f"Access-Control-Allow-{name}": value for name, value in allowed.items()}}
 
     async def read_body(self, scope: MutableMapping[str, Any], receive: Receive) -> Receive:
         """A `receive` that gives the whole body in one piece; raises if it is larger than allowed."""
@@ -93,6 +118,12 @@ class SecurityMiddleware:
             return next(pieces, None) or await receive()
 
         return receive_body
+
+
+def is_shared(scope: MutableMapping[str, Any]) -> bool:
+    """Whether a request is for a path whose answers other sites may read."""
+    path: str = scope["path"]
+    return path == SHARED or path.startswith(f"{SHARED}/")
 
 
 def host_of(header: str) -> str:

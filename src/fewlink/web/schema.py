@@ -31,6 +31,7 @@ class ServerSettings:
     together: int = 64  # requests of one batch; 1 disables batching
     token: str | None = None
     hosts: frozenset[str] | None = None  # names that the server may be called by; None: any
+    references: tuple[tuple[str, str, str], ...] = ()  # (head, relation, tail) of relations that the graph lacks
 
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH)]

@@ -11,9 +11,10 @@ import functools
 import hashlib
 import json
 import os
+import pkgutil
 import socket
 import sys
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -74,8 +75,11 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
-    """An app that answers from this linker."""
+def make_app(linker: Linker, settings: ServerSettings | None = None, *, extensions: Sequence[str] = ()) -> FastAPI:
+    """An app that answers from this linker.
+
+    `extensions` are functions as `package.module:function`: each is called with app, linker and settings to add routes.
+    """
     settings = settings or ServerSettings()
     answers = Answers(linker, settings)
 
@@ -151,6 +155,8 @@ def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
         """What contributed to the score of one pair."""
         return await answered(request, app.state.service.explain(query))
 
+    for extension in extensions:
+        pkgutil.resolve_name(extension)(app, linker, settings)
     return app
 
 
@@ -209,6 +215,7 @@ class ServeOptions:
     bench: str | None = None
     types: str | None = None
     names: str | None = None
+    extensions: tuple[str, ...] = ()
 
     @property
     def place(self) -> dict[str, Any]:
@@ -222,6 +229,7 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
     listener = listen(options.host, options.port)
     linker = load(**options.place)
     linker.names.complete("a", 1)  # builds the search index before the first request
+    app = make_app(linker, settings, extensions=options.extensions)
     host = f"[{options.host}]" if ":" in options.host else options.host
     title = f"{linker.scorer.name} on {linker.benchmark.name}: http://{host}:{listener.getsockname()[1]}/"
     print(f"{title} (Ctrl-C stops)", file=sys.stderr, flush=True)
@@ -230,25 +238,38 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
             "note: anyone who can reach this machine can send requests; set --token to restrict access", file=sys.stderr
         )
     if options.workers == 1:
-        uvicorn.Server(uvicorn.Config(make_app(linker, settings), **OPTIONS)).run(sockets=[listener])
+        uvicorn.Server(uvicorn.Config(app, **OPTIONS)).run(sockets=[listener])
         return
-    del linker  # each worker loads its own
-    limits = {"heads": settings.heads, "k": settings.k, "hosts": settings.hosts and sorted(settings.hosts)}
-    os.environ[GIVEN] = json.dumps({"place": options.place, "limits": limits})
+    del linker, app  # each worker makes its own
+    limits = {
+        "heads": settings.heads,
+        "k": settings.k,
+        "hosts": settings.hosts and sorted(settings.hosts),
+        "references": settings.references,
+    }
+    os.environ[GIVEN] = json.dumps({"place": options.place, "limits": limits, "extensions": options.extensions})
     if settings.token is not None:
         os.environ[TOKEN] = settings.token
     port = listener.getsockname()[1]
     listener.close()  # uvicorn opens it again for the workers
-    app = "fewlink.web.server:from_environment"
-    uvicorn.run(app, host=options.host, port=port, factory=True, workers=options.workers, **OPTIONS)
+    uvicorn.run(
+        "fewlink.web.server:from_environment",
+        host=options.host,
+        port=port,
+        factory=True,
+        workers=options.workers,
+        **OPTIONS,
+    )
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Any:
     """The app of a worker process, from the environment that `serve` has set."""
     given = json.loads(environment[GIVEN])
-    hosts = given["limits"].pop("hosts")
-    settings = ServerSettings(**given["limits"], token=environment.get(TOKEN), hosts=hosts and frozenset(hosts))
-    return make_app(load(**given["place"]), settings)
+    limits = given["limits"]
+    hosts, references = limits.pop("hosts"), tuple(map(tuple, limits.pop("references", ())))
+    token = environment.get(TOKEN)
+    settings = ServerSettings(**limits, token=token, hosts=hosts and frozenset(hosts), references=references)
+    return make_app(load(**given["place"]), settings, extensions=given.get("extensions", ()))
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,0 +1,202 @@
+"""A linker as tools for assistants, over the Model Context Protocol (MCP)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+import fewlink
+from fewlink.base.errors import FewlinkError, MissingExtra
+from fewlink.prediction import Linker
+
+MOST = 100  # rows of an answer
+MOST_HEADS = 100
+LISTED = 500  # relations and types that `about` lists
+INSTRUCTIONS = """fewlink completes a knowledge graph from a handful of examples. Describe a relation by two to five
+references (pairs of a head and a tail that it holds for), or name a relation of the graph, and ask for the tails of
+other heads. Entities are ids or readable names: use `find` to look them up. A probability is null where none can be
+trusted; `trust` says why. Predictions are suggestions to verify, not facts."""
+
+Name = Annotated[str, Field(min_length=1, max_length=500)]
+Pair = Annotated[list[Name], Field(min_length=2, max_length=2, description="A head and a tail.")]
+References = Annotated[
+    list[Pair] | None,
+    Field(max_length=200, description="Pairs (head, tail) that the relation holds for; by default some of `relation`."),
+]
+Relation = Annotated[
+    Name | None, Field(description="A relation of the graph, if it is one: pairs that it holds already are left out.")
+]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+
+
+class About(BaseModel):
+    graph: str
+    model: str
+    entities: int
+    relations: list[str]
+    types: list[str]
+    triples: int
+
+
+class Found(BaseModel):
+    id: str
+    name: str
+    hint: str
+
+
+class Row(BaseModel):
+    head: str
+    head_name: str
+    rank: float
+    tail: str
+    tail_name: str
+    score: float
+    probability: float | None
+    known: bool
+    reasons: list[str] | None = None
+
+
+class Answer(BaseModel):
+    predictions: list[Row]
+    trust: str | None
+    notes: list[str]
+
+
+class Explained(BaseModel):
+    head: str
+    tail: str
+    score: float
+    sentences: list[str]
+
+
+def make_server(linker: Linker) -> Any:
+    """An MCP server with the tools of a linker: find, about, ask, explain; check and relations if the linker has them.
+
+    Tools use the linker one at a time. What a user can correct becomes an error of the tool with that message.
+    """
+    try:
+        from mcp.server import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
+        from mcp.types import ToolAnnotations
+    except ImportError:
+        raise MissingExtra("fewlink mcp", "mcp") from None
+    server = MCPServer("fewlink", instructions=INSTRUCTIONS, version=fewlink.__version__, log_level="WARNING")
+    lock = threading.Lock()
+
+    def tool(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            try:
+                with lock:
+                    return function(*args, **options)
+            except FewlinkError as error:
+                raise ToolError(str(error)) from None
+
+        reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+        server.add_tool(call, annotations=reads, structured_output=True)
+        return call
+
+    @tool
+    def about() -> About:
+        """The graph that questions are about: its size, and the names of its relations and types."""
+        graph = linker.graph
+        tasks = [task.name for tasks in linker.benchmark.tasks.values() for task in tasks]
+        own = [graph.relation_name(i) for i in range(min(len(graph.relations), LISTED))]
+        return About(
+            graph=linker.benchmark.name,
+            model=linker.scorer.name,
+            entities=len(graph.entities),
+            relations=[*own, *tasks][:LISTED],
+            types=[name for name, _ in linker.names.complete_types("", LISTED)],
+            triples=graph.triple_count,
+        )
+
+    @tool
+    def find(text: Name, limit: Count = 10) -> list[Found]:
+        """Entities whose name or id begins with or contains a text, or else resembles it, best first."""
+        names = linker.names
+        numbers = [linker.graph.entities.id(entity.id) for entity in names.complete(text, limit)]
+        numbers = numbers or names.nearest(text, limit)
+        graph = linker.graph
+        return [Found(id=graph.entities[n], name=graph.name(n), hint=names.hint(n)) for n in numbers]
+
+    @tool
+    def ask(
+        heads: Annotated[
+            list[Name], Field(min_length=1, max_length=MOST_HEADS, description="Entities to find tails for.")
+        ],
+        references: References = None,
+        relation: Relation = None,
+        k: Annotated[int, Field(ge=1, le=MOST, description="Tails of each head.")] = 5,
+        candidates: Annotated[
+            Name | None, Field(description="Tails to rank: a type, or `all`; by default those like the references'.")
+        ] = None,
+        explain: Annotated[bool, Field(description="Give the reasons of each prediction.")] = False,
+    ) -> Answer:
+        """The most likely missing tails of each head, for a relation given by references or by name.
+
+        Example: references [["virus", "cell"], ["fungus", "plant"]], heads ["bacterium"].
+        """
+        answer = linker.predict(_pairs(references), heads, k, candidates, relation=relation, explain=explain)
+        rows = [{**row, "reasons": row["reasons"] and row["reasons"]["sentences"]} for row in answer.to_dicts()]
+        trust = answer.trust.sentence if answer.trust else None
+        return Answer(predictions=[Row(**row) for row in rows], trust=trust, notes=list(answer.notes))
+
+    @tool
+    def explain(head: Name, tail: Name, references: References = None, relation: Relation = None) -> Explained:
+        """Why a tail was or was not suggested for a head: paths, references and neighbours, as sentences."""
+        found = linker.explain(_pairs(references), head, tail, relation=relation)
+        ends = {"head": found.head.name, "tail": found.tail.name}
+        return Explained(**ends, score=float(found.score), sentences=found.sentences())
+
+    if hasattr(linker, "check"):
+
+        @tool
+        def check(
+            relation: Annotated[
+                Name | None, Field(description="By default all relations, which may take minutes.")
+            ] = None,
+            k: Count = 20,
+        ) -> list[dict[str, Any]]:
+            """The triples of a relation of the graph that look most like errors, the oddest first, with reasons."""
+            return rows_of(linker.check(relation, k), k)
+
+    if hasattr(linker, "relations"):
+
+        @tool
+        def relations(
+            head: Name,
+            tail: Name,
+            described: Annotated[
+                dict[Name, list[Pair]] | None,
+                Field(description="Relations that the graph lacks, by name, each with references (head, tail)."),
+            ] = None,
+            k: Count = 10,
+        ) -> list[dict[str, Any]]:
+            """Which relations are likely to hold between two entities, the best fit first."""
+            given = {name: _pairs(pairs) for name, pairs in (described or {}).items()}
+            return rows_of(linker.relations(head, tail, given, k), k)
+
+    return server
+
+
+def rows_of(answer: Any, most: int) -> list[dict[str, Any]]:
+    """The first rows of an answer as plain values."""
+    rows: Iterable[Any] = answer.to_dicts() if hasattr(answer, "to_dicts") else answer
+    plain = []
+    for _, row in zip(range(most), rows, strict=False):
+        if hasattr(row, "to_dict"):
+            row = row.to_dict()
+        elif dataclasses.is_dataclass(row) and not isinstance(row, type):
+            row = dataclasses.asdict(row)
+        plain.append(dict(row))
+    return plain
+
+
+def _pairs(references: list[list[str]] | None) -> list[tuple[str, str]] | None:
+    return None if references is None else [(head, tail) for head, tail in references]

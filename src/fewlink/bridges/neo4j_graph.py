@@ -1,0 +1,172 @@
+"""A graph out of Neo4j, and accepted links back into it, through its official driver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fewlink.base.errors import FewlinkError, MissingExtra
+from fewlink.bridges.frames import graph_of
+from fewlink.graph import Graph
+from fewlink.graph.formats import HEADERS
+
+SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
+ROWS = 1_000  # links of one transaction
+SHOWN = 5  # links without their nodes that are named
+PLAIN = re.compile(r"[^`\\]+")  # names that can be quoted in a query
+EXTRAS = ("head_name", "tail_name", "head_types", "tail_types")
+
+
+@contextmanager
+def connected(uri: str, user: str | None = None, password: str | None = None) -> Iterator[Any]:
+    """A driver of a server that answers; its errors become errors for the user."""
+    if uri.partition("://")[0] not in SCHEMES:
+        raise FewlinkError(
+            f"'{uri}' is not the address of a Neo4j server: write it as neo4j://HOST or bolt://HOST:7687"
+        )
+    try:
+        import neo4j
+        from neo4j.exceptions import DriverError, Neo4jError
+    except ImportError:
+        raise MissingExtra("reading and writing Neo4j", "neo4j") from None
+    try:
+        with neo4j.GraphDatabase.driver(uri, auth=(user or "neo4j", password) if password else None) as driver:
+            driver.verify_connectivity()
+            yield driver
+    except (DriverError, Neo4jError) as error:
+        reason = getattr(error, "message", None) or str(error)
+        raise FewlinkError(f"Neo4j at {uri}: {reason.splitlines()[0]}") from None
+
+
+def read_graph(
+    driver: Any, query: str | None = None, *, id_: str | None = None, name: str = "name", database: str | None = None
+) -> Graph:
+    """The graph that a query returns, by default of all relationships; labels of nodes become types.
+
+    A query returns head, relation and tail (or subject, predicate, object), or three columns in this order: nodes and
+    relationships, or texts; then head_name, tail_name, head_types and tail_types may follow. `id_` is the property that
+    identifies a node, by default Neo4j's element id; `name` is that of its readable name.
+    """
+    reader = _Reader(id_, name)
+    with driver.session(database=database, default_access_mode="READ") as session:
+        result = session.run(query or default_query(id_, name))
+        triples = reader.triples(result, list(result.keys()))
+        try:
+            return graph_of(triples, reader.names, reader.types)  # filled while triples are read
+        except FewlinkError as error:
+            raise FewlinkError(f"the query of Neo4j: {error}") from None
+
+
+def default_query(id_: str | None, name: str) -> str:
+    """All relationships, by what identifies their nodes, with names and labels."""
+    columns = [f"{_identity('h', id_)} AS head", "type(r) AS relation", f"{_identity('t', id_)} AS tail"]
+    columns += [f"h.{quoted(name)} AS head_name", f"t.{quoted(name)} AS tail_name"]
+    return f"MATCH (h)-[r]->(t) RETURN {', '.join([*columns, 'labels(h) AS head_types', 'labels(t) AS tail_types'])}"
+
+
+def _identity(node: str, id_: str | None) -> str:
+    return f"elementId({node})" if id_ is None else f"toString({node}.{quoted(id_)})"
+
+
+def quoted(name: str) -> str:
+    """A name of a property or relationship as a query writes it."""
+    if not PLAIN.fullmatch(name):
+        raise FewlinkError(f"'{name}' cannot be a name in a query of Neo4j: leave out ` and \\")
+    return f"`{name}`"
+
+
+class _Reader:
+    """Turns records into triples; collects the names and types of nodes."""
+
+    def __init__(self, id_: str | None, name: str) -> None:
+        self.id, self.name = id_, name
+        self.names: dict[str, str] = {}
+        self.types: dict[str, tuple[str, ...]] = {}
+
+    def triples(self, records: Iterable[Any], keys: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+        columns = [next((key for key in keys if key.lower().encode() in words), None) for words in HEADERS]
+        if None in columns:
+            columns = list(keys[:3]) if len(keys) == 3 else [None]
+        if None in columns:
+            raise FewlinkError(f"it returns {', '.join(keys)}: RETURN … AS head, … AS relation, … AS tail")
+        for number, record in enumerate(records, 1):
+            head, relation, tail = (record[column] for column in columns)
+            texts = (self._node(head), str(getattr(relation, "type", relation) or ""), self._node(tail))
+            if "" in texts:
+                place = ("head", "relation", "tail")[texts.index("")]
+                raise FewlinkError(f"record {number:,} has no {place}: add a condition, such as WHERE … IS NOT NULL")
+            for end, text in (("head", texts[0]), ("tail", texts[2])):
+                if f"{end}_name" in keys and record[f"{end}_name"] is not None:
+                    self.names[text] = str(record[f"{end}_name"])
+                if f"{end}_types" in keys and record[f"{end}_types"]:
+                    self.types[text] = tuple(record[f"{end}_types"])
+            yield texts
+
+    def _node(self, value: Any) -> str:
+        """What identifies a node, or a text as it is."""
+        if not hasattr(value, "element_id"):
+            return "" if value is None else str(value)
+        text = str(value.element_id if self.id is None else value.get(self.id) or "")
+        if (named := value.get(self.name)) is not None:
+            self.names[text] = str(named)
+        if value.labels:
+            self.types[text] = tuple(sorted(value.labels))
+        return text
+
+
+@dataclass(frozen=True)
+class Written:
+    """How many links were new, how many were there already, and those whose nodes were not found."""
+
+    created: int
+    present: int
+    missing: list[tuple[str, str, str]]
+
+    def remarks(self) -> list[str]:
+        """A remark about links without their nodes."""
+        if not self.missing:
+            return []
+        some = "; ".join(f"{head} → {tail}" for head, _, tail in self.missing[:SHOWN])
+        more = "; …" if len(self.missing) > SHOWN else ""
+        return [f"{len(self.missing):,} links were not written, as Neo4j has no such head or tail: {some}{more}"]
+
+
+def write_links(
+    driver: Any, links: Sequence[tuple[str, str, str]], *, id_: str | None = None, database: str | None = None
+) -> Written:
+    """Write links (head, relation, tail) as relationships from existing nodes to existing nodes.
+
+    New relationships have the property `source: "fewlink"`; those that exist already stay as they are. All links of a
+    relation are written in transactions of 1,000.
+    """
+    created, missing = 0, []
+    queries = {relation: write_query(relation, id_) for _, relation, _ in links}  # every name is checked first
+    with driver.session(database=database) as session:
+        for relation, query in queries.items():
+            own = [link for link in links if link[1] == relation]
+            for begin in range(0, len(own), ROWS):
+                batch = own[begin : begin + ROWS]
+                rows = [{"place": place, "head": head, "tail": tail} for place, (head, _, tail) in enumerate(batch)]
+                found, new = session.execute_write(_write, query, rows)
+                created += new
+                missing += [link for place, link in enumerate(batch) if place not in found]
+    return Written(created, len(links) - len(missing) - created, missing)
+
+
+def write_query(relation: str, id_: str | None) -> str:
+    """The query that writes the links of a relation, given `$rows`."""
+    match = "elementId({0}) = row.{1}" if id_ is None else f"{{0}}.{quoted(id_)} IN [row.{{1}}, toInteger(row.{{1}})]"
+    return (
+        f"UNWIND $rows AS row MATCH (h) WHERE {match.format('h', 'head')} MATCH (t) WHERE {match.format('t', 'tail')} "
+        f"MERGE (h)-[r:{quoted(relation)}]->(t) ON CREATE SET r.source = 'fewlink' RETURN DISTINCT row.place AS place"
+    )
+
+
+def _write(transaction: Any, query: str, rows: list[dict[str, Any]]) -> tuple[set[int], int]:
+    """The places of the rows whose nodes were found, and the number of new relationships."""
+    result = transaction.run(query, rows=rows)
+    found = {record["place"] for record in result}
+    return found, int(result.consume().counters.relationships_created)

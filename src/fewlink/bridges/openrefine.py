@@ -1,0 +1,201 @@
+"""The routes of the Reconciliation Service API at /reconcile, for OpenRefine and other clients of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import parse_qs
+
+from fastapi import FastAPI, Query, Request
+from pydantic import BaseModel, Field, ValidationError
+from starlette.responses import Response
+
+from fewlink.base.errors import FewlinkError
+from fewlink.bridges.reconciliation import BATCH, LIMIT, Described, MatchQuery, Property, Reconciler, Text
+from fewlink.prediction import Linker
+from fewlink.web.middleware import SHARED, ApiError, as_json, of_validation
+from fewlink.web.schema import MOST_REFERENCES, NAME_LENGTH, PredictRequest, ServerSettings
+
+STYLE = "body{font:14px/1.4 sans-serif;margin:8px}h1{font-size:16px;margin:0}ul{padding-left:18px}p{margin:4px 0}"
+M = TypeVar("M", bound=BaseModel)
+Prefix = Annotated[str, Query(max_length=NAME_LENGTH)]
+Cursor = Annotated[int, Query(ge=0, le=10_000)]
+
+
+class Settings(BaseModel):
+    """What a client chose for a property; a form sends numbers as text."""
+
+    tails: Literal["usual", "known", "predicted", "both"] = "usual"
+    limit: Annotated[int, Field(ge=1, le=100)] = 1
+    least: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class ExtendProperty(BaseModel):
+    id: Text
+    settings: Settings = Settings()
+
+
+class ExtendQuery(BaseModel):
+    ids: Annotated[list[Text], Field(max_length=10_000)]
+    properties: Annotated[list[ExtendProperty], Field(min_length=1, max_length=20)]
+
+
+def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
+    """Add the routes to an app.
+
+    Functions in the list `app.state.described`, which may be there already, give relations that the graph lacks, by
+    their references; they are called for each request.
+    """
+    given = described_by(linker, settings.references)
+    app.state.described = [*getattr(app.state, "described", ()), lambda: given]
+    reconciler = Reconciler(linker, lambda: {k: v for each in app.state.described for k, v in each().items()})
+
+    async def extend(query: ExtendQuery) -> dict[str, Any]:
+        properties = await asyncio.to_thread(reconciler.properties)
+        meta, rows = [], {id_: dict[str, list[dict[str, Any]]]() for id_ in query.ids}
+        for wanted in query.properties:
+            of = properties.get(wanted.id)
+            if of is None:
+                raise ApiError(404, "unknown-name", f"unknown property '{wanted.id}'", "properties")
+            meta.append({"id": of.id, "name": of.name})
+            for id_, cells in (await tails_of(of, wanted.settings, list(rows))).items():
+                rows[id_][of.id] = cells
+        return {"meta": meta, "rows": rows}
+
+    async def tails_of(of: Property, chosen: Settings, ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """The cells of a property for each entity; none for an entity that the graph lacks."""
+        graph = linker.graph
+        numbers = {id_: graph.entities.find(id_) for id_ in ids}
+        known_too = chosen.tails != "predicted"
+        predicted_too = chosen.tails in ("predicted", "both") or (chosen.tails == "usual" and of.relation is None)
+        cells: dict[str, list[dict[str, Any]]] = {id_: [] for id_ in ids}
+        if known_too:
+            for id_, number in numbers.items():
+                tails = of.tails(number) if number is not None else []
+                cells[id_] = [cell(of, graph.entities[tail], graph.name(tail), 1.0) for tail in tails]
+        heads = [id_ for id_, number in numbers.items() if number is not None]
+        if predicted_too and heads:
+            for row in await predicted(of, chosen.limit, heads):
+                probability = row["probability"]
+                if (probability or 0.0) >= chosen.least:
+                    told = f"{probability:.0%}" if probability is not None else f"rank {row['rank']}"
+                    about = f"predicted, {told}"
+                    cells[row["head"]].append(cell(of, row["tail"], row["tail_name"], probability, about))
+        return cells
+
+    async def predicted(of: Property, k: int, heads: list[str]) -> list[dict[str, Any]]:
+        """The rows of predictions, asked for as at /predict and under its limits."""
+        names = linker.graph.entities
+        pairs = [[names[head], names[tail]] for head, tail in of.references[:MOST_REFERENCES]]
+        relation = None if of.relation is None else of.relation.name
+        request = validated(PredictRequest, {"references": pairs or None, "relation": relation, "heads": heads, "k": k})
+        answer = await app.state.service.predict(request)
+        rows: list[dict[str, Any]] = answer["predictions"]
+        return rows
+
+    async def answered(sent: dict[str, str]) -> dict[str, Any]:
+        if "queries" in sent:
+            queries = parsed(sent["queries"], "queries")
+            if len(queries) > BATCH:
+                message = f"{len(queries):,} queries are more than {BATCH} of one batch"
+                raise ApiError(413, "limit", message, "queries")
+            checked = {key: validated(MatchQuery, query) for key, query in queries.items()}
+            for key, query in checked.items():
+                if not query.query.strip() and not query.properties:
+                    raise ApiError(422, "refused", f"query '{key}' has neither a text nor properties", "queries")
+            return await asyncio.to_thread(lambda: {k: {"result": reconciler.match(q)} for k, q in checked.items()})
+        return await extend(validated(ExtendQuery, parsed(sent["extend"], "extend")))
+
+    @app.get(SHARED, include_in_schema=False)
+    async def get(request: Request) -> Response:
+        sent = dict(request.query_params)
+        if "queries" in sent or "extend" in sent:
+            return as_json(await answered(sent))
+        return as_json(reconciler.manifest(address(request), sent.get("token"), settings.token is not None))
+
+    @app.post(SHARED, include_in_schema=False)
+    async def post(request: Request) -> Response:
+        sent = {**request.query_params, **form_of(await request.body())}
+        if "queries" not in sent and "extend" not in sent:
+            message = "send a form (application/x-www-form-urlencoded) with a field 'queries' or 'extend'"
+            raise ApiError(422, "refused", message)
+        return as_json(await answered(sent))
+
+    suggesters: dict[str, Callable[[str, int, int], list[dict[str, Any]]]] = {
+        "entity": reconciler.suggest_entities,
+        "type": reconciler.suggest_types,
+        "property": reconciler.suggest_properties,
+    }
+
+    @app.get(f"{SHARED}/suggest/{{kind}}", include_in_schema=False)
+    def suggest(kind: Literal["entity", "type", "property"], prefix: Prefix = "", cursor: Cursor = 0) -> Response:
+        return as_json({"result": suggesters[kind](prefix, cursor, LIMIT)})
+
+    @app.get(f"{SHARED}/properties", include_in_schema=False)
+    def propose(type: Prefix = "", limit: Annotated[int, Query(ge=1, le=1_000)] = 100) -> Response:
+        return as_json({"type": type, "limit": limit, "properties": reconciler.propose(type, limit)})
+
+    @app.get(f"{SHARED}/preview", include_in_schema=False)
+    def preview(id: Prefix = "") -> Response:
+        number = linker.graph.entities.find(id)
+        if number is None:
+            raise ApiError(404, "unknown-name", f"unknown entity '{id}'", "id")
+        digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+        frames = (
+            "*" if settings.hosts is None else " ".join(f"http://{h}:* https://{h}:*" for h in sorted(settings.hosts))
+        )
+        policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; frame-ancestors {frames}"
+        page = f"<!doctype html><meta charset=utf-8><title>fewlink</title><style>{STYLE}</style>"
+        content = page + reconciler.preview(number)
+        return Response(content, headers={"Content-Security-Policy": policy}, media_type="text/html")
+
+
+def described_by(linker: Linker, references: Sequence[tuple[str, str, str]]) -> Described:
+    """References (head, relation, tail) by relation, as ids; raises for an unknown entity or too many references."""
+    described: dict[str, list[tuple[str, str]]] = {}
+    for head, relation, tail in references:
+        numbers = linker.names.find(head, "head of a reference"), linker.names.find(tail, "tail of a reference")
+        pair = linker.graph.entities[numbers[0]], linker.graph.entities[numbers[1]]
+        described.setdefault(relation, []).append(pair)
+    for relation, pairs in described.items():
+        if len(pairs) > MOST_REFERENCES:
+            raise FewlinkError(f"{relation} has {len(pairs):,} references: give at most {MOST_REFERENCES}")
+    return described
+
+
+def cell(of: Property, id_: str, name: str, probability: float | None, about: str = "") -> dict[str, Any]:
+    """A tail, or its probability if that is the property; an empty cell where no percentage is shown."""
+    if of.probability:
+        return {} if probability is None else {"float": round(probability, 4)}
+    return {"id": id_, "name": name, **({"description": about} if about else {})}
+
+
+def address(request: Request) -> str:
+    return str(request.base_url).rstrip("/") + SHARED
+
+
+def form_of(body: bytes) -> dict[str, str]:
+    """The first value of each field of a form."""
+    return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+
+
+def parsed(text: str, field: str) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, "invalid-json", f"{field} is not JSON: {error}", field) from None
+    if not isinstance(value, dict):
+        raise ApiError(422, "invalid", f"{field} is not a JSON object", field)
+    return value
+
+
+def validated(model: type[M], value: Any) -> M:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise of_validation([{**each, "loc": ("body", *each["loc"])} for each in error.errors()]) from None

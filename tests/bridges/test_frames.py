@@ -1,0 +1,142 @@
+"""Graphs and predictions from and to pandas, polars and networkx."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from tests.conftest import named
+
+import fewlink
+from fewlink.base.errors import FewlinkError
+from fewlink.bridges.frames import graph_of
+from fewlink.prediction import Linker
+
+TRIPLES = [
+    ("ann", "in", "oslo"),
+    ("bob", "in", "rome"),
+    ("cy", "in", "paris"),
+    ("oslo", "of", "norway"),
+    ("rome", "of", "italy"),
+    ("paris", "of", "france"),
+]
+COLUMNS = dict(zip(("head", "relation", "tail"), map(list, zip(*TRIPLES, strict=True)), strict=True))
+REFERENCES = [("ann", "norway"), ("bob", "italy")]
+NAMES = {"ann": "Ann A.", "of": "is a city of"}
+TYPES = {"oslo": "city", "rome": ["city", "capital"], "nowhere": "city"}
+
+
+def pandas_frame(columns: dict[str, list[Any]]) -> Any:
+    return pytest.importorskip("pandas").DataFrame(columns)
+
+
+def polars_frame(columns: dict[str, list[Any]]) -> Any:
+    return pytest.importorskip("polars").DataFrame(columns)
+
+
+MAKERS = {"pandas": (pandas_frame, fewlink.from_pandas), "polars": (polars_frame, fewlink.from_polars)}
+frames = pytest.mark.parametrize("library", MAKERS)
+
+
+@frames
+def test_a_frame_becomes_a_linker_that_answers(library: str) -> None:
+    frame, read = MAKERS[library]
+    linker = read(frame(COLUMNS), names=NAMES, types=TYPES)
+    assert named(linker.graph) == TRIPLES
+    assert linker.graph.name(linker.graph.entities.id("ann")) == "Ann A."
+    assert linker.graph.relation_name(linker.graph.relations.id("of")) == "is a city of"
+    assert linker.names.complete_types("", 9) == [("city", 2), ("capital", 1)]
+    assert linker.predict(REFERENCES, ["cy"], 1)[0].tail == "france"
+
+
+@frames
+def test_columns_are_found_by_name_by_their_words_or_as_the_only_three(library: str) -> None:
+    frame, read = MAKERS[library]
+    values = list(COLUMNS.values())
+    for names in (("Subject", "p", "object"), ("a", "b", "c")):
+        assert named(read(frame(dict(zip(names, values, strict=True)))).graph) == TRIPLES
+    wide = {"tail": values[0], "where": values[2], "relation": values[1], "more": values[0]}
+    assert named(read(frame(wide), head="tail", tail="where").graph) == TRIPLES
+    with pytest.raises(FewlinkError, match=r"say which is the head, with head='COLUMN'"):
+        read(frame(wide))
+    with pytest.raises(FewlinkError, match=r"no column 'x': its columns are head, relation, tail"):
+        read(frame(COLUMNS), head="x")
+
+
+@frames
+def test_an_empty_cell_is_an_error_with_its_row(library: str) -> None:
+    frame, read = MAKERS[library]
+    with pytest.raises(FewlinkError, match=r"row 1 has an empty tail"):
+        read(frame({"head": ["a", "b"], "relation": ["r", "r"], "tail": ["b", None]}))
+    with pytest.raises(FewlinkError, match=r"no triples"):
+        read(frame({"head": [], "relation": [], "tail": []}))
+
+
+def test_numbers_are_read_as_texts() -> None:
+    assert named(fewlink.from_pandas(pandas_frame({"head": [1], "relation": ["r"], "tail": [2]})).graph) == [
+        ("1", "r", "2")
+    ]
+
+
+def test_networkx_there_and_back() -> None:
+    networkx = pytest.importorskip("networkx")
+    given = networkx.MultiDiGraph()
+    given.add_node("ann", name="Ann A.", type="person")
+    given.add_node("oslo", type=["city", "capital"])
+    for head, relation, tail in TRIPLES[:3]:
+        given.add_edge(head, tail, relation=relation)
+    for head, relation, tail in TRIPLES[3:]:
+        given.add_edge(head, tail, key=relation)
+    linker = fewlink.from_networkx(given)
+    assert set(named(linker.graph)) == set(TRIPLES)
+    back = fewlink.to_networkx(linker)
+    assert {(head, data["relation"], tail) for head, tail, data in back.edges(data=True)} == set(TRIPLES)
+    assert back.nodes["ann"] == {"name": "Ann A.", "types": ["person"]}
+    assert set(back.nodes["oslo"]["types"]) == {"city", "capital"}
+    answer = fewlink.to_networkx(linker.predict(REFERENCES, ["cy"], 2), relation="from")
+    assert answer.get_edge_data("cy", "france")["from"]["rank"] == 1
+    assert answer.nodes["ann" if "ann" in answer else "cy"]["name"]
+
+
+def test_a_networkx_graph_without_relations_or_directions_is_refused() -> None:
+    networkx = pytest.importorskip("networkx")
+    plain = networkx.DiGraph([("a", "b", {"kind": "r"})])
+    with pytest.raises(FewlinkError, match=r"edge a → b has no attribute 'relation'"):
+        fewlink.from_networkx(plain)
+    assert named(fewlink.from_networkx(plain, relation="kind").graph) == [("a", "r", "b")]
+    with pytest.raises(FewlinkError, match="undirected"):
+        fewlink.from_networkx(networkx.Graph([("a", "b")]))
+    with pytest.raises(FewlinkError, match="same text"):
+        fewlink.from_networkx(networkx.DiGraph([(1, "1", {"relation": "r"})]))
+
+
+def test_graphs_and_predictions_as_frames() -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    graph = graph_of(TRIPLES, NAMES)
+    for frame in (fewlink.to_pandas(graph), fewlink.to_polars(graph)):
+        assert list(frame["relation"])[:3] == ["in", "in", "in"] and frame["head_name"][0] == "Ann A."
+        assert list(frame["relation_name"])[-1] == "is a city of"
+    assert list(fewlink.to_pandas(graph_of(TRIPLES)).columns) == ["head", "relation", "tail"]
+    linker: Linker = fewlink.from_pandas(pandas.DataFrame(COLUMNS))
+    answer = linker.predict(REFERENCES, ["cy"], 2, explain=True)
+    one, other = fewlink.to_pandas(answer), fewlink.to_polars(answer)
+    assert list(one["tail"]) == list(other["tail"]) == [row.tail for row in answer]
+    assert other["reasons"][0].endswith(".") and other["probability"].dtype == polars.Float64
+    assert fewlink.to_polars(linker.predict(REFERENCES, ["cy"], 2)).columns == list(one.columns[:-1])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "networkx"])
+def test_a_missing_library_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(FewlinkError, match=rf"needs the extra '{library}': pip install 'fewlink\[{library}\]'"):
+        getattr(fewlink, f"to_{library}")(graph_of(TRIPLES))
+
+
+def test_importing_the_frames_imports_none_of_the_libraries() -> None:
+    code = (
+        "import sys, fewlink; fewlink.from_pandas; fewlink.to_networkx\n"
+        "assert not {'pandas', 'polars'} & set(sys.modules), 'imported'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

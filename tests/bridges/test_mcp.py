@@ -1,0 +1,127 @@
+"""The MCP server, asked by the official client library in this process and over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.prediction.linkers import REFERENCES, trail
+
+from fewlink.bridges.mcp_server import make_server, rows_of
+from fewlink.prediction import Linker
+
+pytest.importorskip("mcp.server.mcpserver")
+from mcp import Client, StdioServerParameters
+
+PAIRS = [list(pair) for pair in REFERENCES]
+
+
+def with_client(server: Any, use: Callable[[Client], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        async with Client(server) as client:
+            return await use(client)
+
+    return asyncio.run(run())
+
+
+def called(linker: Linker, tool: str, **arguments: Any) -> Any:
+    """The structured content of a tool's answer."""
+    answer = with_client(make_server(linker), lambda client: client.call_tool(tool, arguments))
+    assert not answer.is_error, answer.content
+    return answer.structured_content
+
+
+def failed(linker: Linker, tool: str, **arguments: Any) -> str:
+    answer = with_client(make_server(linker), lambda client: client.call_tool(tool, arguments))
+    assert answer.is_error
+    text: str = answer.content[0].text
+    return text
+
+
+def test_tools_say_what_they_do_and_what_they_return() -> None:
+    tools = with_client(make_server(trail()), lambda client: client.list_tools()).tools
+    assert {"about", "find", "ask", "explain"} <= {tool.name for tool in tools}
+    for tool in tools:
+        assert tool.description and len(tool.description) > 40, tool.name
+        assert tool.output_schema and tool.annotations.read_only_hint
+    ask = next(tool for tool in tools if tool.name == "ask")
+    assert ask.input_schema["required"] == ["heads"]
+    assert "references" in ask.input_schema["properties"]
+
+
+def test_ask_gives_the_predictions_of_the_linker() -> None:
+    linker = trail()
+    expected = linker.predict(REFERENCES, ["alga"], 3)
+    answer = called(linker, "ask", references=PAIRS, heads=["alga"], k=3)
+    assert [row["tail"] for row in answer["predictions"]] == [row.tail for row in expected]
+    assert answer["predictions"][0]["reasons"] is None
+    assert answer["notes"] == list(expected.notes)
+    named = called(linker, "ask", relation="causes", heads=["alga"], k=2, explain=True)
+    assert len(named["predictions"]) == 2 and named["predictions"][0]["reasons"][0].endswith(".")
+
+
+def test_explain_find_and_about() -> None:
+    linker = trail()
+    answer = called(linker, "explain", references=PAIRS, head="alga", tail="cell")
+    assert answer["sentences"] == linker.explain(REFERENCES, "alga", "cell").sentences()
+    assert called(linker, "find", text="alg")["result"][0]["id"] == "alga"
+    assert called(linker, "find", text="bacteriun")["result"][0]["id"] == "bacterium"
+    facts = called(linker, "about")
+    assert facts["entities"] == len(linker.graph.entities) and {"causes", "affects"} <= set(facts["relations"])
+
+
+def test_errors_say_what_to_correct() -> None:
+    linker = trail()
+    assert "did you mean 'alga'" in failed(linker, "ask", references=PAIRS, heads=["algae"])
+    assert "no references" in failed(linker, "ask", heads=["alga"])
+    assert "unknown relation 'eats'" in failed(linker, "ask", relation="eats", heads=["alga"])
+    assert "heads" in failed(linker, "ask", references=PAIRS, heads=[])
+    assert "k" in failed(linker, "ask", references=PAIRS, heads=["alga"], k=0)
+
+
+class Checking(Linker):
+    """A linker that also finds errors and relations."""
+
+    def check(self, relation: str | None = None, top: int | None = None) -> list[dict[str, Any]]:
+        return [{"relation": relation, "oddness": 1 - place / 100} for place in range(30)][:top]
+
+    def relations(self, head: str, tail: str, described: Any = None, k: int = 10) -> list[dict[str, Any]]:
+        return [{"relation": name, "head": head, "tail": tail} for name in ["causes", *described]][:k]
+
+
+def test_check_and_relations_are_offered_where_the_linker_has_them() -> None:
+    plain = trail()
+    other = Checking(plain.benchmark, plain.scorer)
+    names = {tool.name for tool in with_client(make_server(other), lambda client: client.list_tools()).tools}
+    assert {"check", "relations"} < names
+    assert len(called(other, "check", relation="causes", k=7)["result"]) == 7
+    assert called(other, "relations", head="a", tail="b")["result"] == [
+        {"relation": "causes", "head": "a", "tail": "b"}
+    ]
+    given = called(other, "relations", head="a", tail="b", described={"eats": PAIRS})["result"]
+    assert [row["relation"] for row in given] == ["causes", "eats"]
+
+
+def test_rows_of_any_kind_become_plain() -> None:
+    assert rows_of(trail().predict(REFERENCES, ["alga"], 3), 2)[1]["head"] == "alga"
+    assert rows_of([{"a": 1}, {"a": 2}], 1) == [{"a": 1}]
+
+
+@pytest.mark.slow
+def test_the_command_speaks_over_standard_input_and_output(tmp_path: Path) -> None:
+    graph = tmp_path / "graph.tsv"
+    rows = ["ann in oslo", "bob in rome", "oslo of norway", "rome of italy", "cy in paris", "paris of france"]
+    graph.write_text("".join("\t".join(row.split()) + "\n" for row in rows))
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "fewlink", "mcp", str(graph)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    ask = {"references": [["ann", "norway"], ["bob", "italy"]], "heads": ["cy"], "k": 1}
+    answer = with_client(server, lambda client: client.call_tool("ask", ask))
+    assert answer.structured_content["predictions"][0]["tail"] == "france"

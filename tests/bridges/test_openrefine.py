@@ -1,0 +1,295 @@
+"""The reconciliation service at /reconcile: answers follow the protocol, and say what is in the graph."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.bridges import schemas
+from tests.conftest import benchmark_of, graph_of, task_of
+from tests.web.servers import Known, small
+from typer.testing import CliRunner
+
+from fewlink.base.errors import FewlinkError, UnknownName
+from fewlink.bridges.reconciliation import MatchQuery, Reconciler
+from fewlink.cli import app
+from fewlink.graph import Graph, TypeTable, Vocabulary
+from fewlink.prediction import Linker
+from fewlink.web import ServerSettings
+from fewlink.web.server import GIVEN, ServeOptions, from_environment, make_app
+
+jsonschema = pytest.importorskip("jsonschema")
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+LIKES = (("ann", "likes", "oslo"), ("bob", "likes", "rome"))
+
+
+@contextmanager
+def serving(linker: Linker | None = None, **settings: Any) -> Iterator[TestClient]:
+    app = make_app(linker or small(), ServerSettings(**settings), extensions=["fewlink.bridges.openrefine:install"])
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        yield client
+
+
+def valid(answer: Any, schema: dict[str, Any]) -> Any:
+    assert answer.status_code == 200, answer.text
+    jsonschema.Draft202012Validator(schema).validate(answer.json())
+    return answer.json()
+
+
+def matched(client: TestClient, **query: Any) -> list[dict[str, Any]]:
+    answer = client.post("/reconcile", data={"queries": json.dumps({"q0": query})})
+    result: list[dict[str, Any]] = valid(answer, schemas.RESULTS)["q0"]["result"]
+    return result
+
+
+def extended(client: TestClient, ids: list[str], *properties: dict[str, Any]) -> dict[str, Any]:
+    body = {"extend": json.dumps({"ids": ids, "properties": properties})}
+    answer: dict[str, Any] = valid(client.post("/reconcile", data=body), schemas.EXTENDED)
+    assert answer == client.get("/reconcile", params=body).json()
+    return answer
+
+
+def test_the_manifest_describes_the_service_and_its_addresses_answer() -> None:
+    with serving() as client:
+        manifest = valid(client.get("/reconcile"), schemas.MANIFEST)
+        assert [kind["id"] for kind in manifest["defaultTypes"]] == ["person", "city"]
+        entity, kind, of = (manifest["suggest"][each] for each in ("entity", "type", "property"))
+        found = valid(
+            client.get(entity["service_url"] + entity["service_path"] + "?prefix=an"), schemas.SUGGESTED_ENTITIES
+        )
+        assert [(row["id"], row["notable"]) for row in found["result"]] == [
+            ("ann", [{"id": "person", "name": "person"}])
+        ]
+        found = valid(client.get(kind["service_url"] + kind["service_path"] + "?prefix=c"), schemas.SUGGESTED_TYPES)
+        assert [row["id"] for row in found["result"]] == ["city"]
+        found = valid(client.get(of["service_url"] + of["service_path"] + "?prefix="), schemas.SUGGESTED_PROPERTIES)
+        assert [row["id"] for row in found["result"]] == ["lives", "near", "knows", "visited"]
+        more = client.get(of["service_url"] + of["service_path"] + "?prefix=&cursor=3").json()
+        assert [row["id"] for row in more["result"]] == ["visited"]
+        page = client.get(manifest["preview"]["url"].replace("{{id}}", "ann"))
+        assert page.headers["content-type"].startswith("text/html") and "lives → oslo" in page.text
+        assert client.get("/reconcile/preview?id=nobody").status_code == 404
+
+
+def test_properties_are_proposed_for_a_type() -> None:
+    with serving(references=LIKES) as client:
+        proposed = valid(client.get("/reconcile/properties?type=person"), schemas.PROPOSED)
+        names = [row["id"] for row in proposed["properties"]]
+        assert names == ["likes", "likes (probability)", "lives", "knows"]
+        proposed = valid(client.get("/reconcile/properties?type=city&limit=1"), schemas.PROPOSED)
+        assert (proposed["limit"], len(proposed["properties"])) == (1, 1)
+
+
+def test_a_name_or_an_id_finds_its_entity() -> None:
+    with serving() as client:
+        [best] = matched(client, query="Ann")
+        assert (best["id"], best["score"], best["match"], best["type"][0]["id"]) == ("ann", 100.0, True, "person")
+        first = matched(client, query="osla")[0]
+        assert first["id"] == "oslo" and 60 < first["score"] < 100 and not first["match"]
+        assert matched(client, query="zzzz") == matched(client, query="z" * 5_000) == []
+        batch = {"a": {"query": "ann"}, "b": {"query": "rome", "limit": 1}}
+        both = valid(client.get("/reconcile", params={"queries": json.dumps(batch)}), schemas.RESULTS)
+        assert [both[key]["result"][0]["id"] for key in "ab"] == ["ann", "rome"]
+
+
+def namesakes() -> Linker:
+    """Two entities named Paris: a city in France and a person who lives in Rome."""
+    plain = graph_of("p1 in france", "p2 lives rome")
+    names = ["Paris" if name in ("p1", "p2") else name for name in [*plain.entities, *plain.relations]]
+    order = list(plain.entities)
+    kinds = np.array([{"p1": 0, "p2": 1, "france": 2, "rome": 0}[name] for name in order])
+    types = TypeTable.of([b"city", b"person", b"state"], np.arange(4), kinds, 4)
+    graph = Graph.of(plain.entities, plain.relations, plain.triples(), types=types, labels=Vocabulary.of(names))
+    return Linker(benchmark_of(graph), Known())
+
+
+def test_types_and_properties_tell_namesakes_apart() -> None:
+    with serving(namesakes()) as client:
+        assert [(row["score"], row["match"]) for row in matched(client, query="paris")] == [(100.0, False)] * 2
+        assert [(row["id"], row["match"]) for row in matched(client, query="paris", type="city")] == [("p1", True)]
+        should = matched(client, query="paris", type=["person"], type_strict="should")
+        assert [(row["id"], row["score"]) for row in should] == [("p2", 100.0), ("p1", 50.0)]
+        for value in ("Rome", {"id": "rome", "name": "Rome"}, ["nowhere", {"id": "rome"}]):
+            found = matched(client, query="paris", properties=[{"pid": "lives", "v": value}])
+            assert [(row["id"], row["match"]) for row in found] == [("p2", True), ("p1", False)]
+            assert found[0]["score"] > found[1]["score"]
+        alone = matched(client, properties=[{"pid": "in", "v": "france"}])
+        assert [(row["id"], row["match"]) for row in alone] == [("p1", False)]
+
+
+def test_known_tails_extend_and_predicted_ones_on_demand() -> None:
+    with serving() as client:
+        answer = extended(client, ["ann", "bob", "nobody"], {"id": "lives"}, {"id": "visited"})
+        assert answer["meta"] == [{"id": "lives", "name": "lives"}, {"id": "visited", "name": "visited"}]
+        rows = answer["rows"]
+        assert rows["ann"] == {
+            "lives": [{"id": "oslo", "name": "oslo"}],
+            "visited": [{"id": "oslo", "name": "oslo"}, {"id": "rome", "name": "rome"}],
+        }
+        assert rows["nobody"] == {"lives": [], "visited": []}
+        answer = extended(client, ["bob"], {"id": "lives", "settings": {"tails": "both", "limit": "1"}})
+        known, predicted = answer["rows"]["bob"]["lives"]
+        assert known == {"id": "rome", "name": "rome"}
+        assert predicted["description"] == "predicted, rank 1"
+        assert extended(client, ["bob"], {"id": "lives", "settings": {"tails": "known"}})["rows"]["bob"]["lives"] == [
+            known
+        ]
+
+
+def test_described_relations_extend_by_predictions() -> None:
+    with serving(references=LIKES) as client:
+        [cell] = extended(client, ["cy"], {"id": "likes"})["rows"]["cy"]["likes"]
+        assert cell["id"] in ("oslo", "rome") and cell["description"].startswith("predicted, ")
+        cells = extended(client, ["ann"], {"id": "likes"})["rows"]["ann"]["likes"]
+        assert cells[0] == {"id": "oslo", "name": "oslo"}  # a reference
+        both = extended(client, ["cy"], {"id": "likes"}, {"id": "likes (probability)"})["rows"]["cy"]
+        assert [len(column) for column in both.values()] == [1, 1]
+        assert both["likes (probability)"] == [{}]  # this linker is not calibrated
+        assert extended(client, ["cy"], {"id": "likes", "settings": {"least": 0.5}})["rows"]["cy"]["likes"] == []
+        client.app.state.described.append(lambda: {"hates": [("ann", "rome"), ("lost", "rome")]})  # type: ignore[attr-defined]
+        names = [row["id"] for row in client.get("/reconcile/suggest/property?prefix=hat").json()["result"]]
+        assert names == ["hates", "hates (probability)"]
+
+
+def test_a_calibrated_model_extends_by_probabilities() -> None:
+    from tests.prediction.linkers import trail
+
+    with serving(trail(), references=(("virus", "eats", "cell"), ("fungus", "eats", "plant"))) as client:
+        answer = extended(client, ["bacterium"], {"id": "eats", "settings": {"limit": 3}}, {"id": "eats (probability)"})
+        row = answer["rows"]["bacterium"]
+        assert len(row["eats"]) == 3 and len(row["eats (probability)"]) == 1
+
+
+def test_an_unknown_entity_in_a_reference_stops_the_start() -> None:
+    with pytest.raises(UnknownName, match="unknown head of a reference 'anna'; did you mean 'ann'"):
+        make_app(
+            small(),
+            ServerSettings(references=(("anna", "likes", "oslo"),)),
+            extensions=["fewlink.bridges.openrefine:install"],
+        )
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "told"),
+    [
+        ({"queries": "{"}, 400, "queries is not JSON"),
+        ({"queries": "[]"}, 422, "queries is not a JSON object"),
+        ({"queries": '{"q": {}}'}, 422, "query 'q' has neither a text nor properties"),
+        ({"queries": '{"q": {"query": "a", "limit": 0}}'}, 422, "limit"),
+        ({"queries": '{"q": 3}'}, 422, "valid"),
+        ({"queries": json.dumps({str(i): {"query": "a"} for i in range(101)})}, 413, "101 queries"),
+        ({"extend": '{"ids": ["ann"]}'}, 422, "properties"),
+        ({"extend": '{"ids": ["ann"], "properties": [{"id": "nothing"}]}'}, 404, "unknown property 'nothing'"),
+        ({"extend": '{"ids": ["ann"], "properties": [{"id": "lives", "settings": {"limit": 1000}}]}'}, 422, "limit"),
+        ({"other": "x"}, 422, "send a form"),
+    ],
+)
+def test_requests_that_cannot_be_answered_are_told(sent: dict[str, str], status: int, told: str) -> None:
+    with serving() as client:
+        answer = client.post("/reconcile", data=sent)
+        assert answer.status_code == status and told in answer.json()["error"]["message"]
+
+
+def test_pages_of_this_machine_may_read_answers_and_others_may_not() -> None:
+    with serving(hosts=LOOPBACK) as client:
+        for origin in ("http://127.0.0.1:3333", "http://localhost:3333", "http://[::1]:3333"):
+            answer = client.get("/reconcile", headers={"Origin": origin})
+            assert answer.headers["access-control-allow-origin"] == origin and answer.headers["vary"] == "Origin"
+            asked = client.options("/reconcile", headers={"Origin": origin, "Access-Control-Request-Method": "POST"})
+            assert asked.status_code == 204 and "POST" in asked.headers["access-control-allow-methods"]
+        for origin in ("https://evil.example", "null", "http://127.0.0.1.evil.example"):
+            assert "access-control-allow-origin" not in client.get("/reconcile", headers={"Origin": origin}).headers
+        page = client.get("/reconcile/preview?id=ann").headers
+        assert "x-frame-options" not in page and "http://127.0.0.1:*" in page["content-security-policy"]
+        other = client.get("/about", headers={"Origin": "http://127.0.0.1:3333"}).headers
+        assert "access-control-allow-origin" not in other and other["x-frame-options"] == "DENY"
+    with serving() as client:  # a server for other machines
+        answer = client.get("/reconcile", headers={"Origin": "https://refine.example"})
+        assert answer.headers["access-control-allow-origin"] == "https://refine.example"
+
+
+def test_a_token_may_be_part_of_the_address() -> None:
+    with serving(token="s3cret") as client:
+        manifest = valid(client.get("/reconcile"), schemas.MANIFEST)
+        assert manifest["authentication"] == {"type": "apiKey", "name": "token", "in": "query"}
+        assert "s3cret" not in json.dumps(manifest)
+        queries = {"queries": json.dumps({"q": {"query": "ann"}})}
+        for path in ("/reconcile", "/reconcile?token=wrong", "/reconcile?token="):
+            assert client.post(path, data=queries).status_code == 401
+        assert client.get("/reconcile?token=wrong").status_code == 401
+        assert client.get("/reconcile", params=queries).status_code == 401
+        assert client.get("/reconcile/suggest/entity?prefix=a").status_code == 401
+        assert client.get("/about?token=s3cret").status_code == 401  # only for this protocol
+        assert client.post("/reconcile?token=s3cret", data=queries).status_code == 200
+        assert client.post("/reconcile", data=queries, headers={"Authorization": "Bearer s3cret"}).status_code == 200
+        manifest = valid(client.get("/reconcile?token=s3cret"), schemas.MANIFEST)
+        entity = manifest["suggest"]["entity"]
+        assert client.get(entity["service_url"] + entity["service_path"] + "&prefix=a").status_code == 200
+        assert client.get(manifest["preview"]["url"].replace("{{id}}", "ann")).status_code == 200
+
+
+def test_workers_have_the_same_service() -> None:
+    place = ServeOptions("umls").place
+    limits = {"heads": 5, "k": 5, "hosts": None, "references": [["virus", "eats", "cell"]]}
+    config = {"place": place, "limits": limits, "extensions": ["fewlink.bridges.openrefine:install"]}
+    with TestClient(from_environment({GIVEN: json.dumps(config)})) as client:
+        found = client.get("/reconcile/suggest/property?prefix=eats").json()["result"]
+        assert [row["id"] for row in found[:2]] == ["eats", "eats (probability)"]
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+names = st.sampled_from(["ann", "oslo", "lives", "likes", "city", "q0", ""])
+words = st.sampled_from(["query", "type", "limit", "properties", "pid", "v", "id", "ids", "settings", "type_strict"])
+anything = st.recursive(
+    scalars | names, lambda of: st.lists(of, max_size=3) | st.dictionaries(words | names, of, max_size=4)
+)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    with serving(references=LIKES) as one:
+        yield one
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["queries", "extend"]), anything, words)
+def test_any_request_is_answered_or_refused(client: TestClient, field: str, value: Any, word: str) -> None:
+    for sent in (value, {"q0": value}, {"q0": {"query": "ann", word: value}}, {"ids": ["ann"], "properties": value}):
+        answer = client.post("/reconcile", data={field: json.dumps(sent)})
+        assert answer.status_code in (200, 400, 404, 413, 422), answer.text
+
+
+def test_names_are_not_markup_in_a_preview() -> None:
+    graph = graph_of("<b>a</b> r x")
+    linker = Linker(benchmark_of(graph), Known())
+    page = Reconciler(linker).preview(graph.entities.id("<b>a</b>"))
+    assert "<b>" not in page and "&lt;b&gt;" in page
+
+
+def test_a_task_relation_is_a_property_with_its_known_pairs() -> None:
+    graph = graph_of("ann lives oslo", "bob lives rome")
+    linker = Linker(benchmark_of(graph, test=[task_of([(0, 3)], [1, 3], name="visited")]), Known())
+    assert Reconciler(linker).properties()["visited"].tails(0) == [3]
+    assert Reconciler(linker).match(MatchQuery(query="ann"))[0]["match"]
+
+
+def test_references_of_the_command_are_triples(tmp_path: Path) -> None:
+    from fewlink.prediction.query import parse_triple
+
+    assert parse_triple("ann => likes => oslo") == parse_triple("ann\tlikes\toslo") == ("ann", "likes", "oslo")
+    for text in ("ann => oslo", "a => b => c => d", "=> likes => oslo"):
+        with pytest.raises(FewlinkError, match="is not a triple: write 'HEAD => RELATION => TAIL'"):
+            parse_triple(text)
+    (tmp_path / "more.tsv").write_text("virus\teats\tcel\n")
+    done = CliRunner().invoke(app, ["serve", "umls", "--port", "0", "--references", str(tmp_path / "more.tsv")])
+    assert "unknown tail of a reference 'cel'; did you mean 'cell'" in str(done.exception)
+    done = CliRunner().invoke(app, ["serve", "umls", "--port", "0", "--reference", "virus => eats => cel"])
+    assert "unknown tail of a reference 'cel'" in str(done.exception)

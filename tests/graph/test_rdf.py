@@ -1,0 +1,192 @@
+"""RDF in all its syntaxes, its labels and types, and SPARQL results."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from tests.conftest import compiled, named
+
+from fewlink.base.errors import InputError
+from fewlink.graph import compile_graph, reading
+from fewlink.graph.reading import Peeked
+
+pyoxigraph = pytest.importorskip("pyoxigraph")
+
+TURTLE = b"""@prefix : <http://example.org/> .
+@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+:berlin :capitalOf :germany ; rdfs:label "Berlin"@de, "Berlin, the city"@en ; a :City .
+:paris :capitalOf :france ; rdfs:label "Paris" ; a :City ; :people 2100000 .
+:City rdfs:label "city" .
+:capitalOf rdfs:label "is the capital of" .
+"""
+BASE = "http://example.org/"
+CAPITALS = [
+    (f"{BASE}berlin", f"{BASE}capitalOf", f"{BASE}germany"),
+    (f"{BASE}paris", f"{BASE}capitalOf", f"{BASE}france"),
+]
+
+
+def in_syntax(format_: object) -> bytes:
+    return pyoxigraph.serialize(pyoxigraph.parse(input=TURTLE, format=pyoxigraph.RdfFormat.TURTLE), format=format_)  # type: ignore[no-any-return]
+
+
+FORMS = {
+    "g.ttl": TURTLE,
+    "g.nt": in_syntax(pyoxigraph.RdfFormat.N_TRIPLES),
+    "g.nq": in_syntax(pyoxigraph.RdfFormat.N_QUADS),
+    "g.trig": in_syntax(pyoxigraph.RdfFormat.TRIG),
+    "g.rdf": in_syntax(pyoxigraph.RdfFormat.RDF_XML),
+    "g.owl": in_syntax(pyoxigraph.RdfFormat.RDF_XML),
+    "g.xml": in_syntax(pyoxigraph.RdfFormat.RDF_XML),
+    "g.jsonld": in_syntax(pyoxigraph.RdfFormat.JSON_LD),
+    "g.json": in_syntax(pyoxigraph.RdfFormat.JSON_LD),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_syntax_gives_the_same_graph_with_names_and_types(name: str) -> None:
+    for content, suffix in ((FORMS[name], ""), (gzip.compress(FORMS[name]), ".gz")):
+        graph, report = compiled(content, name + suffix)
+        assert set(CAPITALS) < set(named(graph))
+        assert graph.triple_count == 4  # with those of rdf:type
+        names = {graph.entities[i]: graph.name(i) for i in range(len(graph.entities))}
+        assert names[f"{BASE}berlin"] == "Berlin, the city"
+        assert names[f"{BASE}paris"] == "Paris"
+        assert names[f"{BASE}germany"] == "germany"  # the end of the address
+        assert {graph.relation_name(i) for i in range(len(graph.relations))} == {"is the capital of", "type"}
+        assert graph.types is not None
+        assert list(graph.types.names) == ["city"]
+        assert [graph.entities[e] for e in graph.types.members([0])] == [f"{BASE}berlin", f"{BASE}paris"]
+        assert (report.literals, report.skipped) == (1, 0)
+
+
+def test_files_of_names_and_types_come_before_those_of_rdf(tmp_path: Path) -> None:
+    (tmp_path / "g.ttl").write_bytes(TURTLE)
+    (tmp_path / "names").write_text(f"{BASE}paris\tLutetia\n")
+    (tmp_path / "types").write_text(f"{BASE}paris\ttown\n")
+    graph = compile_graph(tmp_path / "g.ttl", names=tmp_path / "names", types=tmp_path / "types")
+    assert graph.name(graph.entities.id(f"{BASE}paris")) == "Lutetia"
+    assert graph.name(graph.entities.id(f"{BASE}berlin")) == "Berlin, the city"
+    assert graph.types is not None and list(graph.types.names) == ["town"]
+
+
+def test_classes_of_rdf_itself_are_no_types_and_namesakes_keep_their_addresses() -> None:
+    head = "@prefix o: <http://www.w3.org/2002/07/owl#> . @prefix a: <http://a/> . @prefix b: <http://b/> .\n"
+    graph, _ = compiled(f"{head}a:x a o:NamedIndividual . a:y a a:Town . a:z a b:Town .".encode(), "g.ttl")
+    assert graph.types is not None
+    members = {kind: len(graph.types.groups[i]) for i, kind in enumerate(graph.types.names)}
+    assert {kind: count for kind, count in members.items() if count} == {"http://a/Town": 1, "http://b/Town": 1}
+    graph, _ = compiled(f"{head}a:x a o:NamedIndividual .".encode(), "g.ttl")
+    assert graph.types is None
+
+
+def test_blank_nodes_have_the_same_names_each_time() -> None:
+    content = b"@prefix : <http://e/> . :a :p [ :q :c ] . :b :p [ :q :d ] . _:n :p :a ."
+    graph, _ = compiled(content, "g.ttl")
+    assert named(graph) == named(compiled(content, "g.ttl")[0])
+    assert {"_:g.ttl-1", "_:g.ttl-2", "n"} < set(graph.entities)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place", "left"),
+    [
+        ("g.ttl", TURTLE + b":bad bad bad .\n:x :capitalOf :y .\n", "g.ttl:7: is not valid Turtle", 5),
+        ("g.trig", TURTLE + b":bad bad bad .\n:x :capitalOf :y .\n", "g.trig:7: is not valid TriG", 5),
+        ("g.nq", FORMS["g.nq"] + b"no\n<x:a> <x:b> <x:c> .\n", "is not an N-Quads line", 5),
+        ("g.rdf", FORMS["g.rdf"].replace(b"</rdf:RDF>", b"\n<rdf:Description"), "is not valid RDF/XML", 4),
+    ],
+)
+def test_errors_name_file_and_line_or_are_skipped(name: str, content: bytes, place: str, left: int) -> None:
+    with pytest.raises(InputError, match=rf"{name}:\d+: ") as error:
+        compiled(content, name)
+    assert place in str(error.value)
+    graph, report = compiled(content, name, on_error="skip")
+    assert (graph.triple_count, report.skipped) == (left, 1)
+
+
+def test_a_byte_order_mark_and_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fewlink.graph import formats
+
+    monkeypatch.setattr(formats, "BLOCK_ROWS", 1)
+    graph, _ = compiled(b"\xef\xbb\xbf" + TURTLE, "g.ttl")
+    assert graph.triple_count == 4
+
+
+def result(*terms: str) -> dict[str, dict[str, str]]:
+    kinds = ("uri" if term.startswith("http") else "literal" for term in terms)
+    return {v: {"type": kind, "value": term} for v, kind, term in zip("abc", kinds, terms, strict=False)}
+
+
+ROWS = [result(*CAPITALS[0]), result(*CAPITALS[1]), result(f"{BASE}paris", f"{BASE}people", "2100000")]
+RESULTS = {
+    "r.srj": json.dumps({"head": {"vars": ["a", "b", "c"]}, "results": {"bindings": ROWS}}).encode(),
+    "r.json": json.dumps({"head": {"vars": ["a", "b", "c"]}, "results": {"bindings": ROWS}}).encode(),
+    "r.srx": b"""<?xml version="1.0"?><sparql xmlns="http://www.w3.org/2005/sparql-results#">
+<head><variable name="a"/><variable name="b"/><variable name="c"/></head><results>"""
+    + b"".join(
+        b'<result><binding name="a"><uri>%b</uri></binding><binding name="b"><uri>%b</uri></binding>'
+        b'<binding name="c"><uri>%b</uri></binding></result>' % tuple(n.encode() for n in triple)
+        for triple in CAPITALS
+    )
+    + b"</results></sparql>",
+    "r.tsv": b"?a\t?b\t?c\n" + "".join("\t".join(f"<{n}>" for n in t) + "\n" for t in CAPITALS).encode(),
+    "r.csv": b"town,p,state\r\n" + "".join(",".join(t) + "\r\n" for t in CAPITALS).encode(),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_of_a_sparql_query_with_three_variables(name: str) -> None:
+    graph, report = compiled(RESULTS[name], name)
+    assert named(graph) == CAPITALS
+    assert report.literals == (name in ("r.srj", "r.json"))
+
+
+def test_results_without_three_variables_or_values_are_errors() -> None:
+    two = json.dumps({"head": {"vars": ["a", "b"]}, "results": {"bindings": []}}).encode()
+    with pytest.raises(InputError, match=r"r.srj: has columns a, b; it needs head, relation, tail"):
+        compiled(two, "r.srj")
+    yes = b'{"head": {}, "boolean": true}'
+    with pytest.raises(InputError, match=r"ASK query"):
+        compiled(yes, "r.srj")
+    gap = json.dumps({"head": {"vars": ["a", "b", "c"]}, "results": {"bindings": [ROWS[0], result("http://x")]}})
+    with pytest.raises(InputError, match=r"has no relation in result 2"):
+        compiled(gap.encode(), "r.srj")
+    assert compiled(gap.encode(), "r.srj", on_error="skip")[0].triple_count == 1
+    with pytest.raises(InputError, match=r"r.srj:1: is not valid as SPARQL results in JSON"):
+        compiled(RESULTS["r.srj"][:-30], "r.srj")
+
+
+def test_an_ordinary_first_row_is_not_taken_for_variables() -> None:
+    assert len(named(compiled(b"a,r,b\nc,r,d\n", "g.csv")[0])) == 2
+    assert len(named(compiled(b"x:a,x:r,x:b\nhttp://e/c,http://e/r,http://e/d\n", "g.csv")[0])) == 2
+
+
+def test_a_peeked_file_is_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"\xef\xbb\xbf" + bytes(range(256)) * 40)
+    for size in (1, 7, 4096, 5000, 1 << 20, -1):
+        with (tmp_path / "f").open("rb") as raw:
+            file, parts = Peeked(raw), []
+            assert file.peek()[:2] == b"\x00\x01"
+            while part := file.read(size):
+                parts.append(part)
+            assert b"".join(parts) == bytes(range(256)) * 40
+
+
+def test_a_file_cut_off_in_compression_is_an_error_of_that_file(tmp_path: Path) -> None:
+    (tmp_path / "g.ttl.gz").write_bytes(gzip.compress(TURTLE * 50)[:-20])
+    with pytest.raises(InputError, match=r"g.ttl.gz: is cut off"):
+        compile_graph(tmp_path / "g.ttl.gz")
+
+
+def test_the_best_label_is_kept_in_any_order() -> None:
+    label = "<http://www.w3.org/2000/01/rdf-schema#label>"
+    texts = ['"eins"@de', '"one"@en-GB', '"1"', '"two\\nlines"@en', '""@en']
+    for order in (texts, texts[::-1]):
+        content = "".join(f"<x:a> {label} {text} .\n" for text in order) + "<x:a> <x:r> <x:b> .\n"
+        graph, report = compiled(content.encode(), "g.nt")
+        assert graph.name(graph.entities.id("x:a")) == ("one" if order is texts else "two lines")
+        assert report.literals == 0
+    assert reading.local_name(b"http://e/a#") == b"http://e/a#"
