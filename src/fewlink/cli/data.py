@@ -201,7 +201,7 @@ def append(
     common.check_files(*files, types, names)
     common.check_benchmarks(where)
     from fewlink.graph import CompileReport
-    from fewlink.pipeline.append import append as append_to
+    from fewlink.pipeline.train import append as append_to
 
     report = CompileReport()
     appended = append_to(where, files, types=types, names=names, on_error=on_error, report=report)

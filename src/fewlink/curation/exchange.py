@@ -12,14 +12,15 @@ from urllib.parse import quote, unquote
 
 from fewlink.base.errors import InputError, choose
 from fewlink.base.storage import write_bytes
-from fewlink.curation.store import KINDS, Event, ProjectFile, now
+from fewlink.curation.schema import KINDS, Event
+from fewlink.curation.store import ProjectFile, now
 
 FORMAT = "fewlink-project/1"
 HEADER = ("head", "tail", "decision", "who", "time")
 ENTITY, RELATION = "urn:fewlink:entity:", "urn:fewlink:relation:"  # of ids that are no IRIs
 IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]+")
 TRIPLE = re.compile(r"\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*\.\s*(#.*)?")
-ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 ESCAPED = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})")
 
 
@@ -83,7 +84,7 @@ def format_of(path: Path) -> str:
 def to_tsv(file: ProjectFile, project: str | int) -> str:
     """A header and a line for each decided pair; tabs, line ends and backslashes in names are escaped."""
     rows = [HEADER, *((s.head, s.tail, s.kind, s.who, s.time) for s in file.decisions(project))]
-    return "".join("\t".join(cell.translate(str.maketrans(ESCAPES)) for cell in row) + "\n" for row in rows)
+    return "".join("\t".join(cell.translate(ESCAPES) for cell in row) + "\n" for row in rows)
 
 
 def to_ntriples(file: ProjectFile, project: str | int) -> str:

@@ -12,97 +12,19 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName, did_you_mean
+from fewlink.curation.schema import FORMAT, KINDS, SCHEMA, Decision, Event, Project
 
-FORMAT = 1
 APPLICATION = 0x46574C4B  # "FWLK": marks the SQLite file as ours
 MAGIC = b"SQLite format 3\0"
 WAIT = 30.0  # seconds that a writer waits for another one
-KINDS = ("reference", "accepted", "rejected")  # of decisions; references are the pairs that a project starts with
 LONGEST = 4_000  # characters of a name or a description
-SCHEMA = """
-CREATE TABLE project (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    name TEXT NOT NULL UNIQUE,
-    description TEXT NOT NULL,
-    made TEXT NOT NULL
-);
-CREATE TABLE event (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    project INTEGER NOT NULL REFERENCES project (number),
-    kind TEXT NOT NULL CHECK (kind IN ('reference', 'accepted', 'rejected', 'undo')),
-    head TEXT NOT NULL,
-    tail TEXT NOT NULL,
-    undoes INTEGER UNIQUE REFERENCES event (number),
-    who TEXT NOT NULL,
-    time TEXT NOT NULL,
-    CHECK ((kind = 'undo') = (undoes IS NOT NULL))
-);
-CREATE INDEX pair ON event (project, head, tail, number);
-CREATE TRIGGER no_change BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'events do not change'); END;
-CREATE TRIGGER no_removal BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'events are not removed'); END;
-CREATE VIEW counting AS
-    SELECT * FROM event
-    WHERE kind <> 'undo' AND NOT EXISTS (SELECT 1 FROM event AS undo WHERE undo.undoes = event.number);
-CREATE VIEW decision AS
-    SELECT last.*, (
-        SELECT number FROM counting AS other
-        WHERE other.project = last.project AND other.head = last.head AND other.tail = last.tail
-            AND other.number < last.number AND other.who <> last.who
-            AND (other.kind = 'rejected') <> (last.kind = 'rejected')
-        ORDER BY number DESC LIMIT 1
-    ) AS conflict
-    FROM counting AS last
-    WHERE number = (
-        SELECT max(number) FROM counting AS later
-        WHERE later.project = last.project AND later.head = last.head AND later.tail = last.tail
-    );
-"""
 COLUMNS = "number, kind, head, tail, undoes, who, time"
-
-
-@dataclass(frozen=True)
-class Event:
-    """An entry of the log. `kind` is one of KINDS, or "undo" of the event `undoes`, whose pair it repeats."""
-
-    number: int
-    kind: str
-    head: str
-    tail: str
-    undoes: int | None
-    who: str
-    time: str
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        return self.head, self.tail
-
-
-@dataclass(frozen=True)
-class Decision(Event):
-    """The event that counts for its pair; `conflict` is what another curator had decided otherwise."""
-
-    conflict: Event | None = None
-
-
-@dataclass(frozen=True)
-class Project:
-    """A relation to complete, and how many of its pairs are decided."""
-
-    number: int
-    name: str
-    description: str
-    made: str
-    references: int
-    accepted: int
-    rejected: int
-    conflicts: int
-    events: int
 
 
 class ProjectFile:
@@ -292,24 +214,25 @@ class ProjectFile:
             raise UnknownName(f"{self.path} has no project '{name}'{hint}")
         return row
 
-    def _counted(self, row: Any) -> Project:
+    def _counted(self, row: tuple[int, str, str, str]) -> Project:
         count = "SELECT kind, count(*), count(conflict) FROM decision WHERE project = ? GROUP BY kind"
         counts = {kind: (pairs, conflicts) for kind, pairs, conflicts in self._base.execute(count, (row[0],))}
         events = self._base.execute("SELECT count(*) FROM event WHERE project = ?", (row[0],)).fetchone()[0]
-        numbers = [counts.get(kind, (0, 0))[0] for kind in KINDS]
-        return Project(*row, *numbers, sum(conflicts for _, conflicts in counts.values()), events)
+        references, accepted, rejected = (counts.get(kind, (0, 0))[0] for kind in KINDS)
+        conflicts = sum(conflicts for _, conflicts in counts.values())
+        return Project(*row, references, accepted, rejected, conflicts, events)
 
     def _states(self, project: int, kind: str | None = None, pair: tuple[str, str] | None = None) -> list[Decision]:
         where, values = "project = ?", [project, *([kind] if kind else []), *(pair or ())]
         where += (" AND kind = ?" if kind else "") + (" AND head = ? AND tail = ?" if pair else "")
         rows = self._base.execute(f"SELECT {COLUMNS}, conflict FROM decision WHERE {where} ORDER BY number", values)
         states = []
-        for *facts, conflict in rows.fetchall():
+        for row in rows.fetchall():
             other = None
-            if conflict is not None:
-                found = self._base.execute(f"SELECT {COLUMNS} FROM event WHERE number = ?", (conflict,))
+            if row[-1] is not None:
+                found = self._base.execute(f"SELECT {COLUMNS} FROM event WHERE number = ?", (row[-1],))
                 other = Event(*found.fetchone())
-            states.append(Decision(*facts, other))
+            states.append(Decision(**asdict(Event(*row[:-1])), conflict=other))
         return states
 
     def _append(
