@@ -29,6 +29,10 @@ def predict(
     reference: list[str] = typer.Option(
         [], metavar="'HEAD => TAIL'", help="A reference; repeatable. If a name has an arrow: a tab instead of =>."
     ),
+    rejected: Path = typer.Option(None, "--rejected", help="File of pairs that are wrong, written as references are."),
+    not_: list[str] = typer.Option(
+        [], "--not", metavar="'HEAD => TAIL'", help="A wrong pair: what resembles it ranks lower; repeatable."
+    ),
     heads: Path = typer.Option(None, help="File of heads, one per line."),
     head: list[str] = typer.Option([], metavar="NAME", help="A head to find tails for; repeatable."),
     of_type: str = typer.Option(None, metavar="TYPE", help="Take all entities of this type as heads; rank pairs."),
@@ -79,6 +83,7 @@ def predict(
     check_count(top, "--top")
     check_kinds(constraint)
     pairs = [*(read_pairs(references) if references else []), *map(parse_pair, reference)]
+    wrong = [*(read_pairs(rejected) if rejected else []), *map(parse_pair, not_)]
     if not pairs and relation is None:
         raise FewlinkError("no references: give --references FILE, --reference 'HEAD => TAIL', or --relation NAME")
     if pairs and shots is not None:
@@ -106,6 +111,7 @@ def predict(
         explain=explain,
         shots=shots,
         constraints=constraint,
+        rejected=wrong,
     )
     trust = [predictions.trust.sentence] if predictions.trust else []
     common.print_notes([*trust, *predictions.notes])

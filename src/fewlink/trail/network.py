@@ -110,12 +110,8 @@ class TrailNetwork(nn.Module):
 
     def score(self, states: Tensor, task: Tensor) -> Tensor:
         """Scores (…) of states (…, W), given the vector of their task (…, W)."""
-        scores: Tensor = self.last(self.hidden(states, task)).squeeze(-1)
+        scores: Tensor = self.last(relu(self.of_state(states) + self.of_task(task))).squeeze(-1)
         return scores
-
-    def hidden(self, states: Tensor, task: Tensor) -> Tensor:
-        """What the last layer reads (…, 2W) of states (…, W), given the vector of their task (…, W)."""
-        return relu(self.of_state(states) + self.of_task(task))
 
 
 class RelationLayer(nn.Module):

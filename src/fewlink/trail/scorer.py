@@ -45,6 +45,7 @@ class TrailScorer:
     """
 
     most_references = MOST_REFERENCES
+    logit_scale = 4.0  # units of its scores that one unit of a logit is worth, as decisions are learnt
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
         self.name, self.network, self.graph, self.evidence = name, network.eval(), graph, EVIDENCE
@@ -147,24 +148,6 @@ class TrailScorer:
     @torch.no_grad()
     def _one_head(self, task: Tasks, encoded: Encoded, head: int, candidates: np.ndarray) -> Tensor:
         """Scores (C,) of candidates on a CPU."""
-        return self.network.score(self._states_of(task, encoded, head, candidates), encoded.task)
-
-    @torch.no_grad()
-    def hidden(self, references: np.ndarray, head: int, candidates: np.ndarray) -> Tensor:
-        """What the last layer reads of candidates (c,) for a head, given references (K, 2): (c, 2W). The score is
-        linear in it."""
-        with self._lock, torch_threads(1):
-            task, encoded = self._remembered(references)
-            if self.device.type == "cuda":
-                queries = task._replace(heads=self._ids(np.array([[head]])), candidates=self._ids(candidates)[None])
-                states = self.network.propagate(self.graph, queries, encoded, self.dtype)
-                states = states[queries.candidates[0], 0, 0].to(encoded.task.dtype)
-            else:
-                states = self._states_of(task, encoded, head, candidates)
-            return self.network.hidden(states, encoded.task)
-
-    def _states_of(self, task: Tasks, encoded: Encoded, head: int, candidates: np.ndarray) -> Tensor:
-        """States (C, W) of candidates on a CPU."""
         graph, local, part = self._read(task, head)
         if part is None:
             try:
@@ -173,14 +156,14 @@ class TrailScorer:
                 propagation = CpuPropagation(self.network, graph.edges)
             states = propagation.states_of(local, encoded, head, self._ids(candidates))
             self._idle.append(propagation)
-            return states
+            return self.network.score(states, encoded.task)
         places = part.places(candidates)
         inside = places >= 0
         states = torch.zeros(len(candidates), self.network.shape.width)
         propagation = CpuPropagation(self.network, graph.edges)
         head = int(part.places(np.array([head]))[0])
         states[torch.from_numpy(inside)] = propagation.states_of(local, encoded, head, torch.from_numpy(places[inside]))
-        return states
+        return self.network.score(states, encoded.task)
 
     def _on_gpu(self, task: Tasks, encoded: Encoded, question: Question) -> Tensor:
         """Scores (H, C) on a GPU, several heads at once."""
