@@ -1,6 +1,6 @@
 """The HTTP interface of a linker and its page for curators, and the process that serves them on a listening socket.
 
-The interface opens no paths and stores nothing of a request.
+The interface opens no paths; of requests it stores only decisions, in the project file.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import uvicorn
@@ -26,7 +27,7 @@ from starlette.responses import Response
 import fewlink
 from fewlink.base.errors import FewlinkError
 from fewlink.prediction import Linker, load
-from fewlink.web import middleware
+from fewlink.web import middleware, projects
 from fewlink.web import service as facts
 from fewlink.web.batching import Batcher, unless_disconnected
 from fewlink.web.middleware import SecurityMiddleware, as_json, own_hosts
@@ -74,8 +75,8 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
-    """An app that answers from this linker."""
+def make_app(linker: Linker, settings: ServerSettings | None = None, project: Path | None = None) -> FastAPI:
+    """An app that answers from this linker, and keeps decisions in the file `project`."""
     settings = settings or ServerSettings()
     answers = Answers(linker, settings)
 
@@ -100,6 +101,7 @@ def make_app(linker: Linker, settings: ServerSettings | None = None) -> FastAPI:
     app.state.answers = answers
     app.add_middleware(SecurityMiddleware, settings=settings)
     middleware.install(app)
+    projects.install(app, projects.Projects(linker, project))
 
     async def answered(request: Request, answer: Coroutine[Any, Any, dict[str, Any]]) -> Response:
         content = await unless_disconnected(asyncio.create_task(answer), asyncio.create_task(_disconnected(request)))
@@ -209,11 +211,20 @@ class ServeOptions:
     bench: str | None = None
     types: str | None = None
     names: str | None = None
+    project: str | None = None
 
     @property
     def place(self) -> dict[str, Any]:
         """The arguments of `fewlink.load`."""
         return {name: getattr(self, name) for name in ("source", "bench", "types", "names", "device")}
+
+    @property
+    def project_file(self) -> Path:
+        """The file that decisions are kept in: by default beside the graph or run, else in the working folder."""
+        if self.project is not None:
+            return Path(self.project)
+        source = Path(self.source)
+        return (source.parent if source.exists() else Path()) / f"{source.name.replace(':', '-')}.decisions"
 
 
 def serve(options: ServeOptions, settings: ServerSettings) -> None:
@@ -230,17 +241,19 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
             "note: anyone who can reach this machine can send requests; set --token to restrict access", file=sys.stderr
         )
     if options.workers == 1:
-        uvicorn.Server(uvicorn.Config(make_app(linker, settings), **OPTIONS)).run(sockets=[listener])
+        app = make_app(linker, settings, options.project_file)
+        uvicorn.Server(uvicorn.Config(app, **OPTIONS)).run(sockets=[listener])
         return
     del linker  # each worker loads its own
     limits = {"heads": settings.heads, "k": settings.k, "hosts": settings.hosts and sorted(settings.hosts)}
-    os.environ[GIVEN] = json.dumps({"place": options.place, "limits": limits})
+    given = {"place": options.place, "limits": limits, "project": str(options.project_file)}
+    os.environ[GIVEN] = json.dumps(given)
     if settings.token is not None:
         os.environ[TOKEN] = settings.token
     port = listener.getsockname()[1]
     listener.close()  # uvicorn opens it again for the workers
-    app = "fewlink.web.server:from_environment"
-    uvicorn.run(app, host=options.host, port=port, factory=True, workers=options.workers, **OPTIONS)
+    factory = "fewlink.web.server:from_environment"
+    uvicorn.run(factory, host=options.host, port=port, factory=True, workers=options.workers, **OPTIONS)
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Any:
@@ -248,7 +261,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Any:
     given = json.loads(environment[GIVEN])
     hosts = given["limits"].pop("hosts")
     settings = ServerSettings(**given["limits"], token=environment.get(TOKEN), hosts=hosts and frozenset(hosts))
-    return make_app(load(**given["place"]), settings)
+    return make_app(load(**given["place"]), settings, Path(given["project"]))
 
 
 def listen(host: str, port: int) -> socket.socket:
