@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from fewlink.base.seeds import generator
-from fewlink.curation.learning import Learned, choose_references, learn
+from fewlink.curation.learning import SCALE, Learned, choose_references, learn
 from fewlink.curation.next_question import informative
 from fewlink.data import Benchmark, Task, open_benchmark
 from fewlink.data.candidates import by_similarity
@@ -132,8 +132,6 @@ def _choice(
     policy: str, pairs: np.ndarray, scores: np.ndarray, learned: Learned | None, rng: np.random.Generator
 ) -> Any:
     """The place of the pair to decide."""
-    from fewlink.curation.learning import SCALE
-
     values = scores if learned is None else scores + SCALE * learned.logits(pairs)
     if policy == "random":
         head = rng.choice(np.unique(pairs[:, 0]))
@@ -146,8 +144,6 @@ def _choice(
 
 def remaining_mrr(pool: Pool, courses: dict[str, Course]) -> dict[str, float] | None:
     """The MRR of the pool's true pairs that no policy has decided; None if there is none."""
-    from fewlink.curation.learning import SCALE
-
     done = {pair for course in courses.values() for pair in course.decided} | set(map(tuple, pool.references.tolist()))
     inside = np.isin(pool.task.known[:, 0], pool.heads) & np.isin(pool.task.known[:, 1], pool.candidates)
     left = [pair for pair in map(tuple, pool.task.known[inside].tolist()) if pair not in done][:40]

@@ -8,11 +8,12 @@ import pytest
 from fewlink.curation.learning import (
     ANSWERED,
     LearningScorer,
-    Profiles,
     choose_references,
     covariance,
     learn,
     learning_scorer,
+    likeness,
+    profiles,
 )
 from fewlink.curation.next_question import informative
 from fewlink.graph import Graph, Vocabulary
@@ -44,22 +45,33 @@ def question(*heads: int) -> Question:
     return Question("", np.array([[0, 3]], np.int32), np.array(heads, np.int32), everyone)
 
 
-def test_cosines_compare_relations_by_how_rare_they_are(graph: Graph) -> None:
-    like = Profiles.of(graph).cosines(np.arange(8), np.arange(8))
+def test_entities_are_alike_by_relations_and_neighbours_and_rare_ones_count_more(graph: Graph) -> None:
+    relations, neighbours = (each.cosines(np.arange(8), np.arange(8)) for each in profiles(graph))
     rare = {r: np.log1p(8 / n) for r, n in {"lives": 3, "born": 2, "owns": 2}.items()}
     person = np.array([rare["lives"], rare["born"], rare["owns"]])  # ann, bob
-    expected = rare["lives"] / np.linalg.norm(person)  # cy only lives somewhere
-    assert like[0, 1] == pytest.approx(1, abs=1e-6)
-    assert like[0, 2] == pytest.approx(expected, abs=1e-6)
-    assert like[3, 5] == 0
-    assert like[7].max() == 0
-    assert np.allclose(like, like.T)
+    assert relations[0, 1] == pytest.approx(1, abs=1e-6)
+    assert relations[0, 2] == pytest.approx(rare["lives"] / np.linalg.norm(person), abs=1e-6)  # cy only lives somewhere
+    assert relations[3, 5] == relations[7].max() == 0
+    assert neighbours[1, 2] == pytest.approx(1, abs=1e-6)  # both live in oslo; no other neighbour is shared by anyone
+    assert neighbours[0, 1] == 0
+    both = likeness(graph, np.arange(8), np.arange(8))
+    assert both == pytest.approx((relations + neighbours) / 2)
+    assert np.allclose(both, both.T)
+
+
+def test_neighbours_of_a_large_graph_are_not_compared(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.curation.learning.MANY_EDGES", 3)
+    assert len(profiles(graph)) == 1
 
 
 def test_covariance_of_a_pair_with_itself_and_with_others(graph: Graph) -> None:
     pairs = np.array([[0, 3], [1, 3], [0, 5], [1, 6], [7, 7]])
     table = covariance(graph, pairs, pairs)
-    assert table[0] == pytest.approx([6.25, 5.25, 2.25, 1.25, 1.0])
+    like = likeness(graph, pairs.ravel(), pairs.ravel())  # heads at even places, tails at odd ones
+    for i, j in np.ndindex(5, 5):
+        heads, tails = like[2 * i, 2 * j], like[2 * i + 1, 2 * j + 1]
+        same = pairs[i, 0] == pairs[j, 0]
+        assert table[i, j] == pytest.approx(1 + same + heads / 4 + 4 * heads * tails, abs=1e-5)
     assert np.linalg.eigvalsh(table).min() > -1e-6
 
 

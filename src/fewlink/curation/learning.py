@@ -3,12 +3,12 @@
 The correction of a score is the posterior mean of a Gaussian process on pairs, given which pairs are true (references
 and accepted ones) and which are not. Its covariance says what resembles what:
 
-    k((h, t), (h', t')) = 1 + [h = h'] + ¼ cos(h, h') + 4 cos(h, h') · cos(t, t')
+    k((h, t), (h', t')) = 1 + [h = h'] + ¼ like(h, h') + 4 like(h, h') · like(t, t')
 
-with the cosine of the relations, inverse ones included, that two entities take part in, rare relations counting more.
-It reads the graph and the decisions only, so a new decision costs milliseconds and works with any scorer. Nothing
-changes until a pair is rejected. The constants were chosen in simulations on relations of NELL-One, FB15k-237, CoDEx-S
-and ATT&CK that are in no test split (benchmarks/curation.py).
+where `like` is the mean of two cosines, of the relations that entities take part in and of the neighbours they have by
+them, rare ones counting more. It reads the graph and the decisions only, so a new decision costs milliseconds and works
+with any scorer. Nothing changes until a pair is rejected. The constants were chosen in simulations on relations of
+NELL-One, FB15k-237, CoDEx-S and ATT&CK that are in no test split (benchmarks/curation.py).
 """
 
 from __future__ import annotations
@@ -31,50 +31,68 @@ SCALE = 4.0  # units of TRAIL's scores that a logit is worth
 SPREAD = 2.5  # standard deviation of TRAIL's scores of a head's candidates: what other scorers are measured by
 MOST = 400  # decisions that are read, the last of each kind: solving takes the third power of their number
 STEPS = 20
+MANY_EDGES = 20_000_000  # above which neighbours are not compared
 
 
 class Profiles(NamedTuple):
-    """For each entity, the relations it takes part in. Shapes: `offsets` (entities + 1,), `relations` (slots,),
-    `weights` (2R,) of each relation, `norms` (entities,)."""
+    """Features of each entity. Shapes: `offsets` (entities + 1,) into `features` (n,); `weights` of each feature;
+    `norms` (entities,)."""
 
     offsets: np.ndarray
-    relations: np.ndarray
+    features: np.ndarray
     weights: np.ndarray
     norms: np.ndarray
 
     @classmethod
-    def of(cls, graph: Graph) -> Profiles:
-        heads, relations = graph.head_ids[graph.slot_starts], graph.relation_ids[graph.slot_starts]
-        entities = len(graph.entities)
-        offsets = np.searchsorted(heads, np.arange(entities + 1))
-        counts = np.bincount(relations, minlength=2 * len(graph.relations))
-        weights = np.log1p(entities / np.maximum(counts, 1))
-        norms = np.sqrt(np.bincount(heads, weights[relations] ** 2, minlength=entities))
-        return cls(offsets, np.asarray(relations, np.int64), weights, np.maximum(norms, 1e-9))
+    def of(cls, entities: np.ndarray, features: np.ndarray, count: int) -> Profiles:
+        """From sorted entities (n,) and their features (n,); those of few entities weigh more, of one only nothing."""
+        having = np.bincount(features, minlength=1)
+        weights = np.log1p(count / np.maximum(having, 1)) * (having > 1)
+        norms = np.sqrt(np.bincount(entities, weights[features] ** 2, minlength=count))
+        offsets = np.searchsorted(entities, np.arange(count + 1))
+        return cls(offsets, features.astype(np.int64), weights, np.maximum(norms, 1e-9))
 
     def cosines(self, some: np.ndarray, others: np.ndarray) -> np.ndarray:
         """How alike entities (n,) and others (m,) are: (n, m), from 0 to 1."""
-        table = np.zeros((len(self.weights), len(others)), np.float32)
         at, columns = spans(self.offsets[others], self.offsets[others + 1])
-        table[self.relations[at], columns] = self.weights[self.relations[at]] ** 2
+        present, places = np.unique(self.features[at], return_inverse=True)
+        table = np.zeros((len(present) + 1, len(others)), np.float32)  # the last row: features that no other has
+        table[places, columns] = self.weights[self.features[at]] ** 2
         at, rows = spans(self.offsets[some], self.offsets[some + 1])
-        starts = np.searchsorted(rows, np.arange(len(some)))
-        places = torch.from_numpy(self.relations[at])
-        sums = embedding_bag(places, torch.from_numpy(table), torch.from_numpy(starts), mode="sum").numpy()
+        places = np.searchsorted(present, self.features[at])
+        shared = np.append(present, -1)[places] == self.features[at]
+        starts = torch.from_numpy(np.searchsorted(rows[shared], np.arange(len(some))))
+        sums = embedding_bag(torch.from_numpy(places[shared]), torch.from_numpy(table), starts, mode="sum").numpy()
         return np.asarray(sums / (self.norms[some][:, None] * self.norms[others][None]))
 
 
-def profiles(graph: Graph) -> Profiles:
-    """The profiles of a graph's entities, made once."""
-    return graph.once(Profiles.of)
+def profiles(graph: Graph) -> list[Profiles]:
+    """The relations, inverse ones included, of each entity, and the neighbours it has by each; made once.
+
+    Of a graph with more than `MANY_EDGES` edges only the relations.
+    """
+    return graph.once(_profiles)
+
+
+def _profiles(graph: Graph) -> list[Profiles]:
+    count, first = len(graph.entities), graph.slot_starts
+    made = [Profiles.of(graph.head_ids[first], graph.relation_ids[first], count)]
+    if len(graph.head_ids) <= MANY_EDGES:
+        keys = graph.relation_ids.astype(np.int64) * count + graph.tail_ids
+        made.append(Profiles.of(graph.head_ids, np.unique(keys, return_inverse=True)[1], count))
+    return made
+
+
+def likeness(graph: Graph, some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """How alike entities (n,) and others (m,) are: (n, m), from 0 to 1, the mean over profiles."""
+    return np.asarray(sum(each.cosines(some, others) for each in profiles(graph)) / len(profiles(graph)))
 
 
 def covariance(graph: Graph, some: np.ndarray, others: np.ndarray) -> np.ndarray:
     """How much decisions on pairs (n, 2) say of others (m, 2): (n, m). Alike heads and tails are compared once each."""
     (heads, of_head), (tails, of_tail) = (np.unique(some[:, end], return_inverse=True) for end in (0, 1))
-    of = profiles(graph)
-    like_head = of.cosines(heads, others[:, 0])[of_head]
-    like_tail = of.cosines(tails, others[:, 1])[of_tail]
+    like_head = likeness(graph, heads, others[:, 0])[of_head]
+    like_tail = likeness(graph, tails, others[:, 1])[of_tail]
     same = some[:, None, 0] == others[None, :, 0]
     return np.asarray(ANY + SAME_HEAD * same + like_head * (LIKE_HEAD + LIKE_PAIR * like_tail))
 
@@ -92,12 +110,11 @@ class Learned:
 
     def table(self, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
         """The corrections (h, t) of the logits of all pairs of heads (h,) and tails (t,)."""
-        of = profiles(self.graph)
-        like_head, same = of.cosines(heads, self.pairs[:, 0]), heads[:, None] == self.pairs[None, :, 0]
+        like_head, same = likeness(self.graph, heads, self.pairs[:, 0]), heads[:, None] == self.pairs[None, :, 0]
         alone = (ANY + SAME_HEAD * same + LIKE_HEAD * like_head) @ self.weights + ANSWERED * np.isin(
             heads, self.answered
         )
-        together = (like_head * self.weights) @ of.cosines(tails, self.pairs[:, 1]).T
+        together = (like_head * self.weights) @ likeness(self.graph, tails, self.pairs[:, 1]).T
         return np.asarray(alone[:, None] + LIKE_PAIR * together)
 
     def logits(self, pairs: np.ndarray) -> np.ndarray:
