@@ -26,6 +26,7 @@ app.command("ask", short_help="Rank tails on any graph of triples, from a handfu
 app.command("fit")(train.fit)
 app.command("predict")(predict.predict)
 app.command("serve")(predict.serve)
+app.add_typer(data.project_app, name="project")
 app.add_typer(data.app, name="data")
 app.command("evaluate")(evaluate.evaluate)
 app.command("results")(results.results)

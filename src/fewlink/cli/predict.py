@@ -169,11 +169,15 @@ def serve(
     most_heads: int = typer.Option(5_000, min=1, max=100_000, help="Most heads in one request."),
     most_k: int = typer.Option(100, min=1, max=1_000, help="Most tails per head in one request."),
     workers: int = typer.Option(1, min=1, max=64, help="Number of processes, each with its own model."),
+    project: Path = typer.Option(
+        None, metavar="FILE", help="File that decisions are kept in; by default beside the graph or run."
+    ),
 ) -> None:
     """Serve predictions over HTTP, with a page to review them and a description of the interface at /docs.
 
     A graph needs no training: TRAIL answers with the weights that come with fewlink. Concurrent requests are scored
-    together. The server writes nothing and accepts no path from a request.
+    together. Decisions of curators are kept in a project file (see fewlink project); nothing else is written, and no
+    path is accepted from a request.
 
     Example: `fewlink serve my-graph.tsv`, or `fewlink serve runs/umls-trail`
 
@@ -195,6 +199,6 @@ def serve(
     from fewlink.web import ServerSettings
     from fewlink.web.server import ServeOptions, serve
 
-    described = [None if file is None else str(file) for file in (types, names)]
-    options = ServeOptions(source, common.resolve_device(device), host, port, workers, bench, *described)
+    files = [None if file is None else str(file) for file in (types, names, project)]
+    options = ServeOptions(source, common.resolve_device(device), host, port, workers, bench, *files)
     serve(options, ServerSettings(heads=most_heads, k=most_k, token=token))

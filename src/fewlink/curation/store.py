@@ -113,6 +113,16 @@ class ProjectFile:
         with self._reading():
             return self._counted(self._find(name))
 
+    def only(self, name: str | None, default: str | None = None) -> str:
+        """The name, or that of the only project; `default` if there is none, and raises if there are several."""
+        names = [project.name for project in self.projects()]
+        if name is None and default is not None and not names:
+            return default
+        if name is None and len(names) != 1:
+            has = f"has {len(names)} projects ({', '.join(names[:10])}): name one" if names else "has no projects yet"
+            raise InputError(self.path, has)
+        return self.project(names[0] if name is None else name).name
+
     def add_project(
         self, name: str, references: Iterable[tuple[str, str]] = (), *, description: str = "", who: str = ""
     ) -> Project:
