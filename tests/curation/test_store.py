@@ -144,6 +144,7 @@ def curator(path: Path, who: str, batches: int, size: int) -> subprocess.Popen[s
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_two_processes_lose_none_of_ten_thousand_decisions(file: ProjectFile) -> None:
     curators = [curator(file.path, who, 200, 25) for who in ("ann", "bob")]
     assert [len(process.communicate()[0].split()) for process in curators] == [200, 200]
@@ -151,6 +152,7 @@ def test_two_processes_lose_none_of_ten_thousand_decisions(file: ProjectFile) ->
     assert len({event.number for event in file.log("cures")}) == 10_002
 
 
+@pytest.mark.slow
 def test_killed_processes_lose_nothing_that_they_had_stored(file: ProjectFile) -> None:
     curators = {who: curator(file.path, who, 100_000, 5) for who in ("ann", "bob")}
     stored = {}

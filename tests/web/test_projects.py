@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,3 +197,54 @@ def test_rejected_pairs_of_a_prediction(client: TestClient) -> None:
     assert any("rejected pair" in note for note in answer["notes"])
     unknown = client.post("/predict", json={**body, "rejected": [["alga", "plants"]]})
     assert (unknown.status_code, unknown.json()["error"]["field"]) == (404, "rejected.0.1")
+
+
+@pytest.mark.slow
+def test_a_killed_server_loses_nothing_of_two_curators(tmp_path: Path) -> None:
+    path = tmp_path / "umls.decisions"
+    command = [sys.executable, "-m", "fewlink", "serve", "umls", "--port", "0", "--project", str(path)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    stored: dict[str, int] = {}
+    try:
+        assert process.stderr
+        address = re.search(r"http://[0-9.:]+", process.stderr.readline())
+        assert address
+
+        def send(to: str, body: Any) -> Any:
+            request = urllib.request.Request(
+                f"{address[0]}/projects{to}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            )
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+
+        number = send("", {"name": "interacts", "references": PAIRS})["number"]
+        tails = umls().graph.entities
+
+        def curate(who: str) -> None:
+            for place in range(1, len(tails)):
+                one = {
+                    "head": tails[place - 1],
+                    "tail": tails[place],
+                    "decision": "accepted" if place % 2 else "rejected",
+                }
+                try:
+                    send(f"/{number}/decisions", {"who": who, "decisions": [one]})
+                except (OSError, http.client.HTTPException):
+                    return  # the server is gone
+                stored[who] = place
+
+        curators = [threading.Thread(target=curate, args=(who,)) for who in ("ann", "bob")]
+        for curator in curators:
+            curator.start()
+        while min(stored.get(who, 0) for who in ("ann", "bob")) < 20:
+            time.sleep(0.005)
+        process.kill()
+        for curator in curators:
+            curator.join(60)
+    finally:
+        process.kill()
+        process.communicate()
+    with ProjectFile(path) as file:
+        made = [event.who for event in file.log(number)]
+    for who, count in stored.items():
+        assert count <= made.count(who) <= count + 1  # the last may be stored and not answered

@@ -101,7 +101,8 @@ def make_app(linker: Linker, settings: ServerSettings | None = None, project: Pa
     app.state.answers = answers
     app.add_middleware(SecurityMiddleware, settings=settings)
     middleware.install(app)
-    projects.install(app, projects.Projects(linker, project))
+    app.state.projects = projects.Projects(linker, project)
+    projects.install(app, app.state.projects)
 
     async def answered(request: Request, answer: Coroutine[Any, Any, dict[str, Any]]) -> Response:
         content = await unless_disconnected(asyncio.create_task(answer), asyncio.create_task(_disconnected(request)))
