@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from fewlink.base.seeds import generator
-from fewlink.curation.learning import SCALE, Learned, choose_references, learn
-from fewlink.curation.next_question import informative
+from fewlink.curation.learning import SCALE, Learned, Units, choose_references, learn
+from fewlink.curation.next_question import suggest
 from fewlink.data import Benchmark, Task, open_benchmark
 from fewlink.data.candidates import by_similarity
 from fewlink.data.training_graph import fold_benchmark, known_graph
@@ -132,14 +132,11 @@ def _choice(
     policy: str, pairs: np.ndarray, scores: np.ndarray, learned: Learned | None, rng: np.random.Generator
 ) -> Any:
     """The place of the pair to decide."""
-    values = scores if learned is None else scores + SCALE * learned.logits(pairs)
+    order, values = suggest(learned, pairs, scores, Units(), teach=policy == "next")
     if policy == "random":
         head = rng.choice(np.unique(pairs[:, 0]))
         return np.where(pairs[:, 0] == head, values, -np.inf).argmax()
-    if policy == "next" and learned is not None:
-        first = np.argsort(-values, kind="stable")[:200]
-        return first[informative(learned, pairs[first], scores[first]).argmax()]
-    return values.argmax()
+    return order[0]
 
 
 def remaining_mrr(pool: Pool, courses: dict[str, Course]) -> dict[str, float] | None:

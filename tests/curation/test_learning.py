@@ -8,6 +8,7 @@ import pytest
 from fewlink.curation.learning import (
     ANSWERED,
     LearningScorer,
+    Units,
     choose_references,
     covariance,
     learn,
@@ -15,7 +16,7 @@ from fewlink.curation.learning import (
     likeness,
     profiles,
 )
-from fewlink.curation.next_question import informative
+from fewlink.curation.next_question import informative, suggest
 from fewlink.graph import Graph, Vocabulary
 from fewlink.scorers import Question
 
@@ -34,7 +35,7 @@ class ByTail:
     """Scores tails by their number, whatever the head."""
 
     name = "by tail"
-    logit_scale = 2.0
+    has_trail_units = True
 
     def __call__(self, question: Question) -> np.ndarray:
         return np.repeat(question.candidates[None].astype(np.float32), len(question.heads), 0)
@@ -108,12 +109,12 @@ def test_scores_are_corrected_in_units_of_the_scorer(graph: Graph) -> None:
     accepted, rejected = np.array([[0, 3]], np.int32), np.array([[1, 5]], np.int32)
     scorer = LearningScorer(ByTail(), graph, accepted, rejected)
     shift = scorer(question(0, 2)) - ByTail()(question(0, 2))
-    assert shift == pytest.approx(2 * learn(graph, accepted, rejected).table(np.array([0, 2]), np.arange(8)), abs=1e-4)
+    assert shift == pytest.approx(4 * learn(graph, accepted, rejected).table(np.array([0, 2]), np.arange(8)), abs=1e-4)
 
 
 def test_a_scorer_without_a_known_unit_is_measured_by_its_spread(graph: Graph) -> None:
     class Wide(ByTail):
-        logit_scale = None
+        has_trail_units = False
 
         def __call__(self, question: Question) -> np.ndarray:
             return 1000 * super().__call__(question)
@@ -150,7 +151,20 @@ def test_references_are_those_given_then_the_most_varied(graph: Graph) -> None:
 def test_the_next_pair_is_unsure_and_tells_about_others(graph: Graph) -> None:
     learned = learn(graph, np.array([[0, 3]]), np.zeros((0, 2)))
     pairs = np.array([[1, 3], [1, 4], [7, 7], [2, 4]])
-    values = informative(learned, pairs, np.full(4, 12.0))
+    values = informative(learned, pairs, np.full(4, 12.0), Units())
     assert values.argmin() == 2  # resembles no other pair
-    sure = informative(learned, pairs, np.array([60.0, 12.0, 12.0, 12.0]))
+    sure = informative(learned, pairs, np.array([60.0, 12.0, 12.0, 12.0]), Units())
     assert sure[0] < 1e-3 < sure[1]
+
+
+def test_suggestions_are_ordered_by_corrected_score_or_by_what_they_teach(graph: Graph) -> None:
+    pairs, scores = np.array([[1, 3], [2, 6], [2, 4]]), np.array([9.0, 12.0, 11.0])
+    order, corrected = suggest(None, pairs, scores, Units())
+    assert order.tolist() == [1, 2, 0]
+    assert corrected is scores
+    learned = learn(graph, np.array([[0, 3]]), np.array([[1, 5]]))
+    order, corrected = suggest(learned, pairs, scores, Units())
+    assert corrected == pytest.approx(scores + 4 * learned.logits(pairs))
+    assert order.tolist() == np.argsort(-corrected).tolist()
+    values = informative(learned, pairs, scores, Units())
+    assert suggest(learned, pairs, scores, Units(), teach=True)[0].tolist() == np.argsort(-values).tolist()

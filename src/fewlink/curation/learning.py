@@ -13,6 +13,7 @@ NELL-One, FB15k-237, CoDEx-S and ATT&CK that are in no test split (benchmarks/cu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -27,8 +28,8 @@ from fewlink.scorers import Question, Scorer
 ANY, SAME_HEAD, LIKE_HEAD, LIKE_PAIR = 1.0, 1.0, 0.25, 4.0  # variances of what pairs share
 TRUE = 1.0  # the prior logit of a true pair: references are known to be good examples
 ANSWERED = -0.5  # added to the logit of a pair whose head has a true tail already
-SCALE = 4.0  # units of TRAIL's scores that a logit is worth
-SPREAD = 2.5  # standard deviation of TRAIL's scores of a head's candidates: what other scorers are measured by
+SCALE, LIKELY = 4.0, 12.0  # of TRAIL's scores: what a logit is worth, and where a pair is as likely true as not
+SPREAD, BEST = 1.3, 30  # mean standard deviation of TRAIL's best scores of a head: other scorers are measured by it
 MOST = 400  # decisions that are read, the last of each kind: solving takes the third power of their number
 STEPS = 20
 MANY_EDGES = 20_000_000  # above which neighbours are not compared
@@ -141,7 +142,7 @@ def learn(graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> Learned:
     shift = np.zeros(len(pairs))
     weights, precision = shift, np.ones(len(pairs))
     for _ in range(STEPS):  # Newton's method on the logarithm of the posterior
-        probable = 1 / (1 + np.exp(-(prior + shift)))
+        probable = sigmoid(prior + shift)
         precision = np.maximum(probable * (1 - probable), 1e-4)
         target = precision * shift + right - probable
         root = np.sqrt(precision)
@@ -155,29 +156,50 @@ def learn(graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> Learned:
     return Learned(graph, pairs, weights, precision, answered)
 
 
+class Units(NamedTuple):
+    """What one unit of a logit is worth in scores, and the score at which a pair is as likely true as not."""
+
+    scale: float = SCALE
+    likely: float = LIKELY
+
+
+def units_of(scorer: Scorer, scores: Sequence[np.ndarray]) -> Units:
+    """The units of a scorer: known of TRAIL; of others, read off the scores (c,) of some heads by their spread."""
+    if getattr(scorer, "has_trail_units", False):
+        return Units()
+    best = [np.sort(each)[::-1][:BEST] for each in scores if len(each)]
+    spread = float(np.mean([each.std() for each in best])) if best else 0.0
+    likely = float(np.median([each[0] for each in best])) if best else 0.0
+    return Units(SCALE / SPREAD * max(spread, 1e-6), likely)
+
+
 class LearningScorer:
     """Another scorer whose scores are corrected by what was rejected, on a graph with its ids.
 
-    A correction is in logits; TRAIL's scores count `SCALE` for one, those of other scorers by their spread.
+    A correction is in logits, which are turned into units of the scorer.
     """
 
     def __init__(self, scorer: Scorer, graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> None:
         self.name, self.scorer = scorer.name, scorer
         self.learned, self.rejected = learn(graph, accepted, rejected), rejected
-        self._scale: float | None = getattr(scorer, "logit_scale", None)
+        self._units: Units | None = Units() if getattr(scorer, "has_trail_units", False) else None
 
     def __call__(self, question: Question) -> np.ndarray:
         scores = _array(self.scorer(question))
-        if self._scale is None:  # measured once, at the first head that was rejected
-            own = _array(self.scorer(replace(question, heads=self.rejected[:1, 0]))).std()
-            self._scale = SCALE / SPREAD * float(own)
-        corrections = self._scale * self.learned.table(question.heads, question.candidates)
+        if self._units is None:  # measured once, at the first head that was rejected
+            measured = _array(self.scorer(replace(question, heads=self.rejected[:1, 0])))
+            self._units = units_of(self.scorer, [*measured])
+        corrections = self._units.scale * self.learned.table(question.heads, question.candidates)
         return np.asarray(scores + corrections, scores.dtype)
 
 
 def learning_scorer(scorer: Scorer, graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> Scorer:
     """A scorer that has learnt from true pairs (n, 2) and rejected pairs (m, 2); the same one if none was rejected."""
     return LearningScorer(scorer, graph, accepted, rejected) if len(rejected) else scorer
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-np.clip(logits, -50, 50))))
 
 
 def choose_references(graph: Graph, pairs: np.ndarray, most: int, first: int = 0) -> np.ndarray:

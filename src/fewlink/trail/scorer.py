@@ -45,7 +45,7 @@ class TrailScorer:
     """
 
     most_references = MOST_REFERENCES
-    logit_scale = 4.0  # units of its scores that one unit of a logit is worth, as decisions are learnt
+    has_trail_units = True  # what its scores are worth is known to those who learn from decisions
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
         self.name, self.network, self.graph, self.evidence = name, network.eval(), graph, EVIDENCE

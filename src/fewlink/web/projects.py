@@ -16,8 +16,8 @@ from starlette.responses import Response
 
 from fewlink.base.errors import FewlinkError
 from fewlink.curation.exchange import WRITERS, export, import_text
-from fewlink.curation.learning import choose_references, learn
-from fewlink.curation.next_question import logit_scale, suggest
+from fewlink.curation.learning import choose_references, learn, units_of
+from fewlink.curation.next_question import suggest
 from fewlink.curation.schema import Decision, Event
 from fewlink.curation.store import ProjectFile
 from fewlink.data.training_graph import known_graph
@@ -286,8 +286,9 @@ class Projects:
         pairs, scores, ranks = pairs[left], ranked.scores[left], ranked.ranks[left]
         anything = len(known.accepted) + len(known.rejected)
         learned = learn(known_graph(self.linker.benchmark), known.true, known.rejected) if anything else None
-        scale = logit_scale(self.linker.scorer, ranked.scores)
-        order, corrected = suggest(learned, pairs, scores, scale, teach=body.mode == "teach")
+        begins = np.flatnonzero(np.diff(ranked.heads, prepend=-1))  # the rows of a head are consecutive
+        units = units_of(self.linker.scorer, np.split(ranked.scores, begins[1:]))
+        order, corrected = suggest(learned, pairs, scores, units, teach=body.mode == "teach")
         graph = self.linker.graph
         rows = [
             {
