@@ -17,8 +17,8 @@ from tests.trail_0_1.test_new_kind import ParityEvidence
 import fewlink
 from fewlink.base.errors import FewlinkError
 from fewlink.embeddings import Embeddings
-from fewlink.pipeline.append import append
 from fewlink.pipeline.fit import fit
+from fewlink.pipeline.train import append
 from fewlink.prediction import write_card
 from fewlink.trail_0_1.evidence import KINDS
 from fewlink.trail_0_1.scorer import Trail01Scorer

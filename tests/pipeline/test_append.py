@@ -17,7 +17,7 @@ from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.fewshot.model import FewShotSettings
-from fewlink.pipeline.append import append
+from fewlink.pipeline.train import append
 from fewlink.prediction import Linker
 from fewlink.training import open_run
 from fewlink.training.family import NoVectors

@@ -31,9 +31,9 @@ from fewlink.graph import compile_graph
 from fewlink.graph import graph as graph_module
 from fewlink.pipeline import fit as module
 from fewlink.pipeline import stages
-from fewlink.pipeline.append import append
 from fewlink.pipeline.fit import Fit, fit
 from fewlink.pipeline.held_out import Plan
+from fewlink.pipeline.train import append
 from fewlink.prediction import Linker, write_card
 from fewlink.prediction.calibration import shipped_calibration
 from fewlink.scorers import Question

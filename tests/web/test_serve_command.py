@@ -71,7 +71,8 @@ def test_a_missing_extra_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_worker_reads_its_environment() -> None:
     place = ServeOptions(str(trail_run())).place
-    config = {"place": place, "limits": {"heads": 7, "k": 8, "hosts": ["localhost"]}}
+    config = {"place": place, "limits": {"heads": 7, "k": 8, "hosts": ["localhost"]}, "project": "x.decisions"}
     app = from_environment({GIVEN: json.dumps(config), TOKEN: "t"})
     settings = app.state.answers.settings
     assert (settings.heads, settings.k, settings.token, settings.hosts) == (7, 8, "t", frozenset({"localhost"}))
+    assert app.state.projects.path == Path("x.decisions")

@@ -29,6 +29,10 @@ def predict(
     reference: list[str] = typer.Option(
         [], metavar="'HEAD => TAIL'", help="A reference; repeatable. If a name has an arrow: a tab instead of =>."
     ),
+    rejected: Path = typer.Option(None, "--rejected", help="File of pairs that are wrong, written as references are."),
+    not_: list[str] = typer.Option(
+        [], "--not", metavar="'HEAD => TAIL'", help="A wrong pair: what resembles it ranks lower; repeatable."
+    ),
     heads: Path = typer.Option(None, help="File of heads, one per line."),
     head: list[str] = typer.Option([], metavar="NAME", help="A head to find tails for; repeatable."),
     of_type: str = typer.Option(None, metavar="TYPE", help="Take all entities of this type as heads; rank pairs."),
@@ -79,6 +83,7 @@ def predict(
     check_count(top, "--top")
     check_kinds(constraint)
     pairs = [*(read_pairs(references) if references else []), *map(parse_pair, reference)]
+    wrong = [*(read_pairs(rejected) if rejected else []), *map(parse_pair, not_)]
     if not pairs and relation is None:
         raise FewlinkError("no references: give --references FILE, --reference 'HEAD => TAIL', or --relation NAME")
     if pairs and shots is not None:
@@ -106,6 +111,7 @@ def predict(
         explain=explain,
         shots=shots,
         constraints=constraint,
+        rejected=wrong,
     )
     trust = [predictions.trust.sentence] if predictions.trust else []
     common.print_notes([*trust, *predictions.notes])
@@ -169,13 +175,17 @@ def serve(
     reference: list[str] = typer.Option(
         [], metavar="'HEAD => RELATION => TAIL'", help="One more of these triples; repeatable."
     ),
+    project: Path = typer.Option(
+        None, metavar="FILE", help="File that decisions are kept in; by default beside the graph or run."
+    ),
 ) -> None:
     """Serve predictions over HTTP, with a page to review them and a description of the interface at /docs.
 
     OpenRefine reconciles names with the graph's entities at /reconcile, and adds columns of known and predicted tails.
 
     A graph needs no training: TRAIL answers with the weights that come with fewlink. Concurrent requests are scored
-    together. The server writes nothing and accepts no path from a request.
+    together. Decisions of curators are kept in a project file (see fewlink project); nothing else is written, and no
+    path is accepted from a request.
 
     Example: `fewlink serve my-graph.tsv`, or `fewlink serve runs/umls-trail`
 
@@ -200,6 +210,7 @@ def serve(
     from fewlink.web import ServerSettings
     from fewlink.web.server import ServeOptions, serve
 
+    files = {"types": types, "names": names, "project": project}
     options = ServeOptions(
         source,
         common.resolve_device(device),
@@ -207,9 +218,8 @@ def serve(
         port,
         workers,
         bench,
-        types=None if types is None else str(types),
-        names=None if names is None else str(names),
         extensions=("fewlink.bridges.openrefine:install",),
+        **{name: None if file is None else str(file) for name, file in files.items()},
     )
     triples = (*(read_names_of(references) if references else ()), *more)
     serve(options, ServerSettings(heads=most_heads, k=most_k, token=token, references=triples))

@@ -1,4 +1,7 @@
-"""One call from a benchmark or a file of triples to a trained run, for any model by name, vectors included."""
+"""One call from a benchmark or a file of triples to a trained run, for any model by name, vectors included.
+
+`append` adds triples to a compiled benchmark, or to the graph that a run makes predictions with, in place.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,22 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fewlink.base import distributed
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.recipes import OWN, Vectors
+from fewlink.base.storage import is_folder_of
 from fewlink.data import Benchmark, open_benchmark
+from fewlink.data.append import AppendReport, append_triples
+from fewlink.data.benchmark import FORMAT
 from fewlink.data.carving import carve_any
-from fewlink.data.catalogue import is_benchmark
+from fewlink.data.catalogue import data_home, is_benchmark
 from fewlink.graph import CompileReport, Graph, compile_graph
-from fewlink.training.checkpoints import begun
+from fewlink.prediction import pretrained
+from fewlink.training.checkpoints import begun, load_best, locked
 from fewlink.training.family import (
     DEFAULT,
     ModelSettings,
@@ -27,7 +35,15 @@ from fewlink.training.family import (
     trained_family,
     training_recipe,
 )
-from fewlink.training.run import BENCHMARK, RunConfig, check_folder, check_may_train, is_run
+from fewlink.training.run import (
+    BENCHMARK,
+    Deployed,
+    RunConfig,
+    check_folder,
+    check_may_train,
+    is_run,
+    vectors_of,
+)
 from fewlink.training.trainer import RunResult, check, train_runs
 
 Source = Benchmark | str | Path
@@ -166,3 +182,59 @@ def _benchmark(given: Source, settings: ModelSettings, out: Path) -> Benchmark:
             print(f"{given}: {remark}", file=sys.stderr)
         distributed.from_first(lambda: carved.save(place))
     return carved
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What was added to a folder; `benchmark` is the benchmark it holds afterwards."""
+
+    place: Path
+    benchmark: Benchmark
+    growth: AppendReport
+
+
+def append(
+    where: str | Path,
+    files: Sequence[Path],
+    *,
+    types: Path | None = None,
+    names: Path | None = None,
+    on_error: str = "stop",
+    report: CompileReport | None = None,
+) -> Appended:
+    """Add triples to a compiled benchmark, or to the graph that a run makes predictions with; ids stay.
+
+    A benchmark keeps the fingerprints of its earlier versions, so their runs still open. What a run was trained and
+    measured on does not change; where its model reads vectors, new entities get theirs from those of their neighbours.
+    The folder is replaced atomically.
+    """
+    place = Path(where)
+    options: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}
+    if is_run(place):
+        pretrained.check_not_saved(place)
+        with locked(place):
+            family, deployed = RunConfig.read(place).family, Deployed.open(place)
+            if deployed is None:
+                family.check_fold_in(place, load_best(place)[0])
+                deployed = Deployed(pretrained.benchmark_of(place), vectors_of(place))
+            benchmark, growth = append_triples(deployed.benchmark, files, **options)
+            if growth:
+                before = deployed.benchmark.graph
+                sizes = len(before.entities), len(before.relations)
+                Deployed(benchmark, family.fold_in(deployed.vectors, benchmark, *sizes)).save(place)
+        return Appended(place, benchmark, growth)
+    place = _compiled(where)
+    benchmark, growth = append_triples(open_benchmark(place), files, **options)
+    if growth:
+        benchmark.save(place)
+    return Appended(place, benchmark, growth)
+
+
+def _compiled(where: str | Path) -> Path:
+    """The folder of a compiled benchmark: a path, or a name that was fetched."""
+    place = Path(where) if Path(where).exists() else data_home() / str(where)
+    if is_folder_of(place, FORMAT):
+        return place
+    if not place.exists():
+        raise FewlinkError(f"'{where}' is neither a run nor a benchmark folder: fewlink data carve or fit makes one")
+    raise InputError(place, "is neither a run nor a compiled benchmark: fewlink data carve makes one")

@@ -151,6 +151,13 @@ def read_calibration(run: Path, benchmark: str, step: int) -> Calibration | None
     return calibration if (calibration.benchmark, calibration.step) == (benchmark, step) else None
 
 
+def calibration_of(run: Path, benchmark: Benchmark, step: int) -> Calibration | None:
+    """The calibration of a run on its benchmark, or on one that this benchmark was extended from."""
+    fingerprints = (benchmark.fingerprint, *benchmark.extended_from)
+    found = (read_calibration(run, fingerprint, step) for fingerprint in fingerprints)
+    return next((calibration for calibration in found if calibration is not None), None)
+
+
 def open_calibration(path: Path) -> Calibration:
     """A calibration file of this version or of 0.1."""
     content = read_json(path)

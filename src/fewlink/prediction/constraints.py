@@ -124,7 +124,7 @@ class Constraints:
         return heads[~np.isin(heads, self.known[:, 0])] if "functional" in self.kinds else heads
 
     def allowed(self, head: int, candidates: np.ndarray) -> np.ndarray:
-        """Whether each candidate (c,) may be a tail of a head: (c,) bool. Its known tails always may."""
+        """Whether each candidate (c,) may be a tail of a head: (c,) bool. Its known tails may, rejected ones not."""
         kinds, (heads, tails) = self.kinds, self.known.T
         may = np.ones(len(candidates), bool)
         if "irreflexive" in kinds:
@@ -137,7 +137,8 @@ class Constraints:
             may &= ~np.isin(candidates, heads[tails == head])
         if "types" in kinds:
             may &= np.isin(candidates, self._typed)
-        return may | np.isin(candidates, tails[heads == head])
+        may |= np.isin(candidates, tails[heads == head])
+        return np.asarray(may & self.references.may_be_tails(head, candidates))
 
     @property
     def between_pairs(self) -> bool:

@@ -10,9 +10,11 @@ import numpy as np
 
 from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError
+from fewlink.curation.learning import learning_scorer
 from fewlink.data import Benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.prediction import pretrained, query
-from fewlink.prediction.calibration import TOP, Calibration, calibrate_on_dev, read_calibration, shipped_calibration
+from fewlink.prediction.calibration import TOP, Calibration, calibrate_on_dev, calibration_of, shipped_calibration
 from fewlink.prediction.constraints import Choice as ConstraintChoice
 from fewlink.prediction.constraints import Constraints
 from fewlink.prediction.explanation import Explanation, explain_pair
@@ -88,7 +90,7 @@ class Linker:
             deployed.benchmark if deployed else benchmark,
             scorer,
             shots=RunConfig.read(folder).settings.shots,
-            calibration=_calibration(folder, benchmark, step),
+            calibration=calibration_of(folder, benchmark, step),
             run=folder,
             step=step,
             measured=benchmark,
@@ -149,6 +151,7 @@ class Linker:
         explain: bool = False,
         shots: int | None = None,
         constraints: ConstraintChoice = None,
+        rejected: Pairs = (),
     ) -> Predictions:
         """The k best tails of each head, heads in their order.
 
@@ -157,10 +160,11 @@ class Linker:
         a type; entities; or a predicate of entity ids. A pair is known if it is a reference or a pair of the named
         relation; known pairs do not compete, and are left out unless `exclude_known=False`. `constraints`: names of
         `fewlink.prediction.constraints.KINDS`, "auto" or "none"; by default a head is not its own tail unless a known
-        pair says so. Ranks are the evaluator's, except that ruled-out tails do not compete.
+        pair says so. `rejected`: wrong pairs; what resembles them ranks lower. Ranks are the evaluator's, except that
+        ruled-out and rejected tails do not compete.
         """
         notes: list[str] = []
-        resolved = self._references(references, relation, shots, notes)
+        resolved = self._references(references, relation, shots, notes, rejected)
         head_ids = query.find_heads(self.names, heads, notes)
         tails, used = self._candidates(candidates, resolved), Constraints.of(constraints, self.graph, resolved)
         trust = self.trust(resolved, None if query.is_open(candidates) else tails)
@@ -181,13 +185,14 @@ class Linker:
         explain: bool = False,
         shots: int | None = None,
         constraints: ConstraintChoice = None,
+        rejected: Pairs = (),
     ) -> Predictions:
         """The k best pairs of all heads of a type, or of these heads, best first: by probability, or else by score.
 
         `rank` is a tail's rank for its own head. Heads are scored in batches to limit memory.
         """
         notes: list[str] = []
-        resolved = self._references(references, relation, shots, notes)
+        resolved = self._references(references, relation, shots, notes, rejected)
         if isinstance(type_or_heads, str):
             head_ids = self.names.members(type_or_heads)
         else:
@@ -266,8 +271,9 @@ class Linker:
         pool = max(100 * k, 10_000)
         most, deep = (pool, k + len(heads)) if used.between_pairs else (k, k)
         parts: list[RankedPairs] = []
+        scorer = learning_scorer(self.scorer, known_graph(self.benchmark), references.ids, references.rejected_ids)
         for part in rank_tails(
-            self.scorer, question, deep, references.known_tails, with_known=not exclude_known, allowed=used.allowed
+            scorer, question, deep, references.known_tails, with_known=not exclude_known, allowed=used.allowed
         ):
             parts.append(part)
             if overall and sum(map(len, parts)) > 2 * pool:
@@ -287,7 +293,7 @@ class Linker:
         """
         if not self.reads_trust:
             return None
-        key = references, None if candidates is None else candidates.tobytes()
+        key = references.pairs, references.relation, None if candidates is None else candidates.tobytes()
         if key not in self._trust:
             if len(self._trust) >= MOST_TRUST:
                 del self._trust[next(iter(self._trust))]
@@ -340,9 +346,11 @@ class Linker:
         """What contributed to the score of a pair of ids."""
         return explain_pair(self.scorer, self.graph, references.ids, head, tail)
 
-    def _references(self, pairs: Pairs | None, relation: str | None, shots: int | None, notes: list[str]) -> References:
+    def _references(
+        self, pairs: Pairs | None, relation: str | None, shots: int | None, notes: list[str], rejected: Pairs = ()
+    ) -> References:
         ids = None if pairs is None else query.find_pairs(self.names, pairs)
-        return self.resolve(ids, relation, shots, notes)
+        return self.resolve(ids, relation, shots, notes).without(rejected, self.names, notes)
 
     def _candidates(self, choice: Choice, references: References) -> np.ndarray:
         return query.find_candidates(self.benchmark, self.names, choice, references)
@@ -390,10 +398,3 @@ def calibrate(
     if linker.run is not None:
         calibration.save(linker.run)
     return calibration
-
-
-def _calibration(run: Path, benchmark: Benchmark, step: int) -> Calibration | None:
-    """The calibration of a run on its benchmark, or on one that this benchmark was extended from."""
-    fingerprints = (benchmark.fingerprint, *benchmark.extended_from)
-    found = (read_calibration(run, fingerprint, step) for fingerprint in fingerprints)
-    return next((calibration for calibration in found if calibration is not None), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,15 +53,40 @@ class Relation:
 
 @dataclass(frozen=True)
 class References:
-    """The references of a query as pairs of ids, and the relation if the query names one; hashable."""
+    """The references of a query as pairs of ids, and the relation if the query names one; hashable.
+
+    `rejected` are pairs that are known to be wrong: what resembles them ranks lower, and they are not ranked.
+    """
 
     pairs: tuple[tuple[int, int], ...]
     relation: Relation | None = None
+    rejected: tuple[tuple[int, int], ...] = ()
 
     @functools.cached_property
     def ids(self) -> np.ndarray:
         """The pairs as an array (K, 2)."""
         return np.array(self.pairs, np.int32)
+
+    @functools.cached_property
+    def rejected_ids(self) -> np.ndarray:
+        """The rejected pairs as an array (m, 2)."""
+        return np.array(self.rejected, np.int32).reshape(-1, 2)
+
+    def without(self, rejected: Pairs, names: Names, notes: list[str]) -> References:
+        """The references with rejected pairs, given by name; raises if a pair is both, and notes that they are used."""
+        distinct = tuple(dict.fromkeys(find_pairs(names, rejected, "rejected pair")))
+        for head, tail in distinct:
+            if (head, tail) in self.pairs:
+                pair = f"{names.quoted(head)} → {names.quoted(tail)}"
+                raise FewlinkError(f"{pair} is a reference and a rejected pair: leave out one of them")
+        if distinct:
+            count = "1 rejected pair was" if len(distinct) == 1 else f"{len(distinct):,} rejected pairs were"
+            notes.append(f"{count} used: pairs that resemble {'it' if len(distinct) == 1 else 'them'} rank lower")
+        return dataclasses.replace(self, rejected=distinct)
+
+    def may_be_tails(self, head: int, candidates: np.ndarray) -> np.ndarray:
+        """Which candidates (c,) were not rejected for this head."""
+        return ~np.isin(candidates, self.rejected_ids[self.rejected_ids[:, 0] == head, 1])
 
     def known_tails(self, head: int) -> np.ndarray:
         """The known tails (m,) of a head: those of the references and those of the relation."""
@@ -84,17 +110,17 @@ def find_relation(benchmark: Benchmark, name: str) -> Relation:
     return Relation(graph.relations[number], graph, None, number)
 
 
-def find_pairs(names: Names, pairs: Pairs) -> list[tuple[int, int]]:
-    """References by name as pairs of ids."""
+def find_pairs(names: Names, pairs: Pairs, what: str = "reference") -> list[tuple[int, int]]:
+    """References, or rejected pairs, by name as pairs of ids."""
     if isinstance(pairs, str):
-        raise FewlinkError(f"references are pairs of a head and a tail, not the text {pairs!r}")
+        raise FewlinkError(f"{what}s are pairs of a head and a tail, not the text {pairs!r}")
     ids = []
     for pair in pairs:
         if isinstance(pair, str) or len(pair) != 2:
-            raise FewlinkError(f"reference {pair!r} is not a pair of a head and a tail")
+            raise FewlinkError(f"{what} {pair!r} is not a pair of a head and a tail")
         head, tail = pair
-        ids.append((names.find(head, "head of a reference"), names.find(tail, "tail of a reference")))
-    if not ids:
+        ids.append((names.find(head, f"head of a {what}"), names.find(tail, f"tail of a {what}")))
+    if not ids and what == "reference":
         raise FewlinkError("no references: give at least one pair of a head and a tail that the relation holds for")
     return ids
 
@@ -285,7 +311,7 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
             raise InputError(path, f"needs two names separated by one tab, and has {len(parts)} columns", number)
         pairs.append((parts[0], parts[1]))
     if not pairs:
-        raise InputError(path, "has no references: write head<TAB>tail on each line")
+        raise InputError(path, "has no pairs: write head<TAB>tail on each line")
     return pairs
 
 
@@ -294,7 +320,7 @@ def parse_pair(text: str) -> tuple[str, str]:
     parts = [part.strip() for part in text.split("\t" if "\t" in text else ARROW)]
     if len(parts) != 2 or not all(parts):
         raise FewlinkError(
-            f"'{text}' is not a reference: write 'HEAD => TAIL', or HEAD<TAB>TAIL if a name contains an arrow"
+            f"'{text}' is not a pair: write 'HEAD => TAIL', or HEAD<TAB>TAIL if a name contains an arrow"
         )
     return parts[0], parts[1]
 

@@ -45,6 +45,7 @@ class TrailScorer:
     """
 
     most_references = MOST_REFERENCES
+    has_trail_units = True  # what its scores are worth is known to those who learn from decisions
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
         self.name, self.network, self.graph, self.evidence = name, network.eval(), graph, EVIDENCE

@@ -11,6 +11,7 @@ from fewlink.prediction.explanation import EdgesAtTail, Neighbour, Path, Referen
 from fewlink.prediction.names import Entity
 
 MOST_REFERENCES = 200
+MOST_REJECTED = 1_000
 MOST_HEADS = 10_000
 MOST_CANDIDATES = 20_000
 MOST_K = 1_000
@@ -54,6 +55,9 @@ class QueryRequest(BaseModel):
         None, description="Pairs that the relation holds for; by default the first pairs of `relation`."
     )
     relation: Name | None = Field(None, description="A relation of the benchmark; its known pairs do not compete.")
+    rejected: Annotated[list[Pair], Field(max_length=MOST_REJECTED)] = Field(
+        [], description="Wrong pairs: what resembles them ranks lower, and they are not ranked."
+    )
 
 
 class PredictRequest(QueryRequest):

@@ -1,6 +1,6 @@
 """The HTTP interface of a linker and its page for curators, and the process that serves them on a listening socket.
 
-The interface opens no paths and stores nothing of a request.
+The interface opens no paths; of requests it stores only decisions, in the project file.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import uvicorn
@@ -27,7 +28,7 @@ from starlette.responses import Response
 import fewlink
 from fewlink.base.errors import FewlinkError
 from fewlink.prediction import Linker, load
-from fewlink.web import middleware
+from fewlink.web import middleware, projects
 from fewlink.web import service as facts
 from fewlink.web.batching import Batcher, unless_disconnected
 from fewlink.web.middleware import SecurityMiddleware, as_json, own_hosts
@@ -75,8 +76,14 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def make_app(linker: Linker, settings: ServerSettings | None = None, *, extensions: Sequence[str] = ()) -> FastAPI:
-    """An app that answers from this linker.
+def make_app(
+    linker: Linker,
+    settings: ServerSettings | None = None,
+    project: Path | None = None,
+    *,
+    extensions: Sequence[str] = (),
+) -> FastAPI:
+    """An app that answers from this linker, and keeps decisions in the file `project`.
 
     `extensions` are functions as `package.module:function`: each is called with app, linker and settings to add routes.
     """
@@ -104,6 +111,8 @@ def make_app(linker: Linker, settings: ServerSettings | None = None, *, extensio
     app.state.answers = answers
     app.add_middleware(SecurityMiddleware, settings=settings)
     middleware.install(app)
+    app.state.projects = projects.Projects(linker, project)
+    projects.install(app, app.state.projects)
 
     async def answered(request: Request, answer: Coroutine[Any, Any, dict[str, Any]]) -> Response:
         content = await unless_disconnected(asyncio.create_task(answer), asyncio.create_task(_disconnected(request)))
@@ -215,12 +224,21 @@ class ServeOptions:
     bench: str | None = None
     types: str | None = None
     names: str | None = None
+    project: str | None = None
     extensions: tuple[str, ...] = ()
 
     @property
     def place(self) -> dict[str, Any]:
         """The arguments of `fewlink.load`."""
         return {name: getattr(self, name) for name in ("source", "bench", "types", "names", "device")}
+
+    @property
+    def project_file(self) -> Path:
+        """The file that decisions are kept in: by default beside the graph or run, else in the working folder."""
+        if self.project is not None:
+            return Path(self.project)
+        source = Path(self.source)
+        return (source.parent if source.exists() else Path()) / f"{source.name.replace(':', '-')}.decisions"
 
 
 def serve(options: ServeOptions, settings: ServerSettings) -> None:
@@ -229,7 +247,7 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
     listener = listen(options.host, options.port)
     linker = load(**options.place)
     linker.names.complete("a", 1)  # builds the search index before the first request
-    app = make_app(linker, settings, extensions=options.extensions)
+    app = make_app(linker, settings, options.project_file, extensions=options.extensions)
     host = f"[{options.host}]" if ":" in options.host else options.host
     title = f"{linker.scorer.name} on {linker.benchmark.name}: http://{host}:{listener.getsockname()[1]}/"
     print(f"{title} (Ctrl-C stops)", file=sys.stderr, flush=True)
@@ -247,19 +265,14 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
         "hosts": settings.hosts and sorted(settings.hosts),
         "references": settings.references,
     }
-    os.environ[GIVEN] = json.dumps({"place": options.place, "limits": limits, "extensions": options.extensions})
+    given = {"place": options.place, "limits": limits, "project": str(options.project_file)}
+    os.environ[GIVEN] = json.dumps({**given, "extensions": options.extensions})
     if settings.token is not None:
         os.environ[TOKEN] = settings.token
     port = listener.getsockname()[1]
     listener.close()  # uvicorn opens it again for the workers
-    uvicorn.run(
-        "fewlink.web.server:from_environment",
-        host=options.host,
-        port=port,
-        factory=True,
-        workers=options.workers,
-        **OPTIONS,
-    )
+    factory = "fewlink.web.server:from_environment"
+    uvicorn.run(factory, host=options.host, port=port, factory=True, workers=options.workers, **OPTIONS)
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Any:
@@ -269,7 +282,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Any:
     hosts, references = limits.pop("hosts"), tuple(map(tuple, limits.pop("references", ())))
     token = environment.get(TOKEN)
     settings = ServerSettings(**limits, token=token, hosts=hosts and frozenset(hosts), references=references)
-    return make_app(load(**given["place"]), settings, extensions=given.get("extensions", ()))
+    return make_app(load(**given["place"]), settings, Path(given["project"]), extensions=given.get("extensions", ()))
 
 
 def listen(host: str, port: int) -> socket.socket:

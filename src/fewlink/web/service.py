@@ -133,6 +133,13 @@ class Resolver:
             raise ApiError(422, "limit", f"{message}, or for reasons of single rows at /explain", "explain")
 
     def _references(self, request: QueryRequest, notes: list[str]) -> References:
+        for place, (head, tail) in enumerate(request.rejected):
+            self._find(head, "head of a rejected pair", f"rejected.{place}.0")
+            self._find(tail, "tail of a rejected pair", f"rejected.{place}.1")
+        rejected = [(head, tail) for head, tail in request.rejected]
+        return self._given(request, notes).without(rejected, self.names, notes)
+
+    def _given(self, request: QueryRequest, notes: list[str]) -> References:
         if request.references is None:
             if request.relation is None:
                 message = "no references: give pairs of a head and a tail, or a relation to take them from"
@@ -267,7 +274,7 @@ class Service:
         return {"heads": len(whole.heads), "heads_in_all": in_all, **answer}
 
     async def _predict(self, request: PredictRequest, whole: RankingPart, notes: list[str]) -> dict[str, Any]:
-        parts = [await self._rank(part) for part in whole.turns()]
+        parts = [await self.rank(part) for part in whole.turns()]
         part = TrustPart(whole.references, whole.candidates)
         trust = await self._trust(part) if self.linker.reads_trust else None
         pairs = self.linker.best_pairs(parts, whole.k, trust) if whole.overall else RankedPairs.joined(parts)
@@ -287,7 +294,7 @@ class Service:
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         return (await self._explain(await asyncio.to_thread(self.resolver.explanation, request))).to_dict()
 
-    async def _rank(self, part: RankingPart) -> RankedPairs:
+    async def rank(self, part: RankingPart) -> RankedPairs:
         answer = await self.batcher.ask(part)
         assert isinstance(answer, RankedPairs)
         return answer

@@ -1,0 +1,1 @@
+"""Curators' decisions: kept in a project file, learnt from, and which pair to decide next."""

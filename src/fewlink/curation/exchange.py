@@ -1,0 +1,193 @@
+"""Export and import of a project: TSV of the decisions, N-Triples of what was accepted, JSON of the whole log."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from fewlink.base.errors import InputError, choose
+from fewlink.base.storage import write_bytes
+from fewlink.curation.schema import KINDS, Event
+from fewlink.curation.store import ProjectFile, now
+
+FORMAT = "fewlink-project/1"
+HEADER = ("head", "tail", "decision", "who", "time")
+ENTITY, RELATION = "urn:fewlink:entity:", "urn:fewlink:relation:"  # of ids that are no IRIs
+IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]+")
+TRIPLE = re.compile(r"\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*\.\s*(#.*)?")
+ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+ESCAPED = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})")
+
+
+class Imported(NamedTuple):
+    """Events that an import added, and how many the file has."""
+
+    added: int
+    read: int
+
+
+def export(file: ProjectFile, project: str | int, format: str) -> str:
+    """A project as text: `tsv` has each decided pair, `nt` the references and accepted pairs, `json` everything."""
+    return choose("format", format, WRITERS)(file, project)
+
+
+def write_export(file: ProjectFile, project: str | int, path: Path, format: str | None = None) -> Path:
+    """Write an export in one step, in the format of the file's suffix unless another is named."""
+    write_bytes(path, export(file, project, format or format_of(path)).encode("utf-8", "surrogatepass"))
+    return path
+
+
+def import_file(file: ProjectFile, project: str, path: Path, *, format: str | None = None, who: str = "") -> Imported:
+    """Add the decisions of an export to a project, which is made if it does not exist; all or none.
+
+    What the project has already is not added again. Decisions without a name or time get `who` and the present time.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(path, "is not UTF-8 text") from None
+    return import_text(file, project, text, format or format_of(path), who=who, path=path)
+
+
+def import_text(
+    file: ProjectFile, project: str, text: str, format: str, *, who: str = "", path: str | Path = "the import"
+) -> Imported:
+    """As `import_file`, from text; `path` names it in errors."""
+    description, events = choose("format", format, READERS)(Path(path), text, who)
+    if not events:
+        raise InputError(path, "has no decisions")
+    if project not in {known.name for known in file.projects()}:
+        file.add_project(project, description=description, who=who)
+    if format == "json":
+        return Imported(file.merge(project, events), len(events))
+    before = {state.pair: state.kind for state in file.decisions(project)}
+    changed = [event for event in events if before.get(event.pair) != event.kind]
+    return Imported(file.merge(project, changed), len(events))
+
+
+def format_of(path: Path) -> str:
+    """The format of a file by its suffix; raises if it has none of ours."""
+    suffix = path.suffix.lower()
+    formats = {".tsv": "tsv", ".txt": "tsv", ".nt": "nt", ".ntriples": "nt", ".json": "json"}
+    if suffix not in formats:
+        raise InputError(path, "has a suffix that names no format: use .tsv, .nt or .json")
+    return formats[suffix]
+
+
+def to_tsv(file: ProjectFile, project: str | int) -> str:
+    """A header and a line for each decided pair; tabs, line ends and backslashes in names are escaped."""
+    rows = [HEADER, *((s.head, s.tail, s.kind, s.who, s.time) for s in file.decisions(project))]
+    return "".join("\t".join(cell.translate(ESCAPES) for cell in row) + "\n" for row in rows)
+
+
+def to_ntriples(file: ProjectFile, project: str | int) -> str:
+    """References and accepted pairs as triples of the relation; an id that is no IRI becomes a URN."""
+    relation = iri(file.project(project).name, RELATION)
+    lines = [f"<{iri(h, ENTITY)}> <{relation}> <{iri(t, ENTITY)}> .\n" for h, t in file.pairs(project, *KINDS[:2])]
+    return "".join(lines)
+
+
+def to_json(file: ProjectFile, project: str | int) -> str:
+    """The project and its whole log."""
+    facts = file.project(project)
+    content = {
+        "format": FORMAT,
+        "name": facts.name,
+        "description": facts.description,
+        "made": facts.made,
+        "log": [asdict(event) for event in file.log(project)],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=True) + "\n"
+
+
+def iri(text: str, prefix: str) -> str:
+    """The text if it is an absolute IRI, else a URN that holds it; `of_iri` gives the text back."""
+    if IRI.fullmatch(text) and not text.startswith(("urn:fewlink:", "_:")):
+        return text
+    return prefix + quote(text, safe="", errors="surrogatepass")
+
+
+def of_iri(text: str) -> str:
+    text = ESCAPED.sub(lambda found: chr(int(found[1][1:], 16)), text)
+    for prefix in (ENTITY, RELATION):
+        if text.startswith(prefix):
+            return unquote(text.removeprefix(prefix), errors="surrogatepass")
+    return text
+
+
+def from_tsv(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
+    events, time = [], now()
+    for number, line in _lines(text):
+        cells = [_unescaped(cell) for cell in line.split("\t")]
+        if number == 1 and tuple(cells[:2]) == HEADER[:2]:
+            continue
+        if not 2 <= len(cells) <= len(HEADER) or not all(cells[:2]):
+            raise InputError(path, f"needs the columns {', '.join(HEADER)}, and has {len(cells)}", number)
+        head, tail, kind, by, at = [*cells, *[""] * (len(HEADER) - len(cells))]
+        kind = kind or "accepted"
+        if kind not in KINDS:
+            raise InputError(path, f"the decision '{kind}' is none of {', '.join(KINDS)}", number)
+        events.append(Event(number, kind, head, tail, None, by or who, at or time))
+    return "", events
+
+
+def from_ntriples(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
+    events, relations, time = [], set(), now()
+    for number, line in _lines(text):
+        if line.lstrip().startswith("#"):
+            continue
+        triple = TRIPLE.fullmatch(line)
+        if triple is None:
+            raise InputError(path, "is not a triple of three IRIs: <head> <relation> <tail> .", number)
+        head, relation, tail = map(of_iri, triple.groups()[:3])
+        relations.add(relation)
+        events.append(Event(number, "accepted", head, tail, None, who, time))
+    if len(relations) > 1:
+        raise InputError(path, f"has {len(relations)} relations, and a project is one relation: split the file")
+    return "", events
+
+
+def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(path, f"is not JSON ({error})") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(path, f"is not an export of a project: its format is not '{FORMAT}'")
+    events = []
+    try:
+        for fields in content["log"]:
+            event = Event(**fields)
+            texts = [event.kind, event.head, event.tail, event.who, event.time]
+            undo = event.kind == "undo" and isinstance(event.undoes, int)
+            if not all(isinstance(t, str) for t in texts) or not (undo or (event.kind in KINDS and not event.undoes)):
+                raise ValueError(f"event {event.number} is not valid")
+            events.append(event)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(path, f"is a damaged export ({error})") from None
+    return str(content.get("description", "")), events
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that are not empty, with their numbers."""
+    return ((number, line) for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1) if line.strip())
+
+
+def _unescaped(text: str) -> str:
+    letters = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
+    return re.sub(r"\\([tnr\\])", lambda found: letters[found[1]], text)
+
+
+WRITERS: dict[str, Callable[[ProjectFile, str | int], str]] = {"tsv": to_tsv, "nt": to_ntriples, "json": to_json}
+READERS: dict[str, Callable[[Path, str, str], tuple[str, list[Event]]]] = {
+    "tsv": from_tsv,
+    "nt": from_ntriples,
+    "json": from_json,
+}

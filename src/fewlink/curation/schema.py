@@ -1,0 +1,85 @@
+"""The tables of a project file, and what is read from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FORMAT = 1
+KINDS = ("reference", "accepted", "rejected")  # of decisions; references are the pairs that a project starts with
+SCHEMA = """
+CREATE TABLE project (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    description TEXT NOT NULL,
+    made TEXT NOT NULL
+);
+CREATE TABLE event (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    project INTEGER NOT NULL REFERENCES project (number),
+    kind TEXT NOT NULL CHECK (kind IN ('reference', 'accepted', 'rejected', 'undo')),
+    head TEXT NOT NULL,
+    tail TEXT NOT NULL,
+    undoes INTEGER UNIQUE REFERENCES event (number),
+    who TEXT NOT NULL,
+    time TEXT NOT NULL,
+    CHECK ((kind = 'undo') = (undoes IS NOT NULL))
+);
+CREATE INDEX pair ON event (project, head, tail, number);
+CREATE TRIGGER no_change BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'events do not change'); END;
+CREATE TRIGGER no_removal BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'events are not removed'); END;
+CREATE VIEW counting AS
+    SELECT * FROM event
+    WHERE kind <> 'undo' AND NOT EXISTS (SELECT 1 FROM event AS undo WHERE undo.undoes = event.number);
+CREATE VIEW decision AS
+    SELECT last.*, (
+        SELECT number FROM counting AS other
+        WHERE other.project = last.project AND other.head = last.head AND other.tail = last.tail
+            AND other.number < last.number AND other.who <> last.who
+            AND (other.kind = 'rejected') <> (last.kind = 'rejected')
+        ORDER BY number DESC LIMIT 1
+    ) AS conflict
+    FROM counting AS last
+    WHERE number = (
+        SELECT max(number) FROM counting AS later
+        WHERE later.project = last.project AND later.head = last.head AND later.tail = last.tail
+    );
+"""
+
+
+@dataclass(frozen=True)
+class Event:
+    """An entry of the log. `kind` is one of KINDS, or "undo" of the event `undoes`, whose pair it repeats."""
+
+    number: int
+    kind: str
+    head: str
+    tail: str
+    undoes: int | None
+    who: str
+    time: str
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.head, self.tail
+
+
+@dataclass(frozen=True)
+class Decision(Event):
+    """The event that counts for its pair; `conflict` is what another curator had decided otherwise."""
+
+    conflict: Event | None = None
+
+
+@dataclass(frozen=True)
+class Project:
+    """A relation to complete, and how many of its pairs are decided."""
+
+    number: int
+    name: str
+    description: str
+    made: str
+    references: int
+    accepted: int
+    rejected: int
+    conflicts: int
+    events: int

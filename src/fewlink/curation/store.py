@@ -1,0 +1,347 @@
+"""Projects in one SQLite file: the references of a relation and what curators decided, as a log that only grows.
+
+A project is a relation to complete. Each reference, acceptance, rejection and undo is an event with who and when (UTC).
+The state of a pair is its last event that is not undone; if another curator decided otherwise before, that is its
+`conflict`. A committed event survives the loss of the process and of power; several processes and threads may write.
+Entities are stored by their ids in the graph.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from fewlink.base.errors import FewlinkError, InputError, UnknownName, did_you_mean
+from fewlink.curation.schema import FORMAT, KINDS, SCHEMA, Decision, Event, Project
+
+APPLICATION = 0x46574C4B  # "FWLK": marks the SQLite file as ours
+MAGIC = b"SQLite format 3\0"
+WAIT = 30.0  # seconds that a writer waits for another one
+LONGEST = 4_000  # characters of a name or a description
+COLUMNS = "number, kind, head, tail, undoes, who, time"
+
+
+class ProjectFile:
+    """A file of projects. It is made if it does not exist, unless `must_exist`; without `write`, it is only read."""
+
+    def __init__(self, path: str | Path, *, must_exist: bool = False, write: bool = True) -> None:
+        self.path, self.write = Path(path), write
+        self._lock = threading.RLock()  # one connection, used by one thread at a time
+        self._check_file(must_exist or not write)
+        with self._errors():
+            mode = "rwc" if write else "ro"
+            where = f"{self.path.absolute().as_uri()}?mode={mode}"
+            self._base = sqlite3.connect(where, uri=True, timeout=WAIT, isolation_level=None, check_same_thread=False)
+        try:
+            with self._errors():
+                self._prepare()
+        except BaseException:
+            self._base.close()
+            raise
+
+    def _check_file(self, must_exist: bool) -> None:
+        """Raise for a file that SQLite could not open or would take for its own."""
+        try:
+            with self.path.open("rb") as file:
+                start = file.read(len(MAGIC))
+        except FileNotFoundError:
+            if must_exist:
+                raise InputError(self.path, "does not exist: `fewlink serve --project FILE` makes one") from None
+            if not self.path.parent.is_dir():
+                raise InputError(self.path, f"cannot be made: the folder {self.path.parent} does not exist") from None
+            return
+        except OSError as error:
+            raise InputError(self.path, f"cannot be read ({error.strerror})") from None
+        if start and start != MAGIC:
+            raise InputError(self.path, "is not a project file: name another file, or a new one")
+
+    def _prepare(self) -> None:
+        """Make the tables of a new file; raise for a file of another program or of a newer format."""
+        base = self._base
+        base.execute("PRAGMA foreign_keys = ON")
+        base.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
+        if self.write and not self._is_ours():
+            base.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the writer
+            with self._transaction():
+                if not self._is_ours():  # another process may have made them
+                    for statement in _statements(SCHEMA):
+                        base.execute(statement)
+                    base.execute(f"PRAGMA application_id = {APPLICATION}")
+                    base.execute(f"PRAGMA user_version = {FORMAT}")
+        if not self._is_ours():
+            raise InputError(self.path, "is not a project file: name another file, or a new one")
+        problem = base.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise self._damaged(problem)
+
+    def _is_ours(self) -> bool:
+        """Whether the file has our tables: False for an empty one; raises for that of another program."""
+        application, version = (
+            self._base.execute(f"PRAGMA {of}").fetchone()[0] for of in ("application_id", "user_version")
+        )
+        if application == APPLICATION and version > FORMAT:
+            raise InputError(
+                self.path, f"has format {version}, and this version of fewlink reads {FORMAT}: install a newer fewlink"
+            )
+        if application != APPLICATION and self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise InputError(self.path, "is an SQLite file of another program, not a project file: name another file")
+        return bool(application == APPLICATION)
+
+    def close(self) -> None:
+        with self._lock:
+            self._base.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def projects(self) -> list[Project]:
+        """All projects, in the order in which they were made."""
+        with self._reading():
+            return [self._counted(row) for row in self._base.execute("SELECT * FROM project ORDER BY number")]
+
+    def project(self, name: str | int) -> Project:
+        """A project by its name or number; raises if there is none."""
+        with self._reading():
+            return self._counted(self._find(name))
+
+    def only(self, name: str | None, default: str | None = None) -> str:
+        """The name, or that of the only project; `default` if there is none, and raises if there are several."""
+        names = [project.name for project in self.projects()]
+        if name is None and default is not None and not names:
+            return default
+        if name is None and len(names) != 1:
+            has = f"has {len(names)} projects ({', '.join(names[:10])}): name one" if names else "has no projects yet"
+            raise InputError(self.path, has)
+        return self.project(names[0] if name is None else name).name
+
+    def add_project(
+        self, name: str, references: Iterable[tuple[str, str]] = (), *, description: str = "", who: str = ""
+    ) -> Project:
+        """A new project with these references; raises if the name is taken."""
+        name = _checked(name.strip(), "the name of a project")
+        with self._writing():
+            try:
+                self._base.execute(
+                    "INSERT INTO project (name, description, made) VALUES (?, ?, ?)",
+                    (name, description[:LONGEST], now()),
+                )
+            except sqlite3.IntegrityError:
+                raise FewlinkError(f"{self.path} has a project '{name}' already: choose another name") from None
+            number = self._find(name)[0]
+            self._append(number, [("reference", *pair) for pair in references], who, None)
+        return self.project(name)
+
+    def decide(
+        self, project: str | int, decisions: Iterable[tuple[str, str, str]], who: str = "", time: str | None = None
+    ) -> list[Decision]:
+        """Store decisions (kind, head, tail), all or none; the state of their pairs afterwards, with conflicts.
+
+        A decision that the same curator repeats adds nothing to the log.
+        """
+        with self._writing():
+            number = self._find(project)[0]
+            pairs = self._append(number, decisions, who, time)
+            states = {state.pair: state for pair in pairs for state in self._states(number, pair=pair)}
+        return [states[pair] for pair in pairs]
+
+    def undo(self, project: str | int, number: int | None = None, who: str = "") -> Event:
+        """Undo an event, by default the last decision that `who` made and that counts; gives the event undone."""
+        with self._writing():
+            row = self._find(project)
+            found = f"SELECT {COLUMNS} FROM counting WHERE project = ?"
+            if number is None:
+                found += " AND who = ? AND kind <> 'reference' ORDER BY number DESC LIMIT 1"
+                event = self._base.execute(found, (row[0], who)).fetchone()
+                if event is None:
+                    name = f"'{who}' has" if who else "there is"
+                    raise FewlinkError(f"project '{row[1]}': {name} no decision to undo")
+            else:
+                event = self._base.execute(found + " AND number = ?", (row[0], number)).fetchone()
+                if event is None:
+                    raise FewlinkError(f"project '{row[1]}' has no event {number} that could be undone")
+            undone = Event(*event)
+            self._insert(row[0], "undo", undone.head, undone.tail, undone.number, who, now())
+        return undone
+
+    def decisions(self, project: str | int, kind: str | None = None) -> list[Decision]:
+        """What counts for each pair, or for those of one kind, oldest first."""
+        with self._reading():
+            return self._states(self._find(project)[0], kind)
+
+    def pairs(self, project: str | int, *kinds: str) -> list[tuple[str, str]]:
+        """The pairs (head, tail) of these kinds, oldest first."""
+        return [state.pair for state in self.decisions(project) if state.kind in kinds]
+
+    def log(self, project: str | int) -> list[Event]:
+        """All events, oldest first."""
+        with self._reading():
+            number = self._find(project)[0]
+            rows = self._base.execute(f"SELECT {COLUMNS} FROM event WHERE project = ? ORDER BY number", (number,))
+            return [Event(*row) for row in rows]
+
+    def merge(self, project: str | int, events: Sequence[Event]) -> int:
+        """Add events of another log that this one lacks, in their order; how many were added. All or none."""
+        with self._writing():
+            number, name = self._find(project)[:2]
+            own = {_key(event): event.number for event in self.log(project)}
+            numbers: dict[int, int] = {}  # of the other log → of this one
+            added = 0
+            for event in events:
+                undoes = None if event.undoes is None else numbers.get(event.undoes)
+                if event.kind == "undo" and undoes is None:
+                    raise FewlinkError(
+                        f"project '{name}': event {event.number} undoes {event.undoes}, which is not above it"
+                    )
+                if _key(event) not in own:
+                    taken = self._base.execute("SELECT 1 FROM event WHERE undoes = ?", (undoes,)).fetchone()
+                    if taken is not None:
+                        continue  # undone here too, by someone else
+                    own[_key(event)] = self._insert(
+                        number, event.kind, event.head, event.tail, undoes, event.who, event.time
+                    )
+                    added += 1
+                numbers[event.number] = own[_key(event)]
+        return added
+
+    def _find(self, name: str | int) -> Any:
+        """The row of a project."""
+        column = "number" if isinstance(name, int) else "name"
+        row = self._base.execute(f"SELECT * FROM project WHERE {column} = ?", (name,)).fetchone()
+        if row is None:
+            names = [other for (other,) in self._base.execute("SELECT name FROM project ORDER BY number")]
+            hint = did_you_mean(str(name), names) or (
+                f": it has {', '.join(names[:10])}" if names else ": it has none yet"
+            )
+            raise UnknownName(f"{self.path} has no project '{name}'{hint}")
+        return row
+
+    def _counted(self, row: tuple[int, str, str, str]) -> Project:
+        count = "SELECT kind, count(*), count(conflict) FROM decision WHERE project = ? GROUP BY kind"
+        counts = {kind: (pairs, conflicts) for kind, pairs, conflicts in self._base.execute(count, (row[0],))}
+        events = self._base.execute("SELECT count(*) FROM event WHERE project = ?", (row[0],)).fetchone()[0]
+        references, accepted, rejected = (counts.get(kind, (0, 0))[0] for kind in KINDS)
+        conflicts = sum(conflicts for _, conflicts in counts.values())
+        return Project(*row, references, accepted, rejected, conflicts, events)
+
+    def _states(self, project: int, kind: str | None = None, pair: tuple[str, str] | None = None) -> list[Decision]:
+        where, values = "project = ?", [project, *([kind] if kind else []), *(pair or ())]
+        where += (" AND kind = ?" if kind else "") + (" AND head = ? AND tail = ?" if pair else "")
+        rows = self._base.execute(f"SELECT {COLUMNS}, conflict FROM decision WHERE {where} ORDER BY number", values)
+        states = []
+        for row in rows.fetchall():
+            other = None
+            if row[-1] is not None:
+                found = self._base.execute(f"SELECT {COLUMNS} FROM event WHERE number = ?", (row[-1],))
+                other = Event(*found.fetchone())
+            states.append(Decision(**asdict(Event(*row[:-1])), conflict=other))
+        return states
+
+    def _append(
+        self, project: int, decisions: Iterable[tuple[str, str, str]], who: str, time: str | None
+    ) -> list[tuple[str, str]]:
+        """Add decisions that are not there already; their pairs."""
+        pairs: dict[tuple[str, str], None] = {}
+        for kind, head, tail in decisions:
+            if kind not in KINDS:
+                raise FewlinkError(f"a decision is one of {', '.join(KINDS)}, not '{kind}'")
+            pair = _checked(head, "a head"), _checked(tail, "a tail")
+            pairs[pair] = None
+            before = self._states(project, pair=pair)
+            if not before or before[0].kind != kind or before[0].who != who:
+                self._insert(project, kind, *pair, None, who, time or now())
+        return list(pairs)
+
+    def _insert(self, project: int, kind: str, head: str, tail: str, undoes: int | None, who: str, time: str) -> int:
+        values = (project, kind, head, tail, undoes, who[:LONGEST], time)
+        added = self._base.execute(
+            "INSERT INTO event (project, kind, head, tail, undoes, who, time) VALUES (?, ?, ?, ?, ?, ?, ?)", values
+        )
+        return int(added.lastrowid or 0)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One state of the file for all statements inside."""
+        with self._lock, self._errors():
+            if self._base.in_transaction:
+                yield
+                return
+            self._base.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._base.execute("COMMIT")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        if not self.write:
+            raise InputError(self.path, "was opened for reading only")
+        with self._lock, self._errors(), self._transaction():
+            yield
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing; waits for other writers."""
+        self._base.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._base.execute("ROLLBACK")
+            raise
+        self._base.execute("COMMIT")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """SQLite's errors as errors that name the file and say what to do."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            text = str(error)
+            if "readonly" in text:
+                raise InputError(self.path, "is read-only: give write access to it and to its folder") from None
+            if "locked" in text:
+                raise InputError(self.path, f"is in use by another process for over {WAIT:.0f} s: try again") from None
+            if "full" in text:
+                raise InputError(self.path, "cannot be written: the disk is full") from None
+            if "unable to open" in text:
+                raise InputError(self.path, "cannot be opened: check that its folder can be written") from None
+            if "closed" in text:
+                raise InputError(self.path, "is closed") from None
+            raise self._damaged(text) from None
+
+    def _damaged(self, problem: str) -> InputError:
+        return InputError(self.path, f"is damaged ({problem}): restore a copy, or import an export into a new file")
+
+
+def now() -> str:
+    """The time in UTC, to the millisecond: 2026-11-16T16:20:26.123Z."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _key(event: Event) -> tuple[str, ...]:
+    """What makes events of two logs the same."""
+    return event.kind, event.head, event.tail, event.who, event.time
+
+
+def _checked(text: str, what: str) -> str:
+    if not text.strip() or len(text) > LONGEST:
+        raise FewlinkError(f"{what} has 1 to {LONGEST:,} characters, not {len(text):,}")
+    return text
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script, so that they can run in one transaction."""
+    text = ""
+    for line in script.splitlines(keepends=True):
+        text += line
+        if text.strip() and sqlite3.complete_statement(text):
+            yield text
+            text = ""

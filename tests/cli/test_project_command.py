@@ -1,0 +1,74 @@
+"""`fewlink project`: what a project file holds, exported, imported and undone; and `--not` of `fewlink ask`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fewlink.base.errors import FewlinkError
+from fewlink.cli import app
+from fewlink.curation.store import ProjectFile
+
+
+def call(*words: Any) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if isinstance(result.exception, FewlinkError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with ProjectFile(tmp_path / "a.decisions") as file:
+        file.add_project("cures", [("a", "b")], who="ann")
+        file.decide("cures", [("accepted", "c", "d"), ("rejected", "c", "e")], "ann")
+    return tmp_path / "a.decisions"
+
+
+def test_list_and_log(path: Path) -> None:
+    (row,) = json.loads(call("project", "list", path, "--json"))
+    assert (row["name"], row["references"], row["accepted"], row["rejected"]) == ("cures", 1, 1, 1)
+    assert "cures" in call("project", "list", path)
+    assert [event["kind"] for event in json.loads(call("project", "log", path, "--json"))] == [
+        "reference",
+        "accepted",
+        "rejected",
+    ]
+    assert "rejected" in call("project", "log", path)
+
+
+def test_export_import_and_undo(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "cures.json"
+    call("project", "export", path, "--out", out)
+    other = tmp_path / "b.decisions"
+    assert "3 of 3 decisions added to cures" in call("project", "import", other, out)
+    assert "0 of 3 decisions added to cures" in call("project", "import", other, out)
+    assert "undone: c → e was rejected by ann" in call("project", "undo", other, "--who", "ann")
+    with ProjectFile(other) as file:
+        assert file.pairs("cures", "rejected") == []
+
+
+def test_one_of_several_projects_must_be_named(path: Path, tmp_path: Path) -> None:
+    with ProjectFile(path) as file:
+        file.add_project("causes")
+    with pytest.raises(FewlinkError, match=r"has 2 projects \(cures, causes\): name one"):
+        call("project", "log", path)
+    call("project", "log", path, "--project", "causes")
+    with pytest.raises(FewlinkError, match="does not exist"):
+        call("project", "undo", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_wrong_pairs_of_a_question(tmp_path: Path) -> None:
+    references = ["--reference", "virus => cell", "--reference", "fungus => plant", "--head", "alga", "--json"]
+    (tmp_path / "wrong.tsv").write_text("alga\tplant\n")
+    for given in (["--not", "alga => plant"], ["--rejected", tmp_path / "wrong.tsv"]):
+        result = CliRunner().invoke(app, ["ask", "umls", *references, *map(str, given)])
+        assert result.exit_code == 0, result.output
+        assert "plant" not in [row["tail"] for row in json.loads(result.stdout)]
+        assert "1 rejected pair was used" in result.stderr

@@ -1,0 +1,121 @@
+"""A project goes out and comes back: decisions as TSV, triples as N-Triples, the whole log as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.curation.exchange import ENTITY, RELATION, export, import_file, iri, of_iri, write_export
+from fewlink.curation.store import ProjectFile
+
+ODD = 'a "b"\t<c> \\n ü'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> ProjectFile:
+    made = ProjectFile(tmp_path / "a.fewlink")
+    made.add_project("can cure", [("http://x.org/a", "b")], description="what cures what", who="ann")
+    made.decide("can cure", [("accepted", ODD, "y"), ("rejected", "x", "z")], "ann")
+    made.decide("can cure", [("accepted", "x", "z")], "bob")
+    made.decide("can cure", [("rejected", "u", "v")], "bob")
+    made.undo("can cure", who="bob")
+    return made
+
+
+def states(file: ProjectFile, project: str) -> list[tuple[str, ...]]:
+    return sorted((s.kind, s.head, s.tail, s.who, s.time) for s in file.decisions(project))
+
+
+@pytest.mark.parametrize("format", ["tsv", "json"])
+def test_decisions_survive_export_and_import(file: ProjectFile, tmp_path: Path, format: str) -> None:
+    path = write_export(file, "can cure", tmp_path / f"out.{format}")
+    with ProjectFile(tmp_path / "b.fewlink") as other:
+        first = import_file(other, "can cure", path, who="eve")
+        assert first.added == first.read > 0
+        assert states(other, "can cure") == states(file, "can cure")
+        assert import_file(other, "can cure", path, who="eve").added == 0
+
+
+def test_json_keeps_the_log_and_the_description(file: ProjectFile, tmp_path: Path) -> None:
+    path = write_export(file, "can cure", tmp_path / "out.json")
+    with ProjectFile(tmp_path / "b.fewlink") as other:
+        import_file(other, "copy", path)
+        assert other.project("copy").description == "what cures what"
+        assert other.log("copy") == file.log("can cure")
+        assert other.project("copy").conflicts == 1
+
+
+def test_two_logs_of_one_project_are_merged(file: ProjectFile, tmp_path: Path) -> None:
+    path = write_export(file, "can cure", tmp_path / "out.json")
+    with ProjectFile(tmp_path / "b.fewlink") as other:
+        import_file(other, "can cure", path)
+        other.decide("can cure", [("accepted", "p", "q")], "cy")
+        file.decide("can cure", [("rejected", "r", "s")], "ann")
+        back = write_export(other, "can cure", tmp_path / "back.json")
+    assert import_file(file, "can cure", back).added == 1
+    assert ("p", "q") in file.pairs("can cure", "accepted")
+    assert ("r", "s") in file.pairs("can cure", "rejected")
+
+
+def test_ntriples_hold_what_is_true(file: ProjectFile, tmp_path: Path) -> None:
+    path = write_export(file, "can cure", tmp_path / "out.nt")
+    lines = path.read_text().splitlines()
+    assert lines[0] == f"<http://x.org/a> <{RELATION}can%20cure> <{ENTITY}b> ."
+    assert len(lines) == 3
+    with ProjectFile(tmp_path / "b.fewlink") as other:
+        import_file(other, "can cure", path, who="eve")
+        assert set(other.pairs("can cure", "accepted")) == {("http://x.org/a", "b"), (ODD, "y"), ("x", "z")}
+
+
+def test_ntriples_parse_elsewhere(file: ProjectFile) -> None:
+    pyoxigraph = pytest.importorskip("pyoxigraph")
+    text = export(file, "can cure", "nt")
+    assert len(list(pyoxigraph.parse(input=text.encode(), format=pyoxigraph.RdfFormat.N_TRIPLES))) == 3
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1))
+def test_every_id_comes_back_from_its_iri(text: str) -> None:
+    assert of_iri(iri(text, ENTITY)) == text
+    assert not set(iri(text, ENTITY)) & set(' <>"\n')
+
+
+def test_a_plain_file_of_pairs_is_accepted_pairs(file: ProjectFile, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("k\tl\nm\tn\trejected\n")
+    assert import_file(file, "can cure", path, who="eve").added == 2
+    assert ("k", "l") in file.pairs("can cure", "accepted")
+    assert file.log("can cure")[-1].who == "eve"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("x.tsv", "a\n", r"x\.tsv:1: needs the columns"),
+        ("x.tsv", "a\tb\tmaybe\n", r"x\.tsv:1: the decision 'maybe' is none of"),
+        ("x.tsv", "", r"x\.tsv: has no decisions"),
+        ("x.nt", "<a:b> <c:d> 'e' .\n", r"x\.nt:1: is not a triple of three IRIs"),
+        ("x.nt", "<a:b> <c:d> <e:f> .\n<a:b> <c:g> <e:f> .\n", "has 2 relations"),
+        ("x.json", "{", "is not JSON"),
+        ("x.json", "{}", "is not an export of a project"),
+        ("x.json", json.dumps({"format": "fewlink-project/1", "log": [{"kind": "x"}]}), "is a damaged export"),
+        ("x.csv", "a,b", "use .tsv, .nt or .json"),
+    ],
+)
+def test_what_cannot_be_imported_is_named_and_changes_nothing(
+    file: ProjectFile, tmp_path: Path, name: str, text: str, problem: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    before = file.log("can cure")
+    with pytest.raises(InputError, match=problem):
+        import_file(file, "can cure", tmp_path / name)
+    assert file.log("can cure") == before
+
+
+def test_an_unknown_format_is_refused(file: ProjectFile) -> None:
+    with pytest.raises(FewlinkError, match="unknown format 'xml'"):
+        export(file, "can cure", "xml")

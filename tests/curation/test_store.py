@@ -1,0 +1,228 @@
+"""Decisions in a project file: none is lost, the last one counts, and a file that cannot be used is named."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from fewlink.base.errors import FewlinkError, InputError, UnknownName
+from fewlink.curation.store import APPLICATION, ProjectFile
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> ProjectFile:
+    made = ProjectFile(tmp_path / "decisions.fewlink")
+    made.add_project("cures", [("a", "b"), ("c", "d")], description="what cures what", who="ann")
+    return made
+
+
+def test_a_project_starts_with_its_references(file: ProjectFile) -> None:
+    project = file.project("cures")
+    assert (project.name, project.description, project.references) == ("cures", "what cures what", 2)
+    assert file.pairs("cures", "reference") == [("a", "b"), ("c", "d")]
+    assert file.projects() == [project]
+    assert file.project(project.number) == project
+
+
+def test_the_last_decision_counts_and_the_log_keeps_all(file: ProjectFile) -> None:
+    file.decide("cures", [("accepted", "x", "y")], "ann")
+    file.decide("cures", [("rejected", "x", "y"), ("accepted", "x", "z")], "ann")
+    assert file.pairs("cures", "rejected") == [("x", "y")]
+    assert file.pairs("cures", "accepted") == [("x", "z")]
+    assert [event.kind for event in file.log("cures")] == ["reference", "reference", "accepted", "rejected", "accepted"]
+    assert all(event.time.endswith("Z") for event in file.log("cures"))
+
+
+def test_a_repeated_decision_adds_nothing(file: ProjectFile) -> None:
+    for _ in range(2):
+        file.decide("cures", [("accepted", "x", "y")], "ann")
+    assert len(file.log("cures")) == 3
+
+
+def test_a_conflict_names_what_the_other_curator_decided(file: ProjectFile) -> None:
+    file.decide("cures", [("accepted", "x", "y")], "ann")
+    (state,) = file.decide("cures", [("rejected", "x", "y")], "bob")
+    assert state.kind == "rejected"
+    assert state.conflict is not None
+    assert (state.conflict.who, state.conflict.kind) == ("ann", "accepted")
+    assert file.project("cures").conflicts == 1
+
+
+def test_a_curator_who_changes_their_mind_is_no_conflict(file: ProjectFile) -> None:
+    file.decide("cures", [("accepted", "x", "y")], "ann")
+    (state,) = file.decide("cures", [("rejected", "x", "y")], "ann")
+    assert state.conflict is None
+
+
+def test_undo_is_a_further_event_and_shows_what_counted_before(file: ProjectFile) -> None:
+    file.decide("cures", [("accepted", "x", "y")], "ann")
+    file.decide("cures", [("rejected", "x", "y")], "bob")
+    undone = file.undo("cures", who="bob")
+    assert (undone.kind, undone.pair) == ("rejected", ("x", "y"))
+    assert file.pairs("cures", "accepted") == [("x", "y")]
+    assert file.log("cures")[-1].undoes == undone.number
+    file.undo("cures", who="ann")
+    assert file.pairs("cures", "accepted", "rejected") == []
+
+
+def test_undo_takes_back_ones_own_decision_and_never_a_reference_by_itself(file: ProjectFile) -> None:
+    file.decide("cures", [("accepted", "x", "y")], "ann")
+    with pytest.raises(FewlinkError, match="'bob' has no decision to undo"):
+        file.undo("cures", who="bob")
+    file.undo("cures", who="ann")
+    with pytest.raises(FewlinkError, match="no decision to undo"):
+        file.undo("cures", who="ann")
+    reference = file.log("cures")[0]
+    file.undo("cures", reference.number)
+    assert file.pairs("cures", "reference") == [("c", "d")]
+    with pytest.raises(FewlinkError, match=f"no event {reference.number} that could be undone"):
+        file.undo("cures", reference.number)
+
+
+def test_decisions_are_stored_all_or_none(file: ProjectFile) -> None:
+    with pytest.raises(FewlinkError, match="not 'perhaps'"):
+        file.decide("cures", [("accepted", "x", "y"), ("perhaps", "x", "z")], "ann")
+    assert len(file.log("cures")) == 2
+
+
+def test_names_are_unique_and_unknown_ones_are_suggested(file: ProjectFile) -> None:
+    with pytest.raises(FewlinkError, match="has a project 'cures' already"):
+        file.add_project("cures")
+    with pytest.raises(UnknownName, match="did you mean 'cures'"):
+        file.project("cure")
+    with pytest.raises(FewlinkError, match="the name of a project has 1 to"):
+        file.add_project(" ")
+
+
+def test_events_cannot_be_changed_or_removed(file: ProjectFile) -> None:
+    base = sqlite3.connect(file.path)
+    for statement in ("UPDATE event SET who = 'eve'", "DELETE FROM event"):
+        with pytest.raises(sqlite3.IntegrityError, match="events"):
+            base.execute(statement)
+
+
+def test_an_id_is_stored_as_it_is(file: ProjectFile) -> None:
+    odd = " ünï\tcode 'x'); DROP TABLE event;-- "
+    file.decide("cures", [("accepted", odd, "y")], "ann")
+    assert file.pairs("cures", "accepted") == [(odd, "y")]
+
+
+def test_threads_share_a_file(file: ProjectFile) -> None:
+    def work(name: str) -> None:
+        for i in range(20):
+            file.decide("cures", [("accepted", f"{name}{i}", "t")], name)
+            file.project("cures")
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert file.project("cures").accepted == 80
+
+
+CURATOR = textwrap.dedent("""
+    import sys
+    from fewlink.curation.store import ProjectFile
+    path, who, batches, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    file = ProjectFile(path)
+    for batch in range(batches):
+        file.decide("cures", [("accepted", f"{who}{batch}", str(i)) for i in range(size)], who)
+        print(batch, flush=True)  # only what was said to be stored must be there
+""")
+
+
+def curator(path: Path, who: str, batches: int, size: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CURATOR, str(path), who, str(batches), str(size)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_two_processes_lose_none_of_ten_thousand_decisions(file: ProjectFile) -> None:
+    curators = [curator(file.path, who, 200, 25) for who in ("ann", "bob")]
+    assert [len(process.communicate()[0].split()) for process in curators] == [200, 200]
+    assert file.project("cures").accepted == 10_000
+    assert len({event.number for event in file.log("cures")}) == 10_002
+
+
+@pytest.mark.slow
+def test_killed_processes_lose_nothing_that_they_had_stored(file: ProjectFile) -> None:
+    curators = {who: curator(file.path, who, 100_000, 5) for who in ("ann", "bob")}
+    stored = {}
+    for process in curators.values():
+        assert process.stdout is not None
+        while process.stdout.readline().strip() != "20":
+            pass
+    for who, process in curators.items():
+        process.send_signal(signal.SIGKILL)
+        stored[who] = [20, *map(int, process.communicate()[0].split())][-1] + 1
+    file.close()
+    with ProjectFile(file.path) as opened:
+        heads = [head for head, _ in opened.pairs("cures", "accepted")]
+        for who, batches in stored.items():
+            assert {heads.count(f"{who}{batch}") for batch in range(batches)} == {5}
+            later = {heads.count(f"{who}{batch}") for batch in range(batches, batches + 3)}
+            assert later <= {0, 5}  # a batch is there as a whole or not at all
+
+
+def test_another_file_is_refused_by_name(tmp_path: Path) -> None:
+    text = tmp_path / "graph.tsv"
+    text.write_text("a\tb\tc\n" * 10)
+    with pytest.raises(InputError, match=r"graph\.tsv: is not a project file"):
+        ProjectFile(text)
+    other = tmp_path / "other.db"
+    base = sqlite3.connect(other)
+    base.execute("CREATE TABLE notes (text)")
+    base.close()
+    with pytest.raises(InputError, match=r"other\.db: is an SQLite file of another program"):
+        ProjectFile(other)
+    with pytest.raises(InputError, match=r"none\.fewlink: does not exist"):
+        ProjectFile(tmp_path / "none.fewlink", must_exist=True)
+    with pytest.raises(InputError, match=r"the folder .* does not exist"):
+        ProjectFile(tmp_path / "nowhere" / "x.fewlink")
+    with pytest.raises(InputError, match="cannot be read"):
+        ProjectFile(tmp_path)
+
+
+def test_a_newer_format_is_refused(file: ProjectFile) -> None:
+    file.close()
+    base = sqlite3.connect(file.path)
+    base.execute("PRAGMA user_version = 2")
+    base.close()
+    with pytest.raises(InputError, match=r"has format 2, .* install a newer fewlink"):
+        ProjectFile(file.path)
+
+
+def test_a_damaged_file_is_named(file: ProjectFile) -> None:
+    for i in range(200):
+        file.decide("cures", [("accepted", f"head {i}", "tail")], "ann")
+    file.close()
+    content = bytearray(file.path.read_bytes())
+    content[4096 * 2 : 4096 * 4] = bytes(4096 * 2)
+    file.path.write_bytes(content)
+    with pytest.raises(InputError, match=r"decisions\.fewlink: is damaged"):
+        ProjectFile(file.path)
+
+
+def test_a_file_that_is_only_read_is_not_written(file: ProjectFile) -> None:
+    reader = ProjectFile(file.path, write=False)
+    assert reader.project("cures").references == 2
+    with pytest.raises(InputError, match="was opened for reading only"):
+        reader.decide("cures", [("accepted", "x", "y")])
+
+
+def test_an_empty_file_left_by_a_crash_becomes_a_project_file(tmp_path: Path) -> None:
+    path = tmp_path / "new.fewlink"
+    path.touch()
+    with ProjectFile(path) as file:
+        assert file.projects() == []
+    base = sqlite3.connect(path)
+    assert base.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
+    assert base.execute("PRAGMA journal_mode").fetchone()[0] == "wal"

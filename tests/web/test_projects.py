@@ -1,0 +1,250 @@
+"""Projects over HTTP: decisions are kept, conflicts are shown, and the next pairs learn from them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from tests.prediction.linkers import umls
+from tests.web.servers import PAIRS, asking, small
+
+from fewlink.base.errors import InputError
+from fewlink.curation.store import ProjectFile
+from fewlink.prediction import Linker
+from fewlink.web import ServerSettings
+from fewlink.web.server import ServeOptions, make_app
+
+
+@pytest.fixture(scope="module")
+def linker() -> Linker:
+    return Linker.shipped(umls())
+
+
+@pytest.fixture
+def client(linker: Linker, tmp_path: Path) -> Iterator[TestClient]:
+    app = make_app(linker, ServerSettings(), tmp_path / "umls.decisions")
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as made:
+        yield made
+
+
+def started(client: TestClient, name: str = "interacts") -> int:
+    answer = client.post("/projects", json={"name": name, "references": PAIRS, "who": "ann"})
+    assert answer.status_code == 201, answer.text
+    return int(answer.json()["number"])
+
+
+def decide(client: TestClient, number: int, who: str, *decisions: tuple[str, str, str]) -> Any:
+    body = {"who": who, "decisions": [{"head": h, "tail": t, "decision": d} for d, h, t in decisions]}
+    answer = client.post(f"/projects/{number}/decisions", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_nothing_is_written_before_there_is_a_project(client: TestClient, tmp_path: Path) -> None:
+    assert client.get("/projects").json() == {"projects": []}
+    assert not (tmp_path / "umls.decisions").exists()
+    number = started(client)
+    (project,) = client.get("/projects").json()["projects"]
+    assert (project["number"], project["references"]) == (number, 2)
+
+
+def test_decisions_are_kept_by_id_with_conflicts_and_names(client: TestClient, tmp_path: Path) -> None:
+    number = started(client)
+    decide(client, number, "ann", ("accepted", "body system", "cell"))
+    answer = decide(client, number, "bob", ("rejected", "body_system", "cell"))
+    (state,) = answer["decisions"]
+    assert (state["head"], state["head_name"], state["kind"]) == ("body_system", "body system", "rejected")
+    assert (state["conflict"]["who"], state["conflict"]["kind"]) == ("ann", "accepted")
+    assert answer["project"]["conflicts"] == 1
+    with ProjectFile(tmp_path / "umls.decisions") as file:
+        assert file.pairs(number, "rejected") == [("body_system", "cell")]
+    undone = client.post(f"/projects/{number}/undo", json={"who": "bob"}).json()
+    assert undone["undone"]["kind"] == "rejected"
+    listed = client.get(f"/projects/{number}/decisions?kind=accepted").json()["decisions"]
+    assert [row["who"] for row in listed] == ["ann"]
+    assert [event["kind"] for event in client.get(f"/projects/{number}/log").json()["log"]][-1] == "undo"
+
+
+def test_the_next_pairs_are_undecided_and_learn(client: TestClient) -> None:
+    number = started(client)
+    body = {"heads": ["alga", "bacterium", "animal"], "k": 20}
+    before = client.post(f"/projects/{number}/next", json=body).json()
+    pairs = [(row["head"], row["tail"]) for row in before["suggestions"]]
+    assert (before["learnt"], before["references"], len(pairs)) == (0, 2, 20)
+    scores = [row["score"] for row in before["suggestions"]]
+    assert scores == sorted(scores, reverse=True)
+    decide(client, number, "ann", *(("rejected", *pair) for pair in pairs[:3]), ("accepted", *pairs[3]))
+    after = client.post(f"/projects/{number}/next", json=body).json()
+    assert after["learnt"] == 6
+    assert not {(row["head"], row["tail"]) for row in after["suggestions"]} & set(pairs[:4])
+    rescored = {(row["head"], row["tail"]): row["score"] for row in after["suggestions"]}
+    assert any(rescored[pair] != score for pair, score in zip(pairs, scores, strict=True) if pair in rescored)
+
+
+def test_a_decision_does_not_rank_again_but_the_fifth_acceptance_does(client: TestClient, linker: Linker) -> None:
+    number = started(client)
+    body = {"heads": ["alga", "bacterium"], "k": 30}
+    answers = client.app.state.answers  # type: ignore[attr-defined]
+    pairs = [(r["head"], r["tail"]) for r in client.post(f"/projects/{number}/next", json=body).json()["suggestions"]]
+    calls = answers.calls
+    for pair in pairs[:4]:
+        decide(client, number, "ann", ("accepted", *pair))
+        client.post(f"/projects/{number}/next", json=body)
+    assert answers.calls == calls
+    decide(client, number, "ann", ("accepted", *pairs[4]))
+    assert client.post(f"/projects/{number}/next", json=body).json()["references"] == 7
+    assert answers.calls > calls
+
+
+def test_pairs_that_teach_come_in_another_order(client: TestClient) -> None:
+    number = started(client)
+    body = {"heads_of_type": "open", "count": 10, "k": 10}
+    first = client.post(f"/projects/{number}/next", json=body).json()["suggestions"][0]
+    decide(client, number, "ann", ("rejected", first["head"], first["tail"]))
+    best, teach = (
+        client.post(f"/projects/{number}/next", json={**body, "mode": mode}).json()["suggestions"]
+        for mode in ("best", "teach")
+    )
+    assert best != teach
+    assert len(teach) == 10
+
+
+@pytest.mark.parametrize("format", ["tsv", "nt", "json"])
+def test_a_project_is_exported_and_imported(client: TestClient, format: str) -> None:
+    number = started(client)
+    decide(client, number, "ann", ("accepted", "alga", "cell"), ("rejected", "alga", "plant"))
+    answer = client.get(f"/projects/{number}/export?format={format}")
+    assert answer.headers["content-disposition"] == f'attachment; filename="project-{number}.{format}"'
+    other = client.post("/projects", json={"name": "copy"}).json()["number"]
+    body = {"format": format, "text": answer.text, "who": "bob"}
+    done = client.post(f"/projects/{other}/import", json=body).json()
+    assert done["added"] == done["read"] > 0
+    assert client.post(f"/projects/{other}/import", json=body).json()["added"] == 0
+
+
+def test_errors_say_what_to_do(client: TestClient) -> None:
+    number = started(client)
+
+    def message(answer: Any, status: int) -> str:
+        assert answer.status_code == status, answer.text
+        return str(answer.json()["error"]["message"])
+
+    assert "has no project '99'" in message(client.get("/projects/99"), 404)
+    assert "already" in message(client.post("/projects", json={"name": "interacts"}), 422)
+    wrong = {"decisions": [{"head": "algae", "tail": "cell", "decision": "accepted"}]}
+    assert "algae" in message(client.post(f"/projects/{number}/decisions", json=wrong), 404)
+    assert "no decision to undo" in message(client.post(f"/projects/{number}/undo", json={"who": "eve"}), 422)
+    empty = client.post("/projects", json={"name": "empty"}).json()["number"]
+    assert "has no references yet" in message(client.post(f"/projects/{empty}/next", json={}), 422)
+    too_many = {"decisions": [wrong["decisions"][0]] * 1001}
+    message(client.post(f"/projects/{number}/decisions", json=too_many), 422)
+
+
+def test_entities_that_the_graph_lacks_are_kept_and_noted(client: TestClient, tmp_path: Path) -> None:
+    number = started(client)
+    with ProjectFile(tmp_path / "umls.decisions") as file:
+        file.decide(number, [("accepted", "gone", "cell")], "ann")
+    answer = client.post(f"/projects/{number}/next", json={"heads": ["alga"]}).json()
+    assert answer["notes"][0].startswith("1 decided pairs name entities that this graph lacks")
+    assert client.get(f"/projects/{number}/decisions?kind=accepted").json()["decisions"][0]["head_name"] == "gone"
+
+
+def test_a_server_without_a_project_file_says_so() -> None:
+    with asking(small()) as client:
+        assert client.get("/projects").json() == {"projects": []}
+        answer = client.post("/projects", json={"name": "x"})
+        assert answer.status_code == 404
+        assert "start it with --project FILE" in answer.json()["error"]["message"]
+
+
+def test_projects_need_the_token(tmp_path: Path) -> None:
+    app = make_app(small(), ServerSettings(token="secret"), tmp_path / "x.decisions")
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        assert client.get("/projects").status_code == 401
+        assert client.get("/projects", headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+def test_a_file_that_is_no_project_is_refused_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("a\tb\tc\n" * 9)
+    with pytest.raises(InputError, match="is not a project file"):
+        make_app(small(), project=tmp_path / "x.tsv")
+
+
+def test_the_default_file_is_beside_the_graph_or_run(tmp_path: Path) -> None:
+    graph = tmp_path / "graph.tsv"
+    graph.touch()
+    assert ServeOptions(str(graph)).project_file == tmp_path / "graph.tsv.decisions"
+    assert ServeOptions("umls").project_file == Path("umls.decisions")
+    assert ServeOptions("hub:me/model").project_file == Path("model.decisions")
+    assert ServeOptions("umls", project="mine").project_file == Path("mine")
+
+
+def test_rejected_pairs_of_a_prediction(client: TestClient) -> None:
+    body = {"references": PAIRS, "heads": ["alga"], "k": 50, "rejected": [["alga", "plant"]]}
+    answer = client.post("/predict", json=body).json()
+    assert "plant" not in [row["tail"] for row in answer["predictions"]]
+    assert any("rejected pair" in note for note in answer["notes"])
+    unknown = client.post("/predict", json={**body, "rejected": [["alga", "plants"]]})
+    assert (unknown.status_code, unknown.json()["error"]["field"]) == (404, "rejected.0.1")
+
+
+@pytest.mark.slow
+def test_a_killed_server_loses_nothing_of_two_curators(tmp_path: Path) -> None:
+    path = tmp_path / "umls.decisions"
+    command = [sys.executable, "-m", "fewlink", "serve", "umls", "--port", "0", "--project", str(path)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    stored: dict[str, int] = {}
+    try:
+        assert process.stderr
+        address = re.search(r"http://[0-9.:]+", process.stderr.readline())
+        assert address
+
+        def send(to: str, body: Any) -> Any:
+            request = urllib.request.Request(
+                f"{address[0]}/projects{to}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            )
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+
+        number = send("", {"name": "interacts", "references": PAIRS})["number"]
+        tails = umls().graph.entities
+
+        def curate(who: str) -> None:
+            for place in range(1, len(tails)):
+                one = {
+                    "head": tails[place - 1],
+                    "tail": tails[place],
+                    "decision": "accepted" if place % 2 else "rejected",
+                }
+                try:
+                    send(f"/{number}/decisions", {"who": who, "decisions": [one]})
+                except (OSError, http.client.HTTPException):
+                    return  # the server is gone
+                stored[who] = place
+
+        curators = [threading.Thread(target=curate, args=(who,)) for who in ("ann", "bob")]
+        for curator in curators:
+            curator.start()
+        while min(stored.get(who, 0) for who in ("ann", "bob")) < 20:
+            time.sleep(0.005)
+        process.kill()
+        for curator in curators:
+            curator.join(60)
+    finally:
+        process.kill()
+        process.communicate()
+    with ProjectFile(path) as file:
+        made = [event.who for event in file.log(number)]
+    for who, count in stored.items():
+        assert count <= made.count(who) <= count + 1  # the last may be stored and not answered
