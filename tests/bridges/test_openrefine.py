@@ -32,8 +32,9 @@ LIKES = (("ann", "likes", "oslo"), ("bob", "likes", "rome"))
 
 
 @contextmanager
-def serving(linker: Linker | None = None, **settings: Any) -> Iterator[TestClient]:
-    app = make_app(linker or small(), ServerSettings(**settings), extensions=["fewlink.bridges.openrefine:install"])
+def serving(linker: Linker | None = None, project: Path | None = None, **settings: Any) -> Iterator[TestClient]:
+    extensions = ["fewlink.bridges.openrefine:install"]
+    app = make_app(linker or small(), ServerSettings(**settings), project, extensions=extensions)
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
 
@@ -157,6 +158,16 @@ def test_described_relations_extend_by_predictions() -> None:
         client.app.state.described.append(lambda: {"hates": [("ann", "rome"), ("lost", "rome")]})  # type: ignore[attr-defined]
         names = [row["id"] for row in client.get("/reconcile/suggest/property?prefix=hat").json()["result"]]
         assert names == ["hates", "hates (probability)"]
+
+
+def test_relations_of_projects_are_properties(tmp_path: Path) -> None:
+    with serving(project=tmp_path / "decisions") as client:
+        body = {"name": "likes", "references": [["ann", "oslo"], ["bob", "rome"]]}
+        assert client.post("/projects", json=body).status_code == 201
+        names = [row["id"] for row in client.get("/reconcile/suggest/property?prefix=lik").json()["result"]]
+        assert names == ["likes", "likes (probability)"]
+        [cell] = extended(client, ["cy"], {"id": "likes"})["rows"]["cy"]["likes"]
+        assert cell["id"] in ("oslo", "rome")
 
 
 def test_a_calibrated_model_extends_by_probabilities() -> None:

@@ -201,6 +201,11 @@ class Projects:
     def all_facts(self) -> list[dict[str, Any]]:
         return [] if self.path is None or not self.path.exists() else [asdict(p) for p in self.file.projects()]
 
+    def described(self) -> dict[str, list[tuple[str, str]]]:
+        """The relations of all projects, each by its references and accepted pairs."""
+        names = [facts["name"] for facts in self.all_facts()]
+        return {name: pairs for name in names if (pairs := self.file.pairs(name, "reference", "accepted"))}
+
     def facts(self, number: int) -> dict[str, Any]:
         return asdict(self.file.project(number))
 

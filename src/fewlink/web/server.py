@@ -113,6 +113,7 @@ def make_app(
     middleware.install(app)
     app.state.projects = projects.Projects(linker, project)
     projects.install(app, app.state.projects)
+    app.state.described = [app.state.projects.described]  # relations that extensions may offer
 
     async def answered(request: Request, answer: Coroutine[Any, Any, dict[str, Any]]) -> Response:
         content = await unless_disconnected(asyncio.create_task(answer), asyncio.create_task(_disconnected(request)))
