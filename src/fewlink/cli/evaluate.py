@@ -32,7 +32,7 @@ def evaluate(
     scorer: list[str] = typer.Option(
         ["rules"],
         help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained first); trail "
-        "(with the weights that come with fewlink); ultra (with --checkpoint).",
+        "(with the weights that come with fewlink), trail-names (names count too); ultra (with --checkpoint).",
     ),
     checkpoint: Path = typer.Option(
         None, help="With --scorer ultra: its weights, a .pth file as ULTRA's authors publish it, or .safetensors."
@@ -77,7 +77,7 @@ def evaluate(
     if draws < 0:
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
     common.check_benchmarks(what, bench)
-    common.check_model("scorer", scorer, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "ultra"))
+    common.check_model("scorer", scorer, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "trail-names", "ultra"))
     common.check_device(device)
     from fewlink.base import distributed
     from fewlink.evaluation import Protocol

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib import resources
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import uvicorn
 from fastapi import FastAPI, Query, Request
@@ -208,7 +208,7 @@ class ServeOptions:
     workers: int = 1
     bench: str | None = None
     types: str | None = None
-    names: str | None = None
+    names: str | Literal[False] | None = None
 
     @property
     def place(self) -> dict[str, Any]:
