@@ -56,7 +56,7 @@ class Likeness:
             others = [t for i, (_, t) in enumerate(references) if i != place]
             if others:
                 near = {e: max(self.like(t, e) for t in others) for e in [tail, *rivals]}
-                by_tails += found(near[tail], [near[e] for e in rivals])
+                by_tails += found(near[tail], [near[e] for e in rivals if e not in others])
         many = len(peers) / (len(peers) + FEW) / (len(references) + 1)
         return many * by_head, many * by_tails
 
@@ -78,7 +78,8 @@ def found(own: float, rivals: Sequence[float]) -> float:
     """The reciprocal rank, 0 as by chance and 1 for the first."""
     if not rivals:
         return 0.0
-    near = [abs(each - own) < 1e-6 for each in rivals]
+    near = [abs(each - own) < 1e-5 for each in rivals]
     rank = 1 + sum(e > own and not n for e, n in zip(rivals, near, strict=True)) + sum(near) / 2
-    chance = (math.log(len(rivals) + 1) + EULER) / (len(rivals) + 1)
+    count = len(rivals) + 1
+    chance = (math.log(count) + EULER + 1 / (2 * count)) / count
     return max(0.0, (1 / rank - chance) / (1 - chance))

@@ -9,24 +9,22 @@ from tests.names.literal import Likeness
 
 from fewlink.base.errors import InputError
 from fewlink.data.candidates import likely_tails
-from fewlink.names.columns import COLUMNS, EULER, NameColumns, ReferenceNames, above_chance
+from fewlink.names.columns import COLUMNS, NameColumns, ReferenceNames, above_chance
 from fewlink.names.gate import POWER, Gate, read_gate, shipped_gate
-from fewlink.names.likeness import TextVectors, gram_index
+from fewlink.names.likeness import GramIndex, TextVectors
 
 SHARED_TAIL = np.array([[14, 0], [15, 0], [15, 3], [20, 28]], np.int32)
 
 
 def columns_of() -> NameColumns:
-    graph = graph_of()
-    index = gram_index(graph)
-    assert index is not None
-    return NameColumns(index, graph)
+    return NameColumns(GramIndex(len(NAMES), NAMES.__getitem__, 1_000), graph_of())
 
 
 def test_a_rank_above_chance_by_hand() -> None:
     assert above_chance(np.array([0.1, 0.2]), 0.9) == 1.0
-    chance = (np.log(3) + EULER) / 3
-    assert above_chance(np.array([0.1, 0.95]), 0.9) == pytest.approx(max(0.0, (0.5 - chance) / (1 - chance)))
+    mean = np.mean(1 / np.arange(1, 41))
+    second = (0.5 - mean) / (1 - mean)
+    assert above_chance(np.append(np.zeros(38), 0.95), 0.9) == pytest.approx(second, abs=1e-4)
     assert above_chance(np.array([1.0] * 50), 0.9) == 0.0
     assert above_chance(np.zeros(40), 0.0) == 0.0, "names that share nothing are tied"
     assert above_chance(np.zeros(0), 1.0) == 0.0, "a tail without rivals says nothing"

@@ -17,7 +17,9 @@ import fewlink
 from fewlink.base.errors import FewlinkError
 from fewlink.data import SPLITS, Benchmark
 from fewlink.data.candidates import likely_tails
+from fewlink.names.columns import NameColumns
 from fewlink.names.gate import Gate
+from fewlink.names.likeness import GramIndex
 from fewlink.names.scorer import NamedScorer, with_names
 from fewlink.prediction import Linker
 from fewlink.prediction.explanation import explain_pair
@@ -28,7 +30,7 @@ from fewlink.training.family import shipped_models
 
 EVERYONE = np.arange(len(NAMES), dtype=np.int32)
 HEADS = np.array([14 + 6, 14 + 11], np.int32)
-GATE = Gate(np.array([60.0, 40.0, 20.0, 5.0]))
+GATE = Gate(np.array([300.0, 200.0, 100.0, 5.0]))
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +40,7 @@ def plain() -> TrailScorer:
 
 @pytest.fixture(scope="module")
 def named(plain: TrailScorer) -> NamedScorer:
-    scorer = with_names(plain, graph_of(), gate=GATE)
-    assert isinstance(scorer, NamedScorer)
-    return scorer
+    return NamedScorer(plain, NameColumns(GramIndex(len(NAMES), NAMES.__getitem__, 1_000), graph_of()), GATE)
 
 
 def question(references: np.ndarray = REFERENCES, candidates: np.ndarray = EVERYONE) -> Question:

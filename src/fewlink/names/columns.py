@@ -18,7 +18,7 @@ from fewlink.names.likeness import GramIndex, TextVectors
 OF_HEAD = ("like head", "in head", "has head")  # columns that compare a candidate's name with the head's
 COLUMNS = (*OF_HEAD, "like a tail")  # the last one compares it with those of the references' tails
 FEW = 100  # peers with which a rank says half as much as with many
-EULER = 0.5772  # the mean reciprocal rank of n in random order is about (ln n + EULER) / n
+EULER = 0.5772  # the mean reciprocal rank of n in random order is about (ln n + EULER + 1 / 2n) / n
 
 
 class ReferenceNames(NamedTuple):
@@ -61,7 +61,7 @@ class NameColumns:
             best = np.maximum(best, like)
         for place, tail in enumerate(pairs[:, 1].tolist() if len(pairs) > 1 else []):
             own = second[tail] if nearest[tail] == place else best[tail]
-            others = rivals[place]
+            others = np.setdiff1d(rivals[place], pairs[:, 1])
             by_tails += above_chance(np.where(nearest[others] == place, second[others], best[others]), own)
         many = len(peers) / (len(peers) + FEW) / (len(pairs) + 1)
         return ReferenceNames(many * by_head, many * by_tails, best if by_tails else None)
@@ -92,6 +92,7 @@ def above_chance(rivals: np.ndarray, own: float) -> float:
     """The reciprocal rank among rivals, ties at their mean: 0 if it is what chance gives or less, 1 if it is first."""
     if not len(rivals):
         return 0.0
-    chance = (np.log(len(rivals) + 1) + EULER) / (len(rivals) + 1)
+    count = len(rivals) + 1
+    chance = (np.log(count) + EULER + 0.5 / count) / count
     reciprocal = 1 / realistic_rank((rivals > own).sum(), (rivals == own).sum())
     return float(max(0.0, (reciprocal - chance) / (1 - chance)))

@@ -100,9 +100,9 @@ class GramIndex:
         return np.bincount(self.members[at], squares[owners], self.count)
 
     def likeness(self, vector: NameVector) -> np.ndarray:
-        """The cosine of a name's vector and that of each entity's name: (E,), from 0 to 1."""
+        """The cosine of a name's vector and that of each entity's name: (E,), from 0 to 1, rounded so that ties are."""
         both = self.lengths * vector.length
-        return np.asarray(np.divide(self.products(vector), both, out=np.zeros(self.count), where=both > 0))
+        return np.asarray(np.divide(self.products(vector), both, out=np.zeros(self.count), where=both > 0).round(5))
 
     def _grams(self, begin: int) -> np.ndarray:
         return np.unique(gram_keys([self.name(i) for i in range(begin, min(begin + CHUNK, self.count))]))
