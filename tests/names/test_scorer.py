@@ -147,7 +147,7 @@ def test_a_linker_with_names_answers_with_reasons(tmp_path: Path) -> None:
     linker = fewlink.load(triples, names=names)
     pairs = [(NAMES[14 + i], NAMES[i]) for i in (0, 4, 9, 2, 12)]
     answers = linker.predict(pairs, ["Detection of Port Scan"], k=3, explain=True)
-    assert linker.scorer.name == "trail-names" and len(answers) == 3
+    assert isinstance(linker.scorer, NamedScorer) and len(answers) == 3
     assert all(row.reasons is not None for row in answers)
 
 

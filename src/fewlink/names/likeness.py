@@ -89,7 +89,7 @@ class GramIndex:
 
     def vector(self, name: str) -> NameVector:
         """The vector of any name."""
-        buckets = self._rarest(np.unique(gram_keys([name]))) & _MASK
+        buckets = self._rarest(distinct(gram_keys([name]))) & _MASK
         weights = self.rarity[buckets]
         return NameVector(buckets, weights, float(np.sqrt((weights.astype(np.float64) ** 2).sum())))
 
@@ -105,7 +105,7 @@ class GramIndex:
         return np.asarray(np.divide(self.products(vector), both, out=np.zeros(self.count), where=both > 0).round(5))
 
     def _grams(self, begin: int) -> np.ndarray:
-        return np.unique(gram_keys([self.name(i) for i in range(begin, min(begin + CHUNK, self.count))]))
+        return distinct(gram_keys([self.name(i) for i in range(begin, min(begin + CHUNK, self.count))]))
 
     def _rarest(self, grams: np.ndarray) -> np.ndarray:
         """The `most` rarest n-grams of each name, of sorted keys (n,); of equally rare ones the first buckets."""
@@ -149,6 +149,12 @@ def gram_keys(names: Sequence[str]) -> np.ndarray:
         buckets = ((hashed * _ODD) >> np.uint64(64 - BITS)).astype(np.int64)
         keys.append((owners[at] << BITS) | buckets)
     return np.concatenate(keys)
+
+
+def distinct(keys: np.ndarray) -> np.ndarray:
+    """Keys sorted, each once; several times as quick as `np.unique`."""
+    keys = np.sort(keys)
+    return np.asarray(keys[np.append(True, keys[1:] != keys[:-1])]) if len(keys) else keys
 
 
 def folded(text: str) -> str:

@@ -22,7 +22,7 @@ from fewlink.trail.family import TrailFamily
 from fewlink.trail.scorer import TrailScorer
 from fewlink.training.family import Prepared
 
-NAME = "trail-names"  # in results and titles
+NAME = "trail-names"  # in results, beside `trail-shipped`
 MOST_TASKS = 8  # sets of references that are remembered
 EVIDENCE = {"names": "names"}
 
@@ -32,8 +32,8 @@ class NamedScorer:
 
     most_references = TrailScorer.most_references
 
-    def __init__(self, scorer: TrailScorer, columns: NameColumns, gate: Gate, name: str = NAME) -> None:
-        self.scorer, self.columns, self.gate, self.name = scorer, columns, gate, name
+    def __init__(self, scorer: TrailScorer, columns: NameColumns, gate: Gate) -> None:
+        self.name, self.scorer, self.columns, self.gate = scorer.name, scorer, columns, gate
         self.device, self.evidence = scorer.device, {**scorer.evidence, **EVIDENCE}
         self._said: dict[bytes, ReferenceNames] = {}
 
@@ -120,6 +120,7 @@ class NamesFamily(TrailFamily):
         scorer = with_names(plain.scorer, known_graph(benchmark))
         if not isinstance(scorer, NamedScorer):
             raise FewlinkError(f"the names in {benchmark.name} say nothing: use --scorer trail")
+        scorer.name = NAME
         return Prepared(scorer, {**plain.config, "names": scorer.gate.facts})
 
 

@@ -364,7 +364,7 @@ def load(
     used, names = names is not False, names or None
     if pretrained.is_model(source):
         if types is not None or names is not None or text_model is not None:
-            raise FewlinkError(f"types, names and text models are for a file of triples; {source} is a trained model")
+            raise FewlinkError(f"types, names and text models are for graphs, and {source} is a trained model")
         return Linker.load(source, bench=bench, device=device, names=used)
     if bench is not None:
         raise FewlinkError(f"bench is the benchmark of a trained model, and {source} is none")
