@@ -31,8 +31,7 @@ def names_choice(names: Path | None, off: bool) -> Path | Literal[False] | None:
     from fewlink.base.errors import FewlinkError
 
     if names is not None and off:
-        advice = "to show names and not to read them, compile the graph with its names and ask about that"
-        raise FewlinkError(f"--names and --no-names exclude each other ({advice})")
+        raise FewlinkError("--names and --no-names exclude each other: leave out one")
     return False if off else names
 
 
