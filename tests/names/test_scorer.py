@@ -5,16 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+import sys
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
+from tests.conftest import quickly
 from tests.names.cases import NAMES, REFERENCES, THREATS, graph_of
 from tests.names.literal import Likeness
+from typer.testing import CliRunner
 
 import fewlink
 from fewlink.base.errors import FewlinkError
+from fewlink.cli import app
 from fewlink.data import SPLITS, Benchmark
 from fewlink.data.candidates import likely_tails
 from fewlink.names.columns import NameColumns
@@ -27,6 +32,7 @@ from fewlink.scorers import ExplainingScorer, Question
 from fewlink.trail.scorer import TrailScorer
 from fewlink.trail.shipped import shipped_scorer
 from fewlink.training.family import shipped_models
+from fewlink.training.run import RunConfig
 
 EVERYONE = np.arange(len(NAMES), dtype=np.int32)
 HEADS = np.array([14 + 6, 14 + 11], np.int32)
@@ -163,3 +169,43 @@ def test_edges_can_be_limited(plain: TrailScorer) -> None:
     linker = Linker.shipped(Benchmark("g", graph_of(), {split: [] for split in SPLITS}))
     linker.limit_edges(20)
     assert linker.scorer.scorer.part == 20  # type: ignore[attr-defined]
+
+
+def ask(*words: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["ask", *(str(word) for word in words)])
+    error = result.exception
+    return (2, str(error)) if isinstance(error, FewlinkError) else (result.exit_code, result.output)
+
+
+def test_the_command_reads_names_unless_told_not_to(tmp_path: Path) -> None:
+    triples, names = files(tmp_path)
+    compiled = fewlink.compile_graph([triples], names=names).save(tmp_path / "compiled")
+    question = [word for i in (0, 4, 9, 2, 12) for word in ("--reference", f"Q{14 + i} => Q{i}")]
+    question += ["--head", "Q20", "--json", "--explain", "--top", "1", "--candidates", "all"]
+    _, with_them = ask(triples, "--names", names, *question)
+    _, without = ask(compiled, "--no-names", *question)
+    assert '"names": [\n' in with_them and '"names": []' in without
+    assert ask(triples, "--names", names, "--no-names", *question) == (
+        2,
+        "--names and --no-names exclude each other: leave out one",
+    )
+
+
+def test_the_command_says_what_a_text_model_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    triples, names = files(tmp_path)
+    monkeypatch.setitem(sys.modules, "model2vec", None)
+    question = ["--reference", "Q14 => Q0", "--head", "Q20", "--text-model", tmp_path]
+    assert "pip install 'fewlink[text]'" in ask(triples, "--names", names, *question)[1]
+
+
+@pytest.mark.parametrize("switch", [None, False])
+def test_a_fit_answers_with_names_unless_told_not_to(switch: Literal[False] | None, tmp_path: Path) -> None:
+    triples, names = files(tmp_path)
+    plain = fewlink.compile_graph([triples], names=names)
+    text = "".join(f"{plain.name(h)}\t{plain.relations[r]}\t{plain.name(t)}\n" for h, r, t in plain.triples().tolist())
+    (tmp_path / "words.tsv").write_text(text)
+    with quickly():
+        fitted = fewlink.fit(tmp_path / "words.tsv", tmp_path / "run", names=switch, minutes=1e-6)
+    assert RunConfig.read(fitted.run).names == (switch is None)
+    assert isinstance(fewlink.load(fitted.run).scorer, NamedScorer) == (switch is None)
+    assert isinstance(fewlink.load(fitted.run, names=False).scorer, TrailScorer)
