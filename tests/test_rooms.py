@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 ROOMS = (
     *("base", "graph", "data", "embeddings", "scorers", "evaluation", "training", "baselines", "fewshot"),
-    *("metar", "gana", "trail_0_1", "propagation", "trail", "ultra", "report", "prediction", "curation"),
-    *("pipeline", "studies", "web", "bridges", "cli"),
+    *("metar", "gana", "trail_0_1", "propagation", "trail", "ultra", "names", "report", "curation"),
+    *("prediction", "pipeline", "studies", "web", "bridges", "cli"),
 )
-ADDED = {"metar", "gana", "curation", "bridges"}  # rooms that came after the bound was set
+ADDED = {"metar", "gana", "names", "curation", "bridges"}  # rooms that came after the bound was set
 Import = tuple[str, str]  # the imported module, and the place of the statement as "file:line"
 
 

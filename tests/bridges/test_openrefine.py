@@ -247,10 +247,11 @@ def test_a_token_may_be_part_of_the_address() -> None:
         assert client.get(manifest["preview"]["url"].replace("{{id}}", "ann")).status_code == 200
 
 
-def test_workers_have_the_same_service() -> None:
+def test_workers_have_the_same_service(tmp_path: Path) -> None:
     place = ServeOptions("umls").place
     limits = {"heads": 5, "k": 5, "hosts": None, "references": [["virus", "eats", "cell"]]}
-    config = {"place": place, "limits": limits, "extensions": ["fewlink.bridges.openrefine:install"]}
+    config = {"place": place, "limits": limits, "project": str(tmp_path / "decisions")}
+    config["extensions"] = ["fewlink.bridges.openrefine:install"]
     with TestClient(from_environment({GIVEN: json.dumps(config)})) as client:
         found = client.get("/reconcile/suggest/property?prefix=eats").json()["result"]
         assert [row["id"] for row in found[:2]] == ["eats", "eats (probability)"]

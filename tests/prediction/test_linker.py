@@ -260,7 +260,7 @@ def test_opening_a_run() -> None:
             fewlink.load(name)
     with pytest.raises(FewlinkError, match="neither a file"):
         fewlink.load(trail_run(), bench="nothing")
-    with pytest.raises(FewlinkError, match=r"types and names describe a file of triples, and .* is a trained model"):
+    with pytest.raises(FewlinkError, match=r"types, names and text models are for graphs, and .* is a trained model"):
         fewlink.load(trail_run(), types="types.tsv")
 
 

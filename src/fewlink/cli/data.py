@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -30,11 +30,21 @@ TRIPLES = typer.Argument(
 ON_ERROR = typer.Option("stop", help="What to do with a bad line: stop, or skip and count it.")
 TYPES = typer.Option(None, help="File of types: an entity, a tab and a type per line.")
 NAMES = typer.Option(None, help="File of names: an id, a tab and a readable name per line.")
+NO_NAMES = typer.Option(False, "--no-names", help="Do not take the names of entities as evidence.")
 SMALLEST = typer.Option(50, help="Fewest triples of a task relation.")
 LARGEST = typer.Option(500, help="Most triples of a task relation.")
 
 
 @app.command("list")
+def names_choice(names: Path | None, off: bool) -> Path | Literal[False] | None:
+    """The file of names, or False if they are not evidence."""
+    from fewlink.base.errors import FewlinkError
+
+    if names is not None and off:
+        raise FewlinkError("--names and --no-names exclude each other: leave out one")
+    return False if off else names
+
+
 def list_(json: bool = common.JSON) -> None:
     """List the benchmarks in the catalogue.
 

@@ -36,8 +36,8 @@ def evaluate(
     scorer: list[str] = typer.Option(
         ["rules"],
         help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained first); trail "
-        "(with the weights that come with fewlink); ultra (with --checkpoint); or MODULE:FUNCTION or FILE.py:FUNCTION, "
-        "your function that makes a scorer of a benchmark and a seed.",
+        "(with the weights that come with fewlink), trail-names (names count too); ultra (with --checkpoint); or "
+        "MODULE:FUNCTION or FILE.py:FUNCTION, your function that makes a scorer of a benchmark and a seed.",
     ),
     checkpoint: Path = typer.Option(
         None, help="With --scorer ultra: its weights, a .pth file as ULTRA's authors publish it, or .safetensors."
@@ -84,7 +84,7 @@ def evaluate(
     common.check_benchmarks(what, bench)
     listed = [name for name in scorer if ":" not in name]
     common.check_files(*(Path(name.rpartition(":")[0]) for name in scorer if ".py:" in name))
-    common.check_model("scorer", listed, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "ultra"))
+    common.check_model("scorer", listed, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "trail-names", "ultra"))
     common.check_device(device)
     from fewlink.base import distributed
     from fewlink.evaluation import Protocol

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fewlink.cli import common
-from fewlink.cli.data import NAMES, TYPES
+from fewlink.cli.data import NAMES, NO_NAMES, TYPES, names_choice
 
 if TYPE_CHECKING:
     from fewlink.prediction import Linker, Predictions
@@ -59,6 +59,10 @@ def predict(
     ),
     types: Path = TYPES,
     names: Path = NAMES,
+    no_names: bool = NO_NAMES,
+    text_model: Path = typer.Option(
+        None, metavar="FOLDER", help="A sentence-transformers or model2vec model: its vectors of the names count too."
+    ),
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
     json: bool = common.JSON,
@@ -92,12 +96,13 @@ def predict(
     if bool(queries) == (of_type is not None):
         raise FewlinkError("no heads, or two kinds: give --head NAME or --heads FILE, or else --of-type TYPE")
     common.check_graph_or_run(source)
-    common.check_files(types, names)
+    common.check_files(types, names, text_model)
     common.check_benchmarks(bench)
     common.check_device(device)
     from fewlink.prediction import load
 
-    linker = load(source, bench=bench, types=types, names=names, device=common.resolve_device(device))
+    device, chosen = common.resolve_device(device), names_choice(names, no_names)
+    linker = load(source, bench=bench, types=types, names=chosen, device=device, text_model=text_model)
     if edges is not None:
         linker.limit_edges(edges)
     rank = linker.predict if of_type is None else linker.predict_pairs
@@ -164,6 +169,7 @@ def serve(
     ),
     types: Path = TYPES,
     names: Path = NAMES,
+    no_names: bool = NO_NAMES,
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
     most_heads: int = typer.Option(5_000, min=1, max=100_000, help="Most heads in one request."),
@@ -210,7 +216,7 @@ def serve(
     from fewlink.web import ServerSettings
     from fewlink.web.server import ServeOptions, serve
 
-    files = {"types": types, "names": names, "project": project}
+    chosen = names_choice(names, no_names)
     options = ServeOptions(
         source,
         common.resolve_device(device),
@@ -218,8 +224,10 @@ def serve(
         port,
         workers,
         bench,
+        types=None if types is None else str(types),
+        names=str(chosen) if isinstance(chosen, Path) else chosen,
+        project=None if project is None else str(project),
         extensions=("fewlink.bridges.openrefine:install",),
-        **{name: None if file is None else str(file) for name, file in files.items()},
     )
     triples = (*(read_names_of(references) if references else ()), *more)
     serve(options, ServerSettings(heads=most_heads, k=most_k, token=token, references=triples))

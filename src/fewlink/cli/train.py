@@ -13,7 +13,7 @@ import typer
 
 from fewlink.base.metrics import labelled
 from fewlink.cli import common
-from fewlink.cli.data import NAMES, ON_ERROR, TRIPLES, TYPES
+from fewlink.cli.data import NAMES, NO_NAMES, ON_ERROR, TRIPLES, TYPES, names_choice
 
 if TYPE_CHECKING:
     from fewlink.training import RunResult
@@ -136,6 +136,7 @@ def fit(
     out: Path = typer.Option(..., help="Folder of the run; it holds all that fewlink predict needs."),
     types: Path = TYPES,
     names: Path = NAMES,
+    no_names: bool = NO_NAMES,
     minutes: float = typer.Option(10.0, help="Time limit for everything; time that is of no use is given back."),
     seed: int = typer.Option(0, help="Seed of the split and of training."),
     change: list[str] = typer.Option(
@@ -170,7 +171,7 @@ def fit(
             graph,
             out,
             types=types,
-            names=names,
+            names=names_choice(names, no_names),
             minutes=minutes,
             seed=seed,
             change=change,

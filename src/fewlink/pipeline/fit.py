@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fewlink.base.errors import FewlinkError
 from fewlink.base.progress import duration
@@ -45,6 +45,7 @@ from fewlink.pipeline.stages import (
     least_heads,
     locked_folder,
     read_record,
+    trail_scorer,
     tune,
     tuning_settings,
 )
@@ -55,7 +56,6 @@ from fewlink.prediction.linker import Linker
 from fewlink.prediction.pretrained import CALIBRATION, CARD
 from fewlink.scorers import Scorer
 from fewlink.scorers.base import CachedScorer
-from fewlink.trail.family import FAMILY
 from fewlink.trail.learner import TrailSettings
 from fewlink.trail.shipped import shipped
 from fewlink.training.checkpoints import load_best, save_best
@@ -98,7 +98,7 @@ def fit(
     out: Path | str,
     *,
     types: Path | None = None,
-    names: Path | None = None,
+    names: Path | Literal[False] | None = None,
     minutes: float = 10.0,
     seed: int = 0,
     change: Sequence[str] = (),
@@ -109,9 +109,9 @@ def fit(
 ) -> Fitted:
     """Fit a run to a file of triples in at most `minutes`; an interrupted fit answers, and can be continued.
 
-    The time of all calls for a folder counts; more `minutes` continue a fit that has ended. `change` are settings of
-    TRAIL as NAME=VALUE; given steps are taken whatever the time. `tell` receives lines of progress; `begin` is the
-    moment of `time.monotonic` from which time counts, by default now.
+    The names of entities are evidence unless `names=False`. The time of all calls for a folder counts; more `minutes`
+    continue a fit that has ended. `change` are settings of TRAIL as NAME=VALUE; given steps are taken in any time.
+    `tell` receives lines of progress; `begin` is the moment of `time.monotonic` from which time counts: now by default.
     """
     begin, run = time.monotonic() if begin is None else begin, Path(out)
     if not 0 < minutes < float("inf"):
@@ -119,11 +119,11 @@ def fit(
     settings = tuning_settings([f"seed={seed}", f"device={device}", *change])
     check_fit_folder(run)
     report = CompileReport()
-    whole = compile_graph([Path(graph)], types=types, names=names, on_error=on_error, report=report)
+    whole = compile_graph([Path(graph)], types=types, names=names or None, on_error=on_error, report=report)
     arguments = {
         "graph": whole.fingerprint,
         **{name: sha256_file(Path(path)) if path else "" for name, path in (("types", types), ("names", names))},
-        **{"seed": seed, "set": sorted(change)},
+        **{"seed": seed, "set": sorted(change), **({"reads names": False} if names is False else {})},
     }
     with locked_folder(run):
         record: dict[str, Any] = {"format": FORMAT, "asked": arguments, "notes": report.remarks(), "seconds": {}}
@@ -136,11 +136,8 @@ def fit(
 
 
 class Fit(Stages):
-    """The stages of a fit.
-
-    `steps_given`: whether the user set the number of steps; `scored`: scorers that keep their scores of the queries on
-    held-out relations.
-    """
+    """The stages of a fit; `steps_given`: whether the user set the number of steps; `scored`: scorers that keep their
+    scores of the queries on held-out relations."""
 
     def __init__(
         self,
@@ -156,6 +153,7 @@ class Fit(Stages):
         self.whole, self.settings, self.steps_given = whole, settings, steps_given
         self.scored: dict[str, CachedScorer] = {}
         self.shipped: Weights = shipped().weights
+        self.names = bool(record["asked"].get("reads names", True))
 
     def finish(self) -> Fitted:
         """Do what is not done yet."""
@@ -273,9 +271,8 @@ class Fit(Stages):
             check(held, settings)
             if not (self.plan.tuning or self.steps_given):
                 raise FewlinkError(f"there is no time for {LEAST_STEPS} steps, the least that is of use")
-            start = (
-                load_best(self.run)[0] if record["deployed"] == TUNED else self.shipped
-            )  # TUNED: of a fit that ended
+            tuned = record["deployed"] == TUNED  # by a fit that ended
+            start = load_best(self.run)[0] if tuned else self.shipped
             later = SLOWER * len(held.split("dev")) + CARD_SHARE * self.relations_of_card(benchmark, held)
             limit = None if self.steps_given else self.moment(ASKED) - later * record["pace"]
             if steps := tune(held, settings, start, self.run / WORK, until=limit, tell=self.tell):
@@ -342,7 +339,8 @@ class Fit(Stages):
             benchmark, NoVectors(), dataclasses.replace(self.settings, steps=step or self.settings.steps)
         )
         known = {**config.benchmark, "train": [*train] if name == TUNED else []}
-        config = dataclasses.replace(config, benchmark=known, answers_with=RULES if name == RULES else "")
+        instead = RULES if name == RULES else ""
+        config = dataclasses.replace(config, benchmark=known, names=self.names, answers_with=instead)
         write_json(self.run / CONFIG, config.as_dict())
         if name == SHIPPED and (calibration := shipped_calibration()):  # until one is measured
             dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=0).save(self.run)
@@ -361,7 +359,7 @@ class Fit(Stages):
         return CachedScorer(learning_free(RULES, known_graph(held)) if rules else self.scorer(held, weights))
 
     def scorer(self, benchmark: Benchmark, weights: Weights) -> Scorer:
-        return FAMILY.scorer(benchmark, NoVectors(), self.settings, dict(weights), parts={}, run=self.run)
+        return trail_scorer(benchmark, self.settings, weights, self.run, self.names)
 
     def best(self) -> str:
         """What has the highest MRR on held-out relations; on few of them it must clearly beat the shipped weights."""

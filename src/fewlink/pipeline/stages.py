@@ -21,9 +21,12 @@ from fewlink.base.progress import duration
 from fewlink.base.storage import read_json, write_json
 from fewlink.base.threads import torch_threads
 from fewlink.data import Benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
+from fewlink.names.scorer import with_names
 from fewlink.pipeline.held_out import RULES
 from fewlink.propagation.edges import graph_part
+from fewlink.scorers import Scorer
 from fewlink.trail.episodes import Batch
 from fewlink.trail.family import FAMILY, graphs_of
 from fewlink.trail.learner import TrailLearner, TrailSettings
@@ -190,6 +193,12 @@ def tuning_settings(changes: list[str]) -> TrailSettings:
         if getattr(settings, name) != getattr(TUNING, name):
             raise FewlinkError(f"the shipped weights have {name} = {getattr(TUNING, name)}: fit cannot change it")
     return settings
+
+
+def trail_scorer(benchmark: Benchmark, settings: TrailSettings, weights: Weights, run: Path, names: bool) -> Scorer:
+    """TRAIL with these weights on what is known of a benchmark; with `names`, those of its entities count."""
+    scorer = FAMILY.scorer(benchmark, NoVectors(), settings, dict(weights), parts={}, run=run)
+    return with_names(scorer, known_graph(benchmark)) if names else scorer
 
 
 def least_heads(graph: Graph, settings: TrailSettings) -> int:

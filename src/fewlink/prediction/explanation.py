@@ -92,6 +92,15 @@ class EdgesAtTail:
 
 
 @dataclass(frozen=True)
+class LikeName:
+    """That the tail's name is like the head's, or like that of a reference's tail (`of`), and what this adds."""
+
+    of: Literal["head", "reference"]
+    entity: Entity
+    weight: float
+
+
+@dataclass(frozen=True)
 class Explanation:
     """What contributed to the score of one pair.
 
@@ -101,7 +110,7 @@ class Explanation:
 
     `paths`: edges from head to tail come first. `distance`: the hops of the shortest path from head to tail in the
     graph, counted only if no path from the head is named: 0 if there is none of up to 6 hops. `at_tail`: in that case,
-    the relations whose edges of the tail add most.
+    the relations whose edges of the tail add most. `names`: what the tail's name adds, where names are evidence.
     """
 
     head: Entity
@@ -117,6 +126,7 @@ class Explanation:
     together: float | None = None
     distance: int | None = None
     at_tail: tuple[EdgesAtTail, ...] = ()
+    names: tuple[LikeName, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, texts and numbers for JSON, sentences included."""
@@ -124,7 +134,7 @@ class Explanation:
 
     def sentences(self) -> list[str]:
         """The reasons in plain English: first one sentence for all, then the details, and the score at the end."""
-        sentences = self._lead()
+        sentences = [*self._lead(), *self._names()]
         if self.measured:
             sentences += [*self._paths(), *self._evidence(), *self._left_out()]
         else:
@@ -141,6 +151,9 @@ class Explanation:
         direct = self._direct()
         if direct:
             return [f"{head} and {tail} are joined directly: {'; '.join(map(self._counted, direct))}."]
+        by_name = max((like.weight for like in self.names), default=0.0)
+        if by_name >= LEAST and by_name > max(share for kind, share in self.shares.items() if kind != "names"):
+            return [f"{head} → {tail}: what counts most is its name."]
         best = self._best()
         if best is not None and best.like:
             same = f"{best.like} of {total} references {'is' if best.like == 1 else 'are'} joined in the same way"
@@ -159,6 +172,21 @@ class Explanation:
         if not self.measured:
             return []
         return [f"{head} → {tail}: {self._no_path()}"]
+
+    def _names(self) -> list[str]:
+        """What the name of the tail is like, and what this adds."""
+        sentences = []
+        for like in self.names:
+            if like.weight < LEAST:
+                continue
+            if like.of == "head":
+                what = f"is like the head's: ‘{self.head.name}’ and ‘{self.tail.name}’"
+            elif like.entity == self.tail:
+                what = "is that of a reference's tail"
+            else:
+                what = f"is like that of a reference's tail: ‘{like.entity.name}’ and ‘{self.tail.name}’"
+            sentences.append(f"Its name {what} ({like.weight:+.2f}).")
+        return sentences
 
     def _no_path(self) -> str:
         """Why there is no path from the head, and what counts instead."""
@@ -324,6 +352,7 @@ def explain_pair(
         reasons.together,
         None if named or not reasons.measured else distance(graph, head, tail),
         tuple(edges_of_tail(graph, *each) for each in reasons.at_tail),
+        tuple(like_name(graph, *each) for each in reasons.names),
     )
 
 
@@ -332,6 +361,10 @@ def path_of(
 ) -> Path:
     steps = tuple(step_of(graph, relation) for relation in relations)
     return Path(steps, weight, tuple(entity_of(graph, entity) for entity in walked), like)
+
+
+def like_name(graph: Graph, of: str, entity: int, weight: float) -> LikeName:
+    return LikeName(cast(Literal["head", "reference"], of), entity_of(graph, entity), weight)
 
 
 def edges_of_tail(graph: Graph, relation: int, count: int, weight: float) -> EdgesAtTail:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError
 from fewlink.curation.learning import learning_scorer
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
+from fewlink.names.scorer import NamedScorer
 from fewlink.prediction import pretrained, query
 from fewlink.prediction.calibration import TOP, Calibration, calibrate_on_dev, calibration_of, shipped_calibration
 from fewlink.prediction.constraints import Choice as ConstraintChoice
@@ -23,11 +23,10 @@ from fewlink.prediction.predictions import Prediction, Predictions, RankedPairs,
 from fewlink.prediction.query import Choice, Pairs, References
 from fewlink.prediction.trust import Trust, head_fans, measure_trust
 from fewlink.scorers import Question, Scorer
-from fewlink.training import RunConfig, open_run, trained_family
+from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed
 
-SHIPPED = "trail"  # the model that reads a graph without training
 MOST_TRUST = 64  # questions whose trust is remembered
 
 
@@ -75,16 +74,18 @@ class Linker:
         bench: str | Path | Benchmark | None = None,
         device: str = "cpu",
         as_measured: bool = False,
+        names: bool = True,
     ) -> Self:
         """The best model of a run folder, or of a folder of `save_pretrained`, with its calibration if it has one.
 
         `bench` is the run's benchmark or its place, if it has moved. If `fewlink fit` or `fewlink data append` gave the
         run a larger graph, predictions use that one; `as_measured`, they use the graph its metrics were measured on.
+        Without `names`, a fitted run does not read the names of entities.
         """
         folder = pretrained.fetch(run)
         benchmark = pretrained.benchmark_of(folder, bench)
         deployed = None if as_measured else Deployed.open(folder)
-        scorer = deployed.scorer(folder, device=device) if deployed else open_run(folder, benchmark, device=device)
+        scorer = pretrained.open_scorer(folder, benchmark, deployed, device=device, names=names)
         step = load_best(folder)[1]
         return cls(
             deployed.benchmark if deployed else benchmark,
@@ -98,9 +99,11 @@ class Linker:
         )
 
     @classmethod
-    def shipped(cls, benchmark: Benchmark, *, device: str = "cpu") -> Self:
+    def shipped(
+        cls, benchmark: Benchmark, *, device: str = "cpu", names: bool = True, text_model: str | Path | None = None
+    ) -> Self:
         """TRAIL with the weights that come with fewlink, on what is known of a benchmark: background and train."""
-        scorer = trained_family(SHIPPED).shipped(SHIPPED, benchmark, use_device(device)).scorer
+        scorer = pretrained.shipped_scorer(benchmark, device=device, names=names, text_model=text_model)
         return cls(benchmark, scorer, device=device, calibration=shipped_calibration())
 
     def limit_edges(self, edges: int) -> None:
@@ -115,16 +118,10 @@ class Linker:
         """The linker on the benchmark that the run was measured on: this one unless predictions use another graph."""
         if self.measured is self.benchmark or self.run is None:
             return self
-        scorer = open_run(self.run, self.measured, device=self.device)
-        return Linker(
-            self.measured,
-            scorer,
-            shots=self.shots,
-            calibration=self.calibration,
-            run=self.run,
-            step=self.step,
-            device=self.device,
-        )
+        named = isinstance(self.scorer, NamedScorer)
+        facts: dict[str, Any] = {"run": self.run, "step": self.step, "device": self.device}
+        scorer = pretrained.open_scorer(self.run, self.measured, device=self.device, names=named)
+        return Linker(self.measured, scorer, shots=self.shots, calibration=self.calibration, **facts)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
@@ -361,22 +358,26 @@ def load(
     *,
     bench: str | Path | None = None,
     types: str | Path | None = None,
-    names: str | Path | None = None,
+    names: str | Path | Literal[False] | None = None,
     device: str = "cpu",
+    text_model: str | Path | None = None,
 ) -> Linker:
     """A trained model ready for queries: a run folder, a folder of `save_pretrained`, or `hub:owner/name`.
 
     For a file of triples, a compiled graph or a benchmark, the weights that come with fewlink: nothing is trained.
     `bench`: the benchmark of a run, if it has moved; `types` and `names`: files of entity types and readable names that
-    describe a file of triples.
+    describe a file of triples. The names of entities are evidence unless `names=False`; `text_model` is the folder of a
+    sentence-transformers or model2vec model whose vectors of the names count too.
     """
+    used, names = names is not False, names or None
     if pretrained.is_model(source):
-        if types is not None or names is not None:
-            raise FewlinkError(f"types and names describe a file of triples, and {source} is a trained model")
-        return Linker.load(source, bench=bench, device=device)
+        if types is not None or names is not None or text_model is not None:
+            raise FewlinkError(f"types, names and text models are for graphs, and {source} is a trained model")
+        return Linker.load(source, bench=bench, device=device, names=used)
     if bench is not None:
         raise FewlinkError(f"bench is the benchmark of a trained model, and {source} is none")
-    return Linker.shipped(pretrained.graph_of(source, types, names), device=device)
+    graph = pretrained.graph_of(source, types, names)
+    return Linker.shipped(graph, device=device, names=used, text_model=text_model)
 
 
 def calibrate(

@@ -15,20 +15,27 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra
 from fewlink.base.storage import is_folder_of, new_folder, open_folder, write_json
 from fewlink.data import CATALOGUE, Benchmark, open_benchmark
 from fewlink.data.benchmark import FORMAT as BENCHMARK_FORMAT
 from fewlink.data.catalogue import check_source, open_graph
 from fewlink.data.nell_layout import is_layout
+from fewlink.data.training_graph import known_graph
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
-from fewlink.training import RunConfig, is_run, runs_in
+from fewlink.names.likeness import open_text_model
+from fewlink.names.scorer import with_names
+from fewlink.scorers import Scorer
+from fewlink.trail.scorer import TrailScorer
+from fewlink.training import RunConfig, is_run, open_run, runs_in, trained_family
 from fewlink.training import run as training_run
 from fewlink.training.checkpoints import load_best, save_best
 from fewlink.training.run import BENCHMARK, CONFIG, EMBEDDINGS, Deployed, vectors_of
 
 FORMAT = "fewlink-pretrained/1"
 CALIBRATION, CARD, RELIABILITY = "calibration.json", "README.md", "reliability.svg"
+SHIPPED = "trail"  # the model that reads a graph without training
 HUB, HUB_NAME = "hub:", re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -118,3 +125,32 @@ def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> B
             "trained on, or leave --bench out",
         )
     return benchmark
+
+
+def open_scorer(
+    run: Path, benchmark: Benchmark, deployed: Deployed | None = None, *, device: str = "cpu", names: bool = True
+) -> Scorer:
+    """The best model of a run on its benchmark or on the graph that it was deployed with.
+
+    If the run was fitted with names as evidence, they count unless `names` is False.
+    """
+    scorer = deployed.scorer(run, device=device) if deployed else open_run(run, benchmark, device=device)
+    if names and RunConfig.read(run).names and isinstance(scorer, TrailScorer):
+        return with_names(scorer, known_graph(deployed.benchmark if deployed else benchmark))
+    return scorer
+
+
+def shipped_scorer(
+    benchmark: Benchmark, *, device: str = "cpu", names: bool = True, text_model: str | Path | None = None
+) -> Scorer:
+    """TRAIL with the weights that come with fewlink; the names of entities count unless `names` is False.
+
+    `text_model`: the folder of a model whose vectors of the names count too.
+    """
+    if text_model is not None and not names:
+        raise FewlinkError("a text model reads names, and names are switched off: leave out one of the two")
+    model = None if text_model is None else open_text_model(text_model)
+    scorer = trained_family(SHIPPED).shipped(SHIPPED, benchmark, use_device(device)).scorer
+    if not names or not isinstance(scorer, TrailScorer):
+        return scorer
+    return with_names(scorer, known_graph(benchmark), text=model)

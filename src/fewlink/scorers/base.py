@@ -49,7 +49,8 @@ class Reasons:
     are kinds of paths from head to tail. Relation 2R is that of the references, 2R + 1 its inverse. If `measured`, the
     numbers of shares, paths and references are what the score loses without each; `together`, what it loses without all
     paths. `at_tail`, if no path from the head counts: relations with the most important edges of the tail, as (relation
-    as seen from the tail, edges, what the score loses without them).
+    as seen from the tail, edges, what the score loses without them). `names`: what the tail's name adds, as
+    ("head", head, what its likeness to the head's name adds) and ("reference", tail of a reference, …).
     """
 
     score: float
@@ -63,6 +64,7 @@ class Reasons:
     measured: bool = False
     together: float | None = None
     at_tail: Sequence[tuple[int, int, float]] = ()
+    names: Sequence[tuple[str, int, float]] = ()
 
 
 @runtime_checkable

@@ -36,6 +36,7 @@ BUILT_IN = (
     "fewlink.trail_0_1.family",
     "fewlink.trail.family",
     "fewlink.ultra.family",
+    "fewlink.names.scorer",
 )  # modules with a FAMILY; the only place that names families
 FAMILIES, SCORERS = "fewlink.families", "fewlink.scorers"  # groups of entry points
 

@@ -51,7 +51,8 @@ class RunConfig:
 
     The benchmark also has the `source` it was opened by and the names of its `train` relations. `parts` says what the
     model is composed of, so that a model whose defaults have changed since is opened as it was trained. `answers_with`
-    names a learning-free scorer that answers in place of the model, where it was found to be better.
+    names a learning-free scorer that answers in place of the model, where it was found to be better. `names`: whether
+    predictions also read the names of entities.
     """
 
     settings: ModelSettings
@@ -60,6 +61,7 @@ class RunConfig:
     embeddings: dict[str, Any]
     parts: dict[str, Any] = field(default_factory=dict)
     answers_with: str = ""
+    names: bool = False
 
     @property
     def family(self) -> TrainedFamily:
@@ -83,7 +85,8 @@ class RunConfig:
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"benchmark": self.benchmark, "graph": self.graph, "embeddings": self.embeddings, "parts": self.parts}
-        instead = {"answers_with": self.answers_with} if self.answers_with else {}
+        instead: dict[str, Any] = {"answers_with": self.answers_with} if self.answers_with else {}
+        instead |= {"names": True} if self.names else {}
         return {"format": FORMAT, "version": __version__, **facts, **instead, "settings": self.settings.as_dict()}
 
     @classmethod
@@ -104,7 +107,8 @@ class RunConfig:
         family = trained_family(values["model"])
         parts = content.get("parts") or family.parts_of_0_1(values["model"])
         settings = family.settings.from_dict(values)
-        return cls(settings, benchmark, graph, embeddings, parts, str(content.get("answers_with", "")))
+        answers_with, reads_names = str(content.get("answers_with", "")), bool(content.get("names", False))
+        return cls(settings, benchmark, graph, embeddings, parts, answers_with, reads_names)
 
     def check_continues(self, run: Path, wanted: RunConfig) -> None:
         """Raise unless `wanted` continues this run; more steps or patience and another device are allowed."""

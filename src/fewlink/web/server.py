@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import uvicorn
 from fastapi import FastAPI, Query, Request
@@ -224,7 +224,7 @@ class ServeOptions:
     workers: int = 1
     bench: str | None = None
     types: str | None = None
-    names: str | None = None
+    names: str | Literal[False] | None = None
     project: str | None = None
     extensions: tuple[str, ...] = ()
 

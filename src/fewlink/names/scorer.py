@@ -1,0 +1,127 @@
+"""A scorer that adds what names say to the scores of TRAIL, and its family."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewlink.base.errors import FewlinkError
+from fewlink.data.benchmark import Benchmark
+from fewlink.data.training_graph import known_graph
+from fewlink.graph import Graph
+from fewlink.names.columns import OF_HEAD, NameColumns, ReferenceNames
+from fewlink.names.gate import Gate, shipped_gate
+from fewlink.names.likeness import TextModel, TextVectors, gram_index
+from fewlink.scorers import Question, Reasons
+from fewlink.trail.family import TrailFamily
+from fewlink.trail.scorer import TrailScorer
+from fewlink.training.family import Prepared
+
+NAME = "trail-names"  # in results, beside `trail-shipped`
+MOST_TASKS = 8  # sets of references that are remembered
+EVIDENCE = {"names": "names"}
+
+
+class NamedScorer:
+    """TRAIL's scores with what the names of a graph's entities say; made by `with_names`."""
+
+    most_references = TrailScorer.most_references
+
+    def __init__(self, scorer: TrailScorer, columns: NameColumns, gate: Gate) -> None:
+        self.name, self.scorer, self.columns, self.gate = scorer.name, scorer, columns, gate
+        self.device, self.evidence = scorer.device, {**scorer.evidence, **EVIDENCE}
+        self._said: dict[bytes, ReferenceNames] = {}
+
+    def limit_edges(self, edges: int) -> None:
+        """As of the scorer of the graph."""
+        self.scorer.limit_edges(edges)
+
+    def __call__(self, question: Question) -> Tensor:
+        scores = self.scorer(question)
+        said = self.said(question.references)
+        weights = self.gate.column_weights(said)
+        if not weights.any():
+            return scores
+        parts = [self.columns.of(said, head, question.candidates) @ weights for head in question.heads.tolist()]
+        names = np.stack(parts) if parts else np.zeros((0, len(question.candidates)))
+        return scores + torch.as_tensor(names, dtype=scores.dtype, device=scores.device)
+
+    def said(self, references: np.ndarray) -> ReferenceNames:
+        """What the names of references (K, 2) say; the last few are remembered."""
+        key = references.astype(np.int64).tobytes()
+        if key not in self._said:
+            if len(self._said) >= MOST_TASKS:
+                self._said.pop(next(iter(self._said)), None)
+            self._said[key] = self.columns.references(references[: self.most_references])
+        return self._said[key]
+
+    def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
+        """TRAIL's reasons, and what the names add."""
+        reasons, said = self.scorer.explain(references, head, tail, most), self.said(references)
+        like_head, like_tail = self._parts(said, head, tail)
+        names: list[tuple[str, int, float]] = [("head", head, like_head)] if like_head else []
+        if like_tail:
+            names.append(("reference", self._nearest(references, tail), like_tail))
+        without = []  # what the score loses without each reference
+        for place, loss in enumerate(reasons.references):
+            others = self.columns.references(np.delete(references[: self.most_references], place, axis=0))
+            without.append(loss + like_head + like_tail - sum(self._parts(others, head, tail)))
+        return dataclasses.replace(
+            reasons,
+            score=reasons.score + like_head + like_tail,
+            shares={**reasons.shares, **({"names": like_head + like_tail} if names else {})},
+            references=without,
+            names=names,
+        )
+
+    def _parts(self, said: ReferenceNames, head: int, tail: int) -> tuple[float, float]:
+        """What the likeness to the head's name adds to the score of a pair, and that to the references' tails."""
+        parts = self.columns.of(said, head, np.array([tail]))[0] * self.gate.column_weights(said)
+        return float(parts[: len(OF_HEAD)].sum()), float(parts[len(OF_HEAD) :].sum())
+
+    def _nearest(self, references: np.ndarray, tail: int) -> int:
+        """The tail of a reference whose name is most like this one's."""
+        tails = references[: self.most_references, 1]
+        return int(tails[self.columns.likeness(tail)[tails].argmax()])
+
+
+def with_names(
+    scorer: TrailScorer, graph: Graph, *, text: TextModel | None = None, gate: Gate | None = None
+) -> NamedScorer | TrailScorer:
+    """A scorer that also reads the names of its graph; the scorer itself if these say nothing.
+
+    `text` is a model whose vectors of the names count beside their n-grams.
+    """
+    index = gram_index(graph)
+    if index is None:
+        return scorer
+    vectors = None if text is None else TextVectors.of(text, index.count, index.name)
+    return NamedScorer(scorer, NameColumns(index, graph, vectors), gate or shipped_gate())
+
+
+class NamesFamily(TrailFamily):
+    """TRAIL with names, which comes with the package; what is trained is TRAIL."""
+
+    name = "names"
+    shipped_models: ClassVar[tuple[str, ...]] = (NAME,)
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {}
+
+    def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
+        plain = super().shipped("trail", benchmark, device)
+        assert isinstance(plain.scorer, TrailScorer)
+        scorer = with_names(plain.scorer, known_graph(benchmark))
+        if not isinstance(scorer, NamedScorer):
+            raise FewlinkError(f"the names in {benchmark.name} say nothing: use --scorer trail")
+        scorer.name = NAME
+        return Prepared(scorer, {**plain.config, "names": scorer.gate.facts})
+
+
+FAMILY = NamesFamily()
