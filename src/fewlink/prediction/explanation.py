@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -102,6 +102,9 @@ class Explanation:
     `paths`: edges from head to tail come first. `distance`: the hops of the shortest path from head to tail in the
     graph, counted only if no path from the head is named: 0 if there is none of up to 6 hops. `at_tail`: in that case,
     the relations whose edges of the tail add most.
+
+    If `inverse`, the question was which heads a tail has: `head` is that tail, `tail` the head that was found, and the
+    references are read from tail to head; sentences name pairs as they are.
     """
 
     head: Entity
@@ -117,6 +120,7 @@ class Explanation:
     together: float | None = None
     distance: int | None = None
     at_tail: tuple[EdgesAtTail, ...] = ()
+    inverse: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, texts and numbers for JSON, sentences included."""
@@ -131,34 +135,44 @@ class Explanation:
             sentences += [*self._kinds_of_paths(), *self._evidence(), *self._references()]
         for end in (self.tail, self.head):
             sentences += self._neighbours(end, "tail" if end is self.tail else "head")
-        return [*sentences, f"{self.head.name} → {self.tail.name} has a score of {self.score:.2f}."]
+        return [*sentences, f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}."]
+
+    def _pair(self, head: Entity, tail: Entity) -> str:
+        """A pair in the direction of the relation."""
+        first, second = (tail, head) if self.inverse else (head, tail)
+        return f"{first.name} → {second.name}"
+
+    def _end(self, end: str) -> str:
+        """What the user calls this end of a pair."""
+        return {"head": "tail", "tail": "head"}[end] if self.inverse else end
 
     def _lead(self) -> list[str]:
         """What counts most, in one sentence; none for models that give neither paths nor shares."""
         head, tail, total = self.head.name, self.tail.name, len(self.references)
+        pair = self._pair(self.head, self.tail)
         if any((r.head, r.tail) == (self.head, self.tail) for r in self.references):
-            return [f"{head} → {tail} is one of the references."]
+            return [f"{pair} is one of the references."]
         direct = self._direct()
         if direct:
             return [f"{head} and {tail} are joined directly: {'; '.join(map(self._counted, direct))}."]
         best = self._best()
         if best is not None and best.like:
             same = f"{best.like} of {total} references {'is' if best.like == 1 else 'are'} joined in the same way"
-            return [f"{head} → {tail}: {same}, by {best.relations()}."]
+            return [f"{pair}: {same}, by {best.relations()}."]
         at_tail = sum(r.tail == self.tail for r in self.references)
         if at_tail and self.shares.get("references", 0.0) > self.shares.get("head", 0.0):
-            have = f"{at_tail} of {total} references {'has' if at_tail == 1 else 'have'} the same tail"
-            return [f"{head} → {tail}: {have}, which counts more than what leads there from {head}."]
+            have = f"{at_tail} of {total} references {'has' if at_tail == 1 else 'have'} the same {self._end('tail')}"
+            return [f"{pair}: {have}, which counts more than what leads there from {head}."]
         if best is not None:
             through = next((i for i, step in enumerate(best.steps) if step.relation == REFERENCE), None)
             if through is None:
-                return [f"{head} → {tail}: joined by {best.relations()}; no reference is joined in this way."]
+                return [f"{pair}: joined by {best.relations()}; no reference is joined in this way."]
             ends = best.entities[through : through + 2]
             given, taken = ends[::-1] if best.steps[through].inverse else ends
-            return [f"{head} → {tail}: what counts most is a path through the reference {given.name} → {taken.name}."]
+            return [f"{pair}: what counts most is a path through the reference {given.name} → {taken.name}."]
         if not self.measured:
             return []
-        return [f"{head} → {tail}: {self._no_path()}"]
+        return [f"{pair}: {self._no_path()}"]
 
     def _no_path(self) -> str:
         """Why there is no path from the head, and what counts instead."""
@@ -193,7 +207,7 @@ class Explanation:
         """Paths from the head, then those from references."""
         direct, helping = self._direct(), [path for path in self.paths if path.counts()]
         sides = {
-            "From the head": [p for p in helping if p not in direct and p.entities[0] == self.head],
+            f"From the {self._end('head')}": [p for p in helping if p not in direct and p.entities[0] == self.head],
             "From the references": [p for p in helping if p.entities[0] != self.head],
         }
         sentences = [f"{side}: {'; '.join(map(self._counted, paths))}." for side, paths in sides.items() if paths]
@@ -225,7 +239,7 @@ class Explanation:
         weight, most = max(weighed, key=lambda pair: pair[0])
         if weight < LEAST:
             return ["The score would not be lower without any single reference."]
-        pair = f"{most.head.name} → {most.tail.name}"
+        pair = self._pair(most.head, most.tail)
         return [f"Of the references, {pair} counts most: without it the score would be {weight:.2f} lower."]
 
     def _evidence(self) -> list[str]:
@@ -235,10 +249,15 @@ class Explanation:
             "Evidence against it": {kind: share for kind, share in reversed(self.shares.items()) if share <= -LEAST},
         }
         return [
-            f"{side}: {', '.join(f'{self.evidence.get(kind, kind)} ({share:+.2f})' for kind, share in shares.items())}."
+            f"{side}: {', '.join(f'{self._kind(kind)} ({share:+.2f})' for kind, share in shares.items())}."
             for side, shares in sides.items()
             if shares
         ]
+
+    def _kind(self, kind: str) -> str:
+        """A kind of evidence in words."""
+        words = self.evidence.get(kind, kind)
+        return re.sub(r"\b(head|tail)", lambda end: self._end(end[0]), words)
 
     def _references(self) -> list[str]:
         weighed = [(r.weight, r) for r in self.references if r.weight is not None]
@@ -247,7 +266,7 @@ class Explanation:
         weight, most = max(weighed, key=lambda pair: pair[0])
         if weight < 1.1 / len(weighed):
             return ["All references count about the same."]
-        pair = f"{most.head.name} → {most.tail.name}"
+        pair = self._pair(most.head, most.tail)
         return [f"Of the references, {pair} counts most ({weight:.0%} of the attention)."]
 
     def _neighbours(self, end: Entity, which: str) -> list[str]:
@@ -259,7 +278,7 @@ class Explanation:
             for n in nearby
         )
         if self.shared:
-            return [f"{end.name} shares with the references' tails: {named}."]
+            return [f"{end.name} shares with the references' {self._end('tail')}s: {named}."]
         return [f"Neighbours of {end.name} with most attention: {named}."]
 
 
@@ -280,9 +299,12 @@ def short_relation(name: str) -> str:
 
 
 def explain_pair(
-    scorer: Scorer, graph: Graph, references: np.ndarray, head: int, tail: int, most: int = 5
+    scorer: Scorer, graph: Graph, references: np.ndarray, head: int, tail: int, most: int = 5, inverse: bool = False
 ) -> Explanation:
-    """Why a scorer gives a pair its score, given references (K, 2); scorers without reasons give only the score."""
+    """Why a scorer gives a pair its score, given references (K, 2); scorers without reasons give only the score.
+
+    `inverse`: the pair and the references are read from tail to head.
+    """
     if isinstance(scorer, ExplainingScorer):
         reasons, evidence = scorer.explain(references, head, tail, most), scorer.evidence
     else:
@@ -297,7 +319,8 @@ def explain_pair(
         like = None
         if walked[0] == head and max(relations) < 2 * len(graph.relations):
             like = sum(bool(simple_path(graph, int(h), relations, int(t))) for h, t in references)
-        paths.append(path_of(graph, walked, relations, weight, like))
+        path = path_of(graph, walked, relations, weight, like)
+        paths.append(replace(path, steps=tuple(map(_turned, path.steps))) if inverse else path)
     direct = [path for path in paths if len(path.steps) == 1 and path.like is not None] or [
         path_of(
             graph,
@@ -324,6 +347,7 @@ def explain_pair(
         reasons.together,
         None if named or not reasons.measured else distance(graph, head, tail),
         tuple(edges_of_tail(graph, *each) for each in reasons.at_tail),
+        inverse,
     )
 
 
@@ -332,6 +356,11 @@ def path_of(
 ) -> Path:
     steps = tuple(step_of(graph, relation) for relation in relations)
     return Path(steps, weight, tuple(entity_of(graph, entity) for entity in walked), like)
+
+
+def _turned(step: Step) -> Step:
+    """A step as seen from the tail of a question for heads: references are read backwards."""
+    return Step(REFERENCE, not step.inverse) if step.relation == REFERENCE else step
 
 
 def edges_of_tail(graph: Graph, relation: int, count: int, weight: float) -> EdgesAtTail:

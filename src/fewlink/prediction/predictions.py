@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
@@ -48,6 +48,10 @@ class RankedPairs:
 
     def take(self, places: np.ndarray) -> Self:
         return type(self)(*(getattr(self, field.name)[places] for field in fields(self)))
+
+    def inverted(self) -> Self:
+        """Heads and tails exchanged."""
+        return replace(self, heads=self.tails, tails=self.heads)
 
     @classmethod
     def joined(cls, parts: Sequence[RankedPairs]) -> Self:
@@ -159,7 +163,7 @@ class TrustNote:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A tail for a head, by id and readable name.
+    """A tail for a head, or a head for a tail if heads were asked for, by id and readable name.
 
     `rank` is the tail's rank among the head's candidates that are not known answers, as the evaluator computes it:
     tails with equal scores share the mean of their ranks, so it may end in .5. `probability` is None if the run is not
@@ -188,12 +192,13 @@ class Predictions(Sequence[Prediction]):
     """Ranked tails: an immutable sequence of `Prediction`.
 
     `notes` are remarks on the query, one line each; `trust` says how far to trust the probabilities, or why there are
-    none; it is None if nothing was calibrated.
+    none; it is None if nothing was calibrated. `inverse`: heads of tails were asked for, and `rank` is that of a head.
     """
 
     rows: Sequence[Prediction]
     notes: Sequence[str] = ()
     trust: TrustNote | None = None
+    inverse: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", tuple(self.rows))
@@ -208,7 +213,7 @@ class Predictions(Sequence[Prediction]):
     def __getitem__(self, place: slice) -> Predictions: ...
     def __getitem__(self, place: int | slice) -> Prediction | Predictions:
         if isinstance(place, slice):
-            return Predictions(self.rows[place], self.notes, self.trust)
+            return replace(self, rows=self.rows[place])
         return self.rows[place]
 
     def for_head(self, head: str) -> Predictions:
@@ -216,7 +221,14 @@ class Predictions(Sequence[Prediction]):
         rows = [row for row in self.rows if row.head == head] or [row for row in self.rows if row.head_name == head]
         if not rows:
             raise FewlinkError(f"no prediction for the head '{head}': it is not a query head, or has no candidate left")
-        return Predictions(rows, self.notes, self.trust)
+        return replace(self, rows=rows)
+
+    def for_tail(self, tail: str) -> Predictions:
+        """The rows of one tail, by its id or its readable name."""
+        rows = [row for row in self.rows if row.tail == tail] or [row for row in self.rows if row.tail_name == tail]
+        if not rows:
+            raise FewlinkError(f"no prediction for the tail '{tail}': it was not asked about, or has no candidate left")
+        return replace(self, rows=rows)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         return [row.to_dict() for row in self.rows]
@@ -262,11 +274,13 @@ class Predictions(Sequence[Prediction]):
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """Column titles and cells of the first rows."""
         calibrated = any(row.probability is not None for row in self.rows)
-        columns = ["head", "rank", "tail", "score", *(["probability"] if calibrated else []), "known"]
+        asked, found = ("tail", "head") if self.inverse else ("head", "tail")
+        columns = [asked, "rank", found, "score", *(["probability"] if calibrated else []), "known"]
         rows = []
         for row in self.rows[:SHOWN]:
             probability = "" if row.probability is None else f"{row.probability:.3f}"
-            cells = [row.head_name, str(plain_rank(row.rank)), row.tail_name, f"{row.score:.4g}"]
+            names = (row.tail_name, row.head_name) if self.inverse else (row.head_name, row.tail_name)
+            cells = [names[0], str(plain_rank(row.rank)), names[1], f"{row.score:.4g}"]
             cells += [*([probability] if calibrated else []), "yes" if row.known else ""]
             rows.append([cell.translate(ESCAPES) for cell in cells])
         return columns, rows
