@@ -22,6 +22,7 @@ from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Prediction, Predictions, RankedPairs, rank_tails
 from fewlink.prediction.query import Choice, Pairs, References
 from fewlink.prediction.trust import Trust, head_fans, measure_trust
+from fewlink.questions.answer_sets import answer_sets
 from fewlink.scorers import Question, Scorer
 from fewlink.training import RunConfig, open_run, trained_family
 from fewlink.training.checkpoints import load_best
@@ -171,7 +172,7 @@ class Linker(GraphQuestions):
         notes += used.notes(head_ids, tails)
         for head in np.setdiff1d(used.open_heads(head_ids), pairs.heads):
             notes.append(query.no_candidate_note(self.names, int(head)))
-        return self.table(pairs, notes, resolved if explain else None, trust)
+        return self.table(pairs, notes, resolved if explain else None, trust, candidates=len(tails))
 
     def heads(self, tails: str | Iterable[str] = (), references: Pairs | None = None, **options: Any) -> Predictions:
         """The k best heads of each tail, by the inverse relation: the references are read from tail to head.
@@ -256,13 +257,10 @@ class Linker(GraphQuestions):
             most = getattr(self.scorer, "most_references", len(distinct))
             if len(distinct) > most:
                 notes.append(f"{self.scorer.name} reads the first {most} of {len(distinct)} references")
-            return self._directed(References(distinct, named))
+            return References(distinct, named)
         if named is None:
             raise FewlinkError("no references: give pairs of a head and a tail, or name a relation to take them from")
-        return self._directed(References(query.first_pairs(named, self.shots if shots is None else shots), named))
-
-    def _directed(self, references: References) -> References:
-        return references.inverted() if self.inverse else references
+        return References(query.first_pairs(named, self.shots if shots is None else shots), named)
 
     def rank(
         self,
@@ -335,8 +333,12 @@ class Linker(GraphQuestions):
         notes: Sequence[str] = (),
         references: References | None = None,
         trust: Trust | None = None,
+        candidates: int | None = None,
     ) -> Predictions:
-        """Ranked pairs with names and, given their trust, probabilities; with reasons if `references` are given."""
+        """Ranked pairs with names and, given their trust, probabilities; with reasons if `references` are given.
+
+        Given the number of `candidates` of each question, with answer sets.
+        """
         graph, note, key = self.graph, None, self.keys(pairs, trust)
         if self.calibration is not None and len(pairs):
             first = key[pairs.ranks < 2]
@@ -359,7 +361,13 @@ class Linker(GraphQuestions):
                 zip(*(ends.tolist() for both in (directed, pairs) for ends in (both.heads, both.tails)), strict=True)
             )
         ]
-        return Predictions(rows, notes, note, self.inverse)
+        predictions = Predictions(rows, notes, note, self.inverse)
+        if self.calibration is None or candidates is None or (trust is not None and trust.known):
+            return predictions
+        asked = pairs.heads, key, ~pairs.known, candidates
+        return predictions.with_sets(
+            answer_sets(self.calibration.sets, graph, *asked, "head" if self.inverse else "tail")
+        )
 
     def explain_ids(self, references: References, head: int, tail: int) -> Explanation:
         """What contributed to the score of a pair of ids, from tail to head if the references are inverse."""
@@ -367,7 +375,8 @@ class Linker(GraphQuestions):
 
     def _references(self, pairs: Pairs | None, relation: str | None, shots: int | None, notes: list[str]) -> References:
         ids = None if pairs is None else query.find_pairs(self.names, pairs)
-        return self.resolve(ids, relation, shots, notes)
+        resolved = self.resolve(ids, relation, shots, notes)
+        return resolved.inverted() if self.inverse else resolved
 
     def _candidates(self, choice: Choice, references: References) -> np.ndarray:
         return query.find_candidates(self.benchmark, self.names, choice, references)

@@ -14,12 +14,14 @@ import torch
 from fewlink.base.errors import FewlinkError, MissingExtra, ScoreError
 from fewlink.base.metrics import realistic_rank
 from fewlink.prediction.explanation import Explanation
+from fewlink.questions.answer_sets import AnswerSet
 from fewlink.scorers import Question, Scorer
 
 if TYPE_CHECKING:
     import pandas
 
-COLUMNS = ("head", "head_name", "rank", "tail", "tail_name", "score", "probability", "known", "reasons")
+COLUMNS = ("head", "head_name", "rank", "tail", "tail_name", "score", "probability", "known", "in_set", "reasons")
+OPTIONAL = ("in_set", "reasons")  # columns that are left out of tab-separated text where no row has them
 SHOWN = 20  # rows in a repr
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 MOST_MARGIN = 6.0
@@ -168,7 +170,8 @@ class Prediction:
     `rank` is the tail's rank among the head's candidates that are not known answers, as the evaluator computes it:
     tails with equal scores share the mean of their ranks, so it may end in .5. `probability` is None if the run is not
     calibrated, if its calibration has a large error, or if the question is of low trust; `known` says whether the pair
-    is a reference or a known answer; `reasons` are present if requested.
+    is a reference or a known answer; `reasons` are present if requested; `in_set`: whether the row is in the answer set
+    of its question (`Predictions.sets`), None if there is none.
     """
 
     head: str
@@ -180,6 +183,7 @@ class Prediction:
     probability: float | None
     known: bool
     reasons: Explanation | None = None
+    in_set: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain texts and numbers, for JSON; a whole rank as an integer."""
@@ -193,12 +197,14 @@ class Predictions(Sequence[Prediction]):
 
     `notes` are remarks on the query, one line each; `trust` says how far to trust the probabilities, or why there are
     none; it is None if nothing was calibrated. `inverse`: heads of tails were asked for, and `rank` is that of a head.
+    `sets` say of each entity asked about how many of its answers it takes to have a right one among them.
     """
 
     rows: Sequence[Prediction]
     notes: Sequence[str] = ()
     trust: TrustNote | None = None
     inverse: bool = False
+    sets: Sequence[AnswerSet] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", tuple(self.rows))
@@ -230,6 +236,15 @@ class Predictions(Sequence[Prediction]):
             raise FewlinkError(f"no prediction for the tail '{tail}': it was not asked about, or has no candidate left")
         return replace(self, rows=rows)
 
+    def with_sets(self, sets: Sequence[AnswerSet]) -> Predictions:
+        """With answer sets, and whether each row is in that of its question."""
+        sizes = {each.asked: each.size for each in sets}
+        rows = []
+        for row in self.rows:
+            size = sizes.get(row.tail if self.inverse else row.head)
+            rows.append(row if size is None else replace(row, in_set=not row.known and row.rank <= size))
+        return replace(self, rows=rows, sets=tuple(sets))
+
     def to_dicts(self) -> list[dict[str, Any]]:
         return [row.to_dict() for row in self.rows]
 
@@ -242,7 +257,8 @@ class Predictions(Sequence[Prediction]):
 
         Reasons, if there are any, are written as sentences in one column.
         """
-        columns = [c for c in COLUMNS if c != "reasons" or any(row.reasons for row in self.rows)]
+        given = {c for c in OPTIONAL if any(getattr(row, c) is not None for row in self.rows)}
+        columns = [c for c in COLUMNS if c not in OPTIONAL or c in given]
         lines = [columns, *([_cell(row, column) for column in columns] for row in self.rows)]
         return "".join("\t".join(line) + "\n" for line in lines)
 
@@ -286,7 +302,13 @@ class Predictions(Sequence[Prediction]):
         return columns, rows
 
     def _header(self) -> list[str]:
-        return [self.trust.sentence] if self.trust else []
+        return [*([self.trust.sentence] if self.trust else []), *self.set_sentences()]
+
+    def set_sentences(self, most: int = 3) -> list[str]:
+        """What the answer sets say, the first of them where several entities were asked about."""
+        name = len(self.sets) > 1
+        lines = [f"{each.asked_name}: {each.sentence}" if name else each.sentence for each in self.sets[:most]]
+        return [*lines, *([f"… and of {len(self.sets) - most:,} more"] if len(self.sets) > most else [])]
 
     def _more(self) -> list[str]:
         hidden = len(self.rows) - SHOWN

@@ -16,6 +16,7 @@ import numpy as np
 from fewlink.base.seeds import generator
 from fewlink.graph import Graph
 from fewlink.questions.evidence import COLUMNS, Asked, PathWorth, RelationEvidence
+from fewlink.questions.logistic import fit_logistic
 
 FITTED = 400  # triples of a relation that weights are fitted to
 MADE_UP = 2  # wrong pairs of each kind, for each of them and each of its ends
@@ -23,7 +24,6 @@ LEAST = 3  # triples of a relation that can be checked
 OTHERS = 12  # other relations that are read for weights if few relations are checked
 TOWARDS = 5.0  # ridge penalty on the difference from the weights of all relations
 RIDGE, RELATION_WORTH = 1.0, 100.0  # of the weights of all relations, in which each relation counts as so many rows
-STEPS, TOLERANCE = 50, 1e-6
 MOST = 5.0  # deviations from the mean that are read
 TRUE, SAME_KIND, ANY_ENTITY = 0, 1, 2
 WORDS = {
@@ -156,8 +156,7 @@ def fit_all(read: Sequence[Read]) -> Fitted:
         parts = [_rows(each, kind, scale) for each in read]
         if parts:
             features, right, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
-            zero = np.zeros(1 + len(COLUMNS))
-            scale.weights[number] = fit_logistic(features, right, RELATION_WORTH * counts, RIDGE, zero)
+            scale.weights[number] = fit_logistic(features, right, RELATION_WORTH * counts, RIDGE)
     return scale
 
 
@@ -198,29 +197,3 @@ def _drawbacks(parts: np.ndarray) -> list[str]:
         key = next(number for number, each in enumerate(keys) if name.startswith(each))
         sums[:, key] += parts[:, place]
     return [keys[place] for place in sums.argmin(1).tolist()]
-
-
-def fit_logistic(
-    features: np.ndarray, right: np.ndarray, counts: np.ndarray, ridge: float, towards: np.ndarray
-) -> np.ndarray:
-    """Weights of least weighted log loss plus ridge / 2 · |weights − towards|²: Newton's method with step halving."""
-    weights = towards.copy()
-
-    def loss(at: np.ndarray) -> float:
-        logits = features @ at
-        return float(
-            (counts * (np.logaddexp(0, logits) - right * logits)).sum() + ridge / 2 * ((at - towards) ** 2).sum()
-        )
-
-    for _ in range(STEPS):
-        predicted = np.exp(-np.logaddexp(0, -(features @ weights)))
-        gradient = features.T @ (counts * (predicted - right)) + ridge * (weights - towards)
-        hessian = (features.T * (counts * predicted * (1 - predicted))) @ features + ridge * np.eye(len(weights))
-        step = np.linalg.solve(hessian, gradient)
-        before, size = loss(weights), 1.0
-        while size > TOLERANCE and loss(weights - size * step) > before:
-            size /= 2
-        weights = weights - size * step
-        if np.abs(size * step).max() < TOLERANCE:
-            break
-    return weights

@@ -43,7 +43,7 @@ class RelationFit:
     by: str
 
 
-T = TypeVar("T", CheckedTriple, RelationFit)
+T = TypeVar("T", bound=CheckedTriple | RelationFit)
 
 
 @dataclass(frozen=True, repr=False)
