@@ -2,7 +2,7 @@
 
 python benchmarks/answer_sets.py WEIGHTS nell-one fb15k-237-few codex-s-few attack-few
 
-WEIGHTS is the folder of benchmarks/calibration.py, with its samples BENCH.npz and weights without-BENCH.safetensors: run
+WEIGHTS is the folder of benchmarks/calibration.py with its samples BENCH.npz and weights without-BENCH.safetensors: run
 that first. The same relations, never those of test, are asked about by the same draws of references, now with the rank
 of the best right answer among all candidates; these ranks are kept as WEIGHTS/ranks-BENCH.npz, and those that exist are
 used. Coverage is the share of questions whose set has a right answer, each relation counting the same: with the

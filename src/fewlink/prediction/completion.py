@@ -88,6 +88,8 @@ class GraphQuestions:
         trust = linker.trust(resolved, None if query.is_open(candidates) else tails)
         if min_probability > 0 and (self.calibration is None or self.calibration.rough):
             raise FewlinkError("a least probability needs a calibrated model: fewlink card calibrates a run")
+        if min_probability > 0 and trust is not None and (trust.known or (trust.ranks and not trust.found())):
+            raise FewlinkError(f"{trust.sentence()}: there are no percentages, so leave the least probability out")
         facts = {
             **{"model": self.scorer.name, "step": self.step, "graph": self.graph.fingerprint, "relation": relation},
             **{"references": query.id_texts(self.graph, resolved.pairs), "heads": len(head_ids), "tails": len(tails)},

@@ -57,6 +57,14 @@ class Shared(NamedTuple):
     joint_counts: np.ndarray
 
 
+class SlotWorth(NamedTuple):
+    """What having a slot or type (S,) says of a tail and of a head, having none, and pairs of them (S, S)."""
+
+    present: list[np.ndarray]
+    missing: list[float]
+    together: np.ndarray
+
+
 class RelationEvidence:
     """The evidence of one relation of a graph for its own pairs (n, 2) and for others."""
 
@@ -170,33 +178,38 @@ class RelationEvidence:
 
     # kinds of edges
 
+    @functools.cached_property
+    def _slot_worth(self) -> SlotWorth:
+        """What each relation and type at a head or a tail says for this relation."""
+        table, everywhere = slot_table(self.graph)
+        heads, tails = self.pairs[:: max(1, len(self.pairs) // 2000)].T
+        own = [self.relation, self.inverse]
+        at_heads, at_tails = (table[ends].astype(np.float32) for ends in (heads, tails))
+        at_heads[:, own] = at_tails[:, own] = 0
+        present, missing = [], []
+        for ends in (at_tails, at_heads):
+            share = (ends.sum(0) + SMOOTH) / (len(ends) + 1)
+            with_it = np.log(share / (everywhere + SMOOTH / self.size))
+            without = np.log((1 - share + 0.01) / (1 - everywhere + 0.01))
+            with_it[own] = without[own] = 0
+            present.append((with_it - without).astype(np.float32))
+            missing.append(float(without.sum()))
+        alone = np.outer(at_heads.sum(0), at_tails.sum(0)) / len(heads)
+        together = np.log((at_heads.T @ at_tails + 1) / (alone + 1)).astype(np.float32)
+        together[own] = together[:, own] = 0
+        return SlotWorth(present, missing, together)
+
     def _slots(self, asked: Asked) -> list[np.ndarray]:
         """How usual the relations of the tail, of the head and of both together are in this relation: three (n,)."""
-        table, everywhere = slot_table(self.graph)
-        table = table.copy()
-        heads, tails = self.pairs[:: max(1, len(self.pairs) // 2000)].T
-        skip = [self.relation, self.inverse]
-        at_heads, at_tails = (table[ends].astype(np.float32) for ends in (heads, tails))
-        at_heads[:, skip] = at_tails[:, skip] = 0
-        results = []
-        for own, ends in ((at_tails, asked.tails), (at_heads, asked.heads)):
-            share = (own.sum(0) + SMOOTH) / (len(own) + 1)
-            weights = np.log(share / (everywhere + SMOOTH / self.size))
-            missing = np.log((1 - share + 0.01) / (1 - everywhere + 0.01))
-            weights[skip] = missing[skip] = 0
-            results.append(table[ends] @ (weights - missing) + missing.sum())
-        both = at_heads.T @ at_tails
-        alone = np.outer(at_heads.sum(0), at_tails.sum(0)) / len(heads)
-        likeness = np.log((both + 1) / (alone + 1)).astype(np.float32)
-        likeness[skip] = 0
-        likeness[:, skip] = 0
-        total = np.zeros(len(asked.heads))
-        for begin in range(0, len(total), 4096):
-            part = slice(begin, begin + 4096)
-            x, y = table[asked.heads[part]].astype(np.float32), table[asked.tails[part]].astype(np.float32)
-            number = np.maximum(x.sum(1) * y.sum(1), 1)
-            total[part] = ((x @ likeness) * y).sum(1) / np.sqrt(number)
-        return [*(np.sign(each) * np.sqrt(np.abs(each)) for each in results), total]
+        (table, _), worth = slot_table(self.graph), self._slot_worth
+        parts = []
+        for begin in range(0, len(asked.heads), 4096):
+            heads, tails = (table[ends[begin : begin + 4096]].astype(np.float32) for ends in asked[:2])
+            number = np.maximum(heads.sum(1) * tails.sum(1), 1)
+            alone = [ends @ worth.present[k] + worth.missing[k] for k, ends in enumerate((tails, heads))]
+            both = ((heads @ worth.together) * tails).sum(1) / np.sqrt(number)
+            parts.append([*(np.sign(each) * np.sqrt(np.abs(each)) for each in alone), both])
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
     # paths
 

@@ -19,6 +19,7 @@ from fewlink.questions.evidence import SMOOTH, Asked, slot_table
 
 KEPT = 20  # relations whose evidence is read for a pair
 NONE = -1  # no entity
+OCCURS = 4.0  # what it counts that the head has the relation to others, or the tail from others
 
 
 class Fit(NamedTuple):
@@ -51,8 +52,10 @@ class RelationFinder:
     def plausible(self, head: int, tail: int, known: Sequence[int] = ()) -> list[int]:
         """The relations that fit the kinds of head and tail best, and those that the graph has between them."""
         table, _ = slot_table(self.graph)
-        (head_weights, head_base), (tail_weights, tail_base) = self._kinds
-        scores = head_weights @ table[head] + head_base + tail_weights @ table[tail] + tail_base
+        scores, count = np.zeros(len(self.counts)), len(self.counts)
+        for (weights, base), end, own in zip(self._kinds, (head, tail), (0, count), strict=True):
+            worth = weights @ table[end] + base
+            scores += np.sign(worth) * np.sqrt(np.abs(worth)) + OCCURS * table[end, own : own + count]
         scores[self.counts < LEAST] = -np.inf
         best = np.argsort(-scores, kind="stable")[: self.kept]
         return [*dict.fromkeys([*known, *best[np.isfinite(scores[best])].tolist()])]
