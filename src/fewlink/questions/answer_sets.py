@@ -18,7 +18,8 @@ LEVELS = (0.5, 0.8, 0.9)
 STEPS, TOLERANCE, NEAR = 300, 1e-8, 0.05  # of the quantile regression; residuals nearer than this count as so near
 RIDGE = 1.0
 MISSING = 1.0  # log rank, beyond the last candidate, of a right answer that is no candidate
-IN_WORDS = {0.5: "half", 0.8: "8 of 10", 0.9: "9 of 10"}
+SHARES = {0.5: "half", 0.8: "8 of 10", 0.9: "9 of 10"}
+IN_WORDS = {0.5: "half of such questions", 0.8: "8 of 10 such questions", 0.9: "9 of 10 such questions"}
 UNLIKELY = 0.2  # probability of the first answer under which it is said that probably none is right
 
 
@@ -121,11 +122,11 @@ def answer_set(
     level = max(fitting, default=top)
     size = by_level[level]
     unlikely = first < UNLIKELY
-    words = IN_WORDS.get(level, f"{level:.0%}")
+    words = IN_WORDS.get(level, f"{level:.0%} of such questions")
     which = f"the first {what} is" if size == 1 else f"one of the first {size:,} {what}s is"
-    sentence = f"{which} right in {words} of such questions"
+    sentence = f"{which} right in {words}"
     if level < top:
-        sentence += f"; {IN_WORDS.get(top, f'{top:.0%}')} take the first {by_level[top]:,}"
+        sentence += f"; for {SHARES.get(top, f'{top:.0%}')} it takes the first {by_level[top]:,}"
     if unlikely:
         sentence = f"probably none of the first {what}s is right: {sentence}"
     return AnswerSet(*asked, size, level, unlikely, sentence)
