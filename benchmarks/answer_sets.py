@@ -156,7 +156,7 @@ def main() -> None:
     print(abstention)
     replace(open_calibration(options.out), sets=tuple(shipped)).write(options.out)
     about = {"questions": len(best), "relations": len(np.unique(groups))}
-    write_record("answer_sets", {**about, "rows": rows, "abstention, the graph left out": abstention})
+    write_record("answer_sets", {**about, "measured": rows, "abstention, the graph left out": abstention})
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def main() -> None:
     for given in options.benchmarks:
         rows.append(measured(Path(given).name, known_graph(open_benchmark(given)), options.triples))
         print_table(rows)
-    write_record("relations", {"rows": rows})
+    write_record("relations", {"measured": rows})
 
 
 if __name__ == "__main__":

@@ -18,9 +18,10 @@ from fewlink.graph import Graph
 from fewlink.questions.evidence import COLUMNS, Asked, PathWorth, RelationEvidence
 from fewlink.questions.logistic import fit_logistic
 
-FITTED = 400  # triples of a relation that weights are fitted to
-MADE_UP = 2  # wrong pairs of each kind, for each of them and each of its ends
+FITTED = 1000  # triples of a relation that weights are fitted to
+MADE_UP = 3  # wrong pairs of each kind, for each of them and each of its ends
 LEAST = 3  # triples of a relation that can be checked
+TYPICAL = 500  # triples of a relation of middle size
 OTHERS = 12  # other relations that are read for weights if few relations are checked
 TOWARDS = 5.0  # ridge penalty on the difference from the weights of all relations
 RIDGE, RELATION_WORTH = 1.0, 100.0  # of the weights of all relations, in which each relation counts as so many rows
@@ -84,7 +85,7 @@ def check_relations(
     triples = graph.triples()
     counts = np.bincount(triples[:, 1], minlength=len(graph.relations))
     asked = [r for r in (range(len(counts)) if relations is None else relations) if counts[r] >= LEAST]
-    others = [int(r) for r in np.argsort(-counts, kind="stable") if counts[r] >= LEAST and r not in asked]
+    others = [relation for relation in typical_relations(counts) if relation not in asked]
     random = generator(seed, "check")
     read = []
     for number, relation in enumerate([*asked, *others[: max(0, OTHERS - len(asked))]]):
@@ -94,10 +95,18 @@ def check_relations(
     return [weigh(each, fit_relation(each, of_all)) for each in read[: len(asked)]]
 
 
-def read_relation(graph: Graph, relation: int, pairs: np.ndarray, random: np.random.Generator) -> Read:
-    """The evidence for the pairs (n, 2) of a relation and for wrong ones made up from some of them."""
+def typical_relations(counts: np.ndarray) -> list[int]:
+    """Relations that can be checked, those of middle size first: they say enough and are read soon."""
+    apart = np.abs(np.log(np.maximum(counts, 1) / TYPICAL))
+    return [int(r) for r in np.argsort(apart, kind="stable") if counts[r] >= LEAST]
+
+
+def read_relation(
+    graph: Graph, relation: int, pairs: np.ndarray, random: np.random.Generator, most: int = FITTED
+) -> Read:
+    """The evidence for the pairs (n, 2) of a relation and for wrong ones made up from at most so many of them."""
     pairs = pairs.astype(np.int64)
-    some = random.permutation(len(pairs))[:FITTED]
+    some = random.permutation(len(pairs))[:most]
     made_up, kinds = _wrong_pairs(pairs, some, len(graph.entities), random)
     asked = Asked.joined(Asked(*pairs.T, *pairs.T), made_up)
     kinds = np.concatenate([np.full(len(pairs), TRUE), kinds])

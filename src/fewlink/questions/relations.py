@@ -14,10 +14,11 @@ import numpy as np
 
 from fewlink.base.seeds import generator
 from fewlink.graph import Graph
-from fewlink.questions.check import LEAST, OTHERS, Fitted, Read, fit_all, fit_relation, read_relation
+from fewlink.questions.check import LEAST, OTHERS, Fitted, Read, fit_all, fit_relation, read_relation, typical_relations
 from fewlink.questions.evidence import SMOOTH, Asked, slot_table
 
 KEPT = 20  # relations whose evidence is read for a pair
+FITTED = 300  # triples of a relation that its weights are fitted to
 NONE = -1  # no entity
 OCCURS = 4.0  # what it counts that the head has the relation to others, or the tail from others
 
@@ -39,8 +40,7 @@ class RelationFinder:
         self._read: dict[int, Read] = {}
         self._fitted: dict[int, Fitted] = {}
         self._kinds = _kind_weights(graph)
-        largest = [int(r) for r in np.argsort(-self.counts, kind="stable")[:OTHERS] if self.counts[r] >= LEAST]
-        self._all = fit_all([self._reading(relation) for relation in largest])
+        self._all = fit_all([self._reading(relation) for relation in typical_relations(self.counts)[:OTHERS]])
 
     def rank(self, head: int, tail: int) -> list[Fit]:
         """The relations from head to tail, the best first; those whose kinds do not fit are left out."""
@@ -78,7 +78,7 @@ class RelationFinder:
             triples = self.graph.triples()
             pairs = triples[triples[:, 1] == relation][:, [0, 2]]
             random = generator(self.seed, "relations", relation)
-            self._read[relation] = read_relation(self.graph, relation, pairs, random)
+            self._read[relation] = read_relation(self.graph, relation, pairs, random, FITTED)
         return self._read[relation]
 
 
