@@ -207,3 +207,40 @@ def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     for command in (["predict", *PAIRS, "--head", "alga"], ["card"]):
         with pytest.raises(FewlinkError, match="is not a training run"):
             CliRunner().invoke(app, [command[0], str(tmp_path), *command[1:]], catch_exceptions=False)
+
+
+def test_heads_are_asked_for_with_tails(tmp_path: Path) -> None:
+    (tmp_path / "tails").write_text("cell\nplant\n")
+    result = run_command("ask", "umls", *PAIRS, "--tails", tmp_path / "tails", "--tail", "fungus", "-k", "2", "--json")
+    rows = json.loads(result.stdout)
+    assert [row["tail"] for row in rows] == ["cell", "cell", "plant", "plant", "fungus", "fungus"]
+    shown = run_command("ask", "umls", *PAIRS, "--tail", "cell", "-k", "2").output
+    header = next(line for line in shown.splitlines() if "score" in line).split()
+    assert "right in" in shown and header[:3] == ["tail", "rank", "head"]
+    for both in (["--tail", "cell", "--head", "alga"], ["--tail", "cell", "--of-type", "x"]):
+        with pytest.raises(FewlinkError, match="no heads, or two kinds"):
+            run_command("ask", "umls", *PAIRS, *both)
+
+
+def test_missing_links_are_written_to_a_file(tmp_path: Path) -> None:
+    out = tmp_path / "missing.tsv"
+    result = run_command("complete", "umls", "--relation", "causes", "--out", out, "--top", "7", "--device", "cpu")
+    assert f"7 pairs written to {out}" in result.output and len(out.read_text().splitlines()) == 9
+    with pytest.raises(FewlinkError, match="exists already"):
+        run_command("complete", "umls", "--relation", "causes", "--out", out)
+    with pytest.raises(FewlinkError, match="no relation: give --relation NAME"):
+        run_command("complete", "umls", "--out", tmp_path / "other.tsv")
+
+
+def test_relations_and_odd_triples_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "lives on.tsv").write_text("virus\tcell\nfungus\tplant\n")
+    words = ["relations", "umls", "bacterium", "cell", "--references", tmp_path / "lives on.tsv"]
+    rows = json.loads(run_command(*words, "--json").stdout)
+    assert {"lives on"} == {row["relation"] for row in rows if row["by"] == "references"}
+    assert "bacterium → cell" in run_command(*words).output
+    rows = json.loads(run_command("check", "umls", "--relation", "causes", "-k", "3", "--json").stdout)
+    assert len(rows) == 3 and rows[0]["oddness"] >= rows[1]["oddness"]
+    assert "what speaks against it" in run_command("check", "umls", "--relation", "causes").output
+    assert run_command("check", "umls", "--relation", "isa", "--tsv").stdout.startswith("oddness\t")
+    with pytest.raises(FewlinkError, match="exclude each other"):
+        run_command("check", "umls", "--json", "--tsv")

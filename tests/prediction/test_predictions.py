@@ -39,7 +39,7 @@ def test_dicts_and_json_have_all_fields() -> None:
     first, second, _ = json.loads(Predictions(ROWS).to_json())
     assert first == {
         **{"head": "Q1", "head_name": "Oslo", "rank": 1, "tail": "Q2", "tail_name": "a\tb", "score": 3.25},
-        **{"probability": 0.5, "known": False, "reasons": None},
+        **{"probability": 0.5, "known": False, "in_set": None, "reasons": None},
     }
     assert second["rank"] == 2.5 and second["probability"] is None and second["known"] is True
 
@@ -55,7 +55,7 @@ def test_a_tab_in_a_name_is_escaped() -> None:
 def test_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pandas")
     frame = Predictions(ROWS).to_pandas()
-    assert list(frame["rank"]) == [1.0, 2.5, 1.0] and len(Predictions([]).to_pandas().columns) == 9
+    assert list(frame["rank"]) == [1.0, 2.5, 1.0] and len(Predictions([]).to_pandas().columns) == 10
     real = builtins.__import__
 
     def without(name: str, *more: Any) -> Any:

@@ -179,7 +179,7 @@ def make_server(linker: Linker) -> Any:
             k: Count = 10,
         ) -> list[dict[str, Any]]:
             """Which relations are likely to hold between two entities, the best fit first."""
-            given = {name: _pairs(pairs) for name, pairs in (described or {}).items()}
+            given = {name: _pairs(pairs) or [] for name, pairs in (described or {}).items()}
             return rows_of(linker.relations(head, tail, given, k), k)
 
     return server

@@ -1,4 +1,4 @@
-"""`fewlink ask`, `fewlink predict` and `fewlink serve`: rank tails from a handful of references, here or over HTTP.
+"""Commands that ask a graph or a run: `ask`, `predict`, `complete`, `relations`, `check`, and `serve` over HTTP.
 
 `ask` and `predict` are one function under two names, for a graph and for a trained run.
 """
@@ -35,6 +35,8 @@ def predict(
     ),
     heads: Path = typer.Option(None, help="File of heads, one per line."),
     head: list[str] = typer.Option([], metavar="NAME", help="A head to find tails for; repeatable."),
+    tails: Path = typer.Option(None, help="File of tails to find heads for, one per line."),
+    tail: list[str] = typer.Option([], metavar="NAME", help="A tail to find heads for; repeatable."),
     of_type: str = typer.Option(None, metavar="TYPE", help="Take all entities of this type as heads; rank pairs."),
     top: int = typer.Option(10, "--top", "-k", help="Number of tails per head; with --of-type, of pairs in all."),
     candidates: str = typer.Option(
@@ -70,6 +72,8 @@ def predict(
 ) -> None:
     """Rank tails for some heads, given a handful of references of a relation. Entities are ids or readable names.
 
+    With --tail, heads are ranked for tails: all else is mirrored, and --candidates are heads.
+
     A run answers with its own model. A graph needs no training: TRAIL answers with the weights that come with fewlink.
     Ranks are those of fewlink evaluate, except that a head is not its own tail: known tails are left out, and tails
     with equal scores share their mean rank.
@@ -93,8 +97,12 @@ def predict(
     if pairs and shots is not None:
         raise FewlinkError("--shots is for references taken from --relation, and references are given")
     queries = [*(read_names(heads) if heads else []), *head]
-    if bool(queries) == (of_type is not None):
-        raise FewlinkError("no heads, or two kinds: give --head NAME or --heads FILE, or else --of-type TYPE")
+    inverse = [*(read_names(tails) if tails else []), *tail]
+    if [bool(queries), bool(inverse), of_type is not None].count(True) != 1:
+        raise FewlinkError(
+            "no heads, or two kinds: give --head NAME or --heads FILE, or else --of-type TYPE; "
+            "to find heads, --tail NAME or --tails FILE"
+        )
     common.check_graph_or_run(source)
     common.check_files(types, names, text_model)
     common.check_benchmarks(bench)
@@ -105,10 +113,11 @@ def predict(
     linker = load(source, bench=bench, types=types, names=chosen, device=device, text_model=text_model)
     if edges is not None:
         linker.limit_edges(edges)
-    rank = linker.predict if of_type is None else linker.predict_pairs
+    asked = linker.inverted() if inverse else linker
+    rank = asked.predict if of_type is None else asked.predict_pairs
     predictions = rank(
         pairs or None,
-        queries if of_type is None else of_type,
+        inverse or queries if of_type is None else of_type,
         top,
         candidates=_candidates(linker, candidates),
         exclude_known=not with_known,
@@ -119,7 +128,7 @@ def predict(
         rejected=wrong,
     )
     trust = [predictions.trust.sentence] if predictions.trust else []
-    common.print_notes([*trust, *predictions.notes])
+    common.print_notes([*trust, *predictions.set_sentences(), *predictions.notes])
     if json:
         print(predictions.to_json())
     elif tsv:
@@ -141,16 +150,17 @@ def _print_predictions(linker: Linker, predictions: Predictions) -> None:
     from fewlink.prediction.predictions import plain_rank
 
     calibrated = any(row.probability is not None for row in predictions)
-    columns = ["head", "rank", "tail", "score", *(["probability"] if calibrated else []), "known", "id"]
+    asked, found = ("tail", "head") if predictions.inverse else ("head", "tail")
+    columns = [asked, "rank", found, "score", *(["probability"] if calibrated else []), "known", "id"]
     rows = [
         [
-            row.head_name,
+            getattr(row, f"{asked}_name"),
             str(plain_rank(row.rank)),
-            row.tail_name,
+            getattr(row, f"{found}_name"),
             row.score,
             *([row.probability] if calibrated else []),
             "yes" if row.known else "",
-            row.tail,
+            getattr(row, found),
         ]
         for row in predictions
     ]
@@ -158,6 +168,141 @@ def _print_predictions(linker: Linker, predictions: Predictions) -> None:
     for row in predictions:
         if row.reasons:
             print("\n".join(row.reasons.sentences()), end="\n\n")
+
+
+def complete(
+    source: str = SOURCE,
+    relation: str = typer.Option(None, help="A relation of the graph or benchmark to complete."),
+    references: Path = typer.Option(None, help="File of references of a new relation, as in fewlink ask."),
+    reference: list[str] = typer.Option([], metavar="'HEAD => TAIL'", help="A reference; repeatable."),
+    out: Path = typer.Option(..., help="File to write: .tsv, or .jsonl for JSON lines. An interrupted run goes on."),
+    top: int = typer.Option(1000, min=1, help="Number of pairs."),
+    min_probability: float = typer.Option(0.0, min=0.0, max=1.0, help="Least probability of a pair."),
+    per_head: int = typer.Option(10, min=1, help="Most pairs of one head."),
+    of_type: str = typer.Option(None, metavar="TYPE", help="Heads of this type only."),
+    candidates: str = typer.Option("open", metavar="TYPE|FILE|WORD", help="Tails, as in fewlink ask."),
+    constraint: list[str] = typer.Option([], metavar="KIND", help="As in fewlink ask; repeatable."),
+    edges: int = typer.Option(None, metavar="N", help="Edges to read around each head, such as 20000: quicker."),
+    types: Path = TYPES,
+    names: Path = NAMES,
+    bench: str = common.MOVED_BENCH,
+    device: str = common.DEVICE,
+) -> None:
+    """Find all missing links of a relation: the best pairs of all entities like its heads, into a file.
+
+    Name a relation of the graph, or describe a new one by references. Known pairs are left out. The first line of the
+    file says what it was made with.
+
+    Example: `fewlink complete my-graph.tsv --relation treats --out missing.tsv --top 500`
+    """
+    from fewlink.base.errors import FewlinkError
+    from fewlink.base.progress import progress
+    from fewlink.prediction.constraints import check_kinds
+    from fewlink.prediction.query import parse_pair, read_pairs
+    from fewlink.questions.completion import check_out
+
+    check_kinds(constraint)
+    pairs = [*(read_pairs(references) if references else []), *map(parse_pair, reference)]
+    if not pairs and relation is None:
+        raise FewlinkError("no relation: give --relation NAME, --reference 'HEAD => TAIL' or --references FILE")
+    check_out(out)
+    common.check_graph_or_run(source)
+    common.check_files(types, names)
+    common.check_benchmarks(bench)
+    common.check_device(device)
+    from fewlink.prediction import load
+
+    linker = load(source, bench=bench, types=types, names=names, device=common.resolve_device(device))
+    if edges is not None:
+        linker.limit_edges(edges)
+    with progress("heads", None) as advance:
+        found = linker.complete(
+            pairs or None,
+            relation=relation,
+            top=top,
+            min_probability=min_probability,
+            k=per_head,
+            heads=of_type,
+            candidates=_candidates(linker, candidates),
+            constraints=constraint,
+            out=out,
+            on_heads=lambda done, count: advance(done, f"of {count:,}"),
+        )
+    common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
+    print(f"{len(found):,} pairs written to {out}")
+
+
+def relations(
+    source: str = SOURCE,
+    head: str = typer.Argument(..., help="The first entity."),
+    tail: str = typer.Argument(..., help="The second entity."),
+    references: list[Path] = typer.Option(
+        [], help="File of references that describe one more relation, named after the file; repeatable."
+    ),
+    top: int = typer.Option(10, "--top", "-k", min=1, help="Number of relations."),
+    types: Path = TYPES,
+    names: Path = NAMES,
+    bench: str = common.MOVED_BENCH,
+    json: bool = common.JSON,
+) -> None:
+    """Find which relation holds from one entity to another: relations of the graph, the best fit first.
+
+    A triple that the graph has is left out of the evidence for it, and marked as known.
+
+    Example: `fewlink relations my-graph.tsv aspirin headache`
+    """
+    from fewlink.prediction.query import read_pairs
+
+    described = {path.stem: read_pairs(path) for path in references}
+    common.check_graph_or_run(source)
+    common.check_files(types, names)
+    common.check_benchmarks(bench)
+    from fewlink.prediction import load
+
+    found = load(source, bench=bench, types=types, names=names).relations(head, tail, described, top)
+    if json:
+        print(found.to_json())
+        return
+    rows = [[row.relation_name, row.fit, "yes" if row.known else "", row.by] for row in found]
+    common.print_table(["relation", "fit", "known", "from"], rows, title=f"{head} → {tail}")
+
+
+def check(
+    source: str = SOURCE,
+    relation: str = typer.Option(None, help="Check this relation only."),
+    top: int = typer.Option(20, "--top", "-k", min=1, help="Number of triples."),
+    types: Path = TYPES,
+    names: Path = NAMES,
+    bench: str = common.MOVED_BENCH,
+    json: bool = common.JSON,
+    tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),
+) -> None:
+    """Find triples of a graph that look wrong: the oddest first, each with what speaks against it.
+
+    Each triple is compared with made-up wrong ones, as if it were not in the graph: by paths between the two, by what
+    entities like them are linked to, and by their kinds. An odd triple may be right: look before you remove it.
+
+    Example: `fewlink check my-graph.tsv --relation born_in`
+    """
+    from fewlink.base.errors import FewlinkError
+    from fewlink.base.progress import progress
+
+    if json and tsv:
+        raise FewlinkError("--json and --tsv exclude each other: choose one")
+    common.check_graph_or_run(source)
+    common.check_files(types, names)
+    common.check_benchmarks(bench)
+    from fewlink.prediction import load
+
+    linker = load(source, bench=bench, types=types, names=names)
+    with progress("relations", None) as advance:
+        found = linker.check(relation, top, on_relation=advance)
+    common.print_notes(found.notes)
+    if json or tsv:
+        print(found.to_json() if json else found.to_tsv(), end="\n" if json else "")
+        return
+    rows = [[row.oddness, row.head_name, row.relation_name, row.tail_name, row.reason] for row in found]
+    common.print_table(["oddness", "head", "relation", "tail", "what speaks against it"], rows)
 
 
 def serve(

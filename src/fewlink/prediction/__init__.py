@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from fewlink.prediction.card import write_card as write_card
     from fewlink.prediction.explanation import Explanation as Explanation
     from fewlink.prediction.linker import Linker as Linker
-    from fewlink.prediction.linker import calibrate as calibrate
-    from fewlink.prediction.linker import load as load
     from fewlink.prediction.names import Entity as Entity
     from fewlink.prediction.names import Names as Names
+    from fewlink.prediction.opening import calibrate as calibrate
+    from fewlink.prediction.opening import load as load
     from fewlink.prediction.predictions import Prediction as Prediction
     from fewlink.prediction.predictions import Predictions as Predictions
 
@@ -29,8 +29,8 @@ _HOMES = {
     "Names": "names",
     "Prediction": "predictions",
     "Predictions": "predictions",
-    "calibrate": "linker",
-    "load": "linker",
+    "calibrate": "opening",
+    "load": "opening",
     "write_card": "card",
 }
 __all__ = [*_HOMES]

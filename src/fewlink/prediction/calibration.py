@@ -41,6 +41,8 @@ from fewlink.prediction.trust import (
     trust_note,
     vector,
 )
+from fewlink.questions.answer_sets import SetSize
+from fewlink.questions.logistic import fit_logistic
 from fewlink.scorers import Question, Scorer
 
 FORMAT, FORMAT_0_1 = "fewlink-calibration/2", "fewlink-calibration/1"
@@ -48,7 +50,7 @@ BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
 FOLDS, MOST_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if there are more than MOST_FOLDS
 RIDGE = 1.0  # penalty beside the loss, in which each relation counts as one row
-STEPS, TOLERANCE = 100, 1e-10  # of Newton's method
+DECISIONS = 10.0  # decisions that the calibration itself counts as, where it is fitted to decisions
 ROUGH = 0.15  # an error above which no percentages are shown
 ENOUGH = 8  # relations that suffice to choose between calibrations and to say what low trust is
 HALF = 0.5  # low trust: at most this share of the references is found
@@ -88,6 +90,7 @@ class Calibration:
     `error` on the rows that the weights were fitted to. `base` is the share of right answers. A question is of low
     trust if at most half of its references are found when they are held out and first answers have a probability
     under `least`.
+    `sets`: how many answers it takes to have a right one among them.
     `step` and `benchmark` identify what was calibrated. Files of version 0.1 have `error` and `bins` only.
     """
 
@@ -107,6 +110,7 @@ class Calibration:
     first_bins: tuple[Bin, ...] = ()
     over_relations: float | None = None
     least: float = 0.0
+    sets: tuple[SetSize, ...] = ()
 
     def probabilities(self, pairs: RankedPairs, fans: np.ndarray, trust: Trust | None = None) -> np.ndarray:
         """Of pairs (n,) whose heads have these fans (n,); never higher for a worse rank of the same head."""
@@ -165,6 +169,9 @@ def open_calibration(path: Path) -> Calibration:
         raise InputError(path, f"is not of the format {FORMAT}: remove it and run fewlink card again")
     try:
         values: dict[str, Any] = {k: v for k, v in content.items() if k not in ("format", "candidates")}
+        values["sets"] = tuple(
+            SetSize(**{**each, "weights": tuple(each["weights"])}) for each in values.get("sets", ())
+        )
         for bins in {"bins", "first_bins"} & values.keys():
             values[bins] = tuple(Bin(**each) for each in values[bins])
         if content["format"] == FORMAT_0_1:
@@ -216,7 +223,7 @@ def calibrate_on_dev(
     there = _probabilities(vector(shipped.weights), sample.features)
     if over_relations(there, sample) > over_relations(cross_fitted(sample), sample):
         return own
-    return replace(own, weights=shipped.weights, least=shipped.least, **_errors(there, sample))
+    return replace(own, weights=shipped.weights, least=shipped.least, sets=shipped.sets, **_errors(there, sample))
 
 
 def fitted(sample: Sample, probabilities: np.ndarray | None = None, **facts: Any) -> Calibration:
@@ -235,6 +242,23 @@ def fitted(sample: Sample, probabilities: np.ndarray | None = None, **facts: Any
         **_errors(crossed, sample),
         **facts,
     )
+
+
+def recalibrated(calibration: Calibration, decisions: Sequence[tuple[float, bool]]) -> Calibration:
+    """A calibration that also fits decisions: the probability that was shown, and whether the pair was accepted.
+
+    logit p' = a + b · logit p, with a drawn towards 0 and b towards 1 as if by `DECISIONS` decisions; b is positive, so
+    that ranks stay. Answer sets are left out: they belong to the probabilities before.
+    """
+    if not decisions:
+        return calibration
+    shown, accepted = np.array([p for p, _ in decisions], float), np.array([yes for _, yes in decisions], bool)
+    shown = np.clip(shown, 1e-6, 1 - 1e-6)
+    features = np.stack([np.ones(len(shown)), np.log(shown / (1 - shown))], 1)
+    shift, scale = fit_logistic(features, accepted, np.ones(len(shown)), DECISIONS / 4, np.array([0.0, 1.0]))
+    weights = vector(calibration.weights) * max(scale, 0.1)
+    weights[0] += shift
+    return replace(calibration, weights=named(weights), sets=())
 
 
 def _errors(probabilities: np.ndarray, sample: Sample) -> dict[str, Any]:
@@ -300,7 +324,7 @@ def fit(sample: Sample) -> np.ndarray:
     used = np.ones(len(signs), bool)
     while True:
         weights = np.zeros(len(signs))
-        weights[used] = _newton(sample.features[:, used], sample.right, row_weights(sample))
+        weights[used] = fit_logistic(sample.features[:, used], sample.right, row_weights(sample), RIDGE)
         wrong = weights * signs < 0
         if not wrong.any():
             return weights
@@ -316,28 +340,6 @@ def row_weights(sample: Sample) -> np.ndarray:
         rows = sample.first == first
         counts = np.bincount(which[rows], minlength=len(groups))
         weights[rows] = np.where(both, 0.5, 1.0)[which[rows]] / counts[which[rows]]
-    return weights
-
-
-def _newton(features: np.ndarray, right: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The minimum of the weighted log loss plus a ridge penalty, by Newton's method with step halving."""
-    weights = np.zeros(features.shape[1])
-
-    def loss(at: np.ndarray) -> float:
-        logits = features @ at
-        return float((counts * (np.logaddexp(0, logits) - right * logits)).sum() + RIDGE / 2 * at @ at)
-
-    for _ in range(STEPS):
-        predicted = _probabilities(weights, features)
-        gradient = features.T @ (counts * (predicted - right)) + RIDGE * weights
-        hessian = (features.T * (counts * predicted * (1 - predicted))) @ features + RIDGE * np.eye(len(weights))
-        step = np.linalg.solve(hessian, gradient)
-        before, size = loss(weights), 1.0
-        while size > TOLERANCE and loss(weights - size * step) > before:
-            size /= 2
-        weights = weights - size * step
-        if np.abs(size * step).max() < TOLERANCE:
-            break
     return weights
 
 

@@ -18,8 +18,9 @@ from fewlink.base.storage import read_json, write_bytes
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.graph import Graph
 from fewlink.prediction.calibration import ROUGH, Calibration
-from fewlink.prediction.linker import Linker, calibrate
+from fewlink.prediction.linker import Linker
 from fewlink.prediction.names import readable
+from fewlink.prediction.opening import calibrate
 from fewlink.prediction.pretrained import CARD, RELIABILITY, check_not_saved
 from fewlink.prediction.query import id_texts
 from fewlink.prediction.trust import Bin

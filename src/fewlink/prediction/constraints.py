@@ -28,6 +28,7 @@ KINDS = {
     "symmetric": "pairs hold both ways",
     "types": "tails have a type that all tails of the references have",
 }
+MIRRORED = {"functional": "inverse-functional", "inverse-functional": "functional"}  # read from tail to head
 WORDS = {"auto": "read off the known pairs", "none": "no constraint"}
 ENOUGH = 10  # known pairs from which "auto" reads constraints other than irreflexive
 Choice = str | Iterable[str] | None
@@ -64,14 +65,23 @@ class Constraints:
         every = cls(graph, references)
         if kinds == ("none",):
             return every
-        given = frozenset(kinds) & frozenset(KINDS)
+        given = frozenset(every.mirrored(kind) for kind in kinds) & frozenset(KINDS)
         for kind in sorted(given):
             if problem := every._problem(kind):
-                raise FewlinkError(f"constraint '{kind}' ({KINDS[kind]}) does not hold here: {problem}")
+                named = every.mirrored(kind)
+                raise FewlinkError(f"constraint '{named}' ({every.words(named)}) does not hold here: {problem}")
         enough = "auto" in kinds and len(every.known) >= ENOUGH
         wanted = KINDS if enough else ["irreflexive"]
         read = frozenset(kind for kind in wanted if kind not in given and every._holds(kind))
         return cls(graph, references, read, given, too_few="auto" in kinds and not enough)
+
+    def mirrored(self, kind: str) -> str:
+        """The kind as the user names it, and back: another one for some kinds if heads are asked for."""
+        return MIRRORED.get(kind, kind) if self.references.inverse else kind
+
+    def words(self, kind: str) -> str:
+        """What a kind, as the user names it, says."""
+        return KINDS[kind].replace("tails", "heads") if kind == "types" and self.references.inverse else KINDS[kind]
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -97,9 +107,12 @@ class Constraints:
             if kind == one and (counts > 1).any():
                 several = int(values[counts > 1][0])
                 first, second = others[column == several][:2].tolist()
+                what = {"heads": "tails", "tails": "heads"}[what] if self.references.inverse else what
                 return f"{names.quoted(several)} has the {what} {names.quoted(first)} and {names.quoted(second)}"
         if kind == "types" and not len(self._typed):
-            return "the graph has no types" if self.graph.types is None else "the references' tails share no type"
+            return (
+                "the graph has no types" if self.graph.types is None else f"the references' {self._end}s share no type"
+            )
         return ""
 
     def _holds(self, kind: str) -> bool:
@@ -118,6 +131,11 @@ class Constraints:
         for tail in tails[1:]:
             shared &= set(types.of_entities(np.array([tail])).tolist())
         return types.members(np.array(sorted(shared), np.int64))
+
+    @property
+    def _end(self) -> str:
+        """The end of a pair that is asked for."""
+        return "head" if self.references.inverse else "tail"
 
     def open_heads(self, heads: np.ndarray) -> np.ndarray:
         """Those of the heads (h,) that may have another tail."""
@@ -184,9 +202,9 @@ class Constraints:
         read = self.read if np.isin(heads, candidates).any() else self.read - {"irreflexive"}
         source = "references" if self.references.relation is None else "known pairs"
         parts = [
-            f"{KINDS[kind]} ({kind}, {'given' if kind in self.given else f'read off the {source}'})"
+            f"{self.words(kind)} ({kind}, {'given' if self.mirrored(kind) in self.given else f'read off the {source}'})"
             for kind in KINDS
-            if kind in self.given | read
+            if self.mirrored(kind) in self.given | read
         ]
         notes = [f"constraints: {'; '.join(parts)}"] if parts else []
         if self.too_few:
@@ -195,5 +213,5 @@ class Constraints:
         if len(closed):
             names = Names(self.graph)
             shown = ", ".join(names.quoted(int(head)) for head in closed[:3]) + (", …" if len(closed) > 3 else "")
-            notes.append(f"not asked, as a tail is known already: {shown}")
+            notes.append(f"not asked, as a {self._end} is known already: {shown}")
         return notes

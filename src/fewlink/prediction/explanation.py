@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from fewlink.graph import Graph
-from fewlink.prediction.names import Entity, entity_of
+from fewlink.prediction.names import Entity, entity_of, hop, short_relation
 from fewlink.prediction.query import FAR, direct_relations, distance, simple_path
 from fewlink.scorers import ExplainingScorer, Question, Reasons, Scorer
 
@@ -19,6 +19,7 @@ LEAST = 0.005  # contributions to the score below this are not mentioned
 REFERENCE = "reference"  # the relation of a step between the ends of a reference
 MOST_DIRECT = 3  # edges between head and tail that are named
 End = Literal["head", "tail"]
+Named = Literal["head", "reference"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class EdgesAtTail:
 class LikeName:
     """That the tail's name is like the head's, or like that of a reference's tail (`of`), and what this adds."""
 
-    of: Literal["head", "reference"]
+    of: Named
     entity: Entity
     weight: float
 
@@ -111,6 +112,9 @@ class Explanation:
     `paths`: edges from head to tail come first. `distance`: the hops of the shortest path from head to tail in the
     graph, counted only if no path from the head is named: 0 if there is none of up to 6 hops. `at_tail`: in that case,
     the relations whose edges of the tail add most. `names`: what the tail's name adds, where names are evidence.
+
+    If `inverse`, the question was which heads a tail has: `head` is that tail, `tail` the head that was found, and the
+    references are read from tail to head; sentences name pairs as they are.
     """
 
     head: Entity
@@ -127,6 +131,7 @@ class Explanation:
     distance: int | None = None
     at_tail: tuple[EdgesAtTail, ...] = ()
     names: tuple[LikeName, ...] = ()
+    inverse: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, texts and numbers for JSON, sentences included."""
@@ -141,13 +146,23 @@ class Explanation:
             sentences += [*self._kinds_of_paths(), *self._evidence(), *self._references()]
         for end in (self.tail, self.head):
             sentences += self._neighbours(end, "tail" if end is self.tail else "head")
-        return [*sentences, f"{self.head.name} → {self.tail.name} has a score of {self.score:.2f}."]
+        return [*sentences, f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}."]
+
+    def _pair(self, head: Entity, tail: Entity) -> str:
+        """A pair in the direction of the relation."""
+        first, second = (tail, head) if self.inverse else (head, tail)
+        return f"{first.name} → {second.name}"
+
+    def _end(self, end: str) -> str:
+        """What the user calls this end of a pair."""
+        return {"head": "tail", "tail": "head"}[end] if self.inverse else end
 
     def _lead(self) -> list[str]:
         """What counts most, in one sentence; none for models that give neither paths nor shares."""
         head, tail, total = self.head.name, self.tail.name, len(self.references)
+        pair = self._pair(self.head, self.tail)
         if any((r.head, r.tail) == (self.head, self.tail) for r in self.references):
-            return [f"{head} → {tail} is one of the references."]
+            return [f"{pair} is one of the references."]
         direct = self._direct()
         if direct:
             return [f"{head} and {tail} are joined directly: {'; '.join(map(self._counted, direct))}."]
@@ -157,21 +172,21 @@ class Explanation:
         best = self._best()
         if best is not None and best.like:
             same = f"{best.like} of {total} references {'is' if best.like == 1 else 'are'} joined in the same way"
-            return [f"{head} → {tail}: {same}, by {best.relations()}."]
+            return [f"{pair}: {same}, by {best.relations()}."]
         at_tail = sum(r.tail == self.tail for r in self.references)
         if at_tail and self.shares.get("references", 0.0) > self.shares.get("head", 0.0):
-            have = f"{at_tail} of {total} references {'has' if at_tail == 1 else 'have'} the same tail"
-            return [f"{head} → {tail}: {have}, which counts more than what leads there from {head}."]
+            have = f"{at_tail} of {total} references {'has' if at_tail == 1 else 'have'} the same {self._end('tail')}"
+            return [f"{pair}: {have}, which counts more than what leads there from {head}."]
         if best is not None:
             through = next((i for i, step in enumerate(best.steps) if step.relation == REFERENCE), None)
             if through is None:
-                return [f"{head} → {tail}: joined by {best.relations()}; no reference is joined in this way."]
+                return [f"{pair}: joined by {best.relations()}; no reference is joined in this way."]
             ends = best.entities[through : through + 2]
             given, taken = ends[::-1] if best.steps[through].inverse else ends
-            return [f"{head} → {tail}: what counts most is a path through the reference {given.name} → {taken.name}."]
+            return [f"{pair}: what counts most is a path through the reference {given.name} → {taken.name}."]
         if not self.measured:
             return []
-        return [f"{head} → {tail}: {self._no_path()}"]
+        return [f"{pair}: {self._no_path()}"]
 
     def _names(self) -> list[str]:
         """What the name of the tail is like, and what this adds."""
@@ -221,7 +236,7 @@ class Explanation:
         """Paths from the head, then those from references."""
         direct, helping = self._direct(), [path for path in self.paths if path.counts()]
         sides = {
-            "From the head": [p for p in helping if p not in direct and p.entities[0] == self.head],
+            f"From the {self._end('head')}": [p for p in helping if p not in direct and p.entities[0] == self.head],
             "From the references": [p for p in helping if p.entities[0] != self.head],
         }
         sentences = [f"{side}: {'; '.join(map(self._counted, paths))}." for side, paths in sides.items() if paths]
@@ -253,7 +268,7 @@ class Explanation:
         weight, most = max(weighed, key=lambda pair: pair[0])
         if weight < LEAST:
             return ["The score would not be lower without any single reference."]
-        pair = f"{most.head.name} → {most.tail.name}"
+        pair = self._pair(most.head, most.tail)
         return [f"Of the references, {pair} counts most: without it the score would be {weight:.2f} lower."]
 
     def _evidence(self) -> list[str]:
@@ -263,10 +278,15 @@ class Explanation:
             "Evidence against it": {kind: share for kind, share in reversed(self.shares.items()) if share <= -LEAST},
         }
         return [
-            f"{side}: {', '.join(f'{self.evidence.get(kind, kind)} ({share:+.2f})' for kind, share in shares.items())}."
+            f"{side}: {', '.join(f'{self._kind(kind)} ({share:+.2f})' for kind, share in shares.items())}."
             for side, shares in sides.items()
             if shares
         ]
+
+    def _kind(self, kind: str) -> str:
+        """A kind of evidence in words."""
+        words = self.evidence.get(kind, kind)
+        return re.sub(r"\b(head|tail)", lambda end: self._end(end[0]), words)
 
     def _references(self) -> list[str]:
         weighed = [(r.weight, r) for r in self.references if r.weight is not None]
@@ -275,7 +295,7 @@ class Explanation:
         weight, most = max(weighed, key=lambda pair: pair[0])
         if weight < 1.1 / len(weighed):
             return ["All references count about the same."]
-        pair = f"{most.head.name} → {most.tail.name}"
+        pair = self._pair(most.head, most.tail)
         return [f"Of the references, {pair} counts most ({weight:.0%} of the attention)."]
 
     def _neighbours(self, end: Entity, which: str) -> list[str]:
@@ -287,30 +307,17 @@ class Explanation:
             for n in nearby
         )
         if self.shared:
-            return [f"{end.name} shares with the references' tails: {named}."]
+            return [f"{end.name} shares with the references' {self._end('tail')}s: {named}."]
         return [f"Neighbours of {end.name} with most attention: {named}."]
 
 
-def hop(relation: str, inverse: bool) -> str:
-    """A relation as an arrow."""
-    return f"←{short_relation(relation)}—" if inverse else f"—{short_relation(relation)}→"
-
-
-def short_relation(name: str) -> str:
-    """The telling end of a relation written as a path or an address: "profession" of "/people/person/profession".
-
-    Of a path in two parts, joined by a dot as in Freebase, the ends of both: "awards won / award winner".
-    """
-    if not name.startswith(("/", "http://", "https://")):
-        return name
-    parts = name.split("./") if name.startswith("/") else [name]
-    return " / ".join(re.split("[/#]", part.rstrip("/#"))[-1] for part in parts) or name
-
-
 def explain_pair(
-    scorer: Scorer, graph: Graph, references: np.ndarray, head: int, tail: int, most: int = 5
+    scorer: Scorer, graph: Graph, references: np.ndarray, head: int, tail: int, most: int = 5, inverse: bool = False
 ) -> Explanation:
-    """Why a scorer gives a pair its score, given references (K, 2); scorers without reasons give only the score."""
+    """Why a scorer gives a pair its score, given references (K, 2); scorers without reasons give only the score.
+
+    `inverse`: the pair and the references are read from tail to head.
+    """
     if isinstance(scorer, ExplainingScorer):
         reasons, evidence = scorer.explain(references, head, tail, most), scorer.evidence
     else:
@@ -322,18 +329,12 @@ def explain_pair(
         walked = list(reasons.entities[place]) if reasons.entities else simple_path(graph, head, relations, tail)
         if not walked:
             continue
-        like = None
-        if walked[0] == head and max(relations) < 2 * len(graph.relations):
-            like = sum(bool(simple_path(graph, int(h), relations, int(t))) for h, t in references)
-        paths.append(path_of(graph, walked, relations, weight, like))
+        of_graph = walked[0] == head and max(relations) < 2 * len(graph.relations)
+        like = joined(graph, references, relations) if of_graph else None
+        path = path_of(graph, walked, relations, weight, like)
+        paths.append(replace(path, steps=tuple(map(_turned, path.steps))) if inverse else path)
     direct = [path for path in paths if len(path.steps) == 1 and path.like is not None] or [
-        path_of(
-            graph,
-            [head, tail],
-            [relation],
-            None,
-            sum(bool(simple_path(graph, h, [relation], t)) for h, t in references.tolist()),
-        )
+        path_of(graph, [head, tail], [relation], None, joined(graph, references, [relation]))
         for relation in direct_relations(graph, head, tail)[:MOST_DIRECT]
     ]
     paths = [*direct, *(path for path in paths if path not in direct)]
@@ -352,8 +353,14 @@ def explain_pair(
         reasons.together,
         None if named or not reasons.measured else distance(graph, head, tail),
         tuple(edges_of_tail(graph, *each) for each in reasons.at_tail),
-        tuple(like_name(graph, *each) for each in reasons.names),
+        tuple(LikeName(cast(Named, of), entity_of(graph, like), weight) for of, like, weight in reasons.names),
+        inverse,
     )
+
+
+def joined(graph: Graph, references: np.ndarray, relations: Sequence[int]) -> int:
+    """How many references a path along these relations joins."""
+    return sum(bool(simple_path(graph, head, relations, tail)) for head, tail in references.tolist())
 
 
 def path_of(
@@ -363,8 +370,9 @@ def path_of(
     return Path(steps, weight, tuple(entity_of(graph, entity) for entity in walked), like)
 
 
-def like_name(graph: Graph, of: str, entity: int, weight: float) -> LikeName:
-    return LikeName(cast(Literal["head", "reference"], of), entity_of(graph, entity), weight)
+def _turned(step: Step) -> Step:
+    """A step as seen from the tail of a question for heads: references are read backwards."""
+    return Step(REFERENCE, not step.inverse) if step.relation == REFERENCE else step
 
 
 def edges_of_tail(graph: Graph, relation: int, count: int, weight: float) -> EdgesAtTail:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.names.scorer import NamedScorer
 from fewlink.prediction import pretrained, query
-from fewlink.prediction.calibration import TOP, Calibration, calibrate_on_dev, calibration_of, shipped_calibration
+from fewlink.prediction.calibration import Calibration, calibration_of, shipped_calibration
+from fewlink.prediction.completion import GraphQuestions
 from fewlink.prediction.constraints import Choice as ConstraintChoice
 from fewlink.prediction.constraints import Constraints
 from fewlink.prediction.explanation import Explanation, explain_pair
@@ -22,6 +24,7 @@ from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Prediction, Predictions, RankedPairs, rank_tails
 from fewlink.prediction.query import Choice, Pairs, References
 from fewlink.prediction.trust import Trust, head_fans, measure_trust
+from fewlink.questions.answer_sets import answer_sets
 from fewlink.scorers import Question, Scorer
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
@@ -30,15 +33,15 @@ from fewlink.training.run import Deployed
 MOST_TRUST = 64  # questions whose trust is remembered
 
 
-class Linker:
+class Linker(GraphQuestions):
     """Ranks tails for heads, given a handful of references of a relation. Entities are ids or readable names.
 
     `names` finds and completes entities; `shots` is the number of references taken if only a relation is named;
     `calibration` turns scores into probabilities if the run has one; `step` is that of its weights. Predictions use the
     graph of `benchmark`; `measured` is the benchmark the run was trained and measured on, which may be another one.
 
-    `predict`, `predict_pairs` and `explain` take names, which `resolve` and `fewlink.prediction.query` turn into ids;
-    `rank` and `table` work with ids only.
+    An `inverse` linker, which `inverted` returns, reads all references from tail to head and ranks heads for tails.
+    Questions take names, which `resolve` and `fewlink.prediction.query` turn into ids; `rank` and `table` take ids.
     """
 
     def __init__(
@@ -52,8 +55,9 @@ class Linker:
         step: int = 0,
         measured: Benchmark | None = None,
         device: str = "cpu",
+        inverse: bool = False,
     ) -> None:
-        self.benchmark, self.scorer, self.shots = benchmark, scorer, shots
+        self.benchmark, self.scorer, self.shots, self.inverse = benchmark, scorer, shots, inverse
         self.measured = measured or benchmark
         self.calibration, self.run, self.step, self.device = calibration, run, step, device
         self.graph, self.names = benchmark.graph, Names(benchmark.graph)
@@ -162,14 +166,28 @@ class Linker:
         """
         notes: list[str] = []
         resolved = self._references(references, relation, shots, notes, rejected)
-        head_ids = query.find_heads(self.names, heads, notes)
+        head_ids = query.find_heads(self.names, heads, notes, "tail" if self.inverse else "head")
         tails, used = self._candidates(candidates, resolved), Constraints.of(constraints, self.graph, resolved)
         trust = self.trust(resolved, None if query.is_open(candidates) else tails)
         pairs = self.rank(resolved, head_ids, k, tails, exclude_known, constraints=used, trust=trust)
         notes += used.notes(head_ids, tails)
         for head in np.setdiff1d(used.open_heads(head_ids), pairs.heads):
             notes.append(query.no_candidate_note(self.names, int(head)))
-        return self.table(pairs, notes, resolved if explain else None, trust)
+        return self.table(pairs, notes, resolved if explain else None, trust, candidates=len(tails))
+
+    def heads(self, tails: str | Iterable[str] = (), references: Pairs | None = None, **options: Any) -> Predictions:
+        """The k best heads of each tail, by the inverse relation: the references are read from tail to head.
+
+        `options` are those of `predict`: `candidates` are heads, by default those that resemble the references' heads;
+        `constraints` are named as for tails.
+        """
+        return self.inverted().predict(references, tails, **options)
+
+    def inverted(self) -> Linker:
+        """The linker that ranks heads for tails, with the same model."""
+        other = copy.copy(self)
+        other.inverse = not self.inverse
+        return other
 
     def predict_pairs(
         self,
@@ -211,7 +229,8 @@ class Linker:
     ) -> Explanation:
         """What contributed to the score of one pair: evidence, paths, references and neighbours, also as sentences."""
         resolved = self._references(references, relation, shots, [])
-        return self.explain_ids(resolved, self.names.find(head, "head"), self.names.find(tail, "tail"))
+        ends = self.names.find(head, "head"), self.names.find(tail, "tail")
+        return self.explain_ids(resolved, *(ends[::-1] if self.inverse else ends))
 
     def references_of(self, relation: str, shots: int | None = None) -> list[tuple[str, str]]:
         """The first `shots` pairs of a relation as ids: the references of a query that gives none."""
@@ -276,7 +295,7 @@ class Linker:
             if overall and sum(map(len, parts)) > 2 * pool:
                 parts = [self.best_pairs(parts, most, trust)]
         pairs = self.best_pairs(parts, most, trust) if overall else RankedPairs.joined(parts)
-        return used.settle(pairs, self._key(pairs, trust), k, overall) if used.between_pairs else pairs
+        return used.settle(pairs, self.keys(pairs, trust), k, overall) if used.between_pairs else pairs
 
     @property
     def reads_trust(self) -> bool:
@@ -294,7 +313,8 @@ class Linker:
         if key not in self._trust:
             if len(self._trust) >= MOST_TRUST:
                 del self._trust[next(iter(self._trust))]
-            present = query.relations_of(self.graph, references.pairs) if references.relation is None else []
+            forward = references.inverted() if references.inverse else references
+            present = query.relations_of(self.graph, forward.pairs) if references.relation is None else []
             known = Trust(len(references.pairs), known=True, relation=present[0]) if present else None
             self._trust[key] = known or measure_trust(self.scorer, self.graph, references, candidates)
         return self._trust[key]
@@ -302,9 +322,9 @@ class Linker:
     def best_pairs(self, parts: Sequence[RankedPairs], k: int, trust: Trust | None = None) -> RankedPairs:
         """The k best of all pairs: by probability, or else by score."""
         pairs = RankedPairs.joined(parts)
-        return pairs.take(np.lexsort((pairs.tails, pairs.heads, -pairs.scores, -self._key(pairs, trust)))[:k])
+        return pairs.take(np.lexsort((pairs.tails, pairs.heads, -pairs.scores, -self.keys(pairs, trust)))[:k])
 
-    def _key(self, pairs: RankedPairs, trust: Trust | None = None) -> np.ndarray:
+    def keys(self, pairs: RankedPairs, trust: Trust | None = None) -> np.ndarray:
         """What pairs of several heads are compared by (n,)."""
         if self.calibration is None:
             return pairs.scores
@@ -316,13 +336,18 @@ class Linker:
         notes: Sequence[str] = (),
         references: References | None = None,
         trust: Trust | None = None,
+        candidates: int | None = None,
     ) -> Predictions:
-        """Ranked pairs with names and, given their trust, probabilities; with reasons if `references` are given."""
-        graph, note, key = self.graph, None, self._key(pairs, trust)
+        """Ranked pairs with names and, given their trust, probabilities; with reasons if `references` are given.
+
+        Given the number of `candidates` of each question, with answer sets.
+        """
+        graph, note, key = self.graph, None, self.keys(pairs, trust)
         if self.calibration is not None and len(pairs):
             first = key[pairs.ranks < 2]
             note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0)
         probabilities = key.tolist() if note is not None and note.shown else [None] * len(pairs)
+        directed = pairs.inverted() if self.inverse else pairs
         rows = [
             Prediction(
                 head=graph.entities[head],
@@ -333,69 +358,30 @@ class Linker:
                 score=float(pairs.scores[i]),
                 probability=probabilities[i],
                 known=bool(pairs.known[i]),
-                reasons=self.explain_ids(references, head, tail) if references else None,
+                reasons=self.explain_ids(references, *asked) if references else None,
             )
-            for i, (head, tail) in enumerate(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True))
+            for i, (head, tail, *asked) in enumerate(
+                zip(*(ends.tolist() for both in (directed, pairs) for ends in (both.heads, both.tails)), strict=True)
+            )
         ]
-        return Predictions(rows, notes, note)
+        predictions = Predictions(rows, notes, note, self.inverse)
+        if self.calibration is None or candidates is None or (trust is not None and trust.known):
+            return predictions
+        asked = pairs.heads, key, ~pairs.known, candidates
+        return predictions.with_sets(
+            answer_sets(self.calibration.sets, graph, *asked, "head" if self.inverse else "tail")
+        )
 
     def explain_ids(self, references: References, head: int, tail: int) -> Explanation:
-        """What contributed to the score of a pair of ids."""
-        return explain_pair(self.scorer, self.graph, references.ids, head, tail)
+        """What contributed to the score of a pair of ids, from tail to head if the references are inverse."""
+        return explain_pair(self.scorer, self.graph, references.ids, head, tail, inverse=references.inverse)
 
     def _references(
         self, pairs: Pairs | None, relation: str | None, shots: int | None, notes: list[str], rejected: Pairs = ()
     ) -> References:
         ids = None if pairs is None else query.find_pairs(self.names, pairs)
-        return self.resolve(ids, relation, shots, notes).without(rejected, self.names, notes)
+        resolved = self.resolve(ids, relation, shots, notes).without(rejected, self.names, notes)
+        return resolved.inverted() if self.inverse else resolved
 
     def _candidates(self, choice: Choice, references: References) -> np.ndarray:
         return query.find_candidates(self.benchmark, self.names, choice, references)
-
-
-def load(
-    source: str | Path,
-    *,
-    bench: str | Path | None = None,
-    types: str | Path | None = None,
-    names: str | Path | Literal[False] | None = None,
-    device: str = "cpu",
-    text_model: str | Path | None = None,
-) -> Linker:
-    """A trained model ready for queries: a run folder, a folder of `save_pretrained`, or `hub:owner/name`.
-
-    For a file of triples, a compiled graph or a benchmark, the weights that come with fewlink: nothing is trained.
-    `bench`: the benchmark of a run, if it has moved; `types` and `names`: files of entity types and readable names that
-    describe a file of triples. The names of entities are evidence unless `names=False`; `text_model` is the folder of a
-    sentence-transformers or model2vec model whose vectors of the names count too.
-    """
-    used, names = names is not False, names or None
-    if pretrained.is_model(source):
-        if types is not None or names is not None or text_model is not None:
-            raise FewlinkError(f"types, names and text models are for graphs, and {source} is a trained model")
-        return Linker.load(source, bench=bench, device=device, names=used)
-    if bench is not None:
-        raise FewlinkError(f"bench is the benchmark of a trained model, and {source} is none")
-    graph = pretrained.graph_of(source, types, names)
-    return Linker.shipped(graph, device=device, names=used, text_model=text_model)
-
-
-def calibrate(
-    run: str | Path | Linker,
-    *,
-    bench: str | Path | None = None,
-    device: str = "cpu",
-    shots: int | None = None,
-    top: int = TOP,
-) -> Calibration:
-    """Calibrate a run on dev and write `calibration.json` into its folder; an opened linker uses it from then on."""
-    given = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device, as_measured=True)
-    linker = given.as_measured()
-    if linker.run is not None:
-        pretrained.check_not_saved(linker.run)
-    shots, top = linker.shots if shots is None else query.check_count(shots, "shots"), query.check_count(top, "top")
-    calibration = calibrate_on_dev(linker.benchmark, linker.scorer, shots, top, linker.step)
-    given.calibration = linker.calibration = calibration
-    if linker.run is not None:
-        calibration.save(linker.run)
-    return calibration

@@ -344,3 +344,19 @@ def _trigrams(text: np.ndarray) -> np.ndarray:
     """Each three consecutive bytes as one number."""
     wide = text.astype(np.int32)
     return (wide[:-2] << 16) | (wide[1:-1] << 8) | wide[2:]
+
+
+def hop(relation: str, inverse: bool) -> str:
+    """A relation as an arrow."""
+    return f"←{short_relation(relation)}—" if inverse else f"—{short_relation(relation)}→"
+
+
+def short_relation(name: str) -> str:
+    """The telling end of a relation written as a path or an address: "profession" of "/people/person/profession".
+
+    Of a path in two parts, joined by a dot as in Freebase, the ends of both: "awards won / award winner".
+    """
+    if not name.startswith(("/", "http://", "https://")):
+        return name
+    parts = name.split("./") if name.startswith("/") else [name]
+    return " / ".join(re.split("[/#]", part.rstrip("/#"))[-1] for part in parts) or name

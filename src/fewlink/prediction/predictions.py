@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
@@ -14,12 +14,14 @@ import torch
 from fewlink.base.errors import FewlinkError, MissingExtra, ScoreError
 from fewlink.base.metrics import realistic_rank
 from fewlink.prediction.explanation import Explanation
+from fewlink.questions.answer_sets import AnswerSet
 from fewlink.scorers import Question, Scorer
 
 if TYPE_CHECKING:
     import pandas
 
-COLUMNS = ("head", "head_name", "rank", "tail", "tail_name", "score", "probability", "known", "reasons")
+COLUMNS = ("head", "head_name", "rank", "tail", "tail_name", "score", "probability", "known", "in_set", "reasons")
+OPTIONAL = ("in_set", "reasons")  # columns that are left out of tab-separated text where no row has them
 SHOWN = 20  # rows in a repr
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 MOST_MARGIN = 6.0
@@ -48,6 +50,10 @@ class RankedPairs:
 
     def take(self, places: np.ndarray) -> Self:
         return type(self)(*(getattr(self, field.name)[places] for field in fields(self)))
+
+    def inverted(self) -> Self:
+        """Heads and tails exchanged."""
+        return replace(self, heads=self.tails, tails=self.heads)
 
     @classmethod
     def joined(cls, parts: Sequence[RankedPairs]) -> Self:
@@ -159,12 +165,13 @@ class TrustNote:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A tail for a head, by id and readable name.
+    """A tail for a head, or a head for a tail if heads were asked for, by id and readable name.
 
     `rank` is the tail's rank among the head's candidates that are not known answers, as the evaluator computes it:
     tails with equal scores share the mean of their ranks, so it may end in .5. `probability` is None if the run is not
     calibrated, if its calibration has a large error, or if the question is of low trust; `known` says whether the pair
-    is a reference or a known answer; `reasons` are present if requested.
+    is a reference or a known answer; `reasons` are present if requested; `in_set`: whether the row is in the answer set
+    of its question (`Predictions.sets`), None if there is none.
     """
 
     head: str
@@ -176,6 +183,7 @@ class Prediction:
     probability: float | None
     known: bool
     reasons: Explanation | None = None
+    in_set: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain texts and numbers, for JSON; a whole rank as an integer."""
@@ -188,12 +196,15 @@ class Predictions(Sequence[Prediction]):
     """Ranked tails: an immutable sequence of `Prediction`.
 
     `notes` are remarks on the query, one line each; `trust` says how far to trust the probabilities, or why there are
-    none; it is None if nothing was calibrated.
+    none; it is None if nothing was calibrated. `inverse`: heads of tails were asked for, and `rank` is that of a head.
+    `sets` say of each entity asked about how many of its answers it takes to have a right one among them.
     """
 
     rows: Sequence[Prediction]
     notes: Sequence[str] = ()
     trust: TrustNote | None = None
+    inverse: bool = False
+    sets: Sequence[AnswerSet] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", tuple(self.rows))
@@ -208,7 +219,7 @@ class Predictions(Sequence[Prediction]):
     def __getitem__(self, place: slice) -> Predictions: ...
     def __getitem__(self, place: int | slice) -> Prediction | Predictions:
         if isinstance(place, slice):
-            return Predictions(self.rows[place], self.notes, self.trust)
+            return replace(self, rows=self.rows[place])
         return self.rows[place]
 
     def for_head(self, head: str) -> Predictions:
@@ -216,7 +227,23 @@ class Predictions(Sequence[Prediction]):
         rows = [row for row in self.rows if row.head == head] or [row for row in self.rows if row.head_name == head]
         if not rows:
             raise FewlinkError(f"no prediction for the head '{head}': it is not a query head, or has no candidate left")
-        return Predictions(rows, self.notes, self.trust)
+        return replace(self, rows=rows)
+
+    def for_tail(self, tail: str) -> Predictions:
+        """The rows of one tail, by its id or its readable name."""
+        rows = [row for row in self.rows if row.tail == tail] or [row for row in self.rows if row.tail_name == tail]
+        if not rows:
+            raise FewlinkError(f"no prediction for the tail '{tail}': it was not asked about, or has no candidate left")
+        return replace(self, rows=rows)
+
+    def with_sets(self, sets: Sequence[AnswerSet]) -> Predictions:
+        """With answer sets, and whether each row is in that of its question."""
+        sizes = {each.asked: each.size for each in sets}
+        rows = []
+        for row in self.rows:
+            size = sizes.get(row.tail if self.inverse else row.head)
+            rows.append(row if size is None else replace(row, in_set=not row.known and row.rank <= size))
+        return replace(self, rows=rows, sets=tuple(sets))
 
     def to_dicts(self) -> list[dict[str, Any]]:
         return [row.to_dict() for row in self.rows]
@@ -230,7 +257,8 @@ class Predictions(Sequence[Prediction]):
 
         Reasons, if there are any, are written as sentences in one column.
         """
-        columns = [c for c in COLUMNS if c != "reasons" or any(row.reasons for row in self.rows)]
+        given = {c for c in OPTIONAL if any(getattr(row, c) is not None for row in self.rows)}
+        columns = [c for c in COLUMNS if c not in OPTIONAL or c in given]
         lines = [columns, *([_cell(row, column) for column in columns] for row in self.rows)]
         return "".join("\t".join(line) + "\n" for line in lines)
 
@@ -262,17 +290,25 @@ class Predictions(Sequence[Prediction]):
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """Column titles and cells of the first rows."""
         calibrated = any(row.probability is not None for row in self.rows)
-        columns = ["head", "rank", "tail", "score", *(["probability"] if calibrated else []), "known"]
+        asked, found = ("tail", "head") if self.inverse else ("head", "tail")
+        columns = [asked, "rank", found, "score", *(["probability"] if calibrated else []), "known"]
         rows = []
         for row in self.rows[:SHOWN]:
             probability = "" if row.probability is None else f"{row.probability:.3f}"
-            cells = [row.head_name, str(plain_rank(row.rank)), row.tail_name, f"{row.score:.4g}"]
+            names = (row.tail_name, row.head_name) if self.inverse else (row.head_name, row.tail_name)
+            cells = [names[0], str(plain_rank(row.rank)), names[1], f"{row.score:.4g}"]
             cells += [*([probability] if calibrated else []), "yes" if row.known else ""]
             rows.append([cell.translate(ESCAPES) for cell in cells])
         return columns, rows
 
     def _header(self) -> list[str]:
-        return [self.trust.sentence] if self.trust else []
+        return [*([self.trust.sentence] if self.trust else []), *self.set_sentences()]
+
+    def set_sentences(self, most: int = 3) -> list[str]:
+        """What the answer sets say, the first of them where several entities were asked about."""
+        name = len(self.sets) > 1
+        lines = [f"{each.asked_name}: {each.sentence}" if name else each.sentence for each in self.sets[:most]]
+        return [*lines, *([f"… and of {len(self.sets) - most:,} more"] if len(self.sets) > most else [])]
 
     def _more(self) -> list[str]:
         hidden = len(self.rows) - SHOWN

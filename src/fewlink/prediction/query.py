@@ -27,16 +27,24 @@ Choice = str | Iterable[str] | Callable[[str], bool] | None
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation of the benchmark by name: a task, or a relation of the graph (`number`)."""
+    """A relation of the benchmark by name: a task, or a relation of the graph (`number`); read from tail to head if
+    `inverse`."""
 
     name: str
     graph: Graph = field(compare=False)
     task: Task | None = field(compare=False)
     number: int = -1
     trained: bool = False
+    inverse: bool = False
+
+    def inverted(self) -> Relation:
+        return dataclasses.replace(self, inverse=not self.inverse)
 
     def pairs(self) -> np.ndarray:
         """Its pairs (n, 2), in the order of the benchmark or of the graph's file."""
+        return self._pairs()[:, ::-1] if self.inverse else self._pairs()
+
+    def _pairs(self) -> np.ndarray:
         if self.task is not None:
             return self.task.pairs
         at = np.flatnonzero(self.graph.relation_ids == self.number)
@@ -46,21 +54,39 @@ class Relation:
     def tails(self, head: int) -> np.ndarray:
         """The known tails of a head (m,)."""
         if self.task is not None:
-            return self.task.known_tails.get(head, np.zeros(0, np.int32))
+            known = self._known_heads if self.inverse else self.task.known_tails
+            return known.get(head, np.zeros(0, np.int32))
+        number = self.number + len(self.graph.relations) if self.inverse else self.number
         edges = slice(int(self.graph.offsets[head]), int(self.graph.offsets[head + 1]))
-        return np.asarray(self.graph.tail_ids[edges][self.graph.relation_ids[edges] == self.number])
+        return np.asarray(self.graph.tail_ids[edges][self.graph.relation_ids[edges] == number])
+
+    @functools.cached_property
+    def _known_heads(self) -> dict[int, np.ndarray]:
+        """The known heads of each tail of a task relation."""
+        heads: dict[int, list[int]] = {}
+        for head, tails in (self.task.known_tails if self.task else {}).items():
+            for tail in tails.tolist():
+                heads.setdefault(tail, []).append(head)
+        return {tail: np.array(of, np.int32) for tail, of in heads.items()}
 
 
 @dataclass(frozen=True)
 class References:
     """The references of a query as pairs of ids, and the relation if the query names one; hashable.
 
-    `rejected` are pairs that are known to be wrong: what resembles them ranks lower, and they are not ranked.
+    `rejected` are pairs that are known to be wrong: what resembles them ranks lower, and they are not ranked. If
+    `inverse`, heads are asked for: all pairs and the relation are read from tail to head.
     """
 
     pairs: tuple[tuple[int, int], ...]
     relation: Relation | None = None
     rejected: tuple[tuple[int, int], ...] = ()
+    inverse: bool = False
+
+    def inverted(self) -> References:
+        """The same references read the other way round."""
+        pairs, rejected = (tuple((tail, head) for head, tail in own) for own in (self.pairs, self.rejected))
+        return References(pairs, self.relation.inverted() if self.relation else None, rejected, not self.inverse)
 
     @functools.cached_property
     def ids(self) -> np.ndarray:
@@ -219,20 +245,20 @@ def first_pairs(relation: Relation, shots: int) -> tuple[tuple[int, int], ...]:
     return tuple((head, tail) for head, tail in pairs[:shots].tolist())
 
 
-def find_heads(names: Names, heads: str | Iterable[str], notes: list[str]) -> np.ndarray:
-    """Query heads (h,) by name, in their order; each duplicate adds a note."""
-    ids = names.find_all([heads] if isinstance(heads, str) else heads, "head")
+def find_heads(names: Names, heads: str | Iterable[str], notes: list[str], what: str = "head") -> np.ndarray:
+    """Query heads (h,) by name, in their order; each duplicate adds a note. `what` is "tail" if heads are wanted."""
+    ids = names.find_all([heads] if isinstance(heads, str) else heads, what)
     if not ids:
-        raise FewlinkError("no heads: name at least one entity to find tails for")
-    return distinct_heads(names, ids, notes)
+        raise FewlinkError(f"no {what}s: name at least one entity to find {'heads' if what == 'tail' else 'tails'} for")
+    return distinct_heads(names, ids, notes, what)
 
 
-def distinct_heads(names: Names, heads: Iterable[int], notes: list[str]) -> np.ndarray:
+def distinct_heads(names: Names, heads: Iterable[int], notes: list[str], what: str = "head") -> np.ndarray:
     """Query heads (h,) without duplicates, in their order; each duplicate adds a note."""
     distinct: dict[int, None] = {}
     for head in heads:
         if head in distinct:
-            notes.append(f"the head {names.quoted(head)} is given twice and is ranked once")
+            notes.append(f"the {what} {names.quoted(head)} is given twice and is ranked once")
         distinct[head] = None
     return np.array(list(distinct), np.int32)
 
@@ -265,7 +291,7 @@ def find_candidates(benchmark: Benchmark, names: Names, choice: Choice, referenc
     if choice == "full":
         if relation is None:
             raise FewlinkError("candidates 'full' are the range of a relation: name it, or leave candidates out")
-        if relation.task is None:
+        if relation.task is None or relation.inverse:
             return likely_tails(graph, np.concatenate([relation.pairs()[:, 1], references.ids[:, 1]]))
         return candidates_of("full", relation.task, references.ids, graph).ids
     if choice == "all":

@@ -69,6 +69,17 @@ class TrailScorer:
         self._tasks.clear()
         self._without_each.clear()
 
+    def without(self, relation: str) -> TrailScorer:
+        """The same model on the graph without the triples of a relation, which then can be asked for as a new one."""
+        if self.source is None:
+            return self
+        graph, number = self.source, self.source.relations.find(relation)
+        triples = graph.triples()[graph.triples()[:, 1] != number] if number is not None else graph.triples()
+        rest = Graph.of(graph.entities, graph.relations, triples, types=graph.types, labels=graph.labels)
+        other = TrailScorer(self.name, self.network, ReadGraph.of(rest).to(self.device), rest)
+        other.part = self.part
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 

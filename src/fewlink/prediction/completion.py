@@ -1,0 +1,237 @@
+"""Questions about a whole relation or graph: all missing links, which relation holds, and which triples look wrong."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from fewlink.base.errors import FewlinkError
+from fewlink.data import Benchmark, Task
+from fewlink.data.candidates import by_similarity
+from fewlink.data.training_graph import known_graph
+from fewlink.graph import Graph
+from fewlink.prediction import query
+from fewlink.prediction.calibration import Calibration
+from fewlink.prediction.constraints import Choice as ConstraintChoice
+from fewlink.prediction.constraints import Constraints
+from fewlink.prediction.names import Names
+from fewlink.prediction.predictions import Predictions, RankedPairs, score_heads
+from fewlink.prediction.query import Choice, Pairs, References, Relation, open_candidates
+from fewlink.prediction.trust import Trust
+from fewlink.questions.check import check_relations
+from fewlink.questions.completion import complete_heads, finish
+from fewlink.questions.relations import RelationFinder
+from fewlink.questions.tables import Answers, CheckedTriple, RelationFit, odd_triples, relation_fits
+from fewlink.scorers import Question, Scorer
+
+POOL = 10  # times as many pairs as asked for are kept, for constraints between pairs
+LEAST_POOL = 10_000
+REFERENCES = 16  # of a relation of the graph, for a model that reads any number
+JSON_LINES = (".jsonl", ".json", ".ndjson")
+
+
+class GraphQuestions:
+    """The part of a `Linker` that asks about a whole relation or graph; the attributes are the linker's."""
+
+    benchmark: Benchmark
+    scorer: Scorer
+    calibration: Calibration | None
+    graph: Graph
+    names: Names
+    step: int
+    _trust: dict[object, Trust]
+    resolve: Callable[..., References]
+    rank: Callable[..., RankedPairs]
+    trust: Callable[..., Trust | None]
+    keys: Callable[..., np.ndarray]
+    best_pairs: Callable[..., RankedPairs]
+    table: Callable[..., Predictions]
+
+    def complete(
+        self,
+        references: Pairs | None = None,
+        *,
+        relation: str | None = None,
+        top: int = 1000,
+        min_probability: float = 0.0,
+        k: int = 10,
+        heads: str | Iterable[str] | None = None,
+        candidates: Choice = None,
+        constraints: ConstraintChoice = None,
+        out: str | Path | None = None,
+        on_heads: Callable[[int, int], None] = lambda done, count: None,
+    ) -> Predictions:
+        """The `top` best missing pairs of a relation, of all entities like its heads, or of these `heads` or a type.
+
+        Each head gives up to k pairs. A relation of the graph is hidden from TRAIL, and known pairs from all over it
+        are the references. With `out`, pairs are written to that file (JSON lines, or TSV by its suffix) and an
+        interrupted call goes on where it stopped. `on_heads` is called with the heads done and their number.
+        """
+        notes: list[str] = []
+        ids = None if references is None else query.find_pairs(self.names, references)
+        linker, resolved = self._hiding(self.resolve(ids, relation, None, notes), references is None)
+        if isinstance(heads, str):
+            head_ids = self.names.members(heads)
+        elif heads is not None:
+            head_ids = query.find_heads(self.names, heads, notes)
+        else:
+            head_ids = plausible_heads(self.graph, resolved)
+        tails = query.find_candidates(self.benchmark, self.names, candidates, resolved)
+        used = Constraints.of(constraints, self.graph, resolved)
+        trust = linker.trust(resolved, None if query.is_open(candidates) else tails)
+        if min_probability > 0 and (self.calibration is None or self.calibration.rough):
+            raise FewlinkError("a least probability needs a calibrated model: fewlink card calibrates a run")
+        if min_probability > 0 and trust is not None and (trust.known or (trust.ranks and not trust.found())):
+            raise FewlinkError(f"{trust.sentence()}: there are no percentages, so leave the least probability out")
+        facts = {
+            **{"model": self.scorer.name, "step": self.step, "graph": self.graph.fingerprint, "relation": relation},
+            **{"references": query.id_texts(self.graph, resolved.pairs), "heads": len(head_ids), "tails": len(tails)},
+            **{"constraints": sorted(used.kinds), "top": top, "k": k, "min_probability": min_probability},
+        }
+
+        def rank(batch: np.ndarray) -> RankedPairs:
+            pairs = linker.rank(resolved, batch, k, tails, constraints=used, trust=trust)
+            return (
+                pairs.take(np.flatnonzero(linker.keys(pairs, trust) >= min_probability)) if min_probability else pairs
+            )
+
+        pairs = best_of_heads(
+            used.open_heads(head_ids),
+            rank,
+            lambda parts, most: linker.best_pairs(parts, most, trust),
+            query.check_count(top, "top"),
+            facts,
+            None if out is None else Path(out),
+            lambda done: on_heads(done, len(head_ids)),
+        )
+        settled = used.settle(pairs, linker.keys(pairs, trust), top, True) if used.between_pairs else pairs
+        predictions = linker.table(settled.take(np.arange(min(top, len(settled)))), notes, None, trust)
+        if out is not None:
+            write_completion(Path(out), predictions, facts)
+        return predictions
+
+    def _hiding(self, references: References, all_over: bool) -> tuple[Self, References]:
+        """A linker whose model does not see the relation of the references, where it can do without it."""
+        relation, without = references.relation, getattr(self.scorer, "without", None)
+        if relation is None or without is None or (relation.number < 0 and not relation.trained):
+            return self, references
+        other = copy.copy(self)
+        other.scorer, other._trust = without(relation.name), {}
+        relation = as_task(dataclasses.replace(relation, trained=False), self.graph)
+        pairs = (
+            spread_pairs(relation, getattr(self.scorer, "most_references", REFERENCES))
+            if all_over
+            else references.pairs
+        )
+        return other, References(pairs, relation)
+
+    def relations(
+        self, head: str, tail: str, described: Mapping[str, Pairs] | None = None, k: int = 10
+    ) -> Answers[RelationFit]:
+        """The k relations that fit a pair best: relations of the graph, and `described` ones, given as references.
+
+        A triple that is in the graph is left out of the evidence for it.
+        """
+        ends = self.names.find(head, "head"), self.names.find(tail, "tail")
+        graph = known_graph(self.benchmark)
+        fits = graph.once(RelationFinder).rank(*ends)
+        rows = [self._described(name, pairs, *ends) for name, pairs in (described or {}).items()]
+        return Answers(tuple(relation_fits(graph, fits, rows)[: query.check_count(k)]))
+
+    def _described(self, name: str, pairs: Pairs, head: int, tail: int) -> RelationFit:
+        """How well a relation described by references fits a pair: the share of entities like the references' tails
+        that are a worse tail, times that of heads."""
+        fit, references = 1.0, self.resolve(query.find_pairs(self.names, pairs))
+        for each, asked, found in ((references, head, tail), (references.inverted(), tail, head)):
+            candidates = np.union1d(query.open_candidates(self.graph, each.ids), [found]).astype(np.int32)
+            question = Question("", each.ids, np.array([asked], np.int32), candidates)
+            (_, scores), *_ = score_heads(self.scorer, question)
+            fit *= float((scores <= scores[candidates == found]).mean())
+        return RelationFit(name, name, fit, False, "references")
+
+    def check(
+        self,
+        relation: str | None = None,
+        top: int | None = None,
+        on_relation: Callable[[int], None] = lambda done: None,
+    ) -> Answers[CheckedTriple]:
+        """The triples of a relation, or of all, the oddest first: likely errors. It needs no model."""
+        graph = known_graph(self.benchmark)
+        numbers = None
+        if relation is not None:
+            named = query.find_relation(self.benchmark, relation)
+            number = graph.relations.find(named.name)
+            if number is None:  # a relation of dev or test
+                number = len(graph.relations)
+                graph = graph.with_relations([named.name], np.insert(named.pairs(), 1, number, axis=1))
+            numbers = [number]
+        return odd_triples(graph, check_relations(graph, numbers, on_relation=on_relation), top)
+
+
+def plausible_heads(graph: Graph, references: References) -> np.ndarray:
+    """Entities (h,) like the heads of the references and of the relation's known pairs, the most similar first."""
+    known = references.ids if references.relation is None else references.relation.pairs()
+    pairs = np.unique(np.concatenate([references.ids, known]), axis=0)
+    order, _ = by_similarity(graph, pairs[:, 0])
+    return order[np.isin(order, open_candidates(graph, pairs[:, ::-1]))]
+
+
+def as_task(relation: Relation, graph: Graph) -> Relation:
+    """A relation of the graph as one that a model does not see: its pairs are known, and it has no number."""
+    if relation.task is not None:
+        return relation
+    pairs = relation.pairs()
+    known = np.unique(pairs, axis=0)
+    return Relation(relation.name, graph, Task(relation.name, pairs, known, np.unique(pairs[:, 1])))
+
+
+def spread_pairs(relation: Relation, most: int) -> tuple[tuple[int, int], ...]:
+    """At most so many pairs of a relation, taken from all over it."""
+    pairs = relation.pairs()
+    places = np.unique(np.linspace(0, len(pairs) - 1, min(most, len(pairs))).round().astype(int))
+    return tuple((head, tail) for head, tail in pairs[places].tolist())
+
+
+def best_of_heads(
+    heads: np.ndarray,
+    rank: Callable[[np.ndarray], RankedPairs],
+    best: Callable[[Sequence[RankedPairs], int], RankedPairs],
+    top: int,
+    facts: Mapping[str, Any],
+    out: Path | None,
+    on_heads: Callable[[int], None],
+) -> RankedPairs:
+    """The best pairs of all heads, more than `top`: `rank` maps heads to pairs, `best` takes the best of several."""
+    pool, parts = max(POOL * top, LEAST_POOL), list[RankedPairs]()
+
+    def answer(batch: np.ndarray) -> list[Sequence[Any]]:
+        pairs = rank(batch)
+        return [list(row) for row in zip(*(getattr(pairs, each.name).tolist() for each in fields(pairs)), strict=True)]
+
+    for rows in complete_heads(heads.tolist(), answer, facts, out, on_heads):
+        if rows:
+            columns = zip(*rows, strict=True)
+            empty = RankedPairs.joined([])
+            kinds = [getattr(empty, each.name).dtype for each in fields(empty)]
+            parts.append(RankedPairs(*(np.array(of, kind) for of, kind in zip(columns, kinds, strict=True))))
+        if sum(map(len, parts)) > 2 * pool:
+            parts = [best(parts, pool)]
+    return best(parts, pool)
+
+
+def write_completion(out: Path, predictions: Predictions, facts: Mapping[str, Any]) -> None:
+    """Write a finished file: what it was made with in the first line, then a row for each pair."""
+    made_with = json.dumps(facts, ensure_ascii=False)
+    if out.suffix in JSON_LINES:
+        lines = [json.dumps({"made_with": facts}, ensure_ascii=False)]
+        lines += [json.dumps(row, ensure_ascii=False) for row in predictions.to_dicts()]
+        finish(out, "".join(line + "\n" for line in lines))
+    else:
+        finish(out, f"# made with {made_with}\n{predictions.to_tsv()}")

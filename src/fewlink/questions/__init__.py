@@ -1,0 +1,1 @@
+"""Questions besides "which tails": which triples look wrong, which relation holds."""

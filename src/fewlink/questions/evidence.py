@@ -1,0 +1,312 @@
+"""What a graph says for or against pairs of one of its relations, each with one triple left out.
+
+A pair is asked about with a *left-out* triple of the relation: nothing is counted that this triple alone says. So a
+triple and wrong alternatives to it are compared as if the triple were not in the graph.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fewlink.graph import Graph
+from fewlink.graph.csr import spans
+
+MOST_EDGES = 200  # of an entity that are read as what it has in common with others
+AT_ONCE = 1 << 22  # rows in memory
+PRIOR = 2.0  # pairs that a share is drawn towards
+SMOOTH = 0.5
+COLUMNS = (
+    *("tail by head: best", "tail by head: mean", "tail by head: sum", "tail by head: lift"),
+    *("head by tail: best", "head by tail: mean", "head by tail: sum", "head by tail: lift"),
+    *("paths: best", "paths: sum", "paths: number"),
+    *("slots of tail", "slots of head", "slots together"),
+    *("log count of tail", "log count of head", "log degree of tail", "log degree of head"),
+)
+
+
+class Asked(NamedTuple):
+    """Pairs, each with a left-out pair: all (n,)."""
+
+    heads: np.ndarray
+    tails: np.ndarray
+    out_heads: np.ndarray
+    out_tails: np.ndarray
+
+    def take(self, rows: np.ndarray | slice) -> Asked:
+        return Asked(*(part[rows] for part in self))
+
+    def inverted(self) -> Asked:
+        return Asked(self.tails, self.heads, self.out_tails, self.out_heads)
+
+    @classmethod
+    def joined(cls, *parts: Asked) -> Asked:
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+class Shared(NamedTuple):
+    """How often entities with an edge have a partner: `edges` (f,) sorted keys with `counts` (f,) of pairs, and
+    `joint` (j,) sorted keys of an edge and a partner with `joint_counts`."""
+
+    edges: np.ndarray
+    counts: np.ndarray
+    joint: np.ndarray
+    joint_counts: np.ndarray
+
+
+class SlotWorth(NamedTuple):
+    """What having a slot or type (S,) says of a tail and of a head, having none, and pairs of them (S, S)."""
+
+    present: list[np.ndarray]
+    missing: list[float]
+    together: np.ndarray
+
+
+class RelationEvidence:
+    """The evidence of one relation of a graph for its own pairs (n, 2) and for others."""
+
+    def __init__(self, graph: Graph, relation: int, pairs: np.ndarray) -> None:
+        self.graph, self.relation, self.pairs = graph, relation, pairs.astype(np.int64)
+        self.size, self.signed = len(graph.entities), 2 * len(graph.relations)
+        self.inverse = (relation + len(graph.relations)) % self.signed
+
+    def columns(self, asked: Asked, paths: Sequence[np.ndarray]) -> np.ndarray:
+        """The evidence (n, COLUMNS) for pairs, given what their paths say: three columns (n,)."""
+        forward = self._by_partner(asked, self.relation, self._from_heads)
+        back = self._by_partner(asked.inverted(), self.inverse, self._from_tails)
+        heads, tails = self.pairs.T
+        of_tails, of_heads = (np.bincount(ends, minlength=self.size) for ends in (tails, heads))
+        counts = [
+            of_tails[asked.tails] - (asked.tails == asked.out_tails),
+            of_heads[asked.heads] - (asked.heads == asked.out_heads),
+            self.graph.degrees[asked.tails] - (asked.tails == asked.out_tails),
+            self.graph.degrees[asked.heads] - (asked.heads == asked.out_heads),
+        ]
+        return np.column_stack([*forward, *back, *paths, *self._slots(asked), *np.log1p(counts)])
+
+    # partners of entities that have an edge in common
+
+    @functools.cached_property
+    def _from_heads(self) -> Shared:
+        return self._shared(self.pairs)
+
+    @functools.cached_property
+    def _from_tails(self) -> Shared:
+        return self._shared(self.pairs[:, ::-1])
+
+    def _edges(self, entities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Keys of edges of these entities, at most `MOST_EDGES` of each, and whose each is."""
+        graph = self.graph
+        begins, ends = graph.offsets[entities], graph.offsets[entities + 1]
+        at, owners = spans(begins, ends)
+        many = (ends - begins)[owners]
+        if (many > MOST_EDGES).any():  # every so many of them
+            place = at - begins[owners]
+            step = place * MOST_EDGES // many
+            kept = (many <= MOST_EDGES) | (step != (place - 1) * MOST_EDGES // many)
+            at, owners = at[kept], owners[kept]
+        return graph.relation_ids[at].astype(np.int64) * self.size + graph.tail_ids[at], owners
+
+    def _shared(self, pairs: np.ndarray) -> Shared:
+        entities, of = np.unique(pairs[:, 0], return_inverse=True)
+        keys, owners = self._edges(entities)
+        edges, which, holders = np.unique(keys, return_inverse=True, return_counts=True)
+        often = holders > 1
+        number = np.cumsum(often) - 1
+        kept = often[which]
+        own, owners = number[which[kept]], owners[kept]  # edges and entities, sorted by entity
+        begins = np.searchsorted(owners, np.arange(len(entities) + 1))
+        at, rows = spans(begins[of], begins[of + 1])
+        joint, counts = np.unique(own[at] * self.size + pairs[rows, 1], return_counts=True)
+        return Shared(edges[often], np.bincount(own[at], minlength=int(often.sum())), joint, counts)
+
+    def _by_partner(self, asked: Asked, relation: int, shared: Shared) -> list[np.ndarray]:
+        """How often entities that have an edge of the head in common have this tail: four columns (n,)."""
+        if not len(shared.edges):
+            return [np.zeros(len(asked.heads))] * 4
+        entities, of = np.unique(asked.heads, return_inverse=True)
+        keys, owners = self._edges(entities)
+        places = _find(shared.edges, keys)
+        kept = places >= 0
+        places, owners = places[kept], owners[kept]
+        begins = np.searchsorted(owners, np.arange(len(entities) + 1))
+        lengths = (begins[1:] - begins[:-1])[of]
+        results = [np.zeros(len(of)) for _ in range(4)]
+        known = np.bincount(self.pairs[:, 1 if relation == self.relation else 0], minlength=self.size)
+        prior = (known[asked.tails] - (asked.tails == asked.out_tails) + SMOOTH) / (len(self.pairs) + 1)
+        cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // AT_ONCE)) + 1
+        for part in np.split(np.arange(len(of)), cuts):
+            at, rows = spans(begins[of[part]], begins[of[part] + 1])
+            if not len(at):
+                continue
+            rows = part[rows]
+            edge = places[at]
+            joint = _find(shared.joint, edge * self.size + asked.tails[rows])
+            both = np.where(joint >= 0, shared.joint_counts[joint], 0).astype(float)
+            every = shared.counts[edge].astype(float)
+            own = shared.edges[edge] == relation * self.size + asked.out_tails[rows]
+            left = asked.heads[rows] == asked.out_heads[rows]
+            if (~left).any():  # the left-out head may have the edge as well
+                others = np.flatnonzero(~left)
+                left[others] = self._has(asked.out_heads[rows[others]], shared.edges[edge[others]])
+            both -= left & (asked.tails[rows] == asked.out_tails[rows])
+            every -= left
+            share = np.maximum(both, 0) / (np.maximum(every, 0) + PRIOR)
+            used = ~(own & (asked.heads[rows] == asked.out_heads[rows])) & (every > 0)
+            rows, share = rows[used], share[used]
+            if not len(rows):
+                continue
+            firsts = np.flatnonzero(np.diff(rows, prepend=-1))
+            at_rows, number = rows[firsts], np.diff(firsts, append=len(rows))
+            best = np.maximum.reduceat(share, firsts)
+            results[0][at_rows] = np.sqrt(best)
+            results[1][at_rows] = np.sqrt(np.add.reduceat(share, firsts) / number)
+            results[2][at_rows] = np.log1p(np.add.reduceat(-np.log1p(-0.95 * share), firsts))
+            results[3][at_rows] = np.log((best + 0.01) / (prior[at_rows] + 0.01))
+        return results
+
+    @functools.cached_property
+    def _edge_keys(self) -> np.ndarray:
+        return self.graph.once(_all_edge_keys)
+
+    def _has(self, entities: np.ndarray, edges: np.ndarray) -> np.ndarray:
+        """Whether each of these entities has an edge (n,)."""
+        return _find(self._edge_keys, entities * (self.signed * self.size) + edges) >= 0
+
+    # kinds of edges
+
+    @functools.cached_property
+    def _slot_worth(self) -> SlotWorth:
+        """What each relation and type at a head or a tail says for this relation."""
+        table, everywhere = slot_table(self.graph)
+        heads, tails = self.pairs[:: max(1, len(self.pairs) // 2000)].T
+        own = [self.relation, self.inverse]
+        at_heads, at_tails = (table[ends].astype(np.float32) for ends in (heads, tails))
+        at_heads[:, own] = at_tails[:, own] = 0
+        present, missing = [], []
+        for ends in (at_tails, at_heads):
+            share = (ends.sum(0) + SMOOTH) / (len(ends) + 1)
+            with_it = np.log(share / (everywhere + SMOOTH / self.size))
+            without = np.log((1 - share + 0.01) / (1 - everywhere + 0.01))
+            with_it[own] = without[own] = 0
+            present.append((with_it - without).astype(np.float32))
+            missing.append(float(without.sum()))
+        alone = np.outer(at_heads.sum(0), at_tails.sum(0)) / len(heads)
+        together = np.log((at_heads.T @ at_tails + 1) / (alone + 1)).astype(np.float32)
+        together[own] = together[:, own] = 0
+        return SlotWorth(present, missing, together)
+
+    def _slots(self, asked: Asked) -> list[np.ndarray]:
+        """How usual the relations of the tail, of the head and of both together are in this relation: three (n,)."""
+        (table, _), worth = slot_table(self.graph), self._slot_worth
+        parts = []
+        for begin in range(0, len(asked.heads), 4096):
+            heads, tails = (table[ends[begin : begin + 4096]].astype(np.float32) for ends in asked[:2])
+            number = np.maximum(heads.sum(1) * tails.sum(1), 1)
+            alone = [ends @ worth.present[k] + worth.missing[k] for k, ends in enumerate((tails, heads))]
+            both = ((heads @ worth.together) * tails).sum(1) / np.sqrt(number)
+            parts.append([*(np.sign(each) * np.sqrt(np.abs(each)) for each in alone), both])
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+    # paths
+
+    def paths(self, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
+        """The kinds of paths of one and two edges that join each pair, and whose each is: (m,), (m,), no kind twice.
+
+        Kind a is the single relation a; kind 2R + a · 2R + b the relations a and b.
+        """
+        graph, signed = self.graph, self.signed
+        costs = graph.degrees[asked.heads] + graph.degrees[asked.tails]
+        kinds, owners = [], []
+        cuts = np.flatnonzero(np.diff(np.cumsum(costs) // AT_ONCE)) + 1
+        for part in np.split(np.arange(len(costs)), cuts):
+            some = asked.take(part)
+            at, rows = graph.edges_of(some.heads)
+            first, middles = graph.relation_ids[at].astype(np.int64), graph.tail_ids[at].astype(np.int64)
+            direct = (middles == some.tails[rows]) & (first != self.relation)
+            kinds.append(first[direct])
+            owners.append(part[rows[direct]])
+            out = (first == self.relation) & (some.heads == some.out_heads)[rows] & (middles == some.out_tails[rows])
+            first, middles, rows = first[~out], middles[~out], rows[~out]
+            to, ends = graph.edges_of(some.tails)
+            last, near = graph.relation_ids[to].astype(np.int64), graph.tail_ids[to].astype(np.int64)
+            out = (last == self.inverse) & (some.tails == some.out_tails)[ends] & (near == some.out_heads[ends])
+            last, near, ends = last[~out], near[~out], ends[~out]
+            key = ends * self.size + near
+            order = np.argsort(key, kind="stable")
+            wanted = rows * self.size + middles
+            places, which = spans(*(np.searchsorted(key[order], wanted, side) for side in ("left", "right")))
+            back = (last[order[places]] + signed // 2) % signed
+            every = rows[which] * (signed * signed) + first[which] * signed + back
+            every = np.unique(every)
+            kinds.append(signed + every % (signed * signed))
+            owners.append(part[every // (signed * signed)])
+        return np.concatenate(kinds), np.concatenate(owners)
+
+
+class PathWorth(NamedTuple):
+    """How often each kind of path joins right and wrong pairs: `kinds` (p,) sorted, `joined` (2, p), `pairs` (2,)."""
+
+    kinds: np.ndarray
+    joined: np.ndarray
+    pairs: np.ndarray
+
+    @classmethod
+    def of(cls, kinds: np.ndarray, owners: np.ndarray, right: np.ndarray, counted: np.ndarray) -> PathWorth:
+        """From kinds of paths and whose they are (m,), and which pairs (n,) are right; only those `counted` count."""
+        known, which = np.unique(kinds, return_inverse=True)
+        sides = np.stack([right & counted, ~right & counted])
+        joined = np.stack([np.bincount(which, side[owners], minlength=len(known)) for side in sides])
+        return cls(known, joined, sides.sum(1))
+
+    def columns(
+        self,
+        kinds: np.ndarray,
+        owners: np.ndarray,
+        count: int,
+        right: np.ndarray | None = None,
+        counted: np.ndarray | None = None,
+    ) -> list[np.ndarray]:
+        """What the paths of pairs say: three columns (n,). A counted pair is left out of what is known for it."""
+        places = _find(self.kinds, kinds)
+        used = places >= 0
+        places, owners = places[used], owners[used]
+        yes, no = self.joined[:, places]
+        if right is not None and counted is not None:
+            yes, no = yes - (right & counted)[owners], no - (~right & counted)[owners]
+        worth = np.log((yes + SMOOTH) / (self.pairs[0] + 1)) - np.log((no + SMOOTH) / (self.pairs[1] + 1))
+        worth = np.where(yes + no > 0, worth, 0.0)
+        best = np.zeros(count)
+        np.maximum.at(best, owners, worth)
+        total = np.bincount(owners, worth, minlength=count)
+        return [best, np.sign(total) * np.sqrt(np.abs(total)), np.log1p(np.bincount(owners, minlength=count))]
+
+
+def slot_table(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each entity has each relation (entities, 2R) bool, and the share of entities that have it (2R,)."""
+    return graph.once(_slot_table)
+
+
+def _slot_table(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    signed, types = 2 * len(graph.relations), graph.types
+    table = np.zeros((len(graph.entities), signed + (0 if types is None else len(types.names))), bool)
+    table[graph.head_ids[graph.slot_starts], graph.relation_ids[graph.slot_starts]] = True
+    if types is not None:
+        table[np.repeat(np.arange(len(table)), np.diff(types.offsets)), signed + types.types] = True
+    return table, table.mean(0)
+
+
+def _all_edge_keys(graph: Graph) -> np.ndarray:
+    signed, size = 2 * len(graph.relations), len(graph.entities)
+    keys: np.ndarray = (graph.head_ids.astype(np.int64) * signed + graph.relation_ids) * size + graph.tail_ids
+    return keys
+
+
+def _find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The place of each wanted value in sorted keys, -1 if it is not there."""
+    places = np.searchsorted(keys, wanted)
+    places[places == len(keys)] = 0
+    return np.where(keys[places] == wanted, places, -1) if len(keys) else np.full(len(wanted), -1)

@@ -1,0 +1,194 @@
+"""Heads for tails, missing links, relations of a pair and odd triples, asked by name on a graph."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.conftest import benchmark_of
+from tests.prediction.linkers import REFERENCES
+from tests.questions.graphs import people
+
+import fewlink
+from fewlink.base.errors import FewlinkError, InputError
+from fewlink.prediction import Linker
+from fewlink.prediction.calibration import recalibrated, shipped_calibration
+from fewlink.prediction.completion import plausible_heads, spread_pairs
+from fewlink.prediction.query import References, find_relation
+
+SWAPPED = [(tail, head) for head, tail in REFERENCES]
+
+
+@functools.cache
+def umls() -> Linker:
+    return fewlink.load("umls")
+
+
+@functools.cache
+def towns() -> Linker:
+    return Linker.shipped(benchmark_of(people("person0x3 speaks lang4", without="person0x3 speaks lang0")))
+
+
+def test_heads_of_a_tail_are_the_tails_of_the_inverse_relation() -> None:
+    linker = umls()
+    heads = linker.heads(["cell", "plant"], REFERENCES, k=4)
+    tails = linker.predict(SWAPPED, ["cell", "plant"], k=4)
+    assert heads.inverse and [(row.tail, row.head) for row in heads] == [(row.head, row.tail) for row in tails]
+    assert [row.score for row in heads] == [row.score for row in tails]
+    assert [row.probability for row in heads] == [row.probability for row in tails]
+    assert (
+        "tail  " in repr(heads) and heads.for_tail("plant")[0].tail == "plant" and len(heads[:2].for_tail("cell")) == 2
+    )
+    with pytest.raises(FewlinkError, match="no prediction for the tail 'x'"):
+        heads.for_tail("x")
+
+
+def test_known_heads_of_a_relation_are_left_out() -> None:
+    linker = umls()
+    for relation in ("isa", linker.benchmark.split("dev")[0].name):
+        named = find_relation(linker.benchmark, relation)
+        tail = linker.graph.entities[int(named.pairs()[0, 1])]
+        known = {linker.graph.entities[int(h)] for h in named.inverted().tails(linker.graph.entities.id(tail))}
+        assert linker.graph.entities[int(named.pairs()[0, 0])] in known
+        found = linker.heads(tail, relation=relation, k=500)
+        assert found and not known & {row.head for row in found}
+        shown = linker.heads(tail, relation=relation, k=500, exclude_known=False, candidates="full")
+        assert {row.head for row in shown if row.known} == known
+
+
+def test_constraints_are_named_as_for_tails() -> None:
+    linker = umls()
+    given = linker.heads("plant", REFERENCES, constraints="functional", k=50)
+    assert "a head has at most one tail (functional, given)" in given.notes[0]
+    assert "fungus" not in {row.head for row in given}  # it has a tail already
+    assert linker.heads("plant", REFERENCES, constraints="inverse-functional").rows == ()
+    with pytest.raises(FewlinkError, match=r"'functional' \(a head has at most one tail\).*'virus' has the tails"):
+        linker.heads("plant", [*REFERENCES, ("virus", "plant")], constraints="functional")
+
+
+def test_reasons_name_pairs_in_the_direction_of_the_relation() -> None:
+    row = umls().heads("cell", REFERENCES, k=1, explain=True)[0]
+    assert row.reasons is not None and row.reasons.inverse and row.reasons.head.id == "cell"
+    text = " ".join(row.reasons.sentences())
+    assert f"{row.head_name} → cell has a score" in text and "paths from the tail" in text
+    assert ("cell → " not in text and "fungus → plant" in text) or "virus → cell" in text
+    direct = umls().inverted().explain(REFERENCES, row.head, "cell")
+    assert direct == row.reasons
+
+
+def test_all_heads_are_completed_and_the_file_says_how(tmp_path: Path) -> None:
+    linker, done = umls(), list[tuple[int, int]]()
+    out = tmp_path / "missing.jsonl"
+    found = linker.complete(REFERENCES, top=5, k=3, out=out, on_heads=lambda *at: done.append(at))
+    first, *rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert rows == found.to_dicts() and len(rows) == 5
+    assert first["made_with"]["references"] == [list(pair) for pair in REFERENCES] and first["made_with"]["top"] == 5
+    heads = plausible_heads(linker.graph, linker.resolve([(0, 1)]))
+    assert done[-1][0] == done[-1][1] and len(heads)
+    pairs = linker.predict_pairs(REFERENCES, [linker.graph.entities[int(h)] for h in _heads(linker)], 5)
+    assert [(row.head, row.tail) for row in pairs] == [(row.head, row.tail) for row in found]
+    with pytest.raises(InputError, match="exists already"):
+        linker.complete(REFERENCES, top=5, k=3, out=out)
+
+
+def _heads(linker: Linker) -> np.ndarray:
+    ids = [(linker.graph.entities.id(head), linker.graph.entities.id(tail)) for head, tail in REFERENCES]
+    return plausible_heads(linker.graph, References(tuple(ids)))
+
+
+def test_a_relation_of_the_graph_is_hidden_from_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    linker = umls()
+    asked: list[Any] = []
+    without = type(linker.scorer).without  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(linker.scorer), "without", lambda self, name: asked.append(name) or without(self, name))
+    out = tmp_path / "missing.tsv"
+    found = linker.complete(relation="affects", top=20, out=out)
+    assert asked == ["affects"] and found.trust is not None and found.trust.tested == 3  # references can be held out
+    known = {tuple(pair) for pair in find_relation(linker.benchmark, "affects").pairs().tolist()}
+    entities = linker.graph.entities
+    assert not known & {(entities.id(row.head), entities.id(row.tail)) for row in found}
+    assert out.read_text().startswith('# made with {"model": "trail-shipped"')
+    hidden = without(linker.scorer, "affects")
+    assert hidden.source.relations.find("affects") is not None
+    assert not (hidden.source.triples()[:, 1] == hidden.source.relations.id("affects")).any()
+
+
+def test_an_interrupted_completion_gives_the_same_file(tmp_path: Path) -> None:
+    linker, whole, broken = umls(), tmp_path / "whole.tsv", tmp_path / "broken.tsv"
+    linker.complete(REFERENCES, top=9, k=2, out=whole)
+
+    def stop(done: int, count: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        linker.complete(REFERENCES, top=9, k=2, out=broken, on_heads=stop)
+    assert not broken.exists()
+    linker.complete(REFERENCES, top=9, k=2, out=broken)
+    assert broken.read_text() == whole.read_text()
+
+
+def test_a_least_probability() -> None:
+    linker = umls()
+    every = linker.complete(relation="causes", top=50, k=2)
+    likely = linker.complete(relation="causes", top=50, k=2, min_probability=0.5)
+    shown = [row for row in every if row.probability is not None and row.probability >= 0.5]
+    assert 0 < len(likely) < 50 and [row.tail for row in likely] == [row.tail for row in shown]
+    with pytest.raises(FewlinkError, match=r"found 0 of 2 of your references .* no percentages"):
+        linker.complete(REFERENCES, min_probability=0.5)
+    with pytest.raises(FewlinkError, match="calibrated model"):
+        Linker(linker.benchmark, linker.scorer).complete(REFERENCES, min_probability=0.5)
+
+
+def test_references_from_all_over_a_relation() -> None:
+    relation = find_relation(umls().benchmark, "causes")
+    pairs = relation.pairs().tolist()
+    spread = spread_pairs(relation, 4)
+    assert len(spread) == 4 and spread[0] == tuple(pairs[0]) and spread[-1] == tuple(pairs[-1])
+
+
+def test_relations_of_the_graph_and_described_ones() -> None:
+    fits = towns().relations(
+        "person1x4", "lang1", {"native language": [("person2x1", "lang2"), ("person3x2", "lang3")]}
+    )
+    by_name = {row.relation: row for row in fits}
+    assert by_name["speaks"].known and by_name["speaks"].fit > 0.5 and by_name["speaks"].by == "graph"
+    assert by_name["native language"].by == "references" and by_name["native language"].fit > 0.8
+    assert len(towns().relations("person1x4", "lang1", k=1)) == 1
+    assert fits.to_dicts()[0]["relation_name"] == fits[0].relation_name
+
+
+def test_an_error_of_the_graph_is_found_by_name() -> None:
+    odd = towns().check("speaks", top=1)[0]
+    assert (odd.head, odd.relation, odd.tail) == ("person0x3", "speaks", "lang4")
+    dev = umls().benchmark.split("dev")[0].name
+    assert {row.relation for row in umls().check(dev, top=3)} == {dev}
+
+
+def test_answer_sets_say_how_many_it_takes() -> None:
+    found = umls().predict(REFERENCES, ["alga", "bacterium"], k=5)
+    assert [each.asked for each in found.sets] == ["alga", "bacterium"]
+    for each in found.sets:
+        rows = found.for_head(each.asked)
+        assert [row.in_set for row in rows] == [row.rank <= each.size for row in rows]
+    assert f"alga: {found.sets[0].sentence}" in repr(found)
+    assert found.to_dicts()[0]["in_set"] is found[0].in_set and "in_set" in found.to_tsv().splitlines()[0]
+    assert umls().predict(relation="isa", heads="virus").sets == ()  # the graph has the relation
+
+
+def test_decisions_change_probabilities_and_keep_ranks() -> None:
+    shipped = shipped_calibration()
+    assert recalibrated(shipped, []) is shipped
+    pairs = umls().rank(umls().resolve([(0, 1), (2, 3)]), np.array([5], np.int32), 10, np.arange(60, dtype=np.int32))
+    fans = np.zeros(len(pairs))
+    before = shipped.probabilities(pairs, fans)
+    for accepted in (True, False):
+        after = recalibrated(shipped, [(0.3, accepted)] * 40).probabilities(pairs, fans)
+        assert ((after > before) == accepted).all() and (np.argsort(-after) == np.argsort(-before)).all()
+    few, many = (recalibrated(shipped, [(0.3, True)] * n).probabilities(pairs, fans) for n in (1, 40))
+    assert (before < few).all() and (few < many).all()
+    same = recalibrated(shipped, [(0.25, False), (0.25, False), (0.25, False), (0.25, True)] * 30)
+    assert np.allclose(same.probabilities(pairs, fans), before, atol=0.02) and same.sets == ()

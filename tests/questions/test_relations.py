@@ -1,0 +1,33 @@
+"""Which relation holds between two entities: the true one comes first though its triple is hidden."""
+
+from __future__ import annotations
+
+from tests.questions.graphs import people
+
+from fewlink.questions.relations import RelationFinder
+
+
+def test_the_relation_of_a_hidden_triple_comes_first() -> None:
+    graph = people(without="person1x4 speaks lang1")
+    finder = RelationFinder(graph)
+    fits = finder.rank(graph.entities.id("person1x4"), graph.entities.id("lang1"))
+    assert graph.relations[fits[0].relation] == "speaks" and not fits[0].known and fits[0].fit > 0.5
+    assert fits[0].fit > 5 * fits[1].fit
+
+
+def test_a_triple_of_the_graph_is_marked_and_fits_no_better_for_being_there() -> None:
+    hidden, whole = people(without="person1x4 speaks lang1"), people()
+    fits = []
+    for graph in (hidden, whole):
+        best = RelationFinder(graph).rank(graph.entities.id("person1x4"), graph.entities.id("lang1"))[0]
+        assert graph.relations[best.relation] == "speaks"
+        fits.append(best)
+    assert fits[1].known and abs(fits[0].fit - fits[1].fit) < 0.05
+
+
+def test_a_wrong_tail_fits_badly_and_kinds_leave_few_relations() -> None:
+    graph = people()
+    finder = RelationFinder(graph, kept=2)
+    fits = finder.rank(graph.entities.id("person1x4"), graph.entities.id("lang3"))
+    assert len(fits) == 2 and max(fit.fit for fit in fits) < 0.5
+    assert "speaks" in {graph.relations[fit.relation] for fit in fits}
