@@ -366,8 +366,8 @@ def joined(graph: Graph, references: np.ndarray, relations: Sequence[int]) -> in
 def path_of(
     graph: Graph, walked: Sequence[int], relations: Sequence[int], weight: float | None, like: int | None
 ) -> Path:
-    steps = tuple(step_of(graph, relation) for relation in relations)
-    return Path(steps, weight, tuple(entity_of(graph, entity) for entity in walked), like)
+    steps, entities = (step_of(graph, r) for r in relations), (entity_of(graph, entity) for entity in walked)
+    return Path(tuple(steps), weight, tuple(entities), like)
 
 
 def _turned(step: Step) -> Step:
