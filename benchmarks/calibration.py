@@ -7,7 +7,7 @@ With them, relations of the benchmark are asked about: those of dev, and known r
 hidden from the graph; never those of test. Each relation is asked about with several draws of 1 to 5 references. The
 samples are kept as WEIGHTS/BENCH.npz; those that exist are used. A graph's figures come from a calibration fitted on
 the other graphs. Writes src/fewlink/builtin/trail.calibration.json and records/calibration.json, with a row for each
-relation.
+relation. benchmarks/answer_sets.py then adds the sizes of answer sets.
 """
 
 from __future__ import annotations

@@ -119,7 +119,13 @@ def to_polars(source: Linker | Graph | Predictions) -> polars.DataFrame:
         raise MissingExtra("a data frame of polars", "polars") from None
     if not isinstance(source, Predictions):
         return polars.DataFrame(triples_of(source))
-    kinds = {"rank": polars.Float64, "score": polars.Float64, "probability": polars.Float64, "known": polars.Boolean}
+    kinds = {
+        "rank": polars.Float64,
+        "score": polars.Float64,
+        "probability": polars.Float64,
+        "known": polars.Boolean,
+        "in_set": polars.Boolean,
+    }
     columns = [column for column in COLUMNS if column != "reasons"]
     values: dict[str, list[Any]] = {column: [getattr(row, column) for row in source] for column in columns}
     if any(row.reasons for row in source):

@@ -260,6 +260,7 @@ def relations(
     from fewlink.prediction import load
 
     found = load(source, bench=bench, types=types, names=names).relations(head, tail, described, top)
+    common.print_notes(found.notes)
     if json:
         print(found.to_json())
         return

@@ -41,6 +41,10 @@ class NamedScorer:
         """As of the scorer of the graph."""
         self.scorer.limit_edges(edges)
 
+    def without(self, relation: str) -> NamedScorer:
+        """The same on the graph without the triples of a relation; names stay."""
+        return NamedScorer(self.scorer.without(relation), self.columns, self.gate)
+
     def __call__(self, question: Question) -> Tensor:
         scores = self.scorer(question)
         said = self.said(question.references)

@@ -33,6 +33,7 @@ from fewlink.scorers import Question, Scorer
 
 POOL = 10  # times as many pairs as asked for are kept, for constraints between pairs
 LEAST_POOL = 10_000
+FITS = 0.5  # under this, no relation fits a pair well
 REFERENCES = 16  # of a relation of the graph, for a model that reads any number
 JSON_LINES = (".jsonl", ".json", ".ndjson")
 
@@ -143,7 +144,9 @@ class GraphQuestions:
         graph = known_graph(self.benchmark)
         fits = graph.once(RelationFinder).rank(*ends)
         rows = [self._described(name, pairs, *ends) for name, pairs in (described or {}).items()]
-        return Answers(tuple(relation_fits(graph, fits, rows)[: query.check_count(k)]))
+        best = relation_fits(graph, fits, rows)[: query.check_count(k)]
+        doubt = ["no relation fits well"] if not best or best[0].fit < FITS else []
+        return Answers(tuple(best), doubt)
 
     def _described(self, name: str, pairs: Pairs, head: int, tail: int) -> RelationFit:
         """How well a relation described by references fits a pair: the share of entities like the references' tails

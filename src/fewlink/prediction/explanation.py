@@ -285,8 +285,7 @@ class Explanation:
 
     def _kind(self, kind: str) -> str:
         """A kind of evidence in words."""
-        words = self.evidence.get(kind, kind)
-        return re.sub(r"\b(head|tail)", lambda end: self._end(end[0]), words)
+        return re.sub(r"\b(head|tail)", lambda end: self._end(end[0]), self.evidence.get(kind, kind))
 
     def _references(self) -> list[str]:
         weighed = [(r.weight, r) for r in self.references if r.weight is not None]

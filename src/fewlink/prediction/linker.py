@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -309,7 +310,7 @@ class Linker(GraphQuestions):
         """
         if not self.reads_trust:
             return None
-        key = references.pairs, references.relation, None if candidates is None else candidates.tobytes()
+        key = dataclasses.replace(references, rejected=()), None if candidates is None else candidates.tobytes()
         if key not in self._trust:
             if len(self._trust) >= MOST_TRUST:
                 del self._trust[next(iter(self._trust))]
