@@ -24,7 +24,7 @@ def test_names_and_pairs_from_files(tmp_path: Path) -> None:
         (b"a\tb\nc\n", ":2: needs two names"),
         (b"a\tb\tc\n", ":1: .*3 columns"),
         (b"a\t\n", ":1:"),
-        (b"", "no references"),
+        (b"", "no pairs"),
     ],
 )
 def test_an_error_names_the_bad_line(content: bytes, message: str, tmp_path: Path) -> None:
@@ -45,5 +45,5 @@ def test_a_pair_in_one_argument() -> None:
     assert parse_pair("new york => oslo") == ("new york", "oslo") == parse_pair("new york=>oslo")
     assert parse_pair("x => y\tz") == ("x => y", "z")
     for text in ("a", "a =>", "=> b", "a => b => c", "a\tb\tc", ""):
-        with pytest.raises(FewlinkError, match="is not a reference"):
+        with pytest.raises(FewlinkError, match="is not a pair"):
             parse_pair(text)

@@ -198,6 +198,13 @@ class Projects:
                 self._file = ProjectFile(self.path)
             return self._file
 
+    def close(self) -> None:
+        """Close the file, so that it is one file again; it is opened again when it is needed."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+            self._file = None
+
     def all_facts(self) -> list[dict[str, Any]]:
         return [] if self.path is None or not self.path.exists() else [asdict(p) for p in self.file.projects()]
 

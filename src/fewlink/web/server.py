@@ -88,6 +88,7 @@ def make_app(linker: Linker, settings: ServerSettings | None = None, project: Pa
         async with batcher:
             app.state.service = Service(linker, settings, batcher)
             yield
+        app.state.projects.close()
 
     app = FastAPI(
         title="fewlink",
