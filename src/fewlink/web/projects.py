@@ -27,7 +27,7 @@ from fewlink.web.middleware import ApiError, as_json
 from fewlink.web.schema import MOST_HEADS, MOST_REFERENCES, NAME_LENGTH, Name, Pair, PredictRequest
 from fewlink.web.service import RankingPart, Service
 
-DEEP = 30  # tails of each head that can be suggested
+DEEP = 50  # tails of each head that can be suggested
 REFRESH = (
     5  # acceptances after which they are read as references: until then only scores are corrected, in milliseconds
 )
