@@ -139,7 +139,7 @@ def test_card_calibrates_probabilities(run: Path) -> None:
         ([*PAIRS, "--head", "alga", "--candidates", "organism"], "the graph has no types"),
         ([*PAIRS, "--of-type", "organism"], "the graph has no types"),
         ([*PAIRS, "--head", "alga", "--candidates", "full"], "range of a relation"),
-        (["--reference", "virus cell", "--head", "alga"], "is not a reference"),
+        (["--reference", "virus cell", "--head", "alga"], "is not a pair"),
         (["--references", "nowhere.tsv", "--head", "alga"], "nowhere.tsv: cannot be read"),
         (["--relation", "isaa", "--head", "alga"], "unknown relation 'isaa'; did you mean 'isa'"),
     ],

@@ -190,6 +190,13 @@ def test_the_default_file_is_beside_the_graph_or_run(tmp_path: Path) -> None:
     assert ServeOptions("umls", project="mine").project_file == Path("mine")
 
 
+def test_a_server_that_stops_leaves_one_file(linker: Linker, tmp_path: Path) -> None:
+    app = make_app(linker, ServerSettings(), tmp_path / "umls.decisions")
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        started(client)
+    assert [path.name for path in tmp_path.iterdir()] == ["umls.decisions"]
+
+
 def test_rejected_pairs_of_a_prediction(client: TestClient) -> None:
     body = {"references": PAIRS, "heads": ["alga"], "k": 50, "rejected": [["alga", "plant"]]}
     answer = client.post("/predict", json=body).json()

@@ -27,7 +27,7 @@ from fewlink.web.middleware import ApiError, as_json
 from fewlink.web.schema import MOST_HEADS, MOST_REFERENCES, NAME_LENGTH, Name, Pair, PredictRequest
 from fewlink.web.service import RankingPart, Service
 
-DEEP = 30  # tails of each head that can be suggested
+DEEP = 50  # tails of each head that can be suggested
 REFRESH = (
     5  # acceptances after which they are read as references: until then only scores are corrected, in milliseconds
 )
@@ -197,6 +197,13 @@ class Projects:
             if self._file is None:
                 self._file = ProjectFile(self.path)
             return self._file
+
+    def close(self) -> None:
+        """Close the file, so that it is one file again; it is opened again when it is needed."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+            self._file = None
 
     def all_facts(self) -> list[dict[str, Any]]:
         return [] if self.path is None or not self.path.exists() else [asdict(p) for p in self.file.projects()]

@@ -98,6 +98,7 @@ def make_app(
         async with batcher:
             app.state.service = Service(linker, settings, batcher)
             yield
+        app.state.projects.close()
 
     app = FastAPI(
         title="fewlink",
