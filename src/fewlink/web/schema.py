@@ -122,6 +122,7 @@ class Row(BaseModel):
     score: float
     probability: float | None = Field(description="null where no percentage is shown: `trust` says why.")
     known: bool
+    in_set: bool | None = Field(None, description="Whether it is in the answer set of its head, see `sets`.")
     reasons: ExplainAnswer | None
 
 
@@ -135,12 +136,24 @@ class TrustFacts(BaseModel):
     tested: int = Field(description="References that were held out.")
 
 
+class AnswerSetFacts(BaseModel):
+    """How many of the first answers to one head it takes to have a right one among them, and how surely."""
+
+    asked: str
+    asked_name: str
+    size: int
+    level: float
+    unlikely: bool = Field(description="Whether probably none of the candidates is right.")
+    sentence: str
+
+
 class PredictAnswer(BaseModel):
     heads: int = Field(description="How many heads were ranked.")
     heads_in_all: int = Field(description="How many heads the request names, or has of its type.")
     predictions: list[Row]
     notes: list[str]
     trust: TrustFacts | None
+    sets: list[AnswerSetFacts] = []
 
 
 class Health(BaseModel):

@@ -241,7 +241,7 @@ class Answers:
     def _rank(self, parts: Sequence[RankingPart]) -> list[Answer]:
         """One call for the heads of all parts and the largest k; each part gets its own heads and its own k."""
         first, linker = parts[0], self.linker
-        candidates = self._candidates(first)
+        candidates = candidates_of(linker, first)
         heads = np.array(list(dict.fromkeys(head for part in parts for head in part.heads)), np.int32)
         k = max(part.k for part in parts)
         trust = self._trust(first) if first.overall else None
@@ -253,13 +253,15 @@ class Answers:
         none = np.zeros(0, np.int64)
         return [pairs.take(np.concatenate([rows.get(head, none)[: part.k] for head in part.heads])) for part in parts]
 
-    def _candidates(self, part: RankingPart | TrustPart) -> np.ndarray:
-        if isinstance(part.candidates, tuple):
-            return np.array(part.candidates, np.int32)
-        return find_candidates(self.linker.benchmark, self.linker.names, part.candidates, part.references)
-
     def _trust(self, part: RankingPart | TrustPart) -> Trust | None:
-        return self.linker.trust(part.references, None if is_open(part.candidates) else self._candidates(part))
+        open_ones = is_open(part.candidates)
+        return self.linker.trust(part.references, None if open_ones else candidates_of(self.linker, part))
+
+
+def candidates_of(linker: Linker, part: RankingPart | TrustPart) -> np.ndarray:
+    if isinstance(part.candidates, tuple):
+        return np.array(part.candidates, np.int32)
+    return find_candidates(linker.benchmark, linker.names, part.candidates, part.references)
 
 
 class Service:
@@ -281,7 +283,8 @@ class Service:
         if not whole.overall:
             ranked, names = set(pairs.heads.tolist()), self.linker.names
             notes += [no_candidate_note(names, head) for head in whole.heads if head not in ranked]
-        table = functools.partial(self.linker.table, pairs, notes, trust=trust)
+        count = None if whole.overall else len(await asyncio.to_thread(candidates_of, self.linker, whole))
+        table = functools.partial(self.linker.table, pairs, notes, trust=trust, candidates=count)
         predictions = await asyncio.to_thread(table) if len(pairs) > MANY else table()
         rows = predictions.to_dicts()
         if request.explain:
@@ -289,7 +292,8 @@ class Service:
                 explanation = await self._explain(ExplanationPart(whole.references, head, tail))
                 row["reasons"] = explanation.to_dict()
         said = predictions.trust and vars(predictions.trust)
-        return {"predictions": rows, "notes": list(predictions.notes), "trust": said}
+        sets = [vars(each) for each in predictions.sets]
+        return {"predictions": rows, "notes": list(predictions.notes), "trust": said, "sets": sets}
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         return (await self._explain(await asyncio.to_thread(self.resolver.explanation, request))).to_dict()
