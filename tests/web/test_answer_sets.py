@@ -19,5 +19,5 @@ def test_each_head_has_the_set_that_python_gives() -> None:
         expected = linker.predict([(head, tail) for head, tail in REFERENCES], ["alga", "animal"], 4)
         assert answer["sets"] == [vars(each) for each in expected.sets] and len(expected.sets) == 2
         assert [row["in_set"] for row in answer["predictions"]] == [row.in_set for row in expected]
-        best = client.post("/predict", json={**body, "overall": True})
-        assert best.status_code != 200 or best.json()["sets"] == []  # the best pairs of all heads are no sets
+        of_all = client.post("/predict", json={"references": REFERENCES, "heads_of_type": "open", "k": 4}).json()
+        assert of_all["sets"] == [] and of_all["predictions"]  # the best pairs of all heads
