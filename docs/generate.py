@@ -11,7 +11,7 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -34,6 +34,10 @@ import summary  # noqa: E402
 COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.1", "trail")  # relation by relation
 CARVED = ("fb15k-237-few", "codex-s-few")
 BENCHMARKS = ("nell-one", *CARVED, "attack-few", "umls")  # of TRAIL
+
+AREA = "area, mean of relations"
+SIZES = ("coverage", "mean size", "median size")
+NAMES = ("relations", "queries", "MRR of TRAIL", "with names", "with it")
 
 
 def overall(records: list[Record]) -> str:
@@ -114,6 +118,23 @@ def trail_picture(figure: str, setting: Callable[[dict[str, Any]], float], title
             found.setdefault(setting(row), []).append(row["micro_mrr"][fold])
         series[f"fold {fold}"] = [charts.Point(x, *tables.moments(values)) for x, values in sorted(found.items())]
     return charts.standalone(charts.lines(series, title=title, x_label=x_label, y_label="MRR, K = 3, full"))
+
+
+def record_table(name: str, part: str, columns: Sequence[str], **only: Any) -> str:
+    """Columns of the rows of a benchmark's record, those with these values."""
+    rows = json.loads((ROOT / "benchmarks" / "records" / f"{name}.json").read_text("utf-8"))["results"][part]
+    table = tables.Table("", list(columns), [])
+    for row in rows:
+        if all(row[key] == value for key, value in only.items()):
+            table.rows.append([shown(row[column]) for column in columns])
+    return table.markdown()
+
+
+def shown(value: Any) -> str:
+    """A cell of a record: .123, 12.3 or a text."""
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:,.1f}"
 
 
 def parameters(row: dict[str, Any]) -> float:
@@ -322,6 +343,16 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
     }
     board = {"{{tables}}": leaderboards(), "{{models}}": knowledge(), "{{left out}}": left_out()}
     rivals = (ROOT / "docs" / "leaderboard.in.md").read_text("utf-8")
+    curating = (ROOT / "docs" / "curating.in.md").read_text("utf-8")
+    measured = {
+        "{{curation}}": record_table("curation", "summary", ("bench", "policy", "relations", "accepted of 30", "gain")),
+        "{{check}}": record_table("check", "measured", ("graph", "wrong ends", "relations", "triples", AREA)),
+        "{{relations}}": record_table("relations", "measured", ("graph", "relations", "triples", "MRR", "Hits@1")),
+        "{{sets}}": record_table("answer_sets", "measured", ("left out", "graph", *SIZES), level=0.9),
+        "{{names}}": record_table("names", "rows", ("graph", "part", *NAMES), kind="3 references").replace(
+            "with names | with it", "names, graph left out | names, as shipped"
+        ),
+    }
     short = [r for r in nell if not r.model.startswith("trail-0.1-no-")]
     middle = tables.in_short(short, head="NELL-One test, K = 3, MRR").markdown()
     card = ROOT / "src" / "fewlink" / "builtin" / "trail.md"
@@ -341,6 +372,7 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         ROOT / "docs" / "leaderboard.md": functools.reduce(
             lambda text, part: text.replace(*part), board.items(), rivals
         ),
+        ROOT / "docs" / "curating.md": with_parts(curating, measured),
         ROOT / "docs" / "findings.md": filled(template.read_text("utf-8"), nell, curves),
         readme: between(readme.read_text("utf-8"), "results", middle),
         card: between(between(card.read_text("utf-8"), "facts", weights_facts()), "figures", figures),
