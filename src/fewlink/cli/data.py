@@ -58,13 +58,28 @@ def list_(json: bool = common.JSON) -> None:
 def get(
     name: str = typer.Argument(..., help="A name from `fewlink data list`."),
     source: Path = typer.Option(None, "--from", help="A folder or archive you have, instead of a download."),
+    out: Path = typer.Option(None, help="Folder for the files of attack; by default among the fetched benchmarks."),
 ) -> None:
-    """Fetch a benchmark, check it, compile it and store it.
+    """Fetch a benchmark, check it, compile it and store it; or write the built-in graph attack as files.
 
     Example: `fewlink data get nell-one --from ~/downloads/nell.tar.gz`
-    """
-    from fewlink.data.catalogue import fetch_benchmark
 
+    Example: `fewlink data get attack --out attack`
+    """
+    from fewlink.base.errors import FewlinkError
+    from fewlink.data.catalogue import data_home, fetch_benchmark, write_attack
+
+    if name == "attack":
+        if source is not None:
+            raise FewlinkError("attack is built in: leave --from out")
+        folder = out or data_home() / name
+        benchmark = write_attack(folder)
+        print(f"{folder} holds the graph: attack.tsv, with its names, types and dates, and MITRE's LICENSE.txt")
+        print(f"{folder / benchmark.name} is the benchmark {benchmark.name}, carved out of it")
+        _print_info(benchmark, json=False)
+        return
+    if out is not None:
+        raise FewlinkError("--out is for attack: a fetched benchmark is stored where its name finds it")
     place, benchmark, remarks = fetch_benchmark(name, source)
     common.print_notes(remarks)
     print(f"{name} is in {place}")
