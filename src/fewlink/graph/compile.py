@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from fewlink.base.progress import progress
 from fewlink.graph.csr import spans
 from fewlink.graph.formats import read_triples
-from fewlink.graph.graph import Graph, types_from_file, types_from_names
+from fewlink.graph.graph import Graph, TypeTable, types_from_file, types_from_names
 from fewlink.graph.reading import Block, CompileReport, check_describes, check_on_error, read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary
 
@@ -60,6 +61,23 @@ def read_graph(
     )
     report.duplicates += len(triples) - graph.triple_count
     report.self_loops += int((graph.head_ids == graph.tail_ids).sum()) // 2
+    return _described(graph, report.descriptions)
+
+
+def _described(graph: Graph, descriptions: Mapping[bytes, tuple[bytes, bytes]]) -> Graph:
+    """The graph with these names and types of entities, unless files gave others."""
+    if not descriptions:
+        return graph
+    empty = (b"", b"")
+    described = [descriptions.get(name.encode(), empty) for name in graph.entities]
+    if graph.labels is None:
+        labels = [text or name.encode() for (text, _), name in zip(described, graph.entities, strict=True)]
+        graph = dataclasses.replace(graph, labels=Vocabulary.of([*labels, *graph.relations]))
+    if graph.types is None:
+        kinds = Interner()
+        pairs = [(entity, kinds[kind]) for entity, (_, kind) in enumerate(described) if kind]
+        owners, types = np.array(pairs, np.int32).reshape(-1, 2).T
+        graph = dataclasses.replace(graph, types=TypeTable.of(kinds, owners, types, len(graph.entities)))
     return graph
 
 

@@ -49,6 +49,7 @@ class CompileReport:
     literals: int = 0
     duplicates: int = 0
     self_loops: int = 0
+    descriptions: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)  # name and type by id, of STIX
     problems: list[str] = field(default_factory=list)  # the first few skipped lines
     headers: list[str] = field(default_factory=list)  # a remark for each file with a header row
 
@@ -78,7 +79,7 @@ class Source:
         self.path, self.skip, self.report = path, skip, report
         self.line = 0  # lines before the current block
 
-    def bad(self, problem: str, line: int) -> None:
+    def bad(self, problem: str, line: int | None) -> None:
         """Raise an error for a bad line, or count it."""
         error = InputError(self.path, problem, line)
         if not self.skip:
