@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.conftest import benchmark_of, graph_of, task_of, write_layout
+from tests.conftest import Fewlink, benchmark_of, graph_of, task_of, write_layout
 
 import fewlink
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
@@ -100,6 +100,16 @@ def test_attack_is_written_as_files_with_the_licence_of_mitre(tmp_path: Path) ->
     licence = (tmp_path / "LICENSE.txt").read_text("utf-8")
     assert "© 2025 The MITRE Corporation. This work is reproduced and distributed with the permission of" in licence
     assert "hereby grants you a non-exclusive, royalty-free license" in licence
+
+
+def test_the_command_writes_attack_and_asks_it_by_name(fewlink: Fewlink, tmp_path: Path) -> None:
+    done = fewlink("data", "get", "attack", "--out", tmp_path / "here")
+    assert done.code == 0, done.err
+    assert "attack.tsv, with its names, types and dates, and MITRE's LICENSE.txt" in done.out
+    assert (tmp_path / "here" / "LICENSE.txt").exists()
+    asked = fewlink("ask", "attack", "--relation", "group_uses_tool", "--head", "APT38", "--top", 3, "--tsv")
+    assert asked.code == 0, asked.err
+    assert asked.out.count("APT38") == 3
 
 
 def test_the_built_in_graph_stays_small() -> None:

@@ -211,7 +211,7 @@ def read_stix(source: Source, file: IO[bytes]) -> Iterator[Block]:
     """A STIX bundle; names and types of its entities are kept in the report."""
     report = source.report
     bundle = read_bundle(source.path, lambda problem: source.bad(problem, None))
-    report.headers += [f"{source.path}: {remark}" for remark in bundle.remarks()]
+    report.headers += bundle.remarks()
     for name, text in bundle.names.items():
         report.descriptions[name.encode()] = text.encode(), bundle.kinds[name].encode()
     yield from blocks_of(source, enumerate([name.encode() for name in triple] for triple in bundle.triples))
