@@ -21,6 +21,7 @@ from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_
 from fewlink.report import charts, tables
 from fewlink.report.tables import SELECTIONS, by_selection, select, spread, values
 from fewlink.studies import published_figures, read_plan
+from fewlink.studies.attack import stored_tables
 from fewlink.trail.learner import TrailSettings, network_of
 from fewlink.trail.shipped import NAME, shipped
 from fewlink.training import families
@@ -242,6 +243,13 @@ def between(text: str, mark: str, middle: str) -> str:
     return f"{before}{begin}\n{middle}{end}{after}"
 
 
+def attack_page() -> str:
+    """The page on ATT&CK with the tables of its study."""
+    shown = stored_tables(read_plan("attack"), RecordStore(ROOT / "results" / "attack-2023"))
+    middle = "\n".join(f"### {table.title[0].upper()}{table.title[1:]}\n\n{table.markdown()}" for table in shown)
+    return between((ROOT / "docs" / "attack.md").read_text("utf-8"), "study", f"\n{middle}\n")
+
+
 def weights_facts() -> str:
     """What the shipped weights are, in a line."""
     facts, count = shipped().facts, sum(tensor.numel() for tensor in shipped().weights.values())
@@ -373,6 +381,7 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
             lambda text, part: text.replace(*part), board.items(), rivals
         ),
         ROOT / "docs" / "curating.md": with_parts(curating, measured),
+        ROOT / "docs" / "attack.md": attack_page(),
         ROOT / "docs" / "findings.md": filled(template.read_text("utf-8"), nell, curves),
         readme: between(readme.read_text("utf-8"), "results", middle),
         card: between(between(card.read_text("utf-8"), "facts", weights_facts()), "figures", figures),

@@ -111,8 +111,14 @@ def test_the_wheel_holds_every_file_of_the_package(built: Path) -> None:
     files = {p.relative_to(ROOT / "src").as_posix() for p in PACKAGE.rglob("*") if p.is_file() and p.suffix != ".pyc"}
     assert files <= inside
     assert {name for name in inside if not name.startswith("fewlink-")} <= files
-    data = ("py.typed", "recipes/trail-0.1.toml", "static/page.html", "report.html.j2")
-    for suffix in (*data, "builtin/umls.tsv.gz", "builtin/trail.safetensors", "builtin/trail.md"):
+    data = ("py.typed", "recipes/trail-0.1.toml", "static/page.html", "report.html.j2", "builtin/attack.tsv.xz")
+    for suffix in (
+        *data,
+        "builtin/umls.tsv.gz",
+        "builtin/attack.tsv.xz",
+        "builtin/trail.safetensors",
+        "builtin/trail.md",
+    ):
         assert [name for name in files if name.endswith(suffix)], suffix
     assert "fewlink = fewlink.cli:main" in points
 

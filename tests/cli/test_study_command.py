@@ -21,6 +21,7 @@ def test_the_studies_are_listed(fewlink: Fewlink) -> None:
         "selection",
         "datasets",
         "rivals",
+        "attack",
     ]
     assert "Table 2" in fewlink("study").out
 

@@ -3,11 +3,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.conftest import benchmark_of, graph_of, task_of, write_layout
+from tests.conftest import Fewlink, benchmark_of, graph_of, task_of, write_layout
 
+import fewlink
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
 from fewlink.data import SPLITS, open_benchmark
-from fewlink.data.catalogue import CATALOGUE, data_home, fetch_benchmark
+from fewlink.data.catalogue import (
+    CATALOGUE,
+    attack_dates,
+    attack_graph,
+    check_benchmark,
+    check_source,
+    data_home,
+    fetch_benchmark,
+    open_graph,
+    write_attack,
+)
+from fewlink.graph import compile_graph
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +45,76 @@ def test_umls_is_built_in() -> None:
     assert 5000 < everything <= 6529
     assert all(len(benchmark.tasks[s]) >= 3 for s in SPLITS)
     assert open_benchmark("umls").fingerprint == benchmark.fingerprint
+
+
+def test_attack_is_built_in_with_names_types_and_dates() -> None:
+    graph = attack_graph()
+    assert (graph.triple_count, len(graph.entities), len(graph.relations)) == (40_844, 6_187, 31)
+    group = graph.entities.find("G0082")
+    assert group is not None
+    assert graph.name(group) == "APT38"
+    assert graph.types is not None
+    assert [graph.types.names[i] for i in graph.types.of_entities([group])] == ["group"]
+    dates = attack_dates()
+    assert len(dates) == graph.triple_count
+    assert min(dates) > "2014"
+    assert max(dates) <= "2025-11-13"
+
+
+def test_the_benchmark_of_attack_is_the_one_of_the_stored_results() -> None:
+    benchmark = open_benchmark("attack-few")
+    assert benchmark.name == "attack-few"
+    assert benchmark.fingerprint == CATALOGUE["attack-few"].fingerprint
+    record = Path(__file__).parents[2] / "results" / "attack-few" / "rules.jsonl"
+    assert f'"data_sha256": "{benchmark.fingerprint}"' in record.read_text("utf-8").splitlines()[0]
+
+
+def test_attack_is_a_graph_and_not_a_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "attack").mkdir()  # such as a folder of results, or of `data get attack`
+    monkeypatch.chdir(tmp_path)
+    check_source("attack")
+    opened = open_graph("attack")
+    assert (opened.name, opened.source, opened.graph.triple_count) == ("attack", "attack", 40_844)
+    assert not any(opened.tasks.values())
+    for refused in (open_benchmark, check_benchmark):
+        with pytest.raises(FewlinkError, match="attack is a graph without tasks: its benchmark is attack-few"):
+            refused("attack")
+
+
+def test_a_graph_in_the_working_folder_comes_before_the_built_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph_of("a r b").save(tmp_path / "attack")
+    check_source("attack")
+    assert open_graph("attack").graph.triple_count == 1
+
+
+def test_attack_is_written_as_files_with_the_licence_of_mitre(tmp_path: Path) -> None:
+    write_attack(tmp_path)
+    names, types = (tmp_path / f"attack.{each}.tsv" for each in ("names", "types"))
+    assert compile_graph(tmp_path / "attack.tsv", names=names, types=types).fingerprint == attack_graph().fingerprint
+    first = (tmp_path / "attack.dates.tsv").read_text("utf-8").splitlines()[0]
+    assert first.split("\t") == ["CAPEC-87", "attack_pattern_in_domain", "domain:software", "2014-06-23"]
+    assert open_benchmark(tmp_path / "attack-few").fingerprint == CATALOGUE["attack-few"].fingerprint
+    licence = (tmp_path / "LICENSE.txt").read_text("utf-8")
+    assert "© 2025 The MITRE Corporation. This work is reproduced and distributed with the permission of" in licence
+    assert "hereby grants you a non-exclusive, royalty-free license" in licence
+
+
+def test_the_command_writes_attack_and_asks_it_by_name(fewlink: Fewlink, tmp_path: Path) -> None:
+    done = fewlink("data", "get", "attack", "--out", tmp_path / "here")
+    assert done.code == 0, done.err
+    assert "attack.tsv, with its names, types and dates, and MITRE's LICENSE.txt" in done.out
+    assert (tmp_path / "here" / "LICENSE.txt").exists()
+    asked = fewlink("ask", "attack", "--relation", "group_uses_tool", "--head", "APT38", "--top", 3, "--tsv")
+    assert asked.code == 0, asked.err
+    assert asked.out.count("APT38") == 3
+
+
+def test_the_built_in_graph_stays_small() -> None:
+    builtin = Path(fewlink.__file__).parent / "builtin"
+    assert sum(path.stat().st_size for path in builtin.glob("*attack*") if path.suffix != ".safetensors") < 400_000
 
 
 def test_a_folder_and_a_compiled_folder_are_opened_by_path(tmp_path: Path) -> None:

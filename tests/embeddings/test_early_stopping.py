@@ -8,7 +8,7 @@ import torch
 
 from fewlink.base.errors import FewlinkError
 from fewlink.embeddings import interaction
-from fewlink.embeddings.early_stopping import HeldOut, choose_held_out
+from fewlink.embeddings.batches import HeldOut, choose_held_out
 
 
 def test_protected_and_only_triples_stay_in_training() -> None:

@@ -15,7 +15,7 @@ import torch
 
 from fewlink.base.errors import FewlinkError
 from fewlink.embeddings import EmbeddingSettings, train
-from fewlink.embeddings.early_stopping import HeldOut
+from fewlink.embeddings.batches import HeldOut
 
 ENTITIES = 100
 

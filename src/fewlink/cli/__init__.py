@@ -11,7 +11,7 @@ import typer
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, ProcessLost
 from fewlink.bridges import commands
-from fewlink.cli import data, embeddings, evaluate, predict, results, train
+from fewlink.cli import data, embeddings, evaluate, predict, project, results, train
 
 app = typer.Typer(
     name="fewlink",
@@ -33,7 +33,7 @@ app.command("serve")(predict.serve)
 app.command("mcp")(commands.mcp)
 data.app.command("from-neo4j")(commands.from_neo4j)
 data.app.command("to-neo4j")(commands.to_neo4j)
-app.add_typer(data.project_app, name="project")
+app.add_typer(project.app, name="project")
 app.add_typer(data.app, name="data")
 app.command("evaluate")(evaluate.evaluate)
 app.command("results")(results.results)

@@ -1,7 +1,4 @@
-"""`fewlink data …`: list, fetch, describe, check, carve, extend and generate benchmarks and graphs.
-
-`fewlink project …`: files of curators' decisions, which `fewlink serve` keeps.
-"""
+"""`fewlink data …`: list, fetch, describe, check, carve, extend and generate benchmarks and graphs."""
 
 from __future__ import annotations
 
@@ -18,11 +15,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Benchmarks and graphs: list, get, describe, check, carve, append, generate.", no_args_is_help=True
 )
-
-project_app = typer.Typer(help="Files of curators' decisions: list, log, export, import, undo.", no_args_is_help=True)
-PROJECT_FILE = typer.Argument(..., metavar="FILE", help="A project file, as fewlink serve --project makes it.")
-PROJECT = typer.Option(None, "--project", metavar="NAME", help="The project; needed if the file has several.")
-WHO = typer.Option("", help="The curator.")
 
 TRIPLES = typer.Argument(
     ..., metavar="FILE", help="Triples: TSV, CSV, RDF, SPARQL results or Parquet, plain or compressed."
@@ -78,13 +70,28 @@ def list_(json: bool = common.JSON) -> None:
 def get(
     name: str = typer.Argument(..., help="A name from `fewlink data list`."),
     source: Path = typer.Option(None, "--from", help="A folder or archive you have, instead of a download."),
+    out: Path = typer.Option(None, help="Folder for the files of attack; by default among the fetched benchmarks."),
 ) -> None:
-    """Fetch a benchmark, check it, compile it and store it.
+    """Fetch a benchmark, check it, compile it and store it; or write the built-in graph attack as files.
 
     Example: `fewlink data get nell-one --from ~/downloads/nell.tar.gz`
-    """
-    from fewlink.data.catalogue import fetch_benchmark
 
+    Example: `fewlink data get attack --out attack`
+    """
+    from fewlink.base.errors import FewlinkError
+    from fewlink.data.catalogue import data_home, fetch_benchmark, write_attack
+
+    if name == "attack":
+        if source is not None:
+            raise FewlinkError("attack is built in: leave --from out")
+        folder = out or data_home() / name
+        benchmark = write_attack(folder)
+        print(f"{folder} holds the graph: attack.tsv, with its names, types and dates, and MITRE's LICENSE.txt")
+        print(f"{folder / benchmark.name} is the benchmark {benchmark.name}, carved out of it")
+        _print_info(benchmark, json=False)
+        return
+    if out is not None:
+        raise FewlinkError("--out is for attack: a fetched benchmark is stored where its name finds it")
     place, benchmark, remarks = fetch_benchmark(name, source)
     common.print_notes(remarks)
     print(f"{name} is in {place}")
@@ -241,6 +248,35 @@ def append(
     print(f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {graph.triple_count:,} triples")
 
 
+@app.command("to-stix")
+def to_stix(
+    links: Path = typer.Argument(
+        ..., metavar="FILE", help="Accepted links: a head, a relation, a tail and perhaps a probability per line."
+    ),
+    bundle: Path = typer.Option(..., help="The STIX bundle that has the objects of these links."),
+    out: Path = typer.Option(..., help="The bundle to write; an existing one is replaced."),
+    author: str = typer.Option("fewlink", help="Name of the identity that the relationships are created by."),
+    note: str = typer.Option(
+        "Suggested by fewlink from links of the graph, and accepted by a person.", help="Their description."
+    ),
+) -> None:
+    """Write accepted links as STIX 2.1 relationships, with confidence 0 to 100 and who made them.
+
+    Example: `fewlink data to-stix accepted.tsv --bundle enterprise-attack.json --out accepted.json`
+    """
+    from datetime import UTC, datetime
+
+    from fewlink.base.storage import write_json
+    from fewlink.graph.reading import read_pairs_table
+    from fewlink.stix.bundle import read_bundle, read_link, relationships
+
+    common.check_files(links, bundle)
+    accepted = [read_link(row, links, line) for line, row in enumerate(read_pairs_table(links, least=3), 1)]
+    written = relationships(accepted, read_bundle(bundle), author=author, note=note, now=datetime.now(UTC))
+    write_json(out, written)
+    print(f"{out}: {len(accepted):,} relationships")
+
+
 @app.command()
 def generate(
     out: Path = typer.Option(..., help="New folder for the benchmark."),
@@ -287,98 +323,3 @@ def describe(benchmark: Benchmark) -> dict[str, Any]:
         **{f"{s} pairs": sum(len(t.pairs) for t in m) for s, m in benchmark.tasks.items()},
     }
     return {"name": benchmark.name, "sha256": benchmark.fingerprint, "counts": counts, "tasks": tasks}
-
-
-@project_app.command("list")
-def list_projects(file: Path = PROJECT_FILE, json: bool = common.JSON) -> None:
-    """List the projects of a file: relations to complete, with how many pairs are decided.
-
-    Example: `fewlink project list my-graph.tsv.decisions`
-    """
-    import dataclasses
-
-    from fewlink.curation.store import ProjectFile
-
-    with ProjectFile(file, write=False) as opened:
-        rows = [dataclasses.asdict(project) for project in opened.projects()]
-    if json:
-        common.print_json(rows)
-        return
-    columns = ["name", "references", "accepted", "rejected", "conflicts", "events", "description"]
-    common.print_table(columns, [[row[column] for column in columns] for row in rows], title=str(file))
-
-
-@project_app.command("log")
-def show_log(file: Path = PROJECT_FILE, project: str = PROJECT, json: bool = common.JSON) -> None:
-    """Show all events of a project, oldest first: who decided what, and when (UTC).
-
-    Example: `fewlink project log my-graph.tsv.decisions --project cures`
-    """
-    import dataclasses
-
-    from fewlink.curation.store import ProjectFile
-
-    with ProjectFile(file, write=False) as opened:
-        rows = [dataclasses.asdict(event) for event in opened.log(opened.only(project))]
-    if json:
-        common.print_json(rows)
-        return
-    columns = ["number", "kind", "head", "tail", "undoes", "who", "time"]
-    cells = [["" if row[column] is None else row[column] for column in columns] for row in rows]
-    common.print_table(columns, cells, title=str(file))
-
-
-@project_app.command("export")
-def export_project(
-    file: Path = PROJECT_FILE,
-    out: Path = typer.Option(..., help="File to write: .tsv (decisions), .nt (true pairs) or .json (the whole log)."),
-    project: str = PROJECT,
-) -> None:
-    """Export a project: its decisions, its true pairs as N-Triples, or its whole log.
-
-    Example: `fewlink project export my-graph.tsv.decisions --project cures --out cures.nt`
-    """
-    from fewlink.curation.exchange import write_export
-    from fewlink.curation.store import ProjectFile
-
-    with ProjectFile(file, write=False) as opened:
-        print(write_export(opened, opened.only(project), out))
-
-
-@project_app.command("import")
-def import_project(
-    file: Path = PROJECT_FILE,
-    source: Path = typer.Argument(..., metavar="EXPORT", help="A .tsv, .nt or .json export, or pairs as a TSV file."),
-    project: str = PROJECT,
-    who: str = WHO,
-) -> None:
-    """Add the decisions of an export to a project, which is made if it does not exist. Nothing is added twice.
-
-    Example: `fewlink project import my-graph.tsv.decisions cures.json --project cures`
-    """
-    from fewlink.curation.exchange import import_file
-    from fewlink.curation.store import ProjectFile
-
-    common.check_files(source)
-    with ProjectFile(file) as opened:
-        name = project or opened.only(None, default=source.stem)
-        done = import_file(opened, name, source, who=who)
-    print(f"{file}: {done.added:,} of {done.read:,} decisions added to {name}")
-
-
-@project_app.command("undo")
-def undo_decision(
-    file: Path = PROJECT_FILE,
-    project: str = PROJECT,
-    event: int = typer.Option(None, help="Number of the event, from fewlink project log; default: the last of --who."),
-    who: str = WHO,
-) -> None:
-    """Take back a decision. It stays in the log, with the undo.
-
-    Example: `fewlink project undo my-graph.tsv.decisions --project cures --who ann`
-    """
-    from fewlink.curation.store import ProjectFile
-
-    with ProjectFile(file, must_exist=True) as opened:
-        undone = opened.undo(opened.only(project), event, who)
-    print(f"undone: {undone.head} → {undone.tail} was {undone.kind} by {undone.who or 'nobody named'} at {undone.time}")

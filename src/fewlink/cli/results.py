@@ -17,7 +17,18 @@ if TYPE_CHECKING:
     from fewlink.evaluation.records import Record
     from fewlink.studies import Plan, StudyOutput
 
-STUDIES = ("overall", "relations", "ablation", "trail-0.1", "shots", "embedding", "selection", "datasets", "rivals")
+STUDIES = (
+    "overall",
+    "relations",
+    "ablation",
+    "trail-0.1",
+    "shots",
+    "embedding",
+    "selection",
+    "datasets",
+    "rivals",
+    "attack",
+)
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
 FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
 SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
@@ -288,6 +299,7 @@ def study(
     ),
     work: Path = typer.Option(Path("runs/studies"), help="Folder for runs and vectors, to continue from."),
     out: Path = typer.Option(None, help="Also write the tables (Markdown) and pictures (SVG) to this folder."),
+    checkpoint: Path = typer.Option(None, help="For the study attack: ULTRA's weights, such as ultra_4g.pth."),
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
     json: bool = typer.Option(False, "--json", help="Print the tables as JSON."),
 ) -> None:
@@ -311,7 +323,7 @@ def study(
     if todo and show_only:
         raise FewlinkError("--todo and --show: give one of them")
     common.check_benchmarks(bench)
-    common.check_files(plan)
+    common.check_files(plan, checkpoint)
     common.check_device(device)
     from fewlink import studies
     from fewlink.data import open_benchmark
@@ -327,6 +339,7 @@ def study(
         results or Path("runs/tiny" if tiny else "results"),
         work / benchmark.name,
         resolve_device(device),
+        checkpoint,
         tell=lambda line: print(line, file=sys.stderr, flush=True),
         on_epoch=epoch_reporter,
         on_step=lambda title: step_reporter(title, part.seeds),

@@ -1,8 +1,13 @@
-"""Carve few-shot tasks out of an ordinary graph: its relations of medium size become tasks."""
+"""Carve few-shot tasks out of an ordinary graph: its relations of medium size become tasks.
+
+A graph with dates can be frozen instead: links that came later are then to be found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -185,3 +190,59 @@ def _split(tasks: list[Task], settings: CarveSettings, rng: np.random.Generator)
     test = min(max(1, round(settings.test_share * len(tasks))), len(tasks) - dev - 1)
     parts = {"dev": order[:dev], "test": order[dev : dev + test], "train": order[dev + test :]}
     return {split: [tasks[i] for i in np.sort(parts[split])] for split in SPLITS}
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenGraph:
+    """A graph up to a day, and by relation the pairs (n, 2) of known entities that were linked later, and when."""
+
+    graph: Graph
+    later: Mapping[str, np.ndarray]
+    days: Mapping[str, list[str]]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(self.graph.fingerprint.encode())
+        for relation, pairs in self.later.items():
+            digest.update(relation.encode() + np.ascontiguousarray(pairs, "<i4").tobytes())
+        return digest.hexdigest()
+
+    def task(self, relation: str) -> Task:
+        """The pairs of a relation on the last day, and all entities of its tails' types."""
+        triples = self.graph.triples()
+        pairs = triples[triples[:, 1] == self.graph.relations.find(relation)][:, [0, 2]]
+        return Task(relation, pairs, sorted_pairs(pairs), likely_tails(self.graph, pairs[:, 1]))
+
+    def hidden(self, relation: str) -> Graph:
+        """The graph without this relation."""
+        return self.graph.without(np.array([self.graph.relations.find(relation)]))
+
+
+def freeze(
+    graph: Graph, days: Sequence[str], last: str, *, created: tuple[str, ...] = (), fewest: int = 1
+) -> FrozenGraph:
+    """What a graph whose triples are of these days (YYYY-MM-DD) was on the last day; new links of known entities.
+
+    The date of a relation whose name ends as in `created` is that on which its heads were created. An entity created
+    later is left out with all its links: a link can be older than its end if it was moved there. Relations with under
+    `fewest` new links have none.
+    """
+    triples, dated = graph.triples(), np.array(days)
+    attribute = np.array([name.endswith(created) for name in graph.relations])[triples[:, 1]]
+    young = np.unique(triples[attribute & (dated > last), 0])
+    old = (dated <= last) & ~np.isin(triples[:, [0, 2]], young).any(1)
+    if not old.any():
+        raise FewlinkError(f"no link is as old as {last}: choose a later day")
+    of_old = Graph.of(graph.entities, graph.relations, triples[old], types=graph.types, labels=graph.labels)
+    entities, relations = np.flatnonzero(of_old.degrees), np.unique(triples[old, 1])
+    number = np.full(len(graph.entities), -1)
+    number[entities] = np.arange(len(entities))
+    new = ~old & (number[triples[:, [0, 2]]] >= 0).all(1) & np.isin(triples[:, 1], relations)
+    later, when = {}, {}
+    for relation in relations.tolist():
+        rows = np.flatnonzero(new & (triples[:, 1] == relation))
+        rows = rows[np.argsort(number[triples[rows, 0]], kind="stable")]
+        if len(rows) >= fewest:
+            later[graph.relations[relation]] = number[triples[rows][:, [0, 2]]].astype(np.int32)
+            when[graph.relations[relation]] = dated[rows].tolist()
+    return FrozenGraph(of_old.renumbered(entities, relations), later, when)

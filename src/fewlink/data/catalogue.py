@@ -1,15 +1,18 @@
-"""Named benchmarks, and opening a benchmark by name, folder or archive."""
+"""Named benchmarks and graphs, and opening a benchmark by name, folder or archive."""
 
 from __future__ import annotations
 
+import lzma
 import os
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra, choose, did_you_mean
-from fewlink.base.storage import is_folder_of
+from fewlink.base.storage import is_folder_of, write_bytes
 from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark
 from fewlink.data.carving import CarveSettings, carve
 from fewlink.data.nell_layout import is_layout, read_layout
@@ -19,7 +22,9 @@ from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
 
 @dataclass(frozen=True)
 class Entry:
-    """A benchmark of the catalogue. `counts`: entities, background triples, background relations, tasks of each split.
+    """A benchmark, or a graph without tasks whose `benchmark` is another entry.
+
+    `counts`: entities, background triples, background relations, tasks of each split.
 
     A download is checked by the `sha256` of the archive if that is known, and by its content: the published counts, and
     the `fingerprint` of the compiled benchmark if that is known.
@@ -32,9 +37,20 @@ class Entry:
     size: str = ""
     sha256: str | None = None
     fingerprint: str | None = None
+    benchmark: str | None = None  # of a graph: the benchmark that is carved out of it
 
 
 CATALOGUE = {
+    "attack": Entry(
+        about="MITRE ATT&CK and CAPEC (November 2025) as a graph with names, types and dates (built in)",
+        licence="MITRE's terms of use: LICENSE-attack.txt",
+        benchmark="attack-few",
+    ),
+    "attack-few": Entry(
+        about="ATT&CK and CAPEC carved into tasks (built in)",
+        licence="MITRE's terms of use: LICENSE-attack.txt",
+        fingerprint="36662b8027e50920310ccb0bf3db29f62d7d13c55d6337d40d3914b4e48ac097",
+    ),
     "umls": Entry(
         about="UMLS semantic network carved into tasks: small and dense, for first steps (built in)",
         licence="MIT (copy from PyKEEN)",
@@ -78,11 +94,13 @@ def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmar
 
 
 def open_graph(which: str | Path, *, types: Path | str | None = None, names: Path | str | None = None) -> Benchmark:
-    """A benchmark as `open_benchmark` finds it; a file of triples or a compiled graph becomes one without tasks.
+    """A benchmark as `open_benchmark` finds it; a graph (a file, a folder or a name) becomes one without tasks.
 
     `types` and `names` are files that describe a file of triples, as `compile_graph` reads them.
     """
     path = Path(which)
+    if _is_built_in_graph(which) and types is names is None:
+        return Benchmark(str(which), attack_graph(), {split: [] for split in SPLITS}, source=str(which))
     if os.path.isfile(path) and not is_benchmark(path):
         report = CompileReport()
         types, names = (Path(each) if each is not None else None for each in (types, names))
@@ -100,8 +118,9 @@ def open_graph(which: str | Path, *, types: Path | str | None = None, names: Pat
 
 def check_benchmark(which: str | Path) -> None:
     """Raise if `open_benchmark` would find nothing of this name; nothing is opened."""
-    if not os.path.exists(which):
+    if not os.path.exists(which) or str(which) in CATALOGUE:
         _stored(str(which))
+        _check_tasks(which)
 
 
 def check_source(which: str | Path) -> None:
@@ -109,12 +128,27 @@ def check_source(which: str | Path) -> None:
     if str(which) not in CATALOGUE and not os.path.exists(which):
         problem = "does not exist: give a file of triples, a benchmark or a trained run"
         raise InputError(which, problem + did_you_mean(str(which), CATALOGUE))
-    check_benchmark(which)
+    if not _is_built_in_graph(which):
+        check_benchmark(which)
+
+
+def _is_built_in_graph(which: str | Path) -> bool:
+    """Whether this is the name of a graph of the catalogue; a compiled folder or file of this name comes first."""
+    path, entry = Path(which), CATALOGUE.get(str(which))
+    if entry is None or entry.benchmark is None:
+        return False
+    return not (path.is_file() or is_layout(path) or any(is_folder_of(path, each) for each in (FORMAT, GRAPH_FORMAT)))
+
+
+def _check_tasks(which: str | Path) -> None:
+    if _is_built_in_graph(which):
+        raise FewlinkError(f"{which} is a graph without tasks: its benchmark is {CATALOGUE[str(which)].benchmark}")
 
 
 def _from_catalogue(name: str, verify: bool | None) -> Benchmark:
     stored = _stored(name)
-    return open_umls() if stored is None else Benchmark.open(stored, verify)
+    _check_tasks(name)
+    return BUILT_IN[name]() if stored is None else Benchmark.open(stored, verify)
 
 
 def _stored(name: str) -> Path | None:
@@ -150,12 +184,62 @@ def fetch_benchmark(
     return benchmark.save(home / name), benchmark, remarks
 
 
+def write_attack(folder: Path) -> Benchmark:
+    """Write the built-in ATT&CK graph as text, with MITRE's licence, and the benchmark attack-few as a folder in it.
+
+    `attack.dates.tsv` has the triples with a fourth column, the date of each.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    triples = _text("attack.tsv.xz")
+    write_bytes(folder / "attack.tsv", triples.encode())
+    for each in ("names", "types"):
+        write_bytes(folder / f"attack.{each}.tsv", _text(f"attack.{each}.tsv.xz").encode())
+    rows = zip(triples.splitlines(), attack_dates(), strict=True)
+    write_bytes(folder / "attack.dates.tsv", "".join(f"{triple}\t{date}\n" for triple, date in rows).encode())
+    write_bytes(folder / "LICENSE.txt", (files("fewlink") / "builtin" / "LICENSE-attack.txt").read_bytes())
+    benchmark = open_attack_few()
+    benchmark.save(folder / benchmark.name)
+    return benchmark
+
+
+def attack_graph() -> Graph:
+    """ATT&CK and CAPEC: groups, campaigns, malware, tools, techniques, mitigations, attack patterns and more."""
+    builtin = files("fewlink") / "builtin"
+    with ExitStack() as stack:
+        path, names, types = (
+            stack.enter_context(as_file(builtin / f"attack.{each}tsv.xz")) for each in ("", "names.", "types.")
+        )
+        return compile_graph([path], types=types, names=names)
+
+
+def attack_dates() -> list[str]:
+    """The day (YYYY-MM-DD) of each triple of `attack_graph`, in their order.
+
+    It is the day on which MITRE created the link; for an attribute such as a platform, that of its object.
+    """
+    return _text("attack.dates.xz").splitlines()
+
+
+def open_attack_few() -> Benchmark:
+    """ATT&CK and CAPEC with the relations of 50 to 500 triples carved into tasks."""
+    benchmark, _ = carve(attack_graph(), "attack-few", CarveSettings())
+    return benchmark
+
+
 def open_umls() -> Benchmark:
     """UMLS, with about half of its relations carved into tasks."""
     with as_file(files("fewlink") / "builtin" / "umls.tsv.gz") as path:
         graph = compile_graph([path])
     benchmark, _ = carve(graph, "umls", CarveSettings(dev_share=0.2, test_share=0.3))
     return benchmark
+
+
+BUILT_IN: dict[str, Callable[[], Benchmark]] = {"umls": open_umls, "attack-few": open_attack_few}
+
+
+def _text(name: str) -> str:
+    return lzma.decompress((files("fewlink") / "builtin" / name).read_bytes()).decode()
 
 
 def _from_path(path: Path, verify: bool | None) -> Benchmark:

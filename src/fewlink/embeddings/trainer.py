@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fewlink.base import distributed, memory
 from fewlink.base.errors import FewlinkError
-from fewlink.embeddings.batches import batches_of, torch_generator
+from fewlink.embeddings.batches import HeldOut, batches_of, choose_held_out, torch_generator
 from fewlink.embeddings.checkpoint import (
     check_shared,
     load_state,
@@ -31,7 +31,6 @@ from fewlink.embeddings.checkpoint import (
     whole_file,
 )
 from fewlink.embeddings.cuda_graph import CUDAGraphEpochs
-from fewlink.embeddings.early_stopping import HeldOut, choose_held_out
 from fewlink.embeddings.interactions import LOSSES, AnswersLoss, EachLoss, Interaction, PoolLoss, interaction
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import Answers, Batch, Rate, Shard, first_vectors, shard_of, tables_of

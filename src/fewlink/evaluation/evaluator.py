@@ -19,7 +19,7 @@ from fewlink.base.metrics import HITS, METRICS, realistic_rank
 from fewlink.base.progress import progress
 from fewlink.data import Benchmark, Candidates, Task, candidates_of
 from fewlink.embeddings import Embeddings
-from fewlink.embeddings.early_stopping import FilteredQueries
+from fewlink.embeddings.batches import FilteredQueries
 from fewlink.graph import Graph, compile_graph
 from fewlink.scorers import Question, Scorer, best_tails
 

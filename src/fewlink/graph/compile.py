@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -67,6 +68,23 @@ def read_graph(
     graph = Graph.of(entity_names, relation_names, triples, types=table, labels=labels)
     report.duplicates += len(triples) - graph.triple_count
     report.self_loops += int((graph.head_ids == graph.tail_ids).sum()) // 2
+    return _described(graph, report.descriptions)
+
+
+def _described(graph: Graph, descriptions: Mapping[bytes, tuple[bytes, bytes]]) -> Graph:
+    """The graph with these names and types of entities, unless files gave others."""
+    if not descriptions:
+        return graph
+    empty = (b"", b"")
+    described = [descriptions.get(name.encode(), empty) for name in graph.entities]
+    if graph.labels is None:
+        labels = [text or name.encode() for (text, _), name in zip(described, graph.entities, strict=True)]
+        graph = dataclasses.replace(graph, labels=Vocabulary.of([*labels, *graph.relations]))
+    if graph.types is None:
+        kinds = Interner()
+        pairs = [(entity, kinds[kind]) for entity, (_, kind) in enumerate(described) if kind]
+        owners, types = np.array(pairs, np.int32).reshape(-1, 2).T
+        graph = dataclasses.replace(graph, types=TypeTable.of(kinds, owners, types, len(graph.entities)))
     return graph
 
 

@@ -35,6 +35,7 @@ from fewlink.graph.reading import (
     whole_lines,
     xml_error_line,
 )
+from fewlink.stix.bundle import is_bundle, read_bundle
 
 HEADERS = (
     {b"head", b"subject", b"source", b"h", b"s", b"from"},
@@ -81,6 +82,8 @@ def read_triples(path: Path, *, skip: bool, report: CompileReport, advance: Adva
 
 def format_of(path: Path) -> Format:
     """The format of a file by its name without the compression; tab-separated text if the suffix is unknown."""
+    if is_bundle(path):
+        return STIX
     name = path.name.lower()
     for suffix in COMPRESSIONS:
         name = name.removesuffix(suffix)
@@ -272,6 +275,19 @@ def _pyoxigraph(syntax: str) -> Any:
 
 def _article(name: str) -> str:
     return "an" if name[0] in "AEIOUN" else "a"
+
+
+def read_stix(source: Source, file: IO[bytes]) -> Iterator[Block]:
+    """A STIX bundle; names and types of its entities are kept in the report."""
+    report = source.report
+    bundle = read_bundle(source.path, lambda problem: source.bad(problem, None))
+    report.headers += bundle.remarks()
+    for name, text in bundle.names.items():
+        report.descriptions[name.encode()] = text.encode(), bundle.kinds[name].encode()
+    yield from blocks_of(source, enumerate([name.encode() for name in triple] for triple in bundle.triples))
+
+
+STIX = Format("stix", (), read_stix)
 
 
 def read_parquet(source: Source, file: IO[bytes]) -> Iterator[Block]:

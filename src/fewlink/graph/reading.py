@@ -54,6 +54,7 @@ class CompileReport:
     literals: int = 0
     duplicates: int = 0
     self_loops: int = 0
+    descriptions: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)  # name and type by id, of STIX
     problems: list[str] = field(default_factory=list)  # the first few skipped lines
     headers: list[str] = field(default_factory=list)  # a remark for each file with a header row
     labels: dict[bytes, tuple[int, bytes]] | None = None  # rank and readable name, by id; None: no RDF was read

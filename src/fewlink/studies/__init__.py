@@ -1,5 +1,6 @@
 """The paper's tables and figures: each study is a plan (in `recipes`) and a function that shows its results."""
 
+from fewlink.studies.attack import ATTACK
 from fewlink.studies.runner import Plan, Study, StudyOutput, Workspace, published_figures, read_plan
 from fewlink.studies.table_studies import (
     DATASETS,
@@ -22,6 +23,7 @@ STUDIES = {
     "selection": SELECTION,
     "datasets": DATASETS,
     "rivals": RIVALS,
+    "attack": ATTACK,
 }
 
 __all__ = ["STUDIES", "Plan", "Study", "StudyOutput", "Workspace", "published_figures", "read_plan"]

@@ -210,6 +210,7 @@ def _silent(title: str) -> Reporter:
 class Workspace:
     """Where a study runs: the benchmark, a folder for results, one for runs and vectors, and a device.
 
+    `checkpoint`: a file of weights that a model needs, such as ULTRA's.
     `tell` gets a line about each job; `on_epoch` and `on_step` make a reporter of training events from a title.
     """
 
@@ -217,6 +218,7 @@ class Workspace:
     results: Path
     work: Path
     device: str = "cpu"
+    checkpoint: Path | None = None
     tell: Callable[[str], None] = lambda line: None
     on_epoch: Callable[[str], Reporter] = _silent
     on_step: Callable[[str], Reporter] = _silent

@@ -1,0 +1,32 @@
+"""The demo says what a newcomer can follow, and what it says is true."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_demo_shows_true_answers_and_reasons(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(ROOT / "examples" / "attack.py"))
+    shown = capsys.readouterr().out
+    assert "Mimikatz runs on Windows" in shown
+    lines = [line.strip() for line in shown.splitlines()]
+    for tool, platform in (("Pacu", "IaaS"), ("MimiPenguin", "Linux"), ("Peirates", "Containers")):
+        (line,) = (each for each in lines if each.startswith(tool) and "✗" in each)
+        assert line.split(maxsplit=1)[1].startswith(platform)
+        assert line.index("✓") < line.index("✗")
+    (counted,) = (line for line in lines if line.startswith("Its first answer is right for"))
+    right, others = (int(word) for word in counted.split() if word.isdigit())
+    assert (others, right >= 70) == (72, True)
+    assert any(line.startswith("Pacu —uses→") and line.endswith("—runs on→ IaaS") for line in lines)
+    assert "fewlink serve attack" in shown
+    assert "MRR" not in shown
+    assert max(map(len, lines)) <= 160
+    assert "examples/attack.py" in (ROOT / "Makefile").read_text("utf-8")
