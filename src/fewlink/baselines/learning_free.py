@@ -13,7 +13,7 @@ from fewlink.base.seeds import derive, scramble
 from fewlink.base.settings import Settings
 from fewlink.data.benchmark import Benchmark
 from fewlink.graph import Graph
-from fewlink.graph.csr import spans
+from fewlink.graph.graph import spans
 from fewlink.scorers import Question, Scorer
 from fewlink.training.family import SCORERS, BaselineFamily, Prepared, Reporter, load_entry_point, plugin_error
 

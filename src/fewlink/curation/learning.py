@@ -22,7 +22,7 @@ import torch
 from torch.nn.functional import embedding_bag
 
 from fewlink.graph import Graph
-from fewlink.graph.csr import spans
+from fewlink.graph.graph import spans
 from fewlink.scorers import Question, Scorer
 
 ANY, SAME_HEAD, LIKE_HEAD, LIKE_PAIR = 1.0, 1.0, 0.25, 4.0  # variances of what pairs share

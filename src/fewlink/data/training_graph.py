@@ -18,7 +18,7 @@ from fewlink.base.seeds import generator
 from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import Graph
-from fewlink.graph.csr import Groups
+from fewlink.graph.graph import Groups
 
 SMALLEST, LARGEST = 20, 2000  # pairs of a hidden relation
 HIDDEN = 0.12  # share of the triples that a view hides at most, unless its train relations have more

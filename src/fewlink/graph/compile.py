@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from fewlink.base.progress import progress
-from fewlink.graph.csr import spans
 from fewlink.graph.formats import read_triples
-from fewlink.graph.graph import Graph, TypeTable, types_from_file, types_from_names
+from fewlink.graph.graph import Graph, TypeTable, spans, types_from_file, types_from_names
 from fewlink.graph.reading import Block, CompileReport, check_describes, check_on_error, local_name, read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary
 

@@ -23,7 +23,7 @@ from fewlink.data.episodes import ContrastedEpisodes, ContrastedSampler
 from fewlink.embeddings import Embeddings
 from fewlink.fewshot.family import FewShotFamily
 from fewlink.graph import Graph
-from fewlink.graph.csr import Groups
+from fewlink.graph.graph import Groups
 from fewlink.metar.model import MetaR, MetaRScorer
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import moments_of, restore_moments

@@ -21,7 +21,7 @@ import numpy as np
 from fewlink.base.errors import InputError, MissingExtra
 from fewlink.base.seeds import generator
 from fewlink.graph import Graph
-from fewlink.graph.csr import offsets_of, spans
+from fewlink.graph.graph import offsets_of, spans
 
 SIZES = (3, 4)  # characters of an n-gram
 BITS = 20  # n-grams are hashed into 2^20 buckets

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fewlink.base.memo import Memo
 from fewlink.graph import Graph
-from fewlink.graph.csr import offsets_of, spans
+from fewlink.graph.graph import offsets_of, spans
 
 ROW_SEGMENT = 128  # edges of an entity that one program of the GPU adds up
 RELATION_SEGMENT = 512  # edges of a relation

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.graph.csr import spans
+from fewlink.graph.graph import spans
 from fewlink.scorers import Reasons
 from fewlink.trail.network import Encoded, TrailNetwork
 from fewlink.trail.reading import ReadGraph, Tasks, read_tasks

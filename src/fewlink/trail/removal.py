@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.graph.csr import offsets_of
+from fewlink.graph.graph import offsets_of
 from fewlink.trail.network import Encoded, TrailNetwork
 from fewlink.trail.reading import ReadGraph
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fewlink.base.errors import FewlinkError
 from fewlink.base.threads import parallel_map, torch_threads
 from fewlink.graph import Graph
-from fewlink.graph.csr import spans
+from fewlink.graph.graph import spans
 from fewlink.propagation.edges import EdgeOrder, EdgeTable, GraphPart, graph_part
 from fewlink.propagation.product import Norms, bag_sums, chunk_sums, constants, source_states
 from fewlink.scorers import Question, Reasons

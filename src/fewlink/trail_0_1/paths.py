@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fewlink.graph import Graph
-from fewlink.graph.csr import offsets_of
+from fewlink.graph.graph import offsets_of
 
 HOPS = 3
 
