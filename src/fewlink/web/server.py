@@ -52,7 +52,10 @@ from fewlink.web.schema import (
 from fewlink.web.service import MANY, Answer, Answers, Part, Service
 
 SCRIPTS = {  # of each page
-    "page": ("elements", "server", "saved", "fields", "reasons", "results", "accepted", "main"),
+    "page": (
+        *("elements", "server", "saved", "fields", "entity", "reasons", "results", "filters"),
+        *("project", "decide", "share", "main"),
+    ),
     "docs": ("elements", "server", "docs"),
 }
 Typed = Annotated[str, Query(max_length=NAME_LENGTH, description="The text typed so far.")]
