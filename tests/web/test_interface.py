@@ -158,7 +158,7 @@ def test_every_endpoint_is_in_the_schema() -> None:
         assert client.get("/redoc").status_code == 404
     parts = ("", "/decisions", "/undo", "/log", "/export", "/import", "/next")
     projects = {"/projects", *(f"/projects/{{number}}{part}" for part in parts)}
-    questions = {"/health", "/about", "/entities", "/types", "/example", "/predict", "/explain"}
+    questions = {"/health", "/about", "/entities", "/entity", "/types", "/example", "/predict", "/explain"}
     assert set(openapi["paths"]) == questions | projects
     for path, methods in openapi["paths"].items():
         for method in methods.values():
@@ -218,3 +218,35 @@ def test_hints_tell_entities_of_one_name_apart() -> None:
         assert {offer["hint"] for offer in error["suggestions"][:2]} == {"—in→ France", "—likes→ Music"}
     with asking(small()) as client:
         assert client.get("/entities", params={"q": "cy"}).json()[0]["hint"] == "person · —lives→ oslo"
+
+
+def test_an_entity_has_types_and_edges_that_are_searched_and_paged() -> None:
+    with asking(small()) as client:
+        ann = client.get("/entity", params={"id": "ann"}).json()
+        schema.EntityAnswer(**ann)
+        assert (ann["name"], ann["types"], ann["edges_in_all"], ann["matching"]) == ("ann", ["person"], 2, 2)
+        lives, knows = sorted(ann["edges"], key=lambda edge: str(edge["relation"]), reverse=True)
+        assert lives == {"relation": "lives", "inverse": False, "other": {"id": "oslo", "name": "oslo"}}
+        assert knows["other"]["id"] == "bob"
+        bob = client.get("/entity", params={"id": "bob", "q": "ANN"}).json()
+        assert (bob["edges_in_all"], bob["matching"]) == (2, 1) and bob["edges"][0]["inverse"]
+        oslo = {"id": "oslo", "count": 2}
+        pages = [client.get("/entity", params={**oslo, "first": first}).json()["edges"] for first in (0, 2, 4)]
+        assert [len(part) for part in pages] == [2, 1, 0] and pages[0] != pages[1]
+        assert client.get("/entity", params={"id": "olso"}).status_code == 404
+        assert client.get("/entity", params={**oslo, "count": 1000}).status_code == 422
+
+
+def test_constraints_rule_out_tails_and_types_of_tails_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.web.service.TURN", 1)
+    query = {"references": [["ann", "oslo"]], "heads": ["bob", "cy"], "k": 1, "candidates": "city"}
+    with asking(small()) as client:
+        assert "functional" in client.get("/about").json()["constraints"]
+        free = client.post("/predict", json=query).json()
+        assert [row["tail"] for row in free["predictions"]] == ["rome", "rome"]
+        assert free["tail_types"] == {"rome": ["city"]}
+        bound = client.post("/predict", json={**query, "constraints": ["inverse-functional"]}).json()
+        assert [row["tail"] for row in bound["predictions"]] == ["rome"]
+        assert any("a tail has at most one head (inverse-functional, given)" in note for note in bound["notes"])
+        wrong = client.post("/predict", json={**query, "constraints": ["functionall"]})
+        assert wrong.status_code == 404 and "functional" in wrong.json()["error"]["message"]

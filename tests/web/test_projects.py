@@ -76,17 +76,44 @@ def test_decisions_are_kept_by_id_with_conflicts_and_names(client: TestClient, t
     assert [event["kind"] for event in client.get(f"/projects/{number}/log").json()["log"]][-1] == "undo"
 
 
+def test_several_decisions_are_undone_at_once_or_not_at_all(client: TestClient) -> None:
+    number = started(client)
+    made = decide(client, number, "ann", ("accepted", "alga", "cell"), ("accepted", "alga", "plant"))["decisions"]
+    events = [state["number"] for state in made]
+    refused = client.post(f"/projects/{number}/undo", json={"who": "ann", "events": [*events, 999]})
+    assert refused.status_code == 422 and "no event 999" in refused.json()["error"]["message"]
+    assert client.get(f"/projects/{number}").json()["accepted"] == 2
+    undone = client.post(f"/projects/{number}/undo", json={"who": "ann", "events": events}).json()
+    assert (undone["count"], undone["project"]["accepted"]) == (2, 0)
+
+
+def test_known_pairs_of_a_named_relation_are_not_suggested(client: TestClient) -> None:
+    affects = client.get("/entity", params={"id": "biologic_function", "q": "affects", "count": 200}).json()["edges"]
+    known = {edge["other"]["id"] for edge in affects if not edge["inverse"]}
+    pairs = [["biologic_function", tail] for tail in sorted(known)[:3]]
+    number = client.post("/projects", json={"name": "affects", "references": pairs}).json()["number"]
+    body = {"heads": ["biologic_function"], "candidates": "all", "k": 100}
+
+    def suggested(**more: str) -> set[str]:
+        answer = client.post(f"/projects/{number}/next", json={**body, **more}).json()
+        return {row["tail"] for row in answer["suggestions"]}
+
+    assert suggested() & known
+    assert not suggested(relation="affects") & known
+
+
 def test_the_next_pairs_are_undecided_and_learn(client: TestClient) -> None:
     number = started(client)
     body = {"heads": ["alga", "bacterium", "animal"], "k": 20}
     before = client.post(f"/projects/{number}/next", json=body).json()
     pairs = [(row["head"], row["tail"]) for row in before["suggestions"]]
-    assert (before["learnt"], before["references"], len(pairs)) == (0, 2, 20)
+    assert (before["learnt"], before["references"], before["left"], len(pairs)) == (0, 2, 3, 20)
     scores = [row["score"] for row in before["suggestions"]]
     assert scores == sorted(scores, reverse=True)
     decide(client, number, "ann", *(("rejected", *pair) for pair in pairs[:3]), ("accepted", *pairs[3]))
     after = client.post(f"/projects/{number}/next", json=body).json()
     assert after["learnt"] == 6
+    assert after["left"] == 3 - len({head for head, _ in pairs[:4]})
     assert not {(row["head"], row["tail"]) for row in after["suggestions"]} & set(pairs[:4])
     rescored = {(row["head"], row["tail"]): row["score"] for row in after["suggestions"]}
     assert any(rescored[pair] != score for pair, score in zip(pairs, scores, strict=True) if pair in rescored)

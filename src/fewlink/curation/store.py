@@ -155,21 +155,28 @@ class ProjectFile:
 
     def undo(self, project: str | int, number: int | None = None, who: str = "") -> Event:
         """Undo an event, by default the last decision that `who` made and that counts; gives the event undone."""
+        return self.undo_all(project, [number], who)[0]
+
+    def undo_all(self, project: str | int, numbers: Sequence[int | None], who: str = "") -> list[Event]:
+        """Undo several events, all or none; None is the last decision that `who` made and that counts."""
         with self._writing():
             row = self._find(project)
-            found = f"SELECT {COLUMNS} FROM counting WHERE project = ?"
-            if number is None:
-                found += " AND who = ? AND kind <> 'reference' ORDER BY number DESC LIMIT 1"
-                event = self._base.execute(found, (row[0], who)).fetchone()
-                if event is None:
-                    name = f"'{who}' has" if who else "there is"
-                    raise FewlinkError(f"project '{row[1]}': {name} no decision to undo")
-            else:
-                event = self._base.execute(found + " AND number = ?", (row[0], number)).fetchone()
-                if event is None:
-                    raise FewlinkError(f"project '{row[1]}' has no event {number} that could be undone")
-            undone = Event(*event)
-            self._insert(row[0], "undo", undone.head, undone.tail, undone.number, who, now())
+            return [self._undo(row, number, who) for number in numbers]
+
+    def _undo(self, row: Any, number: int | None, who: str) -> Event:
+        found = f"SELECT {COLUMNS} FROM counting WHERE project = ?"
+        if number is None:
+            found += " AND who = ? AND kind <> 'reference' ORDER BY number DESC LIMIT 1"
+            event = self._base.execute(found, (row[0], who)).fetchone()
+            if event is None:
+                name = f"'{who}' has" if who else "there is"
+                raise FewlinkError(f"project '{row[1]}': {name} no decision to undo")
+        else:
+            event = self._base.execute(found + " AND number = ?", (row[0], number)).fetchone()
+            if event is None:
+                raise FewlinkError(f"project '{row[1]}' has no event {number} that could be undone")
+        undone = Event(*event)
+        self._insert(row[0], "undo", undone.head, undone.tail, undone.number, who, now())
         return undone
 
     def decisions(self, project: str | int, kind: str | None = None) -> list[Decision]:

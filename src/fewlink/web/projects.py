@@ -66,6 +66,9 @@ class NewDecisions(Body):
 
 class UndoRequest(Body):
     event: int | None = Field(None, description="The event to undo; null: the last decision of `who`.")
+    events: Annotated[list[int], Field(min_length=1, max_length=1_000)] | None = Field(
+        None, description="Several events to undo at once, all or none."
+    )
     who: Who = WHO
 
 
@@ -85,6 +88,7 @@ class NextRequest(Body):
     first: Annotated[int, Field(ge=0)] = 0
     count: Annotated[int, Field(ge=1, le=MOST_HEADS)] = HEADS
     candidates: Name | None = Field(None, description="Tails: a type or `all`; null: like those of the references.")
+    relation: Name | None = Field(None, description="A relation of the graph; its known pairs are not suggested.")
     mode: Literal["best", "teach"] = Field("best", description="`teach`: pairs whose answers tell most about others.")
     k: Annotated[int, Field(ge=1, le=100)] = 10
 
@@ -134,6 +138,7 @@ class EventList(BaseModel):
 class Undone(BaseModel):
     project: ProjectFacts
     undone: EventFacts
+    count: int = Field(description="How many events were undone.")
 
 
 class ImportAnswer(BaseModel):
@@ -157,6 +162,7 @@ class NextAnswer(BaseModel):
     heads_in_all: int
     references: int = Field(description="True pairs that the model reads as references.")
     learnt: int = Field(description="Decisions that corrected the scores.")
+    left: int = Field(description="Heads looked through of which no pair is decided.")
     suggestions: list[Suggestion]
     notes: list[str]
 
@@ -268,6 +274,7 @@ class Projects:
             "heads_in_all": in_all,
             "references": len(whole.references.pairs),
             "learnt": learnt,
+            "left": len(set(whole.heads) - {head for head, _ in known.decided()}),
             "suggestions": rows,
             "notes": [*known.notes, *notes],
         }
@@ -278,7 +285,7 @@ class Projects:
         if not len(pairs):
             raise FewlinkError("the project has no references yet: add pairs that the relation holds for")
         texts = [[self.linker.graph.entities[entity] for entity in pair] for pair in pairs.tolist()]
-        asked = {"references": texts, "candidates": body.candidates, "k": 1}
+        asked = {"references": texts, "candidates": body.candidates, "relation": body.relation, "k": 1}
         of_type = {"heads_of_type": body.heads_of_type, "first": body.first, "count": body.count}
         request = PredictRequest.model_validate({**asked, **({"heads": body.heads} if body.heads else of_type)})
         part, in_all, notes = service.resolver.ranking(request)
@@ -355,8 +362,10 @@ def install(app: FastAPI, projects: Projects) -> None:
     @app.post("/projects/{number}/undo", response_model=Undone)
     def undo(number: int, body: UndoRequest) -> Response:
         """Take back an event, by default the curator's last decision; both stay in the log."""
-        undone = projects.file.undo(number, body.event, body.who)
-        return as_json({"project": projects.facts(number), "undone": projects.event(undone)})
+        numbers: list[int | None] = [*body.events] if body.events else [body.event]
+        undone = projects.file.undo_all(number, numbers, body.who)
+        facts = {"project": projects.facts(number), "count": len(undone)}
+        return as_json({**facts, "undone": projects.event(undone[-1])})
 
     @app.get("/projects/{number}/log", response_model=EventList)
     def log(number: int) -> Response:

@@ -86,6 +86,9 @@ class PredictRequest(QueryRequest):
     )
     exclude_known: bool = Field(True, description="Leave out references and known pairs of `relation`.")
     explain: bool = Field(False, description="Give the reasons of each prediction.")
+    constraints: Annotated[list[Name], Field(max_length=10)] = Field(
+        [], description="What every pair keeps to, such as `functional`; /about lists them."
+    )
 
 
 class ExplainRequest(QueryRequest):
@@ -154,6 +157,7 @@ class PredictAnswer(BaseModel):
     notes: list[str]
     trust: TrustFacts | None
     sets: list[AnswerSetFacts] = []
+    tail_types: dict[str, list[str]] = Field(description="The types of each predicted tail, by its id.")
 
 
 class Health(BaseModel):
@@ -165,6 +169,23 @@ class EntityOffer(BaseModel):
     id: str
     name: str
     hint: str = Field(description="What tells it from others of the same name: its type and a neighbour.")
+
+
+class EdgeFacts(BaseModel):
+    relation: str
+    inverse: bool = Field(description="Whether the edge leads to this entity: the other end is its head.")
+    other: Entity
+
+
+class EntityAnswer(BaseModel):
+    """An entity and some of its edges."""
+
+    id: str
+    name: str
+    types: list[str]
+    edges_in_all: int
+    matching: int = Field(description="Edges with the text of `q` in the name of the relation or of the other end.")
+    edges: list[EdgeFacts]
 
 
 class TypeOffer(BaseModel):
@@ -204,6 +225,7 @@ class About(BaseModel):
     relations: dict[str, list[str]] = Field(
         description="The names of the graph's relations, and of the task relations of each split."
     )
+    constraints: dict[str, str] = Field(description="Constraints that a request can name, in words.")
     evidence: dict[str, str] = Field(description="Descriptions of the kinds of evidence in reasons.")
     calibration: CalibrationFacts | None
     limits: LimitFacts

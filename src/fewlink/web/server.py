@@ -28,13 +28,16 @@ from starlette.responses import Response
 import fewlink
 from fewlink.base.errors import FewlinkError
 from fewlink.prediction import Linker, load
+from fewlink.prediction.constraints import KINDS
 from fewlink.web import middleware, projects
 from fewlink.web import service as facts
 from fewlink.web.batching import Batcher, unless_disconnected
 from fewlink.web.middleware import SecurityMiddleware, as_json, own_hosts
 from fewlink.web.schema import (
+    MOST_REFERENCES,
     NAME_LENGTH,
     About,
+    EntityAnswer,
     EntityOffer,
     ErrorAnswer,
     Example,
@@ -49,7 +52,10 @@ from fewlink.web.schema import (
 from fewlink.web.service import MANY, Answer, Answers, Part, Service
 
 SCRIPTS = {  # of each page
-    "page": ("elements", "server", "saved", "fields", "reasons", "results", "accepted", "main"),
+    "page": (
+        *("elements", "server", "saved", "fields", "entity", "reasons", "results", "filters"),
+        *("project", "decide", "share", "main"),
+    ),
     "docs": ("elements", "server", "docs"),
 }
 Typed = Annotated[str, Query(max_length=NAME_LENGTH, description="The text typed so far.")]
@@ -66,6 +72,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         503: "Too many requests are waiting",
     }.items()
 }
+LISTED = 2_000  # relations that are listed at most
 TOKEN, GIVEN = "FEWLINK_TOKEN", "FEWLINK_SERVE"  # environment variables: of the user, and for the workers
 OPTIONS: dict[str, Any] = {
     "log_level": "warning",
@@ -139,12 +146,22 @@ def make_app(
     @app.get("/about", response_model=About)
     def about() -> Response:
         """The model, its graph, its calibration, and the limits of one request."""
-        return as_json(facts.about(linker, settings))
+        return as_json(about_facts(linker, settings))
 
     @app.get("/entities", response_model=list[EntityOffer])
     def entities(q: Typed = "", limit: Most = 10) -> Response:
         """Entities that complete the typed text, best first."""
         return as_json(facts.entities(linker, q, limit))
+
+    @app.get("/entity", response_model=EntityAnswer)
+    def entity(
+        id: Annotated[str, Query(max_length=NAME_LENGTH, description="An id or a name.")],
+        q: Annotated[str, Query(max_length=NAME_LENGTH, description="Only edges with this text in a name.")] = "",
+        first: Annotated[int, Query(ge=0, description="The first of the edges to give.")] = 0,
+        count: Annotated[int, Query(ge=1, le=200)] = 20,
+    ) -> Response:
+        """One entity: its types and its edges, some at a time."""
+        return as_json(facts.entity(linker, id, q, first, count))
 
     @app.get("/types", response_model=list[TypeOffer])
     def types(q: Typed = "", limit: Most = 20) -> Response:
@@ -169,6 +186,40 @@ def make_app(
     for extension in extensions:
         pkgutil.resolve_name(extension)(app, linker, settings)
     return app
+
+
+def about_facts(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
+    """The model, its graph, its calibration, and the limits of one request."""
+    graph, calibration = linker.graph, linker.calibration
+    names = [graph.relation_name(number) for number in range(min(len(graph.relations), LISTED))]
+    tasks = {split: [task.name for task in of] for split, of in linker.measured.tasks.items()}
+    return {
+        "version": fewlink.__version__,
+        "model": linker.scorer.name,
+        "shots": linker.shots,
+        "graph": {
+            "name": linker.benchmark.name,
+            "entities": len(graph.entities),
+            "relations": len(graph.relations),
+            "triples": graph.triple_count,
+            "types": len(graph.types.names) if graph.types is not None else 0,
+        },
+        "relations": {"graph": names, **tasks},
+        "constraints": {**KINDS, "auto": "read them off the known pairs"},
+        "evidence": dict(getattr(linker.scorer, "evidence", {})),
+        "calibration": calibration
+        and {
+            "error": calibration.measured_error,
+            **{field: getattr(calibration, field) for field in ("base", "count", "relations", "rough")},
+        },
+        "limits": {
+            "references": MOST_REFERENCES,
+            "heads": settings.heads,
+            "k": settings.k,
+            "rows": settings.rows,
+            "explained": settings.explained,
+        },
+    }
 
 
 async def _disconnected(request: Request) -> None:

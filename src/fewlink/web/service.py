@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-import fewlink
 from fewlink.base.errors import FewlinkError, UnknownName
 from fewlink.data.candidates import by_similarity
 from fewlink.prediction import Explanation, Linker
+from fewlink.prediction.constraints import Constraints, check_kinds
 from fewlink.prediction.names import Names, entity_of
 from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import (
@@ -27,7 +27,7 @@ from fewlink.prediction.query import (
 from fewlink.prediction.trust import Trust
 from fewlink.web.batching import Batcher
 from fewlink.web.middleware import ApiError
-from fewlink.web.schema import MOST_REFERENCES, ExplainRequest, PredictRequest, QueryRequest, ServerSettings
+from fewlink.web.schema import ExplainRequest, PredictRequest, QueryRequest, ServerSettings
 
 TURN = 50  # heads of a long request that are scored before other requests have their turn
 MANY = 500  # rows above which an answer is written in a thread, not in the event loop
@@ -43,16 +43,20 @@ class RankingPart:
     candidates: str | tuple[int, ...] | None
     exclude_known: bool
     overall: bool
+    constraints: tuple[str, ...] = ()
 
     def turns(self) -> Iterator[RankingPart]:
+        if self.constraints:  # pairs of all heads rule out each other
+            yield self
+            return
         for begin in range(0, len(self.heads), TURN):
             yield replace(self, heads=self.heads[begin : begin + TURN])
 
     @property
     def key(self) -> Hashable:
         """What parts that share a call have in common."""
-        heads = self.heads if self.overall else None
-        return self.references, self.candidates, self.exclude_known, heads
+        heads = self.heads if self.overall or self.constraints else None
+        return self.references, self.candidates, self.exclude_known, heads, self.constraints
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,9 @@ class Resolver:
         heads, in_all = self._heads(request, references, notes)
         candidates = self._candidates(request.candidates)
         overall = request.heads is None
-        return RankingPart(references, heads, request.k, candidates, request.exclude_known, overall), in_all, notes
+        kinds = check_kinds(request.constraints)
+        part = RankingPart(references, heads, request.k, candidates, request.exclude_known, overall, kinds)
+        return part, in_all, notes
 
     def explanation(self, request: ExplainRequest) -> ExplanationPart:
         references = self._references(request, [])
@@ -241,11 +247,13 @@ class Answers:
     def _rank(self, parts: Sequence[RankingPart]) -> list[Answer]:
         """One call for the heads of all parts and the largest k; each part gets its own heads and its own k."""
         first, linker = parts[0], self.linker
-        candidates = candidates_of(linker, first)
+        candidates = find_candidates_of(linker, first)
         heads = np.array(list(dict.fromkeys(head for part in parts for head in part.heads)), np.int32)
         k = max(part.k for part in parts)
         trust = self._trust(first) if first.overall else None
-        pairs = linker.rank(first.references, heads, k, candidates, first.exclude_known, first.overall, trust=trust)
+        used = Constraints.of(first.constraints, linker.graph, first.references)
+        known, overall = first.exclude_known, first.overall
+        pairs = linker.rank(first.references, heads, k, candidates, known, overall, constraints=used, trust=trust)
         if first.overall:
             return [pairs.take(np.arange(min(part.k, len(pairs)))) for part in parts]
         begins = np.flatnonzero(np.diff(pairs.heads, prepend=-1))  # the rows of a head are consecutive
@@ -254,11 +262,11 @@ class Answers:
         return [pairs.take(np.concatenate([rows.get(head, none)[: part.k] for head in part.heads])) for part in parts]
 
     def _trust(self, part: RankingPart | TrustPart) -> Trust | None:
-        open_ones = is_open(part.candidates)
-        return self.linker.trust(part.references, None if open_ones else candidates_of(self.linker, part))
+        candidates = None if is_open(part.candidates) else find_candidates_of(self.linker, part)
+        return self.linker.trust(part.references, candidates)
 
 
-def candidates_of(linker: Linker, part: RankingPart | TrustPart) -> np.ndarray:
+def find_candidates_of(linker: Linker, part: RankingPart | TrustPart) -> np.ndarray:
     if isinstance(part.candidates, tuple):
         return np.array(part.candidates, np.int32)
     return find_candidates(linker.benchmark, linker.names, part.candidates, part.references)
@@ -280,10 +288,13 @@ class Service:
         part = TrustPart(whole.references, whole.candidates)
         trust = await self._trust(part) if self.linker.reads_trust else None
         pairs = self.linker.best_pairs(parts, whole.k, trust) if whole.overall else RankedPairs.joined(parts)
+        used, heads = Constraints.of(whole.constraints, self.linker.graph, whole.references), np.array(whole.heads)
+        if whole.constraints:
+            notes += used.notes(heads, find_candidates_of(self.linker, whole))
         if not whole.overall:
-            ranked, names = set(pairs.heads.tolist()), self.linker.names
-            notes += [no_candidate_note(names, head) for head in whole.heads if head not in ranked]
-        count = None if whole.overall else len(await asyncio.to_thread(candidates_of, self.linker, whole))
+            unranked = np.setdiff1d(used.open_heads(heads), pairs.heads)
+            notes += [no_candidate_note(self.linker.names, head) for head in whole.heads if head in unranked]
+        count = None if whole.overall else len(await asyncio.to_thread(find_candidates_of, self.linker, whole))
         table = functools.partial(self.linker.table, pairs, notes, trust=trust, candidates=count)
         predictions = await asyncio.to_thread(table) if len(pairs) > MANY else table()
         rows = predictions.to_dicts()
@@ -292,8 +303,11 @@ class Service:
                 explanation = await self._explain(ExplanationPart(whole.references, head, tail))
                 row["reasons"] = explanation.to_dict()
         said = predictions.trust and vars(predictions.trust)
-        sets = [vars(each) for each in predictions.sets]
-        return {"predictions": rows, "notes": list(predictions.notes), "trust": said, "sets": sets}
+        more = {
+            "tail_types": tail_types(self.linker, np.unique(pairs.tails)),
+            "sets": list(map(vars, predictions.sets)),
+        }
+        return {"predictions": rows, "notes": list(predictions.notes), "trust": said, **more}
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         return (await self._explain(await asyncio.to_thread(self.resolver.explanation, request))).to_dict()
@@ -314,40 +328,8 @@ class Service:
         return answer
 
 
-LISTED = 2_000  # relations that are listed at most
 HEADS = 4  # of an example
-
-
-def about(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
-    graph, calibration = linker.graph, linker.calibration
-    names = [graph.relation_name(number) for number in range(min(len(graph.relations), LISTED))]
-    tasks = {split: [task.name for task in of] for split, of in linker.measured.tasks.items()}
-    return {
-        "version": fewlink.__version__,
-        "model": linker.scorer.name,
-        "shots": linker.shots,
-        "graph": {
-            "name": linker.benchmark.name,
-            "entities": len(graph.entities),
-            "relations": len(graph.relations),
-            "triples": graph.triple_count,
-            "types": len(graph.types.names) if graph.types is not None else 0,
-        },
-        "relations": {"graph": names, **tasks},
-        "evidence": dict(getattr(linker.scorer, "evidence", {})),
-        "calibration": calibration
-        and {
-            "error": calibration.measured_error,
-            **{field: getattr(calibration, field) for field in ("base", "count", "relations", "rough")},
-        },
-        "limits": {
-            "references": MOST_REFERENCES,
-            "heads": settings.heads,
-            "k": settings.k,
-            "rows": settings.rows,
-            "explained": settings.explained,
-        },
-    }
+READ = 100_000  # edges of an entity that are searched at most
 
 
 def offer(names: Names, entity: int) -> dict[str, str]:
@@ -383,4 +365,35 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
         "relation": relation.name,
         "references": [[offered(entity) for entity in pair] for pair in references.tolist()],
         "heads": [offered(head) for head in heads],
+    }
+
+
+def entity(linker: Linker, name: str, text: str, first: int, count: int) -> dict[str, Any]:
+    """An entity with `count` of its edges that have the text in the name of their relation or of their other end."""
+    graph, number = linker.graph, linker.names.find(name)
+    begin, end = graph.offsets[number : number + 2].tolist()
+    at = slice(begin, min(end, begin + READ))
+    edges = []
+    for relation, other in zip(graph.relation_ids[at].tolist(), graph.tail_ids[at].tolist(), strict=True):
+        inverse, forward = divmod(relation, len(graph.relations))
+        edges.append((graph.relation_name(forward), bool(inverse), graph.name(other), graph.entities[other]))
+    typed = text.strip().casefold()
+    matching = [edge for edge in edges if typed in f"{edge[0]}\n{edge[2]}\n{edge[3]}".casefold()]
+    rows = [
+        {"relation": relation, "inverse": inverse, "other": {"id": other, "name": readable}}
+        for relation, inverse, readable, other in matching[first : first + count]
+    ]
+    types = tail_types(linker, np.array([number]))
+    facts = {**vars(entity_of(graph, number)), "types": next(iter(types.values()), [])}
+    return {**facts, "edges_in_all": end - begin, "matching": len(matching), "edges": rows}
+
+
+def tail_types(linker: Linker, entities: np.ndarray) -> dict[str, list[str]]:
+    """The types of each of these entities (n,) by its id; empty if the graph has none."""
+    types, ids = linker.graph.types, linker.graph.entities
+    if types is None:
+        return {}
+    return {
+        ids[one]: [types.names[kind] for kind in types.types[types.offsets[one] : types.offsets[one + 1]].tolist()]
+        for one in entities.tolist()
     }

@@ -52,6 +52,7 @@ function described(title, schema, sent) {
 
 async function exampleOf(path) {
   // A body that this server can answer.
+  if (path !== "/predict" && path !== "/explain") return {};
   const {relation, references, heads} = await call("example?number=0");
   const body = {references: references.map(pair => pair.map(entity => entity.id)), relation};
   if (path === "/predict") return {...body, heads: heads.slice(0, 1).map(head => head.id), k: 3};
@@ -61,7 +62,7 @@ async function exampleOf(path) {
 
 function trial(path, method, parameters) {
   // A form that sends a request, and its answer.
-  const answer = make("pre", {class: "answer", tabindex: "0", "aria-label": `Answer of ${path}`, hidden: true}), id = path.replaceAll("/", "");
+  const answer = make("pre", {class: "answer", tabindex: "0", "aria-label": `Answer of ${path}`, hidden: true}), id = idOf(path, method);
   const body = method === "post" ? make("textarea", {id: `body-${id}`, rows: 12, spellcheck: "false"}) : null;
   const fields = parameters.map(({name, schema}) => make("input", {id: `${id}-${name}`, type: "text", name, value: name === "q" ? "a" : schema.default ?? ""}));
   if (body) exampleOf(path).then(example => { body.value = pretty(example); }, () => { body.value = "{}"; });
@@ -70,8 +71,11 @@ function trial(path, method, parameters) {
     answer.hidden = false;
     answer.textContent = "…";
     try {
-      const query = new URLSearchParams(fields.filter(field => field.value).map(field => [field.name, field.value])).toString();
-      answer.textContent = pretty(await call(path.slice(1) + (query && `?${query}`), body ? JSON.parse(body.value) : undefined));
+      const inPath = name => path.includes(`{${name}}`), sent = fields.filter(field => field.value);
+      const query = new URLSearchParams(sent.filter(field => !inPath(field.name)).map(field => [field.name, field.value])).toString();
+      const to = sent.reduce((text, field) => text.replace(`{${field.name}}`, encodeURIComponent(field.value)), path.slice(1));
+      const text = await (await request(to + (query && `?${query}`), body ? JSON.parse(body.value) : undefined)).text();
+      answer.textContent = /^[[{]/.test(text) ? pretty(JSON.parse(text)) : text;
     } catch (problem) {
       answer.textContent = problem.message;
     }
@@ -81,14 +85,18 @@ function trial(path, method, parameters) {
     ...(body ? [make("label", {class: "label", for: body.id}, "Body"), body] : []), make("button", {class: "primary"}, "Send"), answer);
 }
 
+// An id for each endpoint: `predict`, `projects`, `projects-number-decisions-post` beside a GET of the same path.
+const idOf = (path, method) => path.slice(1).replace(/[{}]/g, "").replaceAll("/", "-") + (method === "post" && !["/predict", "/explain"].includes(path) ? "-post" : "");
+
 function endpoint(path, method, facts) {
   const parameters = facts.parameters || [], body = facts.requestBody && facts.requestBody.content["application/json"].schema;
-  const id = path.slice(1), command = method === "post"
-    ? `curl -H 'Content-Type: application/json' -d @body.json ${new URL(id, document.baseURI)}` : `curl ${new URL(id, document.baseURI)}`;
+  const id = idOf(path, method), address = new URL("./", document.baseURI) + path.slice(1), command = method === "post"
+    ? `curl -H 'Content-Type: application/json' -d @body.json ${address}` : `curl ${address}`;
+  const [, success] = Object.entries(facts.responses).find(([status]) => status.startsWith("2")), json = (success.content || {})["application/json"];
   return make("section", {class: "endpoint", id}, make("h2", {}, make("span", {class: "method"}, method.toUpperCase()), ` ${path}`),
     make("p", {}, facts.description), make("pre", {}, command),
     ...(parameters.length ? [make("h3", {}, "Parameters"), table(parameters.map(each => [each.name, each.schema, each.required, each.description || each.schema.description]))] : []),
-    ...(body ? described("Body", body, true) : []), ...described("Answer", facts.responses["200"].content["application/json"].schema),
+    ...(body ? described("Body", body, true) : []), ...(json ? described("Answer", json.schema) : []),
     make("details", {open: true}, make("summary", {}, "Try it"), trial(path, method, parameters)));
 }
 
@@ -99,12 +107,12 @@ function endpoint(path, method, facts) {
     const all = Object.entries(paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, facts]) => [path, method, facts]));
     const first = ["/predict", "/explain"], order = path => first.includes(path) ? first.indexOf(path) : first.length;
     all.sort((one, other) => order(one[0]) - order(other[0]));
-    $("contents").replaceChildren(...all.map(([path]) => make("a", {href: `#${path.slice(1)}`}, path)));
+    $("contents").replaceChildren(...all.map(([path, method]) => make("a", {href: `#${idOf(path, method)}`}, method === "post" && paths[path].get ? `${path} (post)` : path)));
     const errors = make("section", {class: "endpoint", id: "errors"}, make("h2", {}, "Errors"),
       make("p", {}, "Every error has this form, with a message that says what to do."), ...described("Answer", {$ref: "#/components/schemas/ErrorAnswer"}));
     $("endpoints").replaceChildren(...all.map(each => endpoint(...each)), errors);
     say(`fewlink ${info.version}: ${info.summary}`);
-    if (location.hash) document.querySelector(location.hash)?.scrollIntoView();
+    if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
   } catch (problem) {
     say(problem.message);
   }

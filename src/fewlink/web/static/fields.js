@@ -120,6 +120,7 @@ function addPair(head, tail) {
   completing(first, entitiesLike, () => second.focus());
   completing(second, entitiesLike, () => {
     spare();
+    if (project) return void addReferences();
     row.nextElementSibling.querySelector("input").focus();
   });
   for (const input of [first, second]) {
@@ -144,6 +145,18 @@ function pasteRows(row, lines) {
   spare();
   changed();
   say(`${plural(lines.length, "row")} pasted`);
+  if (project) addReferences();
+}
+
+async function addReferences() {
+  // In a project, complete pairs are stored at once.
+  problem(null);
+  try {
+    await storeReferences();
+    pairs()[0][0].focus();
+  } catch (error) {
+    problem(error);
+  }
 }
 
 function spare() {
@@ -180,7 +193,7 @@ $("references").addEventListener("focusout", () => setTimeout(tellApart));
 function showPairs(references) {
   $("references").replaceChildren();
   for (const [head, tail] of references) addPair(head, tail);
-  while (pairs().length < 2) addPair(null, null);
+  while (pairs().length < (project ? 1 : 2)) addPair(null, null);
   spare();
 }
 

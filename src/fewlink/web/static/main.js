@@ -1,15 +1,17 @@
-// The query: read from the fields, stored and sent.
+// The question: read from the fields, remembered and sent; keys; and the start of the page.
 
 let about = null, examples = 0, answering = null;
 let pending = null; // a ranking of many heads that can go on
 
-const mode = () => document.querySelector("input[name=mode]:checked").value;
+const checked = name => document.querySelector(`input[name=${name}]:checked`).value;
+const mode = () => checked("mode");
 
 function changed() {
   state.references = pairs().map(inputs => inputs.map(chosen)).filter(pair => pair.some(Boolean));
   Object.assign(state, {
     relation: $("relation").value, mode: mode(), many: $("many").value, type: chosen($("type")), candidates: $("candidates").value,
     candidatesType: chosen($("candidates-type")), k: Number($("k").value) || 10, withKnown: $("with-known").checked,
+    constraints: [...document.querySelectorAll("#constraints input:checked")].map(input => input.value),
   });
   keep();
 }
@@ -23,11 +25,13 @@ function show() {
   $("candidates").value = state.candidates;
   $("k").value = state.k;
   $("with-known").checked = state.withKnown;
-  $("base").value = state.base;
   $("many").value = state.many;
   document.querySelector(`input[name=mode][value=${state.mode === "many" ? "many" : "heads"}]`).checked = true;
+  for (const input of document.querySelectorAll("#constraints input")) input.checked = state.constraints.includes(input.value);
+  for (const name of ["view", "order"]) for (const input of document.querySelectorAll(`input[name=${name}]`)) input.checked = input.value === state[name];
   arrange();
-  showAccepted();
+  showProject();
+  showDecided();
 }
 
 const MANY = {
@@ -46,6 +50,10 @@ function arrange() {
   $("type-part").hidden = $("many").value !== "type";
   $("many-hint").textContent = `${MANY[$("many").value]} The best pairs so far are shown while the rest is ranked.`;
   $("candidates-part").hidden = $("candidates").value !== "type";
+  $("list-part").hidden = deciding();
+  $("decide-part").hidden = !deciding();
+  $("rank").textContent = deciding() ? "Suggest pairs" : "Rank tails";
+  $("k-part").hidden = deciding();
   $("k-label").textContent = mode() === "many" ? "Pairs in all" : "Tails of each head";
   const known = knownRelation();
   $("relation-hint").hidden = !known;
@@ -54,7 +62,7 @@ function arrange() {
 
 function knownRelation() {
   // The relation of the graph that has the name in the field, written with spaces or as its id.
-  const name = $("relation").value.trim(), plain = text => text.replace(/^concept:(?:.*:)?/, "").replaceAll("_", " ").trim().toLowerCase();
+  const name = $("relation").value.trim() || (project ? project.name : ""), plain = text => text.replace(/^concept:(?:.*:)?/, "").replaceAll("_", " ").trim().toLowerCase();
   if (!about || !name) return null;
   const names = Object.values(about.relations).flat();
   if (names.includes(name)) return name;
@@ -71,13 +79,14 @@ function readQuery() {
   // The body of the request, and the rows (`sent`) of its references, to mark errors in.
   const sent = pairs().filter(inputs => inputs.some(chosen));
   for (const inputs of sent) for (const input of inputs) if (!chosen(input)) reject("A reference needs a head and a tail.", input);
-  if (!sent.length) reject("Give at least one reference.", pairs()[0][0]);
+  if (!sent.length && !(project && (project.references || project.accepted))) reject("Give at least one reference.", pairs()[0][0]);
   if (chosen($("head"))) {
     addHead(chosen($("head")));
     fill($("head"), null);
   }
   changed();
-  const body = {references: sent.map(inputs => inputs.map(input => chosen(input).id)), k: state.k, exclude_known: !state.withKnown};
+  const given = project ? asReferences() : {references: sent.map(inputs => inputs.map(input => chosen(input).id))};
+  const body = {...given, k: state.k, exclude_known: !state.withKnown, ...(state.constraints.length ? {constraints: state.constraints} : {})};
   if (state.mode === "heads") {
     if (!state.heads.length) reject("Name a head to find tails for.", $("head"));
     body.heads = state.heads.map(head => head.id);
@@ -93,18 +102,23 @@ function readQuery() {
 
 async function rank(task) {
   // Rank what the fields say, or go on with a task of many heads.
+  if (deciding()) {
+    changed();
+    return nextPair();
+  }
   problem(null);
   if (answering) answering.abort();
   const request = answering = new AbortController();
   let query = null;
   try {
+    if (!task) await storeReferences();
     query = task || readQuery();
     if (!task) pending = null;
     $("rank").setAttribute("aria-busy", "true");
     say("Ranking…");
-    const topic = JSON.stringify([...query.body.references].sort());
-    if (query.body.heads_of_type) await rankMany(pending = task || {...query, topic, next: 0, answer: null}, request.signal);
-    else showRanking(await call("predict", query.body, request.signal), {...query.body, topic});
+    const topic = JSON.stringify([...query.body.references].sort()), events = project ? project.events : undefined;
+    if (query.body.heads_of_type) await rankMany(pending = task || {...query, topic, events, next: 0, answer: null}, request.signal);
+    else showRanking(await call("predict", query.body, request.signal), {...query.body, topic, events});
   } catch (error) {
     if (error.name !== "AbortError") problem(error, query);
     else if (answering === request) pending && pending.answer ? showRanking(pending.answer, shown, false) : say("Stopped.");
@@ -124,8 +138,8 @@ function showRanking(answer, query, focus = true) {
 
 async function rankMany(task, signal) {
   // Some heads at a time, as many as take a few seconds; the best pairs so far are shown after each.
-  const {body, topic} = task, began = performance.now(), from = task.next;
-  let count = 16, part = null;
+  const {body, topic, events} = task, began = performance.now(), from = task.next;
+  let count = body.constraints ? about.limits.heads : 16, part = null; // constraints hold between the pairs of all heads
   showProgress();
   do {
     const asked = performance.now();
@@ -135,7 +149,7 @@ async function rankMany(task, signal) {
     const seconds = (performance.now() - asked) / 1000, rest = part.heads_in_all - task.next;
     count = seconds < 1 ? 2 * count : seconds > 4 ? Math.max(1, Math.round(2 * count / seconds)) : count;
     task.left = rest * (performance.now() - began) / 1000 / Math.max(1, task.next - from);
-    showRanking(task.answer, {...body, topic}, from === 0 && task.next === part.heads);
+    showRanking(task.answer, {...body, topic, events}, from === 0 && task.next === part.heads);
     say(rest > 0 ? "Ranking…" : $("status").textContent);
     showProgress();
   } while (part.heads && task.next < part.heads_in_all);
@@ -146,7 +160,7 @@ function together(before, part, k) {
   // The best pairs of both answers; there may be none before.
   const predictions = [...(before ? before.predictions : []), ...part.predictions].sort(byMerit).slice(0, k);
   const notes = [...new Set([...(before ? before.notes : []), ...part.notes])];
-  return {...part, predictions, notes, heads: (before ? before.heads : 0) + part.heads};
+  return {...part, predictions, notes, tail_types: {...(before ? before.tail_types : {}), ...part.tail_types}, heads: (before ? before.heads : 0) + part.heads};
 }
 
 const lasting = seconds => seconds < 90 ? plural(Math.max(1, Math.round(seconds)), "second") : seconds < 5400 ? plural(Math.round(seconds / 60), "minute") : plural(Math.round(seconds / 3600), "hour");
@@ -205,8 +219,8 @@ function begin() {
   document.title = `${graph.name} · fewlink`;
   const kept = keptRanking();
   if (!kept) return;
-  const {answer, query, next} = kept, {topic, ...body} = query;
-  if (next !== null && next < answer.heads_in_all) pending = {body, topic, next, answer, sent: []};
+  const {answer, query, next} = kept, {topic, events, ...body} = query;
+  if (next !== null && next < answer.heads_in_all) pending = {body, topic, events, next, answer, sent: []};
   showPredictions(answer, query, false);
   showProgress();
 }
@@ -221,9 +235,8 @@ for (const id of ["type", "candidates-type"]) completing($(id), typesLike, () =>
 $("ask").addEventListener("input", () => { arrange(); changed(); });
 $("ask").addEventListener("submit", event => { event.preventDefault(); rank(); });
 $("stop").addEventListener("click", () => answering ? answering.abort() : rank(pending));
-$("relation").addEventListener("input", () => { complain($("relation"), null); showAccepted(); });
 $("clear").addEventListener("click", () => {
-  Object.assign(state, {references: [], heads: [], relation: "", type: null});
+  Object.assign(state, {references: [], heads: [], relation: "", type: null, constraints: []});
   show();
   problem(null);
   keep();
@@ -232,8 +245,8 @@ $("clear").addEventListener("click", () => {
 $("example").addEventListener("click", async () => {
   try {
     const {relation, references, heads} = await call(`example?number=${examples++}`);
-    Object.assign(state, {references, heads, relation, mode: "heads"});
-    complain($("relation"), null);
+    if (project) await chooseProject(null);
+    Object.assign(state, {references, heads, relation, mode: "heads", view: "list"});
     show();
     keep();
     await rank();
@@ -242,31 +255,51 @@ $("example").addEventListener("click", async () => {
   }
 });
 $("help-open").addEventListener("click", () => $("help").showModal());
+const FIELDS = "input:not([type=radio], [type=checkbox]), select, textarea";
+
 addEventListener("keydown", event => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-    event.preventDefault();
-    rank();
-  } else if (event.key === "?" && !event.target.closest("input, select, dialog")) {
-    event.preventDefault();
-    $("help").showModal();
-  }
+  const {target} = event, control = event.ctrlKey || event.metaKey, key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  if (target.closest("dialog")) return;
+  let act;
+  if (control && key === "Enter") act = () => rank();
+  else if (target.closest(FIELDS) || event.altKey) return;
+  else if (control) act = key === "z" && !event.shiftKey ? undo : undefined;
+  else if (key === "?") act = () => $("help").showModal();
+  else act = deciding() ? CARD_KEYS[key] : listKey(key, target);
+  if (!act) return;
+  event.preventDefault();
+  if (!event.repeat || key.startsWith("Arrow") || key === "j" || key === "k") act();
 });
+
+for (const input of document.querySelectorAll("input[name=view]")) input.addEventListener("change", () => {
+  state.view = input.value;
+  keep();
+  arrange();
+  if (deciding()) nextPair(false);
+  else applyFilters();
+});
+for (const button of document.querySelectorAll("dialog .close")) button.addEventListener("click", () => button.closest("dialog").close());
 
 function stick() {
   // A form taller than the window keeps its end in view.
-  $("ask").style.setProperty("--top", `${Math.min(16, innerHeight - $("ask").offsetHeight - 16)}px`);
+  $("side").style.setProperty("--top", `${Math.min(16, innerHeight - $("side").offsetHeight - 16)}px`);
 }
-new ResizeObserver(stick).observe($("ask"));
+new ResizeObserver(stick).observe($("side"));
 addEventListener("resize", stick);
 
+async function start() {
+  // Reads what the server is, opens the project that was open, and asks the question of a shared link.
+  const facts = await call("about");
+  about = facts;
+  remember(`${about.graph.name}:${about.graph.entities}`);
+  $("constraints").append(...Object.entries(about.constraints).map(([kind, meaning]) => make("label", {class: "check"}, make("input", {type: "checkbox", value: kind}), make("span", {}, meaning))));
+  await loadProjects();
+  if (!projects.some(one => one.number === state.project)) state.project = null;
+  if (state.project !== null) await chooseProject(state.project);
+  begin();
+  show();
+  if (!await openLink() && deciding()) nextPair(false);
+}
+
 show();
-(async () => {
-  try {
-    about = await call("about");
-    remember(`${about.graph.name}:${about.graph.entities}`);
-    begin();
-    show();
-  } catch (error) {
-    problem(error);
-  }
-})();
+start().catch(problem);

@@ -82,7 +82,7 @@ function sketch(reasons) {
   const before = nearby.head.length ? 1 : 0, steps = before + 1 + (nearby.tail.length ? 1 : 0);
   Object.assign(ends.head, {along: before / steps});
   Object.assign(ends.tail, {along: (before + 1) / steps});
-  const query = {relation: state.relation.trim() || "?", from: ends.head, to: ends.tail, weight: 0};
+  const query = {relation: relationName(), from: ends.head, to: ends.tail, weight: 0};
   return {ends, query, lanes: Array.from({length: count}, (_, lane) => {
     const nodes = [], edges = [], near = [];
     for (const [of, along] of [["head", 0], ["tail", 1]]) {
@@ -98,13 +98,13 @@ function sketch(reasons) {
   })};
 }
 
-function drawing(reasons, width) {
+function drawing(reasons, width, lanesAtMost = 3) {
   // Each lane is straight, from left to right or else from top to bottom, and the ends reach over all lanes: no labels can meet.
   const graph = sketch(reasons);
   if (!graph) return {picture: null, drawn: [], near: []};
-  const shown = graph.lanes.slice(0, 3), most = Math.max(...shown.map(lane => lane.steps));
+  const shown = graph.lanes.slice(0, lanesAtMost), most = Math.max(...shown.map(lane => lane.steps));
   const side = Math.min(140, (width - most * GAP) / (most + 1)), across = side >= 96;
-  const lanes = across ? shown : shown.slice(0, Math.max(1, Math.min(3, Math.floor(width / 150))));
+  const lanes = across ? shown : shown.slice(0, Math.max(1, Math.min(lanesAtMost, Math.floor(width / 150))));
   const steps = Math.max(...lanes.map(lane => lane.steps)), mark = `tip-${++drawings}`, captions = lanes.some(lane => lane.caption);
   const column = width / lanes.length, box = across ? side : Math.min(220, column - 14);
   const inside = lanes.flatMap(lane => lane.nodes.filter(node => !node.end).map(node => lines(node.name, box - 6, 3, "node").length));
@@ -190,8 +190,21 @@ function reasonElements(reasons, width) {
   const list = others.length ? make("ul", {class: "said"}, ...others.map(text => make("li", {}, text))) : null;
   return [
     ...(lead ? [make("p", {class: "lead"}, lead)] : []),
-    ...titled(caption, picture),
+    ...titled(caption, picture && make("div", {class: "drawing"}, picture, make("button", {type: "button", class: "quiet", onclick: () => enlarge(reasons, caption)}, "Larger"))),
     ...titled(`Evidence in the score of ${figure(reasons.score)}`, Object.keys(reasons.shares).length ? bars(reasons.shares) : null),
     ...titled("In words", list),
   ];
 }
+
+function enlarge(reasons, caption) {
+  // The drawing in a dialog that fills the window, with more paths and larger letters.
+  $("larger-title").textContent = `${reasons.head.name} → ${reasons.tail.name}: ${caption.charAt(0).toLowerCase()}${caption.slice(1)}`;
+  $("larger").showModal();
+  drawLarger = () => {
+    const room = $("larger-drawing").clientWidth;
+    $("larger-drawing").replaceChildren(drawing(reasons, Math.max(240, room / (room > 900 ? 1.25 : 1)), 8).picture);
+  };
+  drawLarger();
+}
+let drawLarger = () => {};
+addEventListener("resize", () => { if ($("larger").open) drawLarger(); });

@@ -1,14 +1,14 @@
-// Ranked tails: rows with keyboard navigation, reasons on demand, and decisions with undo.
+// The list of ranked tails: rows with keyboard navigation, reasons on demand, and decisions.
 
 let shown = null; // the query whose predictions are shown
-let decisions = []; // that can be undone, newest last
+let current = null; // the row that Tab reaches
 
-const rows = () => [...$("found").querySelectorAll(".row")];
+const allRows = () => [...$("found").querySelectorAll(".row")];
+const rows = () => allRows().filter(item => !item.hidden); // those that pass the filters
 
 const byMerit = (one, other) => (other.probability ?? -1) - (one.probability ?? -1) || other.score - one.score;
 const bestOf = predictions => predictions.reduce((best, row) => best && byMerit(best, row) <= 0 ? best : row, null);
 const hasChance = row => (row.probability ?? null) !== null;
-const sameRow = row => JSON.stringify([row.head, row.tail]);
 
 function placesOf(predictions) {
   // A function from a row and the best of its group to the length of its bar and its amount: a percentage, or words.
@@ -29,7 +29,7 @@ function homonyms(predictions) {
 }
 
 function showPredictions(answer, query, focus = true) {
-  const before = new Map(shown && shown.topic === query.topic ? rows().map(item => [sameRow(item.pair), item]) : []);
+  const before = new Map(shown && shown.topic === query.topic ? allRows().map(item => [keyOf(item.pair), item]) : []);
   const focused = document.activeElement.closest(".row");
   shown = query;
   const predictions = answer.predictions, groups = new Map(), many = Boolean(query.heads_of_type), placeOf = placesOf(predictions);
@@ -40,24 +40,28 @@ function showPredictions(answer, query, focus = true) {
   const best = bestOf(predictions), alike = homonyms(predictions);
   const itemOf = (row, rank, first, both) => {
     const made = rowOf(row, {rank, both, alike, ...placeOf(row, first), best: groups.size > 1 && row === best});
-    const old = before.get(sameRow(row));
+    const old = before.get(keyOf(row));
     if (!old || !many) return made;
     old.querySelector(".top").replaceWith(made.querySelector(".top")); // its reasons stay open
-    Object.assign(old, {yes: made.yes, no: made.no, why: made.why, act: made.act});
+    Object.assign(old, {row, yes: made.yes, no: made.no, why: made.why, act: made.act});
     made.act.item = old;
     mark(old);
     return old;
   };
   $("found").replaceChildren(...[...groups].map(([key, own]) => make("section", {class: "group"},
-    make("h3", {}, key ? own[0].head_name : "Best pairs", key && alike(own[0].head_name) ? make("small", {}, ` ${key}`) : null),
+    make("h3", {}, key ? entityButton(key, own[0].head_name) : "Best pairs", key && alike(own[0].head_name) ? make("small", {}, ` ${key}`) : null),
     make("ol", {class: "rows", "aria-label": key ? `Tails of ${own[0].head_name}` : "Best pairs"},
       ...own.map((row, place) => itemOf(row, key ? row.rank : place + 1, bestOf(own), !key))))));
-  if (!best) $("found").replaceChildren(make("div", {class: "empty"}, make("p", {}, "No candidates to rank: all of them are known answers.")));
+  if (!best) $("found").replaceChildren(make("div", {class: "empty"}, make("p", {}, "No tail is left to rank: all candidates are known or rejected."),
+    make("p", {}, "Choose other candidate tails under Options, or show known pairs.")));
   const trust = answer.trust || {}, sentence = trust.sentence || "";
   $("notes").replaceChildren(...answer.notes.filter(note => note !== sentence).map(note => make("li", {}, note)));
   $("trust").hidden = !sentence;
   $("trust").className = trust.low ? "trust low" : predictions.some(hasChance) ? "trust" : "trust plain";
   $("trust").textContent = sentence.charAt(0).toUpperCase() + sentence.slice(1);
+  offerFilters(answer);
+  applyFilters();
+  showStale();
   say(best ? summaryOf(answer, best, groups.size) : "No tails.");
   if (focused && focused.isConnected) focusRow(focused, false);
   else if (best && focus) focusRow(rows()[0]);
@@ -71,34 +75,38 @@ function summaryOf(answer, best, groups) {
 }
 
 function rowOf(row, {rank, both, alike, share, amount, best}) {
-  const pair = {topic: shown.topic, head: row.head, head_name: row.head_name, tail: row.tail, tail_name: row.tail_name};
+  const pair = {head: row.head, head_name: row.head_name, tail: row.tail, tail_name: row.tail_name};
   const act = {item: null}; // the item that the buttons are in
   const button = (kind, sign, label, does) => make("button", {type: "button", class: kind, tabindex: "-1", "aria-label": `${label} ${row.tail_name}`, title: label, onclick: does}, sign);
-  const yes = button("yes", "✓", "Accept", () => choose(act.item, "yes")), no = button("no", "✕", "Reject", () => choose(act.item, "no"));
+  const yes = button("yes", "✓", "Accept", () => choose(act.item, "accepted")), no = button("no", "✕", "Reject", () => choose(act.item, "rejected"));
   const why = button("why", "i", "Reasons for", () => explain(act.item));
   const badge = text => make("span", {class: "badge"}, text), id = (name, text) => alike(name) ? make("small", {}, ` ${text} `) : null;
-  const item = make("li", {class: "row", tabindex: "-1", "aria-keyshortcuts": "a x e u j k",
+  const item = make("li", {class: "row", tabindex: "-1", "aria-keyshortcuts": "A R E U J K",  "aria-label": `${row.head_name} → ${row.tail_name}, ${amount}`,
     onfocusin: () => only(item)},
   make("div", {class: "top"},
     make("span", {class: "rank"}, String(rank)),
-    make("span", {class: "name"}, both ? make("span", {class: "of"}, row.head_name, id(row.head_name, row.head), " → ") : null, make("b", {}, row.tail_name),
-      id(row.tail_name, row.tail), best ? badge("best of all") : null, row.known ? badge("known") : null),
+    make("span", {class: "name"}, both ? make("span", {class: "of"}, entityButton(row.head, row.head_name), id(row.head_name, row.head), " → ") : null, make("b", {}, entityButton(row.tail, row.tail_name)),
+      id(row.tail_name, row.tail), best ? badge("best of all") : null, row.known ? badge("known") : null, make("span", {class: "other", hidden: true})),
     make("span", {class: "chance", title: `score ${figure(row.score)}`}, make("span", {class: "bar", "aria-hidden": "true"}, make("i", {"--share": `${(100 * share).toFixed(1)}%`})),
       make("span", {class: "amount"}, amount)),
     make("span", {class: "decide"}, why, no, yes)));
   act.item = item;
-  Object.assign(item, {pair, yes, no, why, act});
+  Object.assign(item, {pair, row, yes, no, why, act});
+  reachable(item, false);
   mark(item);
   return item;
 }
 
+function reachable(item, yes) {
+  item.tabIndex = yes ? 0 : -1;
+  for (const button of item.querySelectorAll("button")) button.tabIndex = yes ? 0 : -1;
+}
+
 function only(item) {
   // Tab reaches one row and its buttons; j and k reach the others.
-  for (const row of rows()) {
-    const focused = row === item;
-    row.tabIndex = focused ? 0 : -1;
-    for (const button of [row.yes, row.no, row.why]) button.tabIndex = focused ? 0 : -1;
-  }
+  if (current && current !== item) reachable(current, false);
+  current = item;
+  reachable(item, true);
 }
 
 function focusRow(item, scroll = true) {
@@ -109,31 +117,47 @@ function focusRow(item, scroll = true) {
 }
 
 function mark(item) {
-  const decision = decisionOn(item.pair);
-  item.classList.toggle("yes", decision === "yes");
-  item.classList.toggle("no", decision === "no");
-  item.yes.setAttribute("aria-pressed", String(decision === "yes"));
-  item.no.setAttribute("aria-pressed", String(decision === "no"));
+  const decision = decisionOn(item.pair), known = project && decided.get(keyOf(item.pair)), yes = decision === "accepted" || decision === "reference";
+  item.classList.toggle("yes", yes);
+  item.classList.toggle("no", decision === "rejected");
+  item.yes.setAttribute("aria-pressed", String(yes));
+  item.no.setAttribute("aria-pressed", String(decision === "rejected"));
   item.why.setAttribute("aria-expanded", String(Boolean(item.querySelector(".reasons"))));
+  const by = item.querySelector(".other"), texts = known ? [known, known.conflict].filter(one => one && one.who !== who()).map(one => `${nameOfCurator(one.who)} ${VERBS[one.kind]}`) : [];
+  by.hidden = !texts.length;
+  by.textContent = texts.join(", ");
 }
 
-function choose(item, decision) {
-  const before = decisionOn(item.pair), after = before === decision ? "" : decision;
-  decisions.push({pair: item.pair, before});
-  decide(item.pair, after);
-  mark(item);
-  showAccepted();
-  say(`${{yes: "Accepted", no: "Rejected", "": "Undecided:"}[after]} ${item.pair.head_name} → ${item.pair.tail_name}`);
+function markRows(states) {
+  // After decisions: shows those of these states, or of all rows, and leaves out what is rejected.
+  const keys = states && new Set(states.map(keyOf)), focused = document.activeElement.closest(".row"), before = rows();
+  for (const item of allRows()) if (!keys || keys.has(keyOf(item.pair))) mark(item);
+  applyFilters();
+  showStale();
+  if (focused && focused.hidden) focusRow(before.slice(before.indexOf(focused)).find(item => !item.hidden) || rows().at(-1));
 }
 
-function undo() {
-  const last = decisions.pop();
-  if (!last) return say("Nothing to undo");
-  decide(last.pair, last.before);
-  showAccepted();
-  rows().forEach(mark);
-  say(`Undone: ${last.pair.head_name} → ${last.pair.tail_name}`);
-  focusRow(rows().find(row => samePair(row.pair, last.pair)));
+async function choose(item, kind) {
+  // Accepts or rejects; the same again takes one's own decision back.
+  const known = project && decided.get(keyOf(item.pair));
+  if (known && known.kind === kind && known.who === who()) await takeBack([known.number]);
+  else if (await decide([item.pair], kind) && !(decided.get(keyOf(item.pair)) || {}).conflict) say(`${kind === "accepted" ? "Accepted" : "Rejected"}: ${pairText(item.pair)}.`);
+}
+
+function backTo(pair) {
+  // After an undo: the pair is shown again.
+  if (deciding()) {
+    skipped.delete(keyOf(pair));
+    return nextPair();
+  }
+  focusRow(rows().find(row => keyOf(row.pair) === keyOf(pair)));
+}
+
+function showStale() {
+  // Whether decisions were made that the ranking shown has not read.
+  const since = project && shown ? project.events - (shown.events ?? project.events) : 0;
+  $("stale").hidden = since <= 0;
+  $("stale-text").textContent = since > 0 ? `${plural(since, "decision")} since this ranking.` : "";
 }
 
 async function explain(item) {
@@ -145,14 +169,20 @@ async function explain(item) {
   const part = make("div", {class: "reasons"}, make("p", {class: "hint"}, "Loading reasons…"));
   item.append(part);
   mark(item);
+  const {references, relation, rejected} = shown;
+  if (await loadReasons(part, {references, relation, rejected}, item.pair)) item.scrollIntoView({block: "nearest"});
+}
+
+async function loadReasons(part, query, {head, tail}) {
+  // Fills a part with the reasons of a pair; gives whether there are any.
   try {
-    const {references, relation} = shown;
-    const reasons = await call("explain", {references, relation, head: item.pair.head, tail: item.pair.tail});
-    part.reasons = reasons;
+    part.reasons = await call("explain", {...query, head, tail});
+    if (!part.isConnected) return false;
     showReasons(part);
-    item.scrollIntoView({block: "nearest"});
-  } catch (problem) {
-    part.replaceChildren(make("p", {class: "problem"}, problem.message));
+    return true;
+  } catch (error) {
+    part.replaceChildren(make("p", {class: "problem"}, error.message));
+    return false;
   }
 }
 
@@ -165,7 +195,7 @@ let width = innerWidth;
 addEventListener("resize", () => {
   if (innerWidth === width) return;
   width = innerWidth;
-  for (const part of $("found").querySelectorAll(".reasons")) if (part.reasons) showReasons(part);
+  for (const part of document.querySelectorAll(".reasons")) if (part.reasons) showReasons(part);
 });
 
 function move(item, by) {
@@ -173,21 +203,23 @@ function move(item, by) {
   focusRow(all[Math.max(0, Math.min(all.length - 1, all.indexOf(item) + by))]);
 }
 
-function decideByKey(item, decision) {
-  if (decisionOn(item.pair) !== decision) choose(item, decision);
+function decideByKey(item, kind) {
+  if (decisionOn(item.pair) !== kind) choose(item, kind);
   move(item, 1);
 }
 
-const KEYS = {
-  j: item => move(item, 1), ArrowDown: item => move(item, 1), k: item => move(item, -1), ArrowUp: item => move(item, -1),
-  a: item => decideByKey(item, "yes"), x: item => decideByKey(item, "no"), e: explain, u: undo,
+const ROW_KEYS = {
+  j: item => move(item, 1), ArrowDown: item => move(item, 1), k: item => move(item, -1), ArrowUp: item => move(item, -1), s: item => move(item, 1),
+  a: item => decideByKey(item, "accepted"), r: item => decideByKey(item, "rejected"), e: explain,
 };
 
-$("found").addEventListener("keydown", event => {
-  const item = event.target.closest(".row");
-  if (!item || event.ctrlKey || event.metaKey || event.altKey) return;
-  const act = event.key === "Enter" && event.target === item ? explain : KEYS[event.key];
-  if (!act) return;
-  event.preventDefault();
-  act(item);
-});
+function listKey(key, target) {
+  // The act of a key in the list, or undefined.
+  if (key === "u") return undo;
+  const item = target.closest(".row");
+  if (!item) return key === "j" || key === "k" ? () => focusRow(current && current.isConnected && !current.hidden ? current : rows()[0]) : undefined;
+  if (key === "Enter") return target === item ? () => explain(item) : undefined;
+  return ROW_KEYS[key] && (() => ROW_KEYS[key](item));
+}
+
+$("rank-again").addEventListener("click", () => rank());

@@ -1,10 +1,11 @@
-// State stored in this browser, separately for each graph: the query, every decision, and the last ranking.
+// What this browser remembers, separately for each graph: the fields, which project is open, and the last ranking.
+// Decisions are never here: the server keeps them.
 
 const EMPTY = {
   references: [], relation: "", mode: "heads", heads: [], many: "open", type: null, candidates: "open", candidatesType: null, k: 10,
-  withKnown: false, base: "http://example.org/", accepted: [], rejected: [],
+  withKnown: false, constraints: [], project: null, view: "list", order: "best", withReasons: true,
 };
-const MOST_DECISIONS = 5000; // accepted, and rejected
+const CURATOR = "fewlink:who";
 
 let state = {...EMPTY};
 let place = null; // the key in localStorage, once the graph is known
@@ -17,6 +18,7 @@ function remember(graph) {
       const value = stored[name];
       if (value !== undefined && Array.isArray(value) === Array.isArray(usual)) state[name] = value;
     }
+    $("who").value = localStorage.getItem(CURATOR) || "";
   } catch {
     state = {...EMPTY}; // not readable: start empty
   }
@@ -24,11 +26,18 @@ function remember(graph) {
 
 function keep() {
   if (!place) return;
-  for (const kind of ["accepted", "rejected"]) state[kind] = state[kind].slice(-MOST_DECISIONS);
   try {
     localStorage.setItem(place, JSON.stringify(state));
   } catch {
     // storage may be unavailable or full; the page works without it
+  }
+}
+
+function keepWho() {
+  try {
+    localStorage.setItem(CURATOR, $("who").value.trim());
+  } catch {
+    // the name is asked for again
   }
 }
 
@@ -44,7 +53,7 @@ function keepRanking(ranking) {
 }
 
 function keptRanking() {
-  // The last ranking, if this server with this model made it.
+  // The last ranking, if this server with this model made it for the open project.
   try {
     const stored = JSON.parse(localStorage.getItem(`${place}:ranking`) || "null");
     return stored && stored.of === rankedBy() && Array.isArray(stored.answer.predictions) ? stored : null;
@@ -53,19 +62,4 @@ function keptRanking() {
   }
 }
 
-const rankedBy = () => JSON.stringify([about.version, about.model, about.graph]);
-
-const samePair = (one, other) => one.topic === other.topic && one.head === other.head && one.tail === other.tail;
-
-function decisionOn(pair) {
-  if (state.accepted.some(one => samePair(one, pair))) return "yes";
-  return state.rejected.some(one => samePair(one, pair)) ? "no" : "";
-}
-
-function decide(pair, decision) {
-  state.accepted = state.accepted.filter(one => !samePair(one, pair));
-  state.rejected = state.rejected.filter(one => !samePair(one, pair));
-  if (decision === "yes") state.accepted.push({...pair, relation: state.relation.trim()});
-  if (decision === "no") state.rejected.push({topic: pair.topic, head: pair.head, tail: pair.tail});
-  keep();
-}
+const rankedBy = () => JSON.stringify([about.version, about.model, about.graph, state.project]);
