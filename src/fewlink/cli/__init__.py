@@ -11,6 +11,7 @@ import typer
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, ProcessLost
 from fewlink.cli import data, embeddings, evaluate, predict, results, train
+from fewlink.stix import commands as stix
 
 app = typer.Typer(
     name="fewlink",
@@ -40,6 +41,7 @@ app.command("tune")(embeddings.tune)
 app.command("links")(embeddings.links)
 app.add_typer(embeddings.app, name="embeddings")
 app.command("study")(results.study)
+data.app.command("to-stix")(stix.to_stix)
 
 
 @app.command()

@@ -14,9 +14,10 @@ from fewlink.data.benchmark import Task
 from fewlink.data.carving import freeze
 from fewlink.evaluation.records import RecordStore
 from fewlink.graph import Graph
+from fewlink.history import attack
+from fewlink.history.attack import ALL, Place, Setting, ask, frozen_attack
+from fewlink.history.tables import found_links
 from fewlink.scorers import Question
-from fewlink.studies import attack
-from fewlink.studies.attack import ALL, Setting, ask, found_links, frozen_attack
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -111,9 +112,7 @@ def test_a_tiny_study_runs_and_is_not_run_again(fewlink: Fewlink) -> None:
 
 @pytest.mark.slow
 def test_a_stored_record_is_measured_again() -> None:
-    workspace = attack.Workspace(None, RESULTS, Path("unused"))  # type: ignore[arg-type]
-    setting = Setting(3, 1)
-    record, _ = attack.measure(attack.WITHOUT_ATTACK, "trail", setting, frozen_attack(), workspace)
+    record, _ = attack.measure(attack.WITHOUT_ATTACK, "trail", Setting(3, 1), frozen_attack(), Place(Path("unused")))
     (stored,) = (
         r
         for r in RecordStore(RESULTS / attack.NAME).records
