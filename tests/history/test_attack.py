@@ -87,7 +87,8 @@ def test_references_are_drawn_from_what_was_known() -> None:
     drawn = Setting(3, 1).references(task)
     assert len(drawn) == 3 and {(h, t) for h, t in drawn.tolist()} <= known
     assert len(Setting(ALL, 0).references(task)) == len(known)
-    assert len(Setting(ALL, 0).references(task, 16)) == 16
+    assert len(Setting(ALL, 2).references(task)) == 16  # as many as TRAIL reads
+    assert [Setting(3, 1).chosen, Setting(ALL, 2).chosen, Setting(ALL, 0).chosen] == ["draw-1", "draw-2", "all"]
 
 
 def test_the_weights_of_the_study_never_saw_attack() -> None:

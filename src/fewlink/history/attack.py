@@ -136,28 +136,32 @@ def _chances(
 
 
 class Setting(NamedTuple):
-    """How many references a relation is asked about with, and which draw of them; `ALL`: it is in the graph."""
+    """How many references a relation is asked about with, and which draw of them.
+
+    `ALL`: the relation is in the graph, and all known pairs are references; a model that does not read so many gets a
+    draw of them.
+    """
 
     shots: int
     draw: int
 
     def __str__(self) -> str:
-        return f"K = {self.shots}, draw {self.draw}" if self.shots else "all known pairs"
+        return (f"K = {self.shots}" if self.shots else "all known pairs") + (f", draw {self.draw}" if self.draw else "")
 
     @property
     def chosen(self) -> str:
         """The references, as a record names them."""
-        return self.protocol.references if self.shots else "all"
+        return self.protocol.references if self.draw else "all"
 
     @property
     def protocol(self) -> Protocol:
         return Protocol("test", self.shots or MOST_REFERENCES, "full", self.draw)
 
-    def references(self, task: Task, most: int | None = None) -> np.ndarray:
-        """Random pairs of those known on the last day; all of them, or `most`, if the graph has the relation."""
+    def references(self, task: Task, most: int = MOST_REFERENCES) -> np.ndarray:
+        """Random pairs of those known on the last day; all of them, or a draw of `most`, if the relation is there."""
         if self.shots:
             return task.split(self.shots, self.draw)[0]
-        return task.pairs if most is None else task.split(most, 1)[0]
+        return task.split(most, self.draw)[0] if self.draw else task.pairs
 
 
 def weights_of(model: str = WITHOUT_ATTACK) -> Shipped:
@@ -180,7 +184,6 @@ def answer(name: str, model: str, setting: Setting, relation: str, frozen: Froze
     if model == "trail":
         network, read = weights_of(name).network().to(place.device), ReadGraph.of(graph).to(place.device)
         scorer: Scorer = TrailScorer(name, network, read, graph)
-        references = setting.references(task, MOST_REFERENCES)
         if setting.shots:
             calibration = shipped_calibration() if name == "trail-shipped" else calibration_without_attack()
     elif model == "ultra":
@@ -239,7 +242,7 @@ def measure(name: str, model: str, setting: Setting, frozen: FrozenGraph, place:
     metrics["macro"][f"recall@{FIRST}"] = float(np.mean([row[f"recall@{FIRST}"] for row in relations.values()]))
     changes: dict[str, Any] = {"metrics": metrics, "relations": relations}
     if setting.shots == ALL:
-        changes |= {"shots": ALL, "references": "all"}
+        changes |= {"shots": ALL, "references": setting.chosen}
     return record.model_copy(update=changes), QueryRanks.of(evaluation)
 
 

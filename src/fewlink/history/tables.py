@@ -45,8 +45,9 @@ def by_class(records: list[Record], shots: int, frozen: FrozenGraph) -> Table:
             cells.append(" · ".join(figure(float(np.mean([p[m] for p in parts]))) for m in ("mrr", f"recall@{FIRST}")))
         rows.append([model, *cells])
     title = f"{shots} references, relation hidden" if shots else "all known pairs, relation in the graph"
+    whose = "mean of" if shots else "of TRAIL the mean of"
     draws = max(map(len, groups.values()), default=0)
-    note = f"MRR · recall@{FIRST}" + (f"; mean of {draws} draws of references" if draws > 1 else "")
+    note = f"MRR · recall@{FIRST}" + (f"; {whose} {draws} draws of references" if draws > 1 else "")
     return Table(title, ["model", *columns], rows, note)
 
 
@@ -103,7 +104,8 @@ def links_table(store: RecordStore) -> Table:
         if link.head not in heads and len(rows) < MOST_FOUND:
             rows.append([link.day, link.head, link.relation.replace("_", " "), link.tail, f"{link.rank:g}"])
             heads.add(link.head)
-    shares = ", ".join(f"{sum(link.rank <= k for link in links)} in the first {k}" for k in (1, 5, 20, 100))
-    note = f"of {len(links)} links: {shares}" if links else ""
+    shares = ", ".join(f"{sum(link.rank <= k for link in links)} in the first {k}" for k in (5, 20, 100))
+    first = sum(link.rank == 1 for link in links)
+    note = f"of {len(links)} links: {first} first, {shares}; with the first draw of references" if links else ""
     columns = ["added on", "head", "relation", "tail", "rank"]
     return Table(f"links found by {WITHOUT_ATTACK}, relation in the graph", columns, rows, note)

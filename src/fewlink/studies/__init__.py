@@ -49,12 +49,14 @@ def _missing(plan: Plan, workspace: Workspace, frozen: FrozenGraph) -> Iterator[
     """What has no record: the name of a model in records, the model, and its references."""
     records = [r for r in workspace.store.records if (r.benchmark, r.data_sha256) == (attack.NAME, frozen.fingerprint)]
     held = {(r.model, r.shots, r.references) for r in records}
-    draws = [attack.Setting(shots, draw) for shots in plan.shots for draw in range(1, plan.seeds + 1)]
+    draws = range(1, plan.seeds + 1)
+    few = [attack.Setting(shots, draw) for shots in plan.shots for draw in draws]
     ultra = [name_of(workspace.checkpoint)] if workspace.checkpoint else []
     names = {"trail": [attack.WITHOUT_ATTACK, "trail-shipped"], "ultra": ultra}
     for model in plan.models:
+        every = [attack.Setting(attack.ALL, draw) for draw in (draws if model == "trail" else [0])]
         for name in names.get(model, [model]):
-            for setting in (attack.Setting(attack.ALL, 0), *draws):
+            for setting in (*every, *few):
                 if (name, setting.shots, setting.chosen) not in held:
                     yield name, model, setting
 
