@@ -18,10 +18,11 @@ from typing import Any
 
 from fewlink.base.recipes import recipe_texts
 from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_records
+from fewlink.history.attack import frozen_attack
+from fewlink.history.tables import stored_tables
 from fewlink.report import charts, tables
 from fewlink.report.tables import SELECTIONS, by_selection, select, spread, values
 from fewlink.studies import published_figures, read_plan
-from fewlink.studies.attack import stored_tables
 from fewlink.trail.learner import TrailSettings, network_of
 from fewlink.trail.shipped import NAME, shipped
 from fewlink.training import families
@@ -245,7 +246,8 @@ def between(text: str, mark: str, middle: str) -> str:
 
 def attack_page() -> str:
     """The page on ATT&CK with the tables of its study."""
-    shown = stored_tables(read_plan("attack"), RecordStore(ROOT / "results" / "attack-2023"))
+    store = RecordStore(ROOT / "results" / "attack-2023")
+    shown = stored_tables(store, read_plan("attack").shots, frozen_attack())
     middle = "\n".join(f"### {table.title[0].upper()}{table.title[1:]}\n\n{table.markdown()}" for table in shown)
     return between((ROOT / "docs" / "attack.md").read_text("utf-8"), "study", f"\n{middle}\n")
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.conftest import Fewlink
 
 from fewlink.base.errors import InputError, UnknownName
@@ -111,6 +114,35 @@ def test_objects_of_one_public_id_stay_apart(write: Write) -> None:
 def test_an_error_names_the_file_and_the_object(write: Write, objects: Any, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         read_bundle(write(objects))
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.sampled_from(["malware--2", "uses", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = ("type", "id", "name", "modified", "revoked", "external_references", "kill_chain_phases", "x_mitre_platforms")
+KEYS += ("relationship_type", "source_ref", "target_ref", "x_mitre_shortname", "value")
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(KEYS), ANYTHING), max_size=3),
+    st.lists(st.tuples(st.sampled_from(OBJECTS), st.sampled_from(KEYS), ANYTHING), max_size=3),
+)
+@settings(max_examples=150, deadline=None)
+def test_whatever_a_bundle_holds_is_read_or_refused_with_a_reason(
+    more: list[dict[str, Any]], changed: list[tuple[dict[str, Any], str, Any]]
+) -> None:
+    objects = [*OBJECTS, *more, *({**each, key: value} for each, key, value in changed)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bundle.json"
+        path.write_text(json.dumps({"type": "bundle", "objects": objects}))
+        graph = compile_graph(path, on_error="skip")
+        assert graph.triple_count
+        try:
+            compile_graph(path)
+        except InputError as error:
+            assert "bundle.json" in str(error)
 
 
 def test_a_file_is_a_bundle_by_its_beginning(write: Write, tmp_path: Path) -> None:

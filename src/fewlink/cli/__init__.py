@@ -12,6 +12,7 @@ from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, ProcessLost
 from fewlink.bridges import commands
 from fewlink.cli import data, embeddings, evaluate, predict, project, results, train
+from fewlink.stix import commands as stix
 
 app = typer.Typer(
     name="fewlink",
@@ -48,6 +49,7 @@ app.command("tune")(embeddings.tune)
 app.command("links")(embeddings.links)
 app.add_typer(embeddings.app, name="embeddings")
 app.command("study")(results.study)
+data.app.command("to-stix")(stix.to_stix)
 
 
 @app.command()

@@ -248,35 +248,6 @@ def append(
     print(f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {graph.triple_count:,} triples")
 
 
-@app.command("to-stix")
-def to_stix(
-    links: Path = typer.Argument(
-        ..., metavar="FILE", help="Accepted links: a head, a relation, a tail and perhaps a probability per line."
-    ),
-    bundle: Path = typer.Option(..., help="The STIX bundle that has the objects of these links."),
-    out: Path = typer.Option(..., help="The bundle to write; an existing one is replaced."),
-    author: str = typer.Option("fewlink", help="Name of the identity that the relationships are created by."),
-    note: str = typer.Option(
-        "Suggested by fewlink from links of the graph, and accepted by a person.", help="Their description."
-    ),
-) -> None:
-    """Write accepted links as STIX 2.1 relationships, with confidence 0 to 100 and who made them.
-
-    Example: `fewlink data to-stix accepted.tsv --bundle enterprise-attack.json --out accepted.json`
-    """
-    from datetime import UTC, datetime
-
-    from fewlink.base.storage import write_json
-    from fewlink.graph.reading import read_pairs_table
-    from fewlink.stix.bundle import read_bundle, read_link, relationships
-
-    common.check_files(links, bundle)
-    accepted = [read_link(row, links, line) for line, row in enumerate(read_pairs_table(links, least=3), 1)]
-    written = relationships(accepted, read_bundle(bundle), author=author, note=note, now=datetime.now(UTC))
-    write_json(out, written)
-    print(f"{out}: {len(accepted):,} relationships")
-
-
 @app.command()
 def generate(
     out: Path = typer.Option(..., help="New folder for the benchmark."),

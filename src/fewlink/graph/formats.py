@@ -283,8 +283,12 @@ def read_stix(source: Source, file: IO[bytes]) -> Iterator[Block]:
     bundle = read_bundle(source.path, lambda problem: source.bad(problem, None))
     report.headers += bundle.remarks()
     for name, text in bundle.names.items():
-        report.descriptions[name.encode()] = text.encode(), bundle.kinds[name].encode()
-    yield from blocks_of(source, enumerate([name.encode() for name in triple] for triple in bundle.triples))
+        report.descriptions[_utf8(name)] = _utf8(text), _utf8(bundle.kinds[name])
+    yield from blocks_of(source, enumerate([_utf8(name) for name in triple] for triple in bundle.triples))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "replace")  # JSON may hold half a character
 
 
 STIX = Format("stix", (), read_stix)

@@ -67,7 +67,7 @@ def read_bundle(path: Path, bad: Callable[[str], None] | None = None) -> Bundle:
 
     tell, bundle = bad or stop, Bundle()
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(_content(path))
     except (ValueError, RecursionError) as error:
         raise InputError(path, f"is not JSON ({error})") from None
     if not isinstance(content, dict) or not isinstance(content.get("objects", []), list):
@@ -196,15 +196,34 @@ class Link:
     probability: float | None = None
 
 
-def read_link(row: list[str], path: Path, line: int) -> Link:
-    """A head, a relation, a tail and perhaps a probability; `path` and `line` say where they stand."""
+def read_links(path: Path) -> list[Link]:
+    """Lines of a head, a relation, a tail and perhaps a probability, separated by tabs."""
+    links = []
+    for line, text in enumerate(_content(path).decode("utf-8", "replace").splitlines(), 1):
+        row = text.split("\t")
+        if not text.strip():
+            continue
+        if len(row) < 3 or not all(row[:3]):
+            raise InputError(path, "needs a head, a relation and a tail, separated by tabs", line)
+        links.append(Link(row[0], row[1], row[2], _probability(row[3], path, line) if row[3:] and row[3] else None))
+    return links
+
+
+def _probability(text: str, path: Path, line: int) -> float:
     try:
-        probability = float(row[3]) if len(row) > 3 and row[3] else None
+        probability = float(text)
     except ValueError:
         probability = -1.0
-    if probability is not None and not 0 <= probability <= 1:
-        raise InputError(path, f"has the probability '{row[3]}': it must be from 0 to 1", line)
-    return Link(row[0], row[1], row[2], probability)
+    if not 0 <= probability <= 1:
+        raise InputError(path, f"has the probability '{text}': it must be from 0 to 1", line)
+    return probability
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror})") from None
 
 
 def relationships(links: Iterable[Link], bundle: Bundle, *, author: str, note: str, now: datetime) -> dict[str, Any]:

@@ -1,6 +1,10 @@
 """The paper's tables and figures: each study is a plan (in `recipes`) and a function that shows its results."""
 
-from fewlink.studies.attack import ATTACK
+from collections.abc import Iterator
+
+from fewlink.data.carving import FrozenGraph
+from fewlink.history import attack
+from fewlink.history.tables import stored_tables
 from fewlink.studies.runner import Plan, Study, StudyOutput, Workspace, published_figures, read_plan
 from fewlink.studies.table_studies import (
     DATASETS,
@@ -12,6 +16,50 @@ from fewlink.studies.table_studies import (
     show_relations,
     show_shots,
 )
+from fewlink.ultra.family import name_of
+
+
+def show_attack(plan: Plan, workspace: Workspace) -> StudyOutput:
+    return StudyOutput(stored_tables(workspace.store, plan.shots, _frozen(plan)))
+
+
+def pending_attack(plan: Plan, workspace: Workspace) -> list[str]:
+    return [f"{name}, {setting}" for name, _, setting in _missing(plan, workspace, _frozen(plan))]
+
+
+def run_attack(plan: Plan, workspace: Workspace) -> None:
+    """Ask each model for the later links, with each number of references that has no record."""
+    if "ultra" in plan.models and workspace.checkpoint is None:
+        workspace.tell("ultra is left out: give its weights with --checkpoint FILE")
+    frozen, place = _frozen(plan), attack.Place(workspace.work, workspace.device, workspace.checkpoint)
+    for name, model, setting in list(_missing(plan, workspace, frozen)):
+        workspace.tell(f"{name}, {setting}")
+        record, ranks = attack.measure(name, model, setting, frozen, place)
+        workspace.store.add(record, ranks=ranks)
+
+
+def _frozen(plan: Plan) -> FrozenGraph:
+    """ATT&CK at the end of 2023, with later links of the plan's relations, or of all."""
+    whole = attack.frozen_attack()
+    names = plan.relations or list(whole.later)
+    return FrozenGraph(whole.graph, {r: whole.later[r] for r in names}, {r: whole.days[r] for r in names})
+
+
+def _missing(plan: Plan, workspace: Workspace, frozen: FrozenGraph) -> Iterator[tuple[str, str, attack.Setting]]:
+    """What has no record: the name of a model in records, the model, and its references."""
+    records = [r for r in workspace.store.records if (r.benchmark, r.data_sha256) == (attack.NAME, frozen.fingerprint)]
+    held = {(r.model, r.shots, r.references) for r in records}
+    draws = range(1, plan.seeds + 1)
+    few = [attack.Setting(shots, draw) for shots in plan.shots for draw in draws]
+    ultra = [name_of(workspace.checkpoint)] if workspace.checkpoint else []
+    names = {"trail": [attack.WITHOUT_ATTACK, "trail-shipped"], "ultra": ultra}
+    for model in plan.models:
+        every = [attack.Setting(attack.ALL, draw) for draw in (draws if model == "trail" else [0])]
+        for name in names.get(model, [model]):
+            for setting in (*every, *few):
+                if (name, setting.shots, setting.chosen) not in held:
+                    yield name, model, setting
+
 
 STUDIES = {
     "overall": Study(show_overall),
@@ -23,7 +71,7 @@ STUDIES = {
     "selection": SELECTION,
     "datasets": DATASETS,
     "rivals": RIVALS,
-    "attack": ATTACK,
+    "attack": Study(show_attack, pending_attack, run_attack),
 }
 
 __all__ = ["STUDIES", "Plan", "Study", "StudyOutput", "Workspace", "published_figures", "read_plan"]

@@ -14,9 +14,10 @@ from fewlink.data.benchmark import Task
 from fewlink.data.carving import freeze
 from fewlink.evaluation.records import RecordStore
 from fewlink.graph import Graph
+from fewlink.history import attack
+from fewlink.history.attack import ALL, Place, Setting, ask, frozen_attack
+from fewlink.history.tables import found_links
 from fewlink.scorers import Question
-from fewlink.studies import attack
-from fewlink.studies.attack import ALL, Setting, ask, found_links, frozen_attack
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -86,7 +87,8 @@ def test_references_are_drawn_from_what_was_known() -> None:
     drawn = Setting(3, 1).references(task)
     assert len(drawn) == 3 and {(h, t) for h, t in drawn.tolist()} <= known
     assert len(Setting(ALL, 0).references(task)) == len(known)
-    assert len(Setting(ALL, 0).references(task, 16)) == 16
+    assert len(Setting(ALL, 2).references(task)) == 16  # as many as TRAIL reads
+    assert [Setting(3, 1).chosen, Setting(ALL, 2).chosen, Setting(ALL, 0).chosen] == ["draw-1", "draw-2", "all"]
 
 
 def test_the_weights_of_the_study_never_saw_attack() -> None:
@@ -111,9 +113,7 @@ def test_a_tiny_study_runs_and_is_not_run_again(fewlink: Fewlink) -> None:
 
 @pytest.mark.slow
 def test_a_stored_record_is_measured_again() -> None:
-    workspace = attack.Workspace(None, RESULTS, Path("unused"))  # type: ignore[arg-type]
-    setting = Setting(3, 1)
-    record, _ = attack.measure(attack.WITHOUT_ATTACK, "trail", setting, frozen_attack(), workspace)
+    record, _ = attack.measure(attack.WITHOUT_ATTACK, "trail", Setting(3, 1), frozen_attack(), Place(Path("unused")))
     (stored,) = (
         r
         for r in RecordStore(RESULTS / attack.NAME).records
