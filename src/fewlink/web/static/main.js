@@ -217,6 +217,10 @@ function begin() {
   $("k").max = about.limits.k;
   $("footer").append(` fewlink ${about.version}`);
   document.title = `${graph.name} · fewlink`;
+}
+
+function showKept() {
+  // The last ranking, as it was when the page was left.
   const kept = keptRanking();
   if (!kept) return;
   const {answer, query, next} = kept, {topic, events, ...body} = query;
@@ -295,8 +299,11 @@ async function start() {
   $("constraints").append(...Object.entries(about.constraints).map(([kind, meaning]) => make("label", {class: "check"}, make("input", {type: "checkbox", value: kind}), make("span", {}, meaning))));
   await loadProjects();
   if (!projects.some(one => one.number === state.project)) state.project = null;
-  if (state.project !== null) await chooseProject(state.project);
   begin();
+  if (!isLink()) {
+    if (state.project !== null) await chooseProject(state.project);
+    showKept();
+  }
   show();
   if (!await openLink() && deciding()) nextPair(false);
 }

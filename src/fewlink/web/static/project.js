@@ -106,6 +106,7 @@ function takeBack(events) {
   return inTurn(async () => {
     try {
       const answer = await call(`projects/${project.number}/undo`, {who: who(), ...(events ? {events} : {})});
+      acts = acts.map(act => act.filter(event => !(events || [answer.undone.number]).includes(event))).filter(act => act.length);
       await readDecisions();
       say(answer.count > 1 ? `Took back ${plural(answer.count, "decision")}.` : `Took back: ${pairText(answer.undone)}.`);
       return answer.undone;
@@ -119,8 +120,9 @@ function takeBack(events) {
 async function undo() {
   await storing;
   if (!project) return say("Nothing to undo: no project is open.");
-  const undone = await takeBack(acts.pop());
+  const act = acts.pop(), undone = await takeBack(act);
   if (undone) backTo(undone);
+  else if (act && offline()) acts.push(act); // to try again
 }
 
 function notStored(error) {
