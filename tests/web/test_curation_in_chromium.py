@@ -159,6 +159,21 @@ def test_rows_are_filtered_by_the_type_of_their_tail_and_by_score(browser: Brows
         browser.open("about:blank")
 
 
+def test_what_is_said_if_no_tail_is_left(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "small.decisions"
+    with ProjectFile(path) as file:
+        file.add_project("visited", [("ann", "oslo")])
+        file.decide(1, [("rejected", "ann", "rome")])
+    with on_a_port(make_app(small(), project=path)) as (address, _):
+        visit(browser, address, "ann", heads='["ann"]')
+        browser.until(lambda: browser.texts("#heads li"))
+        fill(browser, "#candidates", "type")
+        fill(browser, "#candidates-type", "city")
+        browser.click("#rank")
+        browser.until(lambda: "No tail is left to rank" in browser.text("#found"))
+        browser.open("about:blank")
+
+
 def fill(browser: Browser, selector: str, text: str) -> None:
     browser.run(
         """const field = document.querySelector(arguments[0]); field.value = arguments[1];

@@ -294,10 +294,11 @@ addEventListener("resize", stick);
 async function start() {
   // Reads what the server is, opens the project that was open, and asks the question of a shared link.
   const facts = await call("about");
+  await loadProjects();
   about = facts;
   remember(`${about.graph.name}:${about.graph.entities}`);
   $("constraints").append(...Object.entries(about.constraints).map(([kind, meaning]) => make("label", {class: "check"}, make("input", {type: "checkbox", value: kind}), make("span", {}, meaning))));
-  await loadProjects();
+  showChoice();
   if (!projects.some(one => one.number === state.project)) state.project = null;
   begin();
   if (!isLink()) {

@@ -25,16 +25,16 @@ function inTurn(act) {
 }
 
 function asReferences() {
-  // What a ranking reads of the project: references, then accepted pairs, and rejected ones; newest first where there are too many.
+  // What a ranking reads of the project: references, then accepted pairs, newest first, as a model may read only some; and rejected ones.
   const ids = states => states.map(state => [state.head, state.tail]), given = ids(statesOf("reference"));
-  const accepted = ids(statesOf("accepted")).slice(-Math.max(1, about.limits.references - given.length));
+  const accepted = ids(statesOf("accepted")).reverse();
   const rejected = ids(statesOf("rejected")).slice(-1000);
   return {references: [...given, ...accepted].slice(0, about.limits.references), ...(rejected.length ? {rejected} : {})};
 }
 
 async function loadProjects() {
   projects = (await call("projects")).projects;
-  showChoice();
+  if (about) showChoice();
 }
 
 async function chooseProject(number) {
