@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.prediction.linkers import umls
 from tests.web.browser import CHROMIUM, DRIVER, Browser
-from tests.web.servers import PAIRS, on_a_port
+from tests.web.servers import PAIRS, on_a_port, small
 
 from fewlink.curation.store import ProjectFile
 from fewlink.prediction import Linker
@@ -97,7 +97,8 @@ def test_one_suggestion_at_a_time_by_keys_alone(browser: Browser, project: tuple
     assert counts(browser) == ["2", "1", "1"] and card(browser) not in seen
     assert browser.run("return document.activeElement.id") == "card"
     stored = decided(path)
-    assert [kind[0][:2] for kind in stored.values()] == [tuple(names(browser, pair)) for pair in seen[:2]]
+    ids = [tuple(name.replace(" ", "_") for name in pair) for pair in seen]
+    assert [pairs[0][:2] for pairs in stored.values()] == ids[:2]
     browser.press("e")
     assert not browser.texts("#card .reasons")
     browser.press("Control+z")  # takes the rejection back, and shows the pair again
@@ -106,11 +107,6 @@ def test_one_suggestion_at_a_time_by_keys_alone(browser: Browser, project: tuple
     browser.run("document.querySelector('[name=order][value=teach]').click()")
     browser.until(lambda: not browser.run("return document.querySelector('#decide-part').ariaBusy"))
     assert card(browser) and decided(path)["rejected"] == []
-
-
-def names(browser: Browser, pair: list[str]) -> list[str]:
-    """The ids of entities by their names."""
-    return [name.replace(" ", "_").lower() if name not in ("alga",) else name for name in pair]
 
 
 def test_filters_and_accepting_many_with_one_undo(browser: Browser, project: tuple[str, Path]) -> None:
@@ -134,14 +130,48 @@ def test_filters_and_accepting_many_with_one_undo(browser: Browser, project: tup
     browser.click("#bulk-accept")
     browser.until(lambda: counts(browser) == ["2", "3", "0"])
     assert len(decided(path)["accepted"]) == 3
-    select(browser, "#filter-state", "accepted")
+    fill(browser, "#filter-state", "accepted")
     assert browser.run(visible) == 3
-    select(browser, "#filter-state", "undecided")
+    fill(browser, "#filter-state", "undecided")
     assert browser.run(visible) == 17
+    browser.click("#accepted-list .remove")  # one of them alone
+    browser.until(lambda: counts(browser) == ["2", "2", "0"])
     browser.focus("#undo")
-    browser.press("u")
+    browser.press("u")  # the others
     browser.until(lambda: counts(browser) == ["2", "0", "0"])
-    assert browser.text("#status") == "Took back 3 decisions." and decided(path)["accepted"] == []
+    assert browser.text("#status") == "Took back 2 decisions." and decided(path)["accepted"] == []
+
+
+def test_rows_are_filtered_by_the_type_of_their_tail_and_by_score(browser: Browser, tmp_path: Path) -> None:
+    with on_a_port(make_app(small(), project=tmp_path / "small.decisions")) as (address, _):
+        asked = {"references": '[["ann", "oslo"]]', "heads": '["bob"]'}
+        browser.open(f"{address}/#ask&{urlencode(asked)}")
+        browser.until(lambda: browser.texts("#heads li"))
+        fill(browser, "#candidates", "all")
+        browser.click("#rank")
+        browser.until(lambda: len(browser.texts(".row")) == 4)
+        assert browser.texts("#filter-type option") == ["any type", "city", "person"]
+        visible = "return [...document.querySelectorAll('.row:not([hidden]) .name b')].map(e => e.textContent)"
+        fill(browser, "#filter-type", "person")
+        assert browser.run(visible) == ["cy", "ann"]
+        fill(browser, "#filter-least", "4")
+        assert browser.run(visible) == ["cy"]
+        browser.open("about:blank")
+
+
+def test_what_is_said_if_no_tail_is_left(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "small.decisions"
+    with ProjectFile(path) as file:
+        file.add_project("visited", [("ann", "oslo")])
+        file.decide(1, [("rejected", "ann", "rome")])
+    with on_a_port(make_app(small(), project=path)) as (address, _):
+        visit(browser, address, "ann", heads='["ann"]')
+        browser.until(lambda: browser.texts("#heads li"))
+        fill(browser, "#candidates", "type")
+        fill(browser, "#candidates-type", "city")
+        browser.click("#rank")
+        browser.until(lambda: "No tail is left to rank" in browser.text("#found"))
+        browser.open("about:blank")
 
 
 def fill(browser: Browser, selector: str, text: str) -> None:
@@ -153,26 +183,24 @@ def fill(browser: Browser, selector: str, text: str) -> None:
     )
 
 
-select = fill
-
-
 def test_the_panel_of_an_entity_and_the_larger_drawing(browser: Browser, project: tuple[str, Path]) -> None:
-    visit(browser, project[0], "ann", heads='["alga"]')
+    visit(browser, project[0], "ann", heads='["animal"]')
     browser.until(lambda: browser.texts(".row"))
     browser.click(".group h3 .entity")
     browser.until(lambda: len(browser.texts("#entity-edges li")) == 20)
-    assert browser.text("#entity-title") == "alga" and "edges" in browser.text("#entity-facts")
+    assert browser.text("#entity-title") == "animal" and "edges" in browser.text("#entity-facts")
     assert browser.text("#entity-count").startswith("1 to 20 of ")
     first = browser.texts("#entity-edges li")
     browser.click("#entity-after")
     browser.until(lambda: browser.text("#entity-count").startswith("21 to "))
     assert browser.texts("#entity-edges li") != first
     fill(browser, "#entity-q", "mental")
-    found = browser.until(lambda: all("mental" in text for text in (t := browser.texts("#entity-edges li"))) and t)
+    browser.until(lambda: all("mental" in text for text in browser.texts("#entity-edges li")))
+    found = browser.texts("#entity-edges li")
     browser.click("#entity-edges .entity")
     browser.until(lambda: browser.text("#entity-title") in found[0])
     browser.click("#entity-back")
-    browser.until(lambda: browser.text("#entity-title") == "alga")
+    browser.until(lambda: browser.text("#entity-title") == "animal")
     browser.press("Escape")
     browser.focus(".row")
     browser.press("e")
@@ -245,9 +273,7 @@ def test_an_export_is_imported_into_another_project(
 ) -> None:
     address, path = project
     file = tmp_path / "more.tsv"
-    file.write_text(
-        "head\ttail\tdecision\talga\tcell\n".replace("\talga", "\nalga").replace("cell\n", "cell\taccepted\n")
-    )
+    file.write_text("head\ttail\tdecision\nalga\tcell\taccepted\n")
     visit(browser, address, "ann")
     element = browser.send("/element", {"using": "css selector", "value": "#import-file"})
     browser.send(f"/element/{next(iter(element.values()))}/value", {"text": str(file)})

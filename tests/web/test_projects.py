@@ -130,7 +130,8 @@ def test_a_decision_does_not_rank_again_but_the_fifth_acceptance_does(client: Te
         client.post(f"/projects/{number}/next", json=body)
     assert answers.calls == calls
     decide(client, number, "ann", ("accepted", *pairs[4]))
-    assert client.post(f"/projects/{number}/next", json=body).json()["references"] == 7
+    refreshed = client.post(f"/projects/{number}/next", json=body).json()
+    assert refreshed["references"] == 7 and refreshed["read"] == [*PAIRS, *map(list, pairs[:5])]
     assert answers.calls > calls
 
 

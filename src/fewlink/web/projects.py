@@ -23,6 +23,7 @@ from fewlink.curation.store import ProjectFile
 from fewlink.data.training_graph import known_graph
 from fewlink.prediction import Linker
 from fewlink.prediction.predictions import RankedPairs
+from fewlink.prediction.query import id_texts
 from fewlink.web.middleware import ApiError, as_json
 from fewlink.web.schema import MOST_HEADS, MOST_REFERENCES, NAME_LENGTH, Name, Pair, PredictRequest
 from fewlink.web.service import RankingPart, Service
@@ -161,6 +162,7 @@ class NextAnswer(BaseModel):
     heads: int
     heads_in_all: int
     references: int = Field(description="True pairs that the model reads as references.")
+    read: list[Pair] = Field(description="These pairs, by id.")
     learnt: int = Field(description="Decisions that corrected the scores.")
     left: int = Field(description="Heads looked through of which no pair is decided.")
     suggestions: list[Suggestion]
@@ -273,6 +275,7 @@ class Projects:
             "heads": len(whole.heads),
             "heads_in_all": in_all,
             "references": len(whole.references.pairs),
+            "read": id_texts(self.linker.graph, whole.references.pairs),
             "learnt": learnt,
             "left": len(set(whole.heads) - {head for head, _ in known.decided()}),
             "suggestions": rows,

@@ -3,6 +3,7 @@
 const POOL = 50; // heads that are looked through, and by how many more
 
 let card = null; // the suggestion shown
+let read = []; // references that the model read for it
 let skipped = new Set(), poolSize = POOL, seeking = null;
 
 const deciding = () => state.view === "decide";
@@ -31,6 +32,7 @@ async function nextPair(focus = true) {
     if (!card) say(`Looking through ${body.heads ? plural(body.heads.length, "head") : `up to ${body.count} heads`}…`);
     const answer = await call(`projects/${project.number}/next`, body, own.signal);
     if (seeking !== own) return;
+    read = answer.read;
     countLeft(answer.left, "Heads left");
     $("decide-notes").replaceChildren(...answer.notes.map(note => make("li", {}, note)));
     const found = answer.suggestions.find(one => !skipped.has(keyOf(one)));
@@ -86,7 +88,7 @@ function focusCard() {
 async function cardReasons() {
   const row = card, part = make("div", {class: "reasons"}, make("p", {class: "hint"}, "Loading reasons…"));
   $("card").append(part);
-  await loadReasons(part, {...asReferences(), ...(knownRelation() ? {relation: knownRelation()} : {})}, row);
+  await loadReasons(part, {...asReferences(), references: read, ...(knownRelation() ? {relation: knownRelation()} : {})}, row);
 }
 
 function toggleReasons() {

@@ -3,7 +3,7 @@
 let schemas = {};
 
 const resolved = schema => schema && schema.$ref ? schemas[schema.$ref.split("/").at(-1)] : schema || {};
-const quoted = value => typeof value === "string" ? `"${value}"` : String(value);
+const quoted = value => Array.isArray(value) && !value.length ? "an empty list" : typeof value === "string" ? `"${value}"` : String(value);
 
 function kindOf(schema) {
   // A type in words, such as `list of text, 1 to 200`.

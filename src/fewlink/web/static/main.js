@@ -217,6 +217,10 @@ function begin() {
   $("k").max = about.limits.k;
   $("footer").append(` fewlink ${about.version}`);
   document.title = `${graph.name} · fewlink`;
+}
+
+function showKept() {
+  // The last ranking, as it was when the page was left.
   const kept = keptRanking();
   if (!kept) return;
   const {answer, query, next} = kept, {topic, events, ...body} = query;
@@ -290,13 +294,17 @@ addEventListener("resize", stick);
 async function start() {
   // Reads what the server is, opens the project that was open, and asks the question of a shared link.
   const facts = await call("about");
+  await loadProjects();
   about = facts;
   remember(`${about.graph.name}:${about.graph.entities}`);
   $("constraints").append(...Object.entries(about.constraints).map(([kind, meaning]) => make("label", {class: "check"}, make("input", {type: "checkbox", value: kind}), make("span", {}, meaning))));
-  await loadProjects();
+  showChoice();
   if (!projects.some(one => one.number === state.project)) state.project = null;
-  if (state.project !== null) await chooseProject(state.project);
   begin();
+  if (!isLink()) {
+    if (state.project !== null) await chooseProject(state.project);
+    showKept();
+  }
   show();
   if (!await openLink() && deciding()) nextPair(false);
 }

@@ -25,16 +25,16 @@ function inTurn(act) {
 }
 
 function asReferences() {
-  // What a ranking reads of the project: references, then accepted pairs, and rejected ones; newest first where there are too many.
+  // What a ranking reads of the project: references, then accepted pairs, newest first, as a model may read only some; and rejected ones.
   const ids = states => states.map(state => [state.head, state.tail]), given = ids(statesOf("reference"));
-  const accepted = ids(statesOf("accepted")).slice(-Math.max(1, about.limits.references - given.length));
+  const accepted = ids(statesOf("accepted")).reverse();
   const rejected = ids(statesOf("rejected")).slice(-1000);
   return {references: [...given, ...accepted].slice(0, about.limits.references), ...(rejected.length ? {rejected} : {})};
 }
 
 async function loadProjects() {
   projects = (await call("projects")).projects;
-  showChoice();
+  if (about) showChoice();
 }
 
 async function chooseProject(number) {
@@ -106,6 +106,7 @@ function takeBack(events) {
   return inTurn(async () => {
     try {
       const answer = await call(`projects/${project.number}/undo`, {who: who(), ...(events ? {events} : {})});
+      acts = acts.map(act => act.filter(event => !(events || [answer.undone.number]).includes(event))).filter(act => act.length);
       await readDecisions();
       say(answer.count > 1 ? `Took back ${plural(answer.count, "decision")}.` : `Took back: ${pairText(answer.undone)}.`);
       return answer.undone;
@@ -119,8 +120,9 @@ function takeBack(events) {
 async function undo() {
   await storing;
   if (!project) return say("Nothing to undo: no project is open.");
-  const undone = await takeBack(acts.pop());
+  const act = acts.pop(), undone = await takeBack(act);
   if (undone) backTo(undone);
+  else if (act && offline()) acts.push(act); // to try again
 }
 
 function notStored(error) {

@@ -201,8 +201,10 @@ function enlarge(reasons, caption) {
   $("larger-title").textContent = `${reasons.head.name} → ${reasons.tail.name}: ${caption.charAt(0).toLowerCase()}${caption.slice(1)}`;
   $("larger").showModal();
   drawLarger = () => {
-    const room = $("larger-drawing").clientWidth;
-    $("larger-drawing").replaceChildren(drawing(reasons, Math.max(240, room / (room > 900 ? 1.25 : 1)), 8).picture);
+    const room = $("larger-drawing").clientWidth, wide = Math.max(720, room); // on a phone it is scrolled
+    const {picture} = drawing(reasons, wide / (wide > 900 ? 1.25 : 1), 8);
+    picture.style.setProperty("--wide", `${wide}px`);
+    $("larger-drawing").replaceChildren(picture);
   };
   drawLarger();
 }

@@ -33,11 +33,14 @@ async function entityById(id) {
   }
 }
 
+const isLink = () => location.hash.startsWith("#ask&");
+
 async function openLink() {
   // Asks the question of the address, if it has one; gives whether it has.
-  if (!location.hash.startsWith("#ask&")) return false;
+  if (!isLink()) return false;
   const parts = new URLSearchParams(location.hash.slice(5));
   try {
+    await chooseProject(Number(parts.get("project")) || null);
     const [references, heads] = ["references", "heads"].map(name => JSON.parse(parts.get(name) || "[]"));
     const many = parts.get("many") || "";
     Object.assign(state, {
@@ -45,7 +48,6 @@ async function openLink() {
       heads: await Promise.all(heads.slice(0, 200).map(entityById)), relation: parts.get("relation") || "", mode: many ? "many" : "heads",
       many: many.startsWith("type:") ? "type" : many || "open", type: many.startsWith("type:") ? named(many.slice(5)) : null, view: parts.get("view") === "decide" ? "decide" : "list",
     });
-    await chooseProject(Number(parts.get("project")) || null);
   } catch (error) {
     show();
     problem(error instanceof Problem ? error : new Problem({message: "This link is damaged: ask for it again."}));
