@@ -25,7 +25,6 @@ SMALLEST = typer.Option(50, help="Fewest triples of a task relation.")
 LARGEST = typer.Option(500, help="Most triples of a task relation.")
 
 
-@app.command("list")
 def names_choice(names: Path | None, off: bool) -> Path | Literal[False] | None:
     """The file of names, or False if they are not evidence."""
     from fewlink.base.errors import FewlinkError
@@ -35,6 +34,7 @@ def names_choice(names: Path | None, off: bool) -> Path | Literal[False] | None:
     return False if off else names
 
 
+@app.command("list")
 def list_(json: bool = common.JSON) -> None:
     """List the benchmarks in the catalogue.
 
