@@ -152,7 +152,8 @@ class Explanation:
         if direct:
             return [f"{head} and {tail} are joined directly: {'; '.join(map(self._counted, direct))}."]
         by_name = max((like.weight for like in self.names), default=0.0)
-        if by_name >= LEAST and by_name > max(share for kind, share in self.shares.items() if kind != "names"):
+        others = max((share for kind, share in self.shares.items() if kind != "names"), default=0.0)
+        if by_name >= LEAST and by_name > others:
             return [f"{head} → {tail}: what counts most is its name."]
         best = self._best()
         if best is not None and best.like:
