@@ -8,7 +8,7 @@ of a benchmark with many train relations (BENCH:5 takes every fifth of a fold), 
 references, with another number, and inverted. Relations of dev, and those given by `--apart`, are measured only. Scores
 are kept in the folder SAMPLES; those that exist are used.
 
-A graph's figures come from weights learnt on the other graphs; `with it` are those of the weights that are shipped.
+A graph's figures (`graph left out`) come from weights learnt on the other graphs; `as shipped`, from those on all.
 Writes src/fewlink/builtin/names.json and records/names.json, with a row for each relation.
 """
 
@@ -255,7 +255,16 @@ def main() -> None:
             keys = [key for key in ranks[0] if key[:3] == group]
             figures = [float(np.mean([rank for key in keys for rank in each[key]])) for each in ranks]
             count = sum(len(ranks[0][key]) for key in keys)
-            titles = ("graph", "part", "kind", "relations", "queries", "MRR of TRAIL", "with names", "with it")
+            titles = (
+                "graph",
+                "part",
+                "kind",
+                "relations",
+                "queries",
+                "MRR of TRAIL",
+                "names, graph left out",
+                "names, as shipped",
+            )
             values = (*group, len(keys), count, *(round(figure, 3) for figure in figures))
             rows.append(dict(zip(titles, values, strict=True)))
         by_relation += [[*key, *(round(float(np.mean(each[key])), 3) for each in ranks)] for key in ranks[0]]
@@ -264,7 +273,7 @@ def main() -> None:
     facts = {"graphs": [*queries], "queries": learnt, "left_out": options.apart}
     Gate(shipped.weights, facts).write(options.out)
     weights = dict(zip(COLUMNS, shipped.weights.round(4).tolist(), strict=True))
-    columns = ["graph", "part", "kind", "relation", "MRR of TRAIL", "with names", "with it"]
+    columns = ["graph", "part", "kind", "relation", "MRR of TRAIL", "names, graph left out", "names, as shipped"]
     write_record("names", {"rows": rows, "weights": weights, "columns": columns, "all": by_relation})
     print(weights)
 

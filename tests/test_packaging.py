@@ -23,7 +23,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "fewlink"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 KERNELS = PACKAGE / "propagation" / "kernels.py"  # of Triton, which torch brings where there is a GPU
-DISTRIBUTIONS = {"sklearn": "scikit-learn", "huggingface_hub": "huggingface-hub"}  # where the import name differs
+DISTRIBUTIONS = {  # where the import name differs
+    "sklearn": "scikit-learn",
+    "huggingface_hub": "huggingface-hub",
+    "sentence_transformers": "sentence-transformers",
+}
 QUICK_TESTS = (  # run in the unpacked sdist: together they read documents, results, benchmarks, recipes and examples
     *("tests/base/test_seeds.py", "tests/base/test_recipes.py", "tests/evaluation/test_ranks.py"),
     *("tests/baselines/test_learning_free.py", "tests/test_packaging.py"),

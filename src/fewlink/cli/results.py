@@ -58,7 +58,7 @@ def models(
             ]
         )
         return
-    for family in families().values():
+    for family in (each for each in families().values() if each.models):
         kinds = list(family.parts(next(iter(family.models))))
         rows = [[name, *map(_cell, family.parts(name).values()), about] for name, about in family.models.items()]
         common.print_table(["model", *kinds, "what it is"], rows, title=family.name)

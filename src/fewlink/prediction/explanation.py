@@ -163,12 +163,12 @@ class Explanation:
         pair = self._pair(self.head, self.tail)
         if any((r.head, r.tail) == (self.head, self.tail) for r in self.references):
             return [f"{pair} is one of the references."]
-        direct = self._direct()
-        if direct:
+        if direct := self._direct():
             return [f"{head} and {tail} are joined directly: {'; '.join(map(self._counted, direct))}."]
         by_name = max((like.weight for like in self.names), default=0.0)
-        if by_name >= LEAST and by_name > max(share for kind, share in self.shares.items() if kind != "names"):
-            return [f"{head} → {tail}: what counts most is its name."]
+        others = max((share for kind, share in self.shares.items() if kind != "names"), default=0.0)
+        if by_name >= LEAST and by_name > others:
+            return [f"{pair}: what counts most is its name."]
         best = self._best()
         if best is not None and best.like:
             same = f"{best.like} of {total} references {'is' if best.like == 1 else 'are'} joined in the same way"
@@ -195,11 +195,11 @@ class Explanation:
             if like.weight < LEAST:
                 continue
             if like.of == "head":
-                what = f"is like the head's: ‘{self.head.name}’ and ‘{self.tail.name}’"
+                what = f"is like the {self._end('head')}'s: ‘{self.head.name}’ and ‘{self.tail.name}’"
             elif like.entity == self.tail:
-                what = "is that of a reference's tail"
+                what = f"is that of a reference's {self._end('tail')}"
             else:
-                what = f"is like that of a reference's tail: ‘{like.entity.name}’ and ‘{self.tail.name}’"
+                what = f"is like that of a reference's {self._end('tail')}: ‘{like.entity.name}’ and ‘{self.tail.name}’"
             sentences.append(f"Its name {what} ({like.weight:+.2f}).")
         return sentences
 
