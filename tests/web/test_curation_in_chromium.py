@@ -233,6 +233,32 @@ def test_a_link_asks_its_question_again(browser: Browser, project: tuple[str, Pa
     browser.until(lambda: "has no project '99'" in browser.text("#problem"))
 
 
+def test_another_project_begins_without_suggestions_of_the_one_before(
+    browser: Browser, project: tuple[str, Path]
+) -> None:
+    address, path = project
+    with ProjectFile(path) as file:
+        file.add_project("other")
+    visit(browser, address, "ann", heads='["alga"]')
+    browser.until(lambda: browser.texts(".row"))
+    choose = """const choice = document.querySelector('#project-choice'); choice.value = arguments[0];
+        choice.dispatchEvent(new Event('change', {bubbles: true}))"""
+    browser.run(choose, "2")
+    browser.until(lambda: counts(browser) == ["0", "0", "0"])
+    assert browser.texts(".row") == [] and "#" not in browser.run("return location.href")
+    browser.run("document.querySelector('[name=view][value=decide]').click()")
+    browser.until(lambda: "no references yet" in browser.text("#card"))
+    browser.focus("#references input")
+    for typed in ("virus", "cell"):
+        browser.type(typed)
+        browser.press("Enter")
+    browser.until(lambda: card(browser))  # a reference was added, and suggestions come
+    assert browser.texts("#project-references li span") == ["virus → cell"]
+    browser.run(choose, "1")
+    browser.until(lambda: counts(browser)[:1] == ["2"])
+    browser.until(lambda: card(browser))
+
+
 def test_constraints_are_sent_and_said(browser: Browser, project: tuple[str, Path]) -> None:
     visit(browser, project[0], "ann", heads='["alga", "bacterium"]')
     browser.until(lambda: len(browser.texts(".row")) == 20)

@@ -205,7 +205,7 @@ def about_facts(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
             "types": len(graph.types.names) if graph.types is not None else 0,
         },
         "relations": {"graph": names, **tasks},
-        "constraints": {**KINDS, "auto": "read them off the known pairs"},
+        "constraints": {**KINDS, "auto": "all of these that the known pairs keep to"},
         "evidence": dict(getattr(linker.scorer, "evidence", {})),
         "calibration": calibration
         and {

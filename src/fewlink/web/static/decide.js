@@ -8,6 +8,14 @@ let skipped = new Set(), poolSize = POOL, seeking = null;
 
 const deciding = () => state.view === "decide";
 
+function forgetCards() {
+  if (seeking) seeking.abort();
+  card = null;
+  skipped = new Set();
+  poolSize = POOL;
+  $("card").replaceChildren();
+}
+
 function readPool() {
   // The heads and tails that suggestions are taken from, by the fields of the form.
   const body = state.mode === "heads" && state.heads.length ? {heads: state.heads.map(head => head.id)}

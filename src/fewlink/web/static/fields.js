@@ -154,6 +154,7 @@ async function addReferences() {
   try {
     await storeReferences();
     pairs()[0][0].focus();
+    if (deciding() && !card) nextPair(false);
   } catch (error) {
     problem(error);
   }

@@ -236,7 +236,7 @@ $("head").addEventListener("paste", event => pasted(event, lines => {
   say(`${plural(lines.length, "head")} pasted`);
 }));
 for (const id of ["type", "candidates-type"]) completing($(id), typesLike, () => { arrange(); changed(); });
-$("ask").addEventListener("input", () => { arrange(); changed(); });
+$("ask").addEventListener("input", () => { forgetLink(); arrange(); changed(); });
 $("ask").addEventListener("submit", event => { event.preventDefault(); rank(); });
 $("stop").addEventListener("click", () => answering ? answering.abort() : rank(pending));
 $("clear").addEventListener("click", () => {

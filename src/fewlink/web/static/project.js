@@ -37,13 +37,15 @@ async function loadProjects() {
   if (about) showChoice();
 }
 
-async function chooseProject(number) {
-  // Opens a project, or none for null.
+async function chooseProject(number, sameList = false) {
+  // Opens a project, or none for null; suggestions of the one before are not shown on, unless they are its own.
   const facts = number === null ? null : (await call(`projects/${number}/decisions`));
   project = facts && facts.project;
   decided = new Map(facts ? facts.decisions.map(state => [keyOf(state), state]) : []);
   acts = [];
   if (state.project !== number) $("relation").value = state.relation = "";
+  if (!sameList) forgetList();
+  forgetCards();
   state.project = number;
   keep();
   if (project && !projects.some(one => one.number === number)) await loadProjects();
@@ -51,6 +53,7 @@ async function chooseProject(number) {
   changedDecisions();
   showChoice();
   arrange();
+  if (deciding()) nextPair(false);
 }
 
 async function readDecisions() {
@@ -246,7 +249,7 @@ function newProject(why) {
         const facts = await call("projects", body);
         const relation = $("relation").value;
         await loadProjects();
-        await chooseProject(facts.number);
+        await chooseProject(facts.number, !project);
         showPairs([]);
         $("relation").value = relation;
         changed();
@@ -301,7 +304,10 @@ const attempt = act => async event => {
   }
 };
 
-$("project-choice").addEventListener("change", attempt(() => chooseProject(Number($("project-choice").value) || null)));
+$("project-choice").addEventListener("change", attempt(() => {
+  forgetLink();
+  return chooseProject(Number($("project-choice").value) || null);
+}));
 $("project-new").addEventListener("click", () => newProject("A project is a relation to complete: it keeps references, and who accepted or rejected what."));
 $("make-cancel").addEventListener("click", () => $("make").close());
 $("who").addEventListener("change", () => { keepWho(); showProject(); showDecided(); });

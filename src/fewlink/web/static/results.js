@@ -67,6 +67,18 @@ function showPredictions(answer, query, focus = true) {
   else if (best && focus) focusRow(rows()[0]);
 }
 
+function forgetList() {
+  // Another project: its suggestions are asked for anew.
+  pending = shown = current = null;
+  if (answering) answering.abort();
+  if (!allRows().length) return;
+  $("found").replaceChildren(make("div", {class: "empty"}, make("p", {}, "Press Rank tails to see suggestions for this project.")));
+  $("notes").replaceChildren();
+  for (const id of ["filters", "filter-none", "trust", "stale"]) $(id).hidden = true;
+  showProgress();
+  say("");
+}
+
 function summaryOf(answer, best, groups) {
   const {predictions} = answer, calibrated = hasChance(best);
   const what = shown.heads_of_type ? `${plural(predictions.length, "pair")} of ${plural(answer.heads ?? 0, "head")}`

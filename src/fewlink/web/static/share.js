@@ -33,6 +33,7 @@ async function entityById(id) {
   }
 }
 
+const forgetLink = () => { if (isLink()) history.replaceState(null, "", location.href.split("#")[0]); }; // the question is another one now
 const isLink = () => location.hash.startsWith("#ask&");
 
 async function openLink() {
