@@ -50,6 +50,7 @@ function showPredictions(answer, query, focus = true) {
   };
   $("found").replaceChildren(...[...groups].map(([key, own]) => make("section", {class: "group"},
     make("h3", {}, key ? entityButton(key, own[0].head_name) : "Best pairs", key && alike(own[0].head_name) ? make("small", {}, ` ${key}`) : null),
+    setOf(answer, key),
     make("ol", {class: "rows", "aria-label": key ? `Tails of ${own[0].head_name}` : "Best pairs"},
       ...own.map((row, place) => itemOf(row, key ? row.rank : place + 1, bestOf(own), !key))))));
   if (!best) $("found").replaceChildren(make("div", {class: "empty"}, make("p", {}, "No tail is left to rank: all candidates are known or rejected."),
@@ -77,6 +78,12 @@ function forgetList() {
   for (const id of ["filters", "filter-none", "trust", "stale"]) $(id).hidden = true;
   showProgress();
   say("");
+}
+
+// How many of a head's first tails it takes to have a right one, as a sentence.
+function setOf(answer, head) {
+  const found = (answer.sets || []).find(each => each.asked === head);
+  return found ? make("p", {class: "set"}, found.sentence.charAt(0).toUpperCase() + found.sentence.slice(1) + ".") : null;
 }
 
 function summaryOf(answer, best, groups) {
