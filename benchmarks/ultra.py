@@ -1,6 +1,6 @@
 """ULTRA in ordinary link prediction, to compare with its authors' figures; and its speed against plain torch.
 
-    python benchmarks/ultra.py links TRAIN VALID TEST --checkpoint FILE [--most 500]
+    python benchmarks/ultra.py links TRAIN VALID TEST --checkpoint FILE [--most 500] [--name GRAPH]
     python benchmarks/ultra.py speed [BENCH] --checkpoint FILE [--heads 20]
 
 `links` ranks both ends of the test triples (or of a sample of `--most` of them) among all entities, other known triples
@@ -29,7 +29,7 @@ from fewlink.trail.network import Encoded
 from fewlink.trail.reading import ReadGraph, Tasks
 from fewlink.ultra.family import UltraScorer
 from fewlink.ultra.network import UltraNetwork, read_checkpoint
-from measure import print_table, write_record
+from measure import print_table, read_record, write_record
 
 SHOTS, HEADS = 3, 8
 
@@ -64,7 +64,13 @@ def links(options: argparse.Namespace) -> None:
         test = test[np.sort(np.random.default_rng(0).choice(len(test), options.most, replace=False))]
     ranked: Any = Links(read_checkpoint(options.checkpoint).network(), graph)
     figures = rank_links(ranked, test, known, "test").metrics()["micro"]
-    print_table([{"weights": options.checkpoint.name, "triples": len(test), **figures}])
+    row = {"graph": options.name, "weights": options.checkpoint.name, "triples": len(test)}
+    row |= {name: round(figures[name], 3) for name in ("mrr", "hits@1", "hits@10")}
+    print_table([row])
+    if options.name:
+        before = (read_record("ultra-links") or {"rows": []})["rows"]
+        others = [old for old in before if (old["graph"], old["weights"]) != (row["graph"], row["weights"])]
+        write_record("ultra-links", {"rows": [*others, row]})
 
 
 @torch.no_grad()
@@ -126,6 +132,7 @@ def main() -> None:
     parser.add_argument("files", nargs="*", help="train, valid and test triples; or a benchmark")
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--most", type=int, default=0)
+    parser.add_argument("--name", default="", help="of the graph; with it, links stores a record")
     parser.add_argument("--heads", type=int, default=20)
     options = parser.parse_args()
     links(options) if options.what == "links" else speed(options)

@@ -351,7 +351,8 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         "{{transfer}}": transfer(),
         "{{parts}}": without_parts(),
     }
-    board = {"{{tables}}": leaderboards(), "{{models}}": knowledge(), "{{left out}}": left_out()}
+    links = record_table("ultra-links", "rows", ("graph", "weights", "triples", "mrr", "hits@1", "hits@10"))
+    board = {"{{ultra}}": links, "{{tables}}": leaderboards(), "{{models}}": knowledge(), "{{left out}}": left_out()}
     rivals = (ROOT / "docs" / "leaderboard.in.md").read_text("utf-8")
     curating = (ROOT / "docs" / "curating.in.md").read_text("utf-8")
     measured = {

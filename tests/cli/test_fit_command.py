@@ -121,7 +121,8 @@ def test_ctrl_c_at_any_stage_leaves_a_run_that_answers(tmp_path: Path) -> None:
     words = ["fit", str(graph), "--out", str(run), *CHANGES]
     for at in ("carving tasks", "measuring on", "  fine-tuning", "measuring the fine-tuned", "test figures"):
         code, text = interrupted(words, at)
-        assert code == 130 and f"stopped; {run} answers already (fewlink predict)" in text and "Traceback" not in text
+        told = f"stopped; {run} answers already (fewlink predict)" in text and "Traceback" not in text
+        assert (code, told) == (130, True), (at, text)
         rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
         assert len(rows) == 8
     last = run_command(*words)

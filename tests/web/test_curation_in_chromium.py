@@ -326,7 +326,7 @@ def test_a_killed_server_loses_nothing_of_two_browsers(browser: Browser, other: 
     try:
         for who, one in curators.items():
             visit(one, address, who, heads='["alga", "bacterium", "animal", "plant"]')
-            one.until(lambda one=one: len(one.texts(".row")) == 40)
+            one.until(lambda one=one: len(one.texts(".row")) == 40, 60)
         # each curator decides on row after row, as fast as the page takes it, and notes what the page shows as stored
         decide = """window.stored = []; const all = [...document.querySelectorAll('.row')];
             const own = () => [...document.querySelectorAll(arguments[0] === 'a' ? '.row.yes' : '.row.no')];
@@ -337,12 +337,12 @@ def test_a_killed_server_loses_nothing_of_two_browsers(browser: Browser, other: 
         browser.run(decide, "a")
         other.run(decide, "r")
         stored = "return window.stored"
-        browser.until(lambda: len(browser.run(stored)) >= 5 and len(other.run(stored)) >= 5)
+        browser.until(lambda: len(browser.run(stored)) >= 5 and len(other.run(stored)) >= 5, 60)
         process.kill()
         process.wait()
         time.sleep(2)  # what was under way fails, and the pages say so
         for one in curators.values():
-            one.until(lambda one=one: not one.run("return document.querySelector('#offline').hidden"))
+            one.until(lambda one=one: not one.run("return document.querySelector('#offline').hidden"), 60)
             one.until(lambda one=one: "does not answer" in one.text("#status") + one.text("#offline"))
         shown = {"accepted": browser.run(stored), "rejected": other.run(stored)}
         kept = {kind: [list(one[:2]) for one in pairs] for kind, pairs in decided(path).items()}
@@ -351,9 +351,9 @@ def test_a_killed_server_loses_nothing_of_two_browsers(browser: Browser, other: 
         again, _ = start(path, int(address.rpartition(":")[2]))
         try:
             for one in curators.values():  # both pages go on without a reload, with the decisions of both
-                one.until(lambda one=one: one.run("return document.querySelector('#offline').hidden"))
+                one.until(lambda one=one: one.run("return document.querySelector('#offline').hidden"), 60)
                 sizes = [str(len(kept[kind])) for kind in ("accepted", "rejected")]
-                one.until(lambda one=one, sizes=sizes: counts(one)[1:] == sizes)
+                one.until(lambda one=one, sizes=sizes: counts(one)[1:] == sizes, 60)
         finally:
             again.kill()
             again.communicate()

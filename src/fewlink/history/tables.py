@@ -24,7 +24,8 @@ def stored_tables(store: RecordStore, shots: Iterable[int], frozen: FrozenGraph)
     records = [r for r in store.records if r.benchmark == NAME and r.data_sha256 == frozen.fingerprint]
     records.sort(key=lambda r: ORDER.index("ultra" if r.model.startswith("ultra") else r.model))
     shown = [by_class(records, few, frozen) for few in (*shots, ALL)]
-    return [*shown, sure_answers(records), links_table(store)]
+    more = [sure_answers(records), links_table(store)]
+    return [*shown, *(table for table in more if table.rows)]
 
 
 def by_class(records: list[Record], shots: int, frozen: FrozenGraph) -> Table:
