@@ -18,6 +18,7 @@ def mcp(
     source: str = typer.Argument(..., metavar="GRAPH|RUN", help="What `fewlink ask` takes: a graph, or a run folder."),
     types: Path = typer.Option(None, help="File of types: an entity, a tab and a type per line."),
     names: Path = typer.Option(None, help="File of names: an id, a tab and a readable name per line."),
+    no_names: bool = typer.Option(False, "--no-names", help="Do not take the names of entities as evidence."),
     bench: str = typer.Option(None, help="The run's benchmark, if it has moved since training."),
     device: str = typer.Option("cpu", help="cpu, cuda or cuda:N."),
 ) -> None:
@@ -42,7 +43,7 @@ def mcp(
     from fewlink.bridges.mcp_server import make_server
     from fewlink.prediction import load
 
-    make_server(load(source, bench=bench, types=types, names=names, device=device)).run("stdio")
+    make_server(load(source, bench=bench, types=types, names=False if no_names else names, device=device)).run("stdio")
 
 
 def from_neo4j(

@@ -15,10 +15,10 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.responses import Response
 
 from fewlink.base.errors import FewlinkError
-from fewlink.bridges.reconciliation import BATCH, LIMIT, Described, MatchQuery, Property, Reconciler, Text
+from fewlink.bridges.reconciliation import BATCH, LIMIT, PROBABILITY, Described, MatchQuery, Property, Reconciler, Text
 from fewlink.prediction import Linker
 from fewlink.web.middleware import SHARED, ApiError, as_json, of_validation
-from fewlink.web.schema import MOST_REFERENCES, NAME_LENGTH, PredictRequest, ServerSettings
+from fewlink.web.schema import MOST_REFERENCES, MOST_REJECTED, NAME_LENGTH, PredictRequest, ServerSettings
 
 STYLE = "body{font:14px/1.4 sans-serif;margin:8px}h1{font-size:16px;margin:0}ul{padding-left:18px}p{margin:4px 0}"
 M = TypeVar("M", bound=BaseModel)
@@ -71,7 +71,7 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
         graph = linker.graph
         numbers = {id_: graph.entities.find(id_) for id_ in ids}
         known_too = chosen.tails != "predicted"
-        predicted_too = chosen.tails in ("predicted", "both") or (chosen.tails == "usual" and of.relation is None)
+        predicted_too = chosen.tails in ("predicted", "both") or (chosen.tails == "usual" and bool(of.references))
         cells: dict[str, list[dict[str, Any]]] = {id_: [] for id_ in ids}
         if known_too:
             for id_, number in numbers.items():
@@ -92,7 +92,10 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
         names = linker.graph.entities
         pairs = [[names[head], names[tail]] for head, tail in of.references[:MOST_REFERENCES]]
         relation = None if of.relation is None else of.relation.name
-        request = validated(PredictRequest, {"references": pairs or None, "relation": relation, "heads": heads, "k": k})
+        wrong = app.state.rejected().get(of.id.removesuffix(PROBABILITY), [])
+        wrong = [pair for pair in wrong if all(names.find(end) is not None for end in pair)]
+        asked = {"references": pairs or None, "relation": relation, "heads": heads, "k": k}
+        request = validated(PredictRequest, {**asked, "rejected": [list(pair) for pair in wrong[-MOST_REJECTED:]]})
         answer = await app.state.service.predict(request)
         rows: list[dict[str, Any]] = answer["predictions"]
         return rows

@@ -77,17 +77,16 @@ class Property:
 
     def tails(self, head: int) -> list[int]:
         """The known tails of a head."""
-        if self.relation is not None:
-            return [int(tail) for tail in np.unique(self.relation.tails(head))]
-        return [tail for own, tail in self.references if own == head]
+        own = [] if self.relation is None else self.relation.tails(head).tolist()
+        return sorted({*own, *(tail for given, tail in self.references if given == head)})
 
     def heads(self, tail: int) -> list[int]:
         """The heads that are known to have this tail."""
-        pairs = np.array(self.references).reshape(-1, 2) if self.relation is None else self.relation.pairs()
-        return [int(head) for head in np.unique(pairs[pairs[:, 1] == tail, 0])]
+        own = [] if self.relation is None else self.relation.pairs().tolist()
+        return sorted({head for head, of in (*own, *self.references) if of == tail})
 
     def to_dict(self) -> dict[str, str]:
-        about = {"description": "predicted from references"} if self.relation is None else {}
+        about = {"description": "predicted from references"} if self.references else {}
         return {"id": self.id, "name": self.name, **about}
 
 
@@ -148,8 +147,9 @@ class Reconciler:
             numbers = [(self.graph.entities.find(head), self.graph.entities.find(tail)) for head, tail in pairs]
             known = tuple((head, tail) for head, tail in numbers if head is not None and tail is not None)
             if known:
-                described[name] = Property(name, name, None, known)
-                described[name + PROBABILITY] = Property(name + PROBABILITY, name + PROBABILITY, None, known, True)
+                own = self._own[name].relation if name in self._own else None  # a relation that is being completed
+                described[name] = Property(name, name, own, known)
+                described[name + PROBABILITY] = Property(name + PROBABILITY, name + PROBABILITY, own, known, True)
         return {**described, **{id_: own for id_, own in self._own.items() if id_ not in described}}
 
     def match(self, query: MatchQuery) -> list[dict[str, Any]]:

@@ -185,6 +185,7 @@ def complete(
     edges: int = typer.Option(None, metavar="N", help="Edges to read around each head, such as 20000: quicker."),
     types: Path = TYPES,
     names: Path = NAMES,
+    no_names: bool = NO_NAMES,
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
 ) -> None:
@@ -212,7 +213,9 @@ def complete(
     common.check_device(device)
     from fewlink.prediction import load
 
-    linker = load(source, bench=bench, types=types, names=names, device=common.resolve_device(device))
+    linker = load(
+        source, bench=bench, types=types, names=names_choice(names, no_names), device=common.resolve_device(device)
+    )
     if edges is not None:
         linker.limit_edges(edges)
     with progress("heads", None) as advance:
@@ -242,6 +245,7 @@ def relations(
     top: int = typer.Option(10, "--top", "-k", min=1, help="Number of relations."),
     types: Path = TYPES,
     names: Path = NAMES,
+    no_names: bool = NO_NAMES,
     bench: str = common.MOVED_BENCH,
     json: bool = common.JSON,
 ) -> None:
@@ -251,15 +255,19 @@ def relations(
 
     Example: `fewlink relations my-graph.tsv aspirin headache`
     """
+    from fewlink.base.errors import FewlinkError
     from fewlink.prediction.query import read_pairs
 
     described = {path.stem: read_pairs(path) for path in references}
+    if len(described) < len(references):
+        raise FewlinkError("two files of references have the same name, which is that of their relation: rename one")
     common.check_graph_or_run(source)
     common.check_files(types, names)
     common.check_benchmarks(bench)
     from fewlink.prediction import load
 
-    found = load(source, bench=bench, types=types, names=names).relations(head, tail, described, top)
+    linker = load(source, bench=bench, types=types, names=names_choice(names, no_names))
+    found = linker.relations(head, tail, described, top)
     common.print_notes(found.notes)
     if json:
         print(found.to_json())

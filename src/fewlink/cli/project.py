@@ -58,8 +58,9 @@ def export_project(
     file: Path = FILE,
     out: Path = typer.Option(..., help="File to write: .tsv (decisions), .nt (true pairs) or .json (the whole log)."),
     project: str = PROJECT,
+    format: str = typer.Option(None, help="triples: a .tsv of what is true, for append, to-stix and to-neo4j."),
 ) -> None:
-    """Export a project: its decisions, its true pairs as N-Triples, or its whole log.
+    """Export a project: its decisions, its true pairs as N-Triples or triples, or its whole log.
 
     Example: `fewlink project export my-graph.tsv.decisions --project cures --out cures.nt`
     """
@@ -67,7 +68,7 @@ def export_project(
     from fewlink.curation.store import ProjectFile
 
     with ProjectFile(file, write=False) as opened:
-        print(write_export(opened, opened.only(project), out))
+        print(write_export(opened, opened.only(project), out, format))
 
 
 @app.command("import")

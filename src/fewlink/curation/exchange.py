@@ -32,7 +32,7 @@ class Imported(NamedTuple):
 
 
 def export(file: ProjectFile, project: str | int, format: str) -> str:
-    """A project as text: `tsv` has each decided pair, `nt` the references and accepted pairs, `json` everything."""
+    """A project as text: `tsv` has each decided pair, `triples` and `nt` what is true, `json` everything."""
     return choose("format", format, WRITERS)(file, project)
 
 
@@ -84,6 +84,13 @@ def format_of(path: Path) -> str:
 def to_tsv(file: ProjectFile, project: str | int) -> str:
     """A header and a line for each decided pair; tabs, line ends and backslashes in names are escaped."""
     rows = [HEADER, *((s.head, s.tail, s.kind, s.who, s.time) for s in file.decisions(project))]
+    return "".join("\t".join(cell.translate(ESCAPES) for cell in row) + "\n" for row in rows)
+
+
+def to_triples(file: ProjectFile, project: str | int) -> str:
+    """References and accepted pairs as lines of head, relation and tail, which all commands read as triples."""
+    relation = file.project(project).name
+    rows = ((head, relation, tail) for head, tail in file.pairs(project, *KINDS[:2]))
     return "".join("\t".join(cell.translate(ESCAPES) for cell in row) + "\n" for row in rows)
 
 
@@ -146,7 +153,10 @@ def from_ntriples(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
         triple = TRIPLE.fullmatch(line)
         if triple is None:
             raise InputError(path, "is not a triple of three IRIs: <head> <relation> <tail> .", number)
-        head, relation, tail = map(of_iri, triple.groups()[:3])
+        try:
+            head, relation, tail = map(of_iri, triple.groups()[:3])
+        except (ValueError, OverflowError):
+            raise InputError(path, "has an escape that stands for no character", number) from None
         relations.add(relation)
         events.append(Event(number, "accepted", head, tail, None, who, time))
     if len(relations) > 1:
@@ -166,6 +176,8 @@ def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
         for fields in content["log"]:
             event = Event(**fields)
             texts = [event.kind, event.head, event.tail, event.who, event.time]
+            if not isinstance(event.number, int):
+                raise ValueError("an event's number is not a number")
             undo = event.kind == "undo" and isinstance(event.undoes, int)
             if not all(isinstance(t, str) for t in texts) or not (undo or (event.kind in KINDS and not event.undoes)):
                 raise ValueError(f"event {event.number} is not valid")
@@ -185,7 +197,12 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([tnr\\])", lambda found: letters[found[1]], text)
 
 
-WRITERS: dict[str, Callable[[ProjectFile, str | int], str]] = {"tsv": to_tsv, "nt": to_ntriples, "json": to_json}
+WRITERS: dict[str, Callable[[ProjectFile, str | int], str]] = {
+    "tsv": to_tsv,
+    "triples": to_triples,
+    "nt": to_ntriples,
+    "json": to_json,
+}
 READERS: dict[str, Callable[[Path, str, str], tuple[str, list[Event]]]] = {
     "tsv": from_tsv,
     "nt": from_ntriples,

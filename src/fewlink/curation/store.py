@@ -310,6 +310,8 @@ class ProjectFile:
         """SQLite's errors as errors that name the file and say what to do."""
         try:
             yield
+        except (OverflowError, UnicodeEncodeError):
+            raise FewlinkError(f"{self.path} has no such project or event, and takes no such text") from None
         except sqlite3.Error as error:
             text = str(error)
             if "readonly" in text:

@@ -31,6 +31,7 @@ class NamedScorer:
     """TRAIL's scores with what the names of a graph's entities say; made by `with_names`."""
 
     most_references = TrailScorer.most_references
+    has_trail_units = True  # names add to logits
 
     def __init__(self, scorer: TrailScorer, columns: NameColumns, gate: Gate) -> None:
         self.name, self.scorer, self.columns, self.gate = scorer.name, scorer, columns, gate

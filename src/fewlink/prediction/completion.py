@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -25,7 +26,7 @@ from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Predictions, RankedPairs, score_heads
 from fewlink.prediction.query import Choice, Pairs, References, Relation, open_candidates
 from fewlink.prediction.trust import Trust
-from fewlink.questions.check import check_relations
+from fewlink.questions.check import LEAST, check_relations
 from fewlink.questions.completion import complete_heads, finish
 from fewlink.questions.relations import RelationFinder
 from fewlink.questions.tables import Answers, CheckedTriple, RelationFit, odd_triples, relation_fits
@@ -47,6 +48,7 @@ class GraphQuestions:
     graph: Graph
     names: Names
     step: int
+    inverse: bool
     _trust: dict[object, Trust]
     resolve: Callable[..., References]
     rank: Callable[..., RankedPairs]
@@ -75,6 +77,8 @@ class GraphQuestions:
         are the references. With `out`, pairs are written to that file (JSON lines, or TSV by its suffix) and an
         interrupted call goes on where it stopped. `on_heads` is called with the heads done and their number.
         """
+        if self.inverse:
+            raise FewlinkError("missing links are pairs: complete the linker itself, not its inverse")
         notes: list[str] = []
         ids = None if references is None else query.find_pairs(self.names, references)
         linker, resolved = self._hiding(self.resolve(ids, relation, None, notes), references is None)
@@ -94,6 +98,8 @@ class GraphQuestions:
         facts = {
             **{"model": self.scorer.name, "step": self.step, "graph": self.graph.fingerprint, "relation": relation},
             **{"references": query.id_texts(self.graph, resolved.pairs), "heads": len(head_ids), "tails": len(tails)},
+            **{"asked": digest(head_ids, tails), "evidence": sorted(getattr(self.scorer, "evidence", ()))},
+            **{"edges": getattr(getattr(self.scorer, "scorer", self.scorer), "part", None)},
             **{"constraints": sorted(used.kinds), "top": top, "k": k, "min_probability": min_probability},
         }
 
@@ -175,7 +181,14 @@ class GraphQuestions:
                 number = len(graph.relations)
                 graph = graph.with_relations([named.name], np.insert(named.pairs(), 1, number, axis=1))
             numbers = [number]
+            if (count := int((graph.relation_ids == number).sum())) < LEAST:
+                raise FewlinkError(f"{relation} has {count} triples: fewer than {LEAST} cannot be compared")
         return odd_triples(graph, check_relations(graph, numbers, on_relation=on_relation), top)
+
+
+def digest(*ids: np.ndarray) -> str:
+    """A short hash of lists of entities."""
+    return hashlib.sha256(b"|".join(np.asarray(part, np.int64).tobytes() for part in ids)).hexdigest()[:16]
 
 
 def plausible_heads(graph: Graph, references: References) -> np.ndarray:

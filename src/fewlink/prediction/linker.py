@@ -375,7 +375,15 @@ class Linker(GraphQuestions):
 
     def explain_ids(self, references: References, head: int, tail: int) -> Explanation:
         """What contributed to the score of a pair of ids, from tail to head if the references are inverse."""
-        return explain_pair(self.scorer, self.graph, references.ids, head, tail, inverse=references.inverse)
+        said = explain_pair(self.scorer, self.graph, references.ids, head, tail, inverse=references.inverse)
+        if not references.rejected:
+            return said
+        asked = Question("", references.ids, np.array([head]), np.array([tail]))
+        learning = learning_scorer(self.scorer, known_graph(self.benchmark), references.ids, references.rejected_ids)
+        more = float(np.asarray(learning(asked))[0, 0]) - float(np.asarray(self.scorer(asked))[0, 0])
+        evidence = {**said.evidence, "decisions": "rejected pairs"}
+        shares = {**said.shares, "decisions": more}
+        return dataclasses.replace(said, score=said.score + more, shares=shares, evidence=evidence)
 
     def _references(
         self, pairs: Pairs | None, relation: str | None, shots: int | None, notes: list[str], rejected: Pairs = ()

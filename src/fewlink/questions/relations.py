@@ -64,9 +64,11 @@ class RelationFinder:
         graph = self.graph
         edges = slice(int(graph.offsets[head]), int(graph.offsets[head + 1]))
         relations = graph.relation_ids[edges][graph.tail_ids[edges] == tail]
-        return [int(r) for r in relations if r < len(graph.relations) and self.counts[r] >= LEAST]
+        return [int(r) for r in relations if r < len(graph.relations)]
 
     def _fit(self, relation: int, head: int, tail: int, known: bool) -> float:
+        if self.counts[relation] < LEAST:
+            return 0.0  # too few triples to compare with
         out = (head, tail) if known else (NONE, NONE)
         asked = Asked(*(np.array([each], np.int64) for each in (head, tail, *out)))
         if relation not in self._fitted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
 from fewlink.base.errors import FewlinkError
-from fewlink.curation.exchange import WRITERS, export, import_text
+from fewlink.curation.exchange import export, import_text
 from fewlink.curation.learning import choose_references, learn, units_of
 from fewlink.curation.next_question import suggest
 from fewlink.curation.schema import Decision, Event
@@ -29,12 +29,11 @@ from fewlink.web.schema import MOST_HEADS, MOST_REFERENCES, NAME_LENGTH, Name, P
 from fewlink.web.service import RankingPart, Service
 
 DEEP = 50  # tails of each head that can be suggested
-REFRESH = (
-    5  # acceptances after which they are read as references: until then only scores are corrected, in milliseconds
-)
+REFRESH = 5  # acceptances after which they are read as references: until then scores are corrected, in milliseconds
 HEADS = 50  # that are looked through unless a request names more
 KEPT = 8  # rankings that are remembered
-MEDIA = {"tsv": "text/tab-separated-values", "nt": "application/n-triples", "json": "application/json"}
+MEDIA = {"nt": "application/n-triples", "json": "application/json"}  # other formats are columns
+Format = Literal["tsv", "triples", "nt", "json"]
 Who = Annotated[str, StringConstraints(max_length=NAME_LENGTH)]
 WHO = Field("", description="The curator, as a name.")
 
@@ -216,10 +215,10 @@ class Projects:
     def all_facts(self) -> list[dict[str, Any]]:
         return [] if self.path is None or not self.path.exists() else [asdict(p) for p in self.file.projects()]
 
-    def described(self) -> dict[str, list[tuple[str, str]]]:
-        """The relations of all projects, each by its references and accepted pairs."""
+    def pairs(self, *kinds: str) -> dict[str, list[tuple[str, str]]]:
+        """The pairs of these kinds of each project that has some, by its name."""
         names = [facts["name"] for facts in self.all_facts()]
-        return {name: pairs for name in names if (pairs := self.file.pairs(name, "reference", "accepted"))}
+        return {name: pairs for name in names if (pairs := self.file.pairs(name, *kinds))}
 
     def facts(self, number: int) -> dict[str, Any]:
         return asdict(self.file.project(number))
@@ -292,7 +291,9 @@ class Projects:
         of_type = {"heads_of_type": body.heads_of_type, "first": body.first, "count": body.count}
         request = PredictRequest.model_validate({**asked, **({"heads": body.heads} if body.heads else of_type)})
         part, in_all, notes = service.resolver.ranking(request)
-        return replace(part, k=DEEP, overall=False), in_all, notes
+        decided = Counter(head for head, _ in known.decided())
+        more = max((decided[head] for head in part.heads), default=0) // DEEP * DEEP  # that are not suggested again
+        return replace(part, k=DEEP + more, overall=False), in_all, notes
 
     def _references(self, known: Known) -> np.ndarray:
         """The true pairs to read: those given, and accepted ones in steps, so that most decisions rank nothing anew."""
@@ -377,13 +378,12 @@ def install(app: FastAPI, projects: Projects) -> None:
         return as_json({"project": projects.facts(number), "log": events})
 
     @app.get("/projects/{number}/export", response_class=Response)
-    def export_project(number: int, format: Annotated[Literal["tsv", "nt", "json"], Query()] = "tsv") -> Response:
-        """The decisions as a file: `tsv`, `nt` (N-Triples of what is true) or `json` (the whole log)."""
-        assert set(WRITERS) == set(MEDIA)
-        text = export(projects.file, number, format)
-        disposition = f'attachment; filename="project-{number}.{format}"'
-        content = text.encode("utf-8", "surrogatepass")
-        return Response(content, headers={"Content-Disposition": disposition}, media_type=MEDIA[format])
+    def export_project(number: int, format: Annotated[Format, Query()] = "tsv") -> Response:
+        """The decisions as a file: `tsv`, `triples` or `nt` (what is true) or `json` (the whole log)."""
+        content = export(projects.file, number, format).encode("utf-8", "surrogatepass")
+        disposition = f'attachment; filename="project-{number}.{format if format in MEDIA else "tsv"}"'
+        kind = MEDIA.get(format, "text/tab-separated-values")
+        return Response(content, headers={"Content-Disposition": disposition}, media_type=kind)
 
     @app.post("/projects/{number}/import", response_model=ImportAnswer)
     def import_project(number: int, body: ImportRequest) -> Response:

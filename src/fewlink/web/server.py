@@ -121,7 +121,9 @@ def make_app(
     middleware.install(app)
     app.state.projects = projects.Projects(linker, project)
     projects.install(app, app.state.projects)
-    app.state.described = [app.state.projects.described]  # relations that extensions may offer
+    pairs = app.state.projects.pairs
+    app.state.described = [lambda: pairs("reference", "accepted")]  # relations that extensions may offer
+    app.state.rejected = lambda: pairs("rejected")
 
     async def answered(request: Request, answer: Coroutine[Any, Any, dict[str, Any]]) -> Response:
         content = await unless_disconnected(asyncio.create_task(answer), asyncio.create_task(_disconnected(request)))

@@ -1,0 +1,87 @@
+"""Features that meet: names, rejected pairs, the other direction, completion and projects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+import fewlink
+from fewlink.base.errors import FewlinkError
+from fewlink.curation.exchange import import_text, write_export
+from fewlink.curation.store import ProjectFile
+from fewlink.web import ServerSettings
+from fewlink.web.server import make_app
+
+REFERENCES = [("virus", "cell"), ("bacterium", "tissue"), ("fungus", "organism")]
+REJECTED = [("alga", "plant")]
+
+
+@pytest.fixture(scope="module")
+def linker() -> fewlink.Linker:
+    return fewlink.load("umls")
+
+
+def test_a_corrected_score_does_not_depend_on_the_other_candidates(linker: fewlink.Linker) -> None:
+    first = linker.predict(REFERENCES, ["alga"], 1, rejected=REJECTED)[0]
+    alone = linker.predict(REFERENCES, ["alga"], 1, rejected=REJECTED, candidates=[first.tail])[0]
+    assert alone.score == pytest.approx(first.score, abs=1e-4)
+
+
+def test_reasons_have_the_score_of_their_row(linker: fewlink.Linker) -> None:
+    for row in linker.predict(REFERENCES, ["alga"], 2, rejected=REJECTED, explain=True):
+        assert row.reasons is not None and row.reasons.score == pytest.approx(row.score, abs=1e-3)
+        assert "decisions" in row.reasons.shares
+
+
+def test_completion_continues_only_the_same_question(linker: fewlink.Linker, tmp_path: Path) -> None:
+    out = tmp_path / "missing.tsv"
+
+    def stop(done: int, count: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        linker.complete(REFERENCES, heads=["alga", "animal", "plant"], top=3, out=out, on_heads=stop)
+    if Path(f"{out}.part").exists():
+        with pytest.raises(FewlinkError):
+            linker.complete(REFERENCES, heads=["virus", "fungus", "bacterium"], top=3, out=out)
+    with pytest.raises(FewlinkError, match="not its inverse"):
+        linker.inverted().complete(REFERENCES, top=3)
+
+
+def test_openrefine_leaves_out_what_was_rejected_and_keeps_what_is_known(
+    linker: fewlink.Linker, tmp_path: Path
+) -> None:
+    app = make_app(linker, ServerSettings(), tmp_path / "decisions", extensions=["fewlink.bridges.openrefine:install"])
+    extend = '{"ids": ["alga"], "properties": [{"id": "hunts"}]}'
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        client.post("/projects", json={"name": "hunts", "references": [list(pair) for pair in REFERENCES]})
+        cells = client.post("/reconcile", data={"extend": extend}).json()["rows"]["alga"]["hunts"]
+        decision = {"head": "alga", "tail": cells[0]["id"], "decision": "rejected"}
+        client.post("/projects/1/decisions", json={"decisions": [decision]})
+        again = client.post("/reconcile", data={"extend": extend}).json()["rows"]["alga"]["hunts"]
+        assert cells[0]["id"] not in [cell["id"] for cell in again]
+        relation = linker.graph.relations[0]
+        head = linker.graph.entities[int(linker.graph.triples()[linker.graph.triples()[:, 1] == 0][0, 0])]
+        asked = {"extend": f'{{"ids": ["{head}"], "properties": [{{"id": "{relation}"}}]}}'}
+        known = client.post("/reconcile", data=asked).json()["rows"][head][relation]
+        client.post("/projects", json={"name": relation, "references": [["virus", "cell"]]})
+        both = client.post("/reconcile", data=asked).json()["rows"][head][relation]
+        assert known and {cell["id"] for cell in known} <= {cell["id"] for cell in both}
+
+
+def test_true_pairs_leave_as_triples_and_damaged_imports_are_refused(tmp_path: Path) -> None:
+    with ProjectFile(tmp_path / "decisions") as file:
+        file.add_project("hunts", REFERENCES)
+        file.decide("hunts", [("rejected", "alga", "plant")])
+        write_export(file, "hunts", tmp_path / "true.tsv", "triples")
+        lines = (tmp_path / "true.tsv").read_text().splitlines()
+        assert lines == [f"{head}\thunts\t{tail}" for head, tail in REFERENCES]
+        for text in ("<urn:fewlink:entity:%FF> <r:r> <t:t> .", r"<\UFFFFFFFF:x> <r:r> <t:t> ."):
+            with pytest.raises(FewlinkError):
+                import_text(file, "hunts", text, "nt")
+        with pytest.raises(FewlinkError):
+            file.undo("hunts", 10**23)
+        with pytest.raises(FewlinkError):
+            file.project(10**23)
