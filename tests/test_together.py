@@ -85,3 +85,20 @@ def test_true_pairs_leave_as_triples_and_damaged_imports_are_refused(tmp_path: P
             file.undo("hunts", 10**23)
         with pytest.raises(FewlinkError):
             file.project(10**23)
+
+
+def test_a_head_with_many_decisions_still_gets_suggestions(linker: fewlink.Linker, tmp_path: Path) -> None:
+    with TestClient(make_app(linker, ServerSettings(), tmp_path / "decisions"), base_url="http://127.0.0.1") as client:
+        client.post("/projects", json={"name": "hunts", "references": [list(pair) for pair in REFERENCES]})
+        tails = [entity for entity in linker.graph.entities if entity != "alga"][:100]
+        decisions = [{"head": "alga", "tail": tail, "decision": "rejected"} for tail in tails]
+        client.post("/projects/1/decisions", json={"decisions": decisions})
+        asked = {"heads": ["alga"], "candidates": "all", "k": 5}
+        found = client.post("/projects/1/next", json=asked).json()["suggestions"]
+        assert len(found) == 5 and not {row["tail"] for row in found} & set(tails)
+
+
+def test_a_relation_that_is_too_small_to_check_is_named(tmp_path: Path) -> None:
+    (tmp_path / "g.tsv").write_text("".join(f"a{i}\tlikes\tb{i % 3}\n" for i in range(9)) + "a1\teats\tb2\n")
+    with pytest.raises(FewlinkError, match="eats has 1 triple"):
+        fewlink.load(tmp_path / "g.tsv").check("eats")

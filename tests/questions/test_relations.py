@@ -31,3 +31,18 @@ def test_a_wrong_tail_fits_badly_and_kinds_leave_few_relations() -> None:
     fits = finder.rank(graph.entities.id("person1x4"), graph.entities.id("lang3"))
     assert len(fits) == 2 and max(fit.fit for fit in fits) < 0.5
     assert "speaks" in {graph.relations[fit.relation] for fit in fits}
+
+
+def test_a_wrong_triple_is_no_evidence_for_itself() -> None:
+    """Nobody else speaks a lone language: its own edge would say that this is the kind of tail the relation has."""
+    graph = people("person1x4 speaks lone", "lone is human")
+    head, tail, speaks = (graph.entities.id("person1x4"), graph.entities.id("lone"), graph.relations.id("speaks"))
+    finder = RelationFinder(graph)
+    assert finder._fit(speaks, head, tail, known=True) < finder._fit(speaks, head, tail, known=False)
+
+
+def test_a_relation_of_one_triple_is_shown_as_known() -> None:
+    graph = people("person1x4 admires person2x3")
+    fits = RelationFinder(graph).rank(graph.entities.id("person1x4"), graph.entities.id("person2x3"))
+    [admires] = [fit for fit in fits if graph.relations[fit.relation] == "admires"]
+    assert admires.known and admires.fit == 0

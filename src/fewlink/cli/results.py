@@ -71,13 +71,15 @@ def _cell(part: object) -> str:
 
 
 def _print_settings(model: str, json: bool) -> None:
-    """The settings of a model with defaults and descriptions, read from the docstring of their class."""
+    """The settings of a model with defaults and descriptions, read from the docstrings of their classes."""
     import re
 
     from fewlink.training import trained_family
 
     kind = trained_family(model).settings
-    texts = dict(re.findall(r"^    (\w+) {2,}(.+)$", kind.__doc__ or "", re.MULTILINE))
+    texts: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        texts.update(re.findall(r"^    (\w+) {2,}(.+)$", each.__doc__ or "", re.MULTILINE))
     rows = [[name, value, texts.get(name, "")] for name, value in kind(model=model).as_dict().items()]  # type: ignore[call-arg]
     if json:
         common.print_json([dict(zip(("name", "default", "about"), row, strict=True)) for row in rows])

@@ -157,5 +157,5 @@ def _read(path: Path, prefix: str = "") -> dict[str, bytes]:
             return {name: archive.read(name) for name in archive.namelist() if name.startswith(prefix)}
     except OSError as error:
         raise InputError(path, f"cannot be read ({error.strerror})") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # also of packing that zipfile lacks
         raise InputError(path, DAMAGED.format(error)) from None

@@ -19,76 +19,29 @@ from fewlink.fewshot.family import neighbour_bytes
 from fewlink.fewshot.neighbourhood import Neighbourhood
 from fewlink.gana.model import GANA, GANAScorer
 from fewlink.graph import Graph
-from fewlink.metar.family import MetaLearner, MetaRFamily, sampler, scaled, tasks_of
-from fewlink.training.family import ModelSettings
+from fewlink.metar.family import MetaLearner, MetaLearnerSettings, MetaRFamily, sampler, scaled, tasks_of
 from fewlink.training.run import check_weights
 
 MODELS = {"gana": "GANA: references with their neighbours give a relation's vector; it and a hyperplane take a step"}
 
 
 @dataclass(frozen=True)
-class GANASettings(ModelSettings):
-    """How GANA is trained; the defaults are those of the authors' program for NELL-One, except beta and scale.
+class GANASettings(MetaLearnerSettings):
+    """How GANA is trained; beta and scale are not the authors'. Dropout falls where neighbours are read.
 
-    model                a name of `fewlink models`
-    shots                references of an episode (K), and of each dev relation
-    relations            episodes of a step, each of a relation; shared out where several processes train together
-    batch                queries of an episode
-    negatives            false tails of each reference and of each query
-    margin               γ of the hinge loss
-    beta                 β: how far the relation's vector and the hyperplane's normal move against their gradients
     neighbours           neighbours of an entity that are read, at most
     hidden               numbers of an LSTM state, in each direction
     layers               layers of the LSTM
-    dropout              share of the numbers of vectors dropped while training, where neighbours are read
-    scale                mean length that the entities' vectors are brought to; 0 leaves them as they are
-    learning_rate        of Adam
-    embedding_rate       the same for the entities' vectors; 0 leaves them as they are
-    steps                steps at most
-    evaluate_every       steps between evaluations on dev; each one saves the run
-    patience             evaluations without a better dev MRR before training stops
-    evaluate_candidates  the candidates on dev: full or paper
     """
 
     model: str = "gana"
-    shots: int = 3
-    relations: int = 1024
-    batch: int = 3
-    negatives: int = 1
-    margin: float = 1.0
-    beta: float = 1.0
+    patience: int = 10
     neighbours: int = 50
     hidden: int = 450
     layers: int = 2
-    dropout: float = 0.5
-    scale: float = 1.0
-    learning_rate: float = 1e-3
-    embedding_rate: float = 1e-3
-    steps: int = 100_000
-    evaluate_every: int = 1000
-    patience: int = 10
-    evaluate_candidates: str = "full"
-    seed: int = 0
-    device: str = "cpu"
 
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
-        "model": tuple(MODELS),
-        "evaluate_candidates": ("full", "paper"),
-    }
-    AT_LEAST_ONE = (
-        *("shots", "relations", "batch", "negatives", "neighbours", "hidden", "layers"),
-        *("steps", "evaluate_every", "patience"),
-    )
-    POSITIVE = ("margin", "learning_rate")
-    NOT_NEGATIVE = ("beta", "scale", "embedding_rate")
-
-    def __post_init__(self) -> None:
-        self.check()
-        self.require("dropout", 0 <= self.dropout < 1, "0 or more and less than 1")
-
-    def decay_at(self, step: int) -> float:
-        """The learning rate stays as it is."""
-        return 1.0
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {**MetaLearnerSettings.CHOICES, "model": tuple(MODELS)}
+    AT_LEAST_ONE = (*MetaLearnerSettings.AT_LEAST_ONE, "neighbours", "hidden", "layers")
 
 
 class GANAFamily(MetaRFamily):

@@ -40,8 +40,8 @@ AT_ONCE = {"cpu": 16, "cuda": 128}  # steps whose episodes are drawn together
 
 
 @dataclass(frozen=True)
-class MetaRSettings(ModelSettings):
-    """How MetaR is trained; the defaults are those of the authors' program for NELL-One, except beta and scale.
+class MetaLearnerSettings(ModelSettings):
+    """What models have in common that learn as MetaR does; defaults of its authors' program for NELL-One.
 
     model                a name of `fewlink models`
     shots                references of an episode (K), and of each dev relation
@@ -49,12 +49,9 @@ class MetaRSettings(ModelSettings):
     batch                queries of an episode
     negatives            false tails of each reference and of each query
     margin               γ of the hinge loss
-    beta                 β: how far the relation's vector moves against the gradient of the references' loss
-    hidden_1             numbers of the first hidden layer
-    hidden_2             numbers of the second hidden layer
-    dropout              share of the numbers of hidden layers dropped while training
+    beta                 β: how far what is learnt of a relation moves against the gradient of the references' loss
+    dropout              share of numbers dropped while training
     scale                mean length that the pretrained vectors are brought to; 0 leaves them as they are
-    start                what entities' vectors begin as: vectors (the pretrained ones) or random
     learning_rate        of Adam
     embedding_rate       the same for the entities' vectors; 0 leaves them as they are
     steps                steps at most
@@ -70,11 +67,8 @@ class MetaRSettings(ModelSettings):
     negatives: int = 1
     margin: float = 1.0
     beta: float = 1.0
-    hidden_1: int = 500
-    hidden_2: int = 200
     dropout: float = 0.5
     scale: float = 1.0
-    start: str = "vectors"
     learning_rate: float = 1e-3
     embedding_rate: float = 1e-3
     steps: int = 100_000
@@ -84,13 +78,9 @@ class MetaRSettings(ModelSettings):
     seed: int = 0
     device: str = "cpu"
 
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
-        "model": tuple(MODELS),
-        "start": ("vectors", "random"),
-        "evaluate_candidates": ("full", "paper"),
-    }
-    AT_LEAST_ONE = (
-        *("shots", "relations", "batch", "negatives", "hidden_1", "hidden_2", "steps", "evaluate_every", "patience"),
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"evaluate_candidates": ("full", "paper")}
+    AT_LEAST_ONE: ClassVar[tuple[str, ...]] = (
+        *("shots", "relations", "batch", "negatives", "steps", "evaluate_every", "patience"),
     )
     POSITIVE = ("margin", "learning_rate")
     NOT_NEGATIVE = ("beta", "scale", "embedding_rate")
@@ -102,6 +92,27 @@ class MetaRSettings(ModelSettings):
     def decay_at(self, step: int) -> float:
         """The learning rate stays as it is."""
         return 1.0
+
+
+@dataclass(frozen=True)
+class MetaRSettings(MetaLearnerSettings):
+    """How MetaR is trained; beta and scale are not the authors'. Dropout falls on hidden layers.
+
+    hidden_1             numbers of the first hidden layer
+    hidden_2             numbers of the second hidden layer
+    start                what entities' vectors begin as: vectors (the pretrained ones) or random
+    """
+
+    hidden_1: int = 500
+    hidden_2: int = 200
+    start: str = "vectors"
+
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
+        **MetaLearnerSettings.CHOICES,
+        "model": tuple(MODELS),
+        "start": ("vectors", "random"),
+    }
+    AT_LEAST_ONE = (*MetaLearnerSettings.AT_LEAST_ONE, "hidden_1", "hidden_2")
 
 
 class MetaLearner:
