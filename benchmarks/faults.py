@@ -27,7 +27,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,9 @@ from fewlink.pipeline.train import append
 from fewlink.prediction import Linker, write_card
 from fewlink.training import checkpoints
 from fewlink.training.run import Deployed
+
+with suppress(ImportError):
+    import pyarrow.compute  # noqa: F401
 
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod", "os.truncate", "os.link", "os.symlink"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -122,7 +125,7 @@ def make_pretrained() -> None:
 
 
 def pretrain(epochs: str) -> None:
-    words = ("--set", epochs, "--set", "dim=4", "--set", "save_every=0")
+    words = ("--set", epochs, "--set", "dim=4", "--set", "save_every=1")
     fewlink_command("pretrain", "bench", "--out", "vectors", *words)
 
 
@@ -187,10 +190,10 @@ COMMANDS = {
     ),
     "append": Command(
         make_benchmark,
-        lambda: fewlink_command("data", "append", "bench", "new.tsv"),
+        lambda: append("bench", [Path("new.tsv")]),
         lambda: Benchmark.open(Path("bench")).fingerprint,
     ),
-    "append to a run": Command(make_run, lambda: fewlink_command("data", "append", "run", "new.tsv"), deployed_version),
+    "append to a run": Command(make_run, lambda: append("run", [Path("new.tsv")]), deployed_version),
     "save": Command(make_saved, lambda: Linker.load("run").save_pretrained("saved"), saved_version),
     "pretrain": Command(
         make_pretrained, lambda: pretrain("epochs=3"), lambda: Embeddings.open(Path("vectors")).digest()
@@ -294,8 +297,8 @@ def check(name: str, place: Path, every: int = 1, tell: Callable[[str], None] = 
     for number in range(1, len(operations) + 1, every):
         shutil.rmtree(whole)
         shutil.copytree(template, whole)
-        status, _ = forked(whole, lambda number=number: (Operations(whole, number), command.run()))
-        problem = "" if status == -signal.SIGKILL else f"it ended with {status}"
+        status, answer = forked(whole, lambda number=number: (Operations(whole, number), command.run()))
+        problem = "" if status == -signal.SIGKILL else f"it ended with {status}: {answer}"
         state = tree(whole)
         version = version_in(whole, command)
         kind = {before: "before", after: "after", None: "nothing"}.get(version, "between")

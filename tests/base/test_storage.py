@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewlink.base import storage
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, wrong_format
 
 FORMAT = "test/1"
 
@@ -147,7 +147,7 @@ def test_the_folder_of_a_newer_version_is_named_as_such(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"f: was written by a newer version of fewlink \(format test/12\): update"):
         storage.open_folder(folder, "test/3")
     for other in ("other/1", "test/13"):
-        assert "this version of fewlink reads" in str(storage.wrong_format(folder, "test/12", other))
+        assert "this version of fewlink reads" in str(wrong_format(folder, "test/12", other))
 
 
 def flip(file: Path, data: st.DataObject) -> None:

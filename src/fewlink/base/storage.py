@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, wrong_format
 from fewlink.base.progress import Advance, progress, silent
 
 MANIFEST = "manifest.json"
@@ -240,25 +240,21 @@ def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str
 
 def place_of(path: Path) -> Path:
     """Where to read a folder: at its path, or while that is missing, where a writer has moved it."""
-    if os.path.exists(path):
+    if os.path.exists(path) or "\0" in str(path):
         return Path(path)
     for place in (_beside(_real(path), "previous"), *_moved_by_0_1(_real(path))):
-        if (place / MANIFEST).exists() and not os.path.exists(path):
+        if os.path.exists(place / MANIFEST) and not os.path.exists(path):
             return place
     return Path(path)
 
 
+def exists(path: str | Path) -> bool:
+    """Whether there is a file or folder, also while the folder is being replaced."""
+    return os.path.exists(path) or place_of(Path(path)) != Path(path)
+
+
 def is_folder_of(path: Path, format: str) -> bool:
     return _format_of(place_of(path)) == format
-
-
-def wrong_format(path: Path, found: Any, expected: str, remedy: str = "make it again") -> InputError:
-    """The error for a file or folder of another format: a newer version of the same one, or any other."""
-    kind, number = expected.split("/")
-    newer = re.fullmatch(rf"{re.escape(kind)}/(\d{{1,9}})", str(found))
-    if newer and int(newer[1]) > int(number):
-        return InputError(path, f"was written by a newer version of fewlink (format {found}): update fewlink")
-    return InputError(path, f"has format {found!r}, this version of fewlink reads {expected!r}: {remedy}")
 
 
 def _checked(folder: Path, format: str, verify: bool | None) -> dict[str, Any]:

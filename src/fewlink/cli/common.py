@@ -156,10 +156,10 @@ def check_graph_or_run(source: str) -> None:
 def check_files(*paths: Path | None) -> None:
     """Raise if one of these files or folders is given and does not exist."""
     from fewlink.base.errors import InputError
-    from fewlink.base.storage import place_of
+    from fewlink.base.storage import exists
 
     for path in paths:
-        if path is not None and not place_of(path).exists():
+        if path is not None and not exists(path):
             raise InputError(path, "cannot be read (No such file or directory)")
 
 

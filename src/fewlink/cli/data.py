@@ -42,12 +42,12 @@ def list_(json: bool = common.JSON) -> None:
 
     Example: `fewlink data list`
     """
-    from fewlink.base.storage import place_of
+    from fewlink.base.storage import exists
     from fewlink.data.catalogue import CATALOGUE, data_home
 
     rows = []
     for name, entry in CATALOGUE.items():
-        here = entry.address is None or place_of(data_home() / name).exists()
+        here = entry.address is None or exists(data_home() / name)
         rows.append(
             {
                 "name": name,

@@ -17,7 +17,7 @@ from typing import Any
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.recipes import OWN, Vectors
-from fewlink.base.storage import is_folder_of, locked, locked_inside, place_of, recover
+from fewlink.base.storage import exists, is_folder_of, locked, locked_inside, recover
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.append import AppendReport, append_triples
 from fewlink.data.benchmark import FORMAT
@@ -171,13 +171,13 @@ def _benchmark(given: Source, settings: ModelSettings, out: Path) -> Benchmark:
     report, place = CompileReport(), out / BENCHMARK
     graph = compile_graph([Path(given)], report=report)
     carved, remarks = carve_for_run(graph, out, settings.seed, lambda benchmark: check(benchmark, settings))
-    before = open_benchmark(place).fingerprint if place_of(place).exists() else carved.fingerprint
+    before = open_benchmark(place).fingerprint if exists(place) else carved.fingerprint
     before = RunConfig.read(out).benchmark["fingerprint"] if is_run(out) else before
     if before != carved.fingerprint:
         raise FewlinkError(
             f"{out} was made from another graph than {given}, or with another seed: choose another folder"
         )
-    if not place_of(place).exists():
+    if not exists(place):
         for remark in (*report.remarks(), *remarks) if distributed.rank() == 0 else ():
             print(f"{given}: {remark}", file=sys.stderr)
         distributed.from_first(lambda: carved.save(place))
@@ -235,7 +235,7 @@ def append(
 
 def _compiled(where: str | Path) -> Path:
     """The folder of a compiled benchmark: a path, or a name that was fetched."""
-    place = Path(where) if place_of(Path(where)).exists() else data_home() / str(where)
+    place = Path(where) if exists(where) else data_home() / str(where)
     if is_folder_of(place, FORMAT):
         return place
     if not place.exists():

@@ -20,10 +20,10 @@ from torch.optim import Optimizer
 
 from fewlink.base.errors import InputError
 from fewlink.base.storage import (
+    exists,
     locked_inside,
     new_folder,
     open_folder,
-    place_of,
     read_folder,
     read_json,
     write_bytes,
@@ -102,7 +102,7 @@ def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] |
 
 def begun(run: Path) -> bool:
     """Whether anything has been saved."""
-    return place_of(run / "last").exists()
+    return exists(run / "last")
 
 
 def load_state(run: Path) -> State:
@@ -115,7 +115,7 @@ def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
 
     Also of a run that is being trained, or was killed.
     """
-    has_best = place_of(run / "best").exists()
+    has_best = exists(run / "best")
     if begun(run):
         last = read_folder(run / "last", FORMAT, lambda place, manifest: _load_last_weights(place, has_best))
         if last is not None:

@@ -21,9 +21,9 @@ import torch
 from fewlink import __version__
 from fewlink.base import memory
 from fewlink.base.distributed import use_device
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, wrong_format
 from fewlink.base.recipes import current_name
-from fewlink.base.storage import new_folder, place_of, read_folder, read_json, write_json, wrong_format
+from fewlink.base.storage import exists, new_folder, place_of, read_folder, read_json, write_json
 from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.data.catalogue import open_benchmark
 from fewlink.data.training_graph import known_graph
@@ -179,7 +179,7 @@ class Deployed:
     def open(cls, run: Path) -> Deployed | None:
         """What a run's folder holds; None where the run answers with what it was trained on."""
         folder = Path(run) / DEPLOYED
-        if not place_of(folder).exists():
+        if not exists(folder):
             return None
         family = RunConfig.read(run).family
 
@@ -307,7 +307,7 @@ def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) 
 def _digest_of(family: TrainedFamily, folder: Path) -> str | None:
     """The digest of the vectors in a folder; None if there are none that the family can open."""
     try:
-        return str(family.open_vectors(folder).digest()) if place_of(folder).exists() else None
+        return str(family.open_vectors(folder).digest()) if exists(folder) else None
     except InputError:
         return None
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError
 from fewlink.base.recipes import OWN, Vectors, recipe
-from fewlink.base.storage import locked, place_of
+from fewlink.base.storage import exists, locked
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
@@ -102,7 +102,7 @@ def trained_already(
     any_seed: bool = False,
 ) -> bool:
     """Whether a folder holds the vectors that these settings give; raises if it holds others."""
-    if not place_of(folder).exists():
+    if not exists(folder):
         return False
     saved = Embeddings.open(folder, benchmark.graph.fingerprint)
     free = OWN if any_seed else ("device",)
