@@ -304,7 +304,7 @@ def test_files_and_folders_have_the_permissions_of_others(tmp_path: Path) -> Non
 
 def test_what_a_killed_writer_of_a_file_left_is_removed_by_the_next(tmp_path: Path) -> None:
     (tmp_path / ".a.json.new").mkdir()
-    (tmp_path / ".a.json.new" / "a.json").write_text("half")
+    (tmp_path / ".a.json.new" / "draft").write_text("half")
     (tmp_path / ".a.json.lock").touch()
     storage.write_json(tmp_path / "a.json", 1)
     assert listed(tmp_path) == ["a.json"]

@@ -112,16 +112,17 @@ def replaced_file(path: Path) -> Iterator[Path]:
         yield path
         return
     with _errors_named(path), _lock(_beside(path, "lock"), path, ""):
-        draft = _beside(path, "new")
-        _remove(draft)
-        draft.mkdir()
+        folder = _beside(path, "new")
+        draft = folder / "draft"  # not of the file's kind, for those who look for such files
+        _remove(folder)
+        folder.mkdir()
         try:
-            yield draft / path.name
-            sync(draft / path.name)
-            os.replace(draft / path.name, path)
+            yield draft
+            sync(draft)
+            os.replace(draft, path)
             sync(path.parent)
         finally:
-            _remove(draft)
+            _remove(folder)
 
 
 def read_json(path: Path) -> Any:
