@@ -8,8 +8,9 @@ the same folder before its second, and so on to its last. After each kill
 - the same command succeeds, and gives what a command gives that was not killed;
 - no hidden file or folder is left.
 
-`python benchmarks/faults.py` runs all commands, `python benchmarks/faults.py append save` some, in a few minutes. With
-`--appends N` it runs N rounds of concurrent appends instead: 4 processes, each adding 12 triples one by one.
+`python benchmarks/faults.py` runs all commands, `python benchmarks/faults.py append save` some. A fit takes seconds, so
+it runs once, and the folder is copied before each operation: that is what a kill leaves. With `--appends N` it runs N
+rounds of concurrent appends instead: 4 processes, each adding 12 triples one by one.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class Command:
     prepare: Callable[[], Any]
     run: Callable[[], Any]
     version: Callable[[], str | None]
+    copied: bool = False  # whether the folder is copied before each operation, and nothing is killed
 
 
 def towns(relations: int = 6) -> list[str]:
@@ -200,7 +202,7 @@ COMMANDS = {
     ),
     "card": Command(make_run, lambda: write_card("run"), card_version),
     "evaluate": Command(make_results, evaluate_rules, results_version),
-    "fit": Command(lambda: write_lines("towns.tsv", towns()), run_fit, fit_version),
+    "fit": Command(lambda: write_lines("towns.tsv", towns()), run_fit, fit_version, copied=True),
 }
 
 
@@ -212,10 +214,14 @@ def _compiled(name: str, more: bool = False) -> Graph:
 
 
 class Operations:
-    """Counts the operations of this process that change a folder, and kills it before one of them."""
+    """Counts the operations of this process that change a folder, and kills it before one of them.
 
-    def __init__(self, folder: Path, deadly: int) -> None:
+    With `copies` the folder is copied there before each operation, unless it is as it was before the one before.
+    """
+
+    def __init__(self, folder: Path, deadly: int, copies: Path | None = None) -> None:
         self.folder, self.deadly, self.count, self.names = str(folder), deadly, 0, list[str]()
+        self.copies, self.copying, self.state = copies, False, set[tuple[Any, ...]]()
         sys.addaudithook(self.audit)
         os.fsync = lambda handle: self.step("fsync")  # what a killed process has written is not lost
         serialize = safetensors.torch.serialize_file
@@ -239,10 +245,23 @@ class Operations:
         return not isinstance(path, int) and os.path.abspath(os.fsdecode(path)).startswith(self.folder)
 
     def step(self, name: str, path: Any = "") -> None:
+        if self.copying:
+            return
         self.count += 1
+        if self.copies is not None:
+            self.copying, before, self.state = True, self.state, _state(Path(self.folder))
+            if self.state != before:
+                shutil.copytree(self.folder, self.copies / str(self.count))
+            self.copying = False
         if self.count == self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         self.names.append(f"{name} {path}")
+
+
+def _state(folder: Path) -> set[tuple[Any, ...]]:
+    """What changes if anything in a folder does."""
+    stats = ((path, path.lstat()) for path in folder.rglob("*"))
+    return {(str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_mode) for path, stat in stats}
 
 
 def forked(folder: Path, work: Callable[[], Any]) -> tuple[int, str]:
@@ -289,16 +308,22 @@ def check(name: str, place: Path, every: int = 1, tell: Callable[[str], None] = 
         (template / "more.tsv").write_text("p1\tknows\tnew person\n")
     before = version_in(template, command)
     shutil.copytree(template, whole)
-    log = _must(forked(whole, lambda: _counted(whole, command.run)))
+    copies = place / "copies"
+    log = _must(forked(whole, lambda: _counted(whole, command.run, copies if command.copied else None)))
     operations = log.splitlines()
     after, end = version_in(whole, command), tree(whole)
     problems = [f"{left} is left by a command that was not killed" for left in hidden(end)]
     seen = {"before": 0, "after": 0, "nothing": 0, "between": 0}
-    for number in range(1, len(operations) + 1, every):
+    points = sorted(int(copy.name) for copy in copies.iterdir()) if command.copied else range(1, len(operations) + 1)
+    for number in points[::every]:
         shutil.rmtree(whole)
-        shutil.copytree(template, whole)
-        status, answer = forked(whole, lambda number=number: (Operations(whole, number), command.run()))
-        problem = "" if status == -signal.SIGKILL else f"it ended with {status}: {answer}"
+        problem = ""
+        if command.copied:
+            (copies / str(number)).rename(whole)
+        else:
+            shutil.copytree(template, whole)
+            status, answer = forked(whole, lambda number=number: (Operations(whole, number), command.run()))
+            problem = "" if status == -signal.SIGKILL else f"it ended with {status}: {answer}"
         state = tree(whole)
         version = version_in(whole, command)
         kind = {before: "before", after: "after", None: "nothing"}.get(version, "between")
@@ -319,7 +344,7 @@ def check(name: str, place: Path, every: int = 1, tell: Callable[[str], None] = 
         if problem:
             problems.append(f"killed before {number}, {operations[number - 1]}: {problem}")
             tell(problems[-1])
-    return {"points": len(range(1, len(operations) + 1, every)), **seen, "problems": problems}
+    return {"operations": len(operations), "points": len(points[::every]), **seen, "problems": problems}
 
 
 def version_in(folder: Path, command: Command) -> str | None:
@@ -331,8 +356,8 @@ def version_in(folder: Path, command: Command) -> str | None:
         return f"{type(error).__name__}: {error}"
 
 
-def _counted(folder: Path, run: Callable[[], Any]) -> str:
-    operations = Operations(folder, 0)
+def _counted(folder: Path, run: Callable[[], Any], copies: Path | None = None) -> str:
+    operations = Operations(folder, 0, copies)
     run()
     return "\n".join(operations.names)
 
