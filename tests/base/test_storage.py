@@ -3,15 +3,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
+import sys
 import tempfile
+import textwrap
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fewlink.base import storage
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, wrong_format
 
 FORMAT = "test/1"
 
@@ -94,13 +100,54 @@ def test_a_missing_a_truncated_and_a_foreign_folder_are_errors(tmp_path: Path) -
         storage.open_folder(tmp_path / "f", FORMAT, verify=False)
 
 
-def test_large_folders_are_hashed_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are hashed from now on; every folder is a large one."""
+    names: list[str] = []
     monkeypatch.setattr(storage, "ALWAYS_VERIFIED_BYTES", 3)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    whole = storage.sha256_file
+    monkeypatch.setattr(storage, "sha256_file", lambda path, *rest: names.append(path.name) or whole(path, *rest))
+    return names
+
+
+def test_a_large_folder_is_hashed_once_and_again_when_a_file_has_changed(tmp_path: Path, hashed: list[str]) -> None:
     write(tmp_path / "f")
+    hashed.clear()
+    for _ in range(3):
+        storage.open_folder(tmp_path / "f", FORMAT)
+    assert hashed == ["a.txt", "b.txt"]
+    storage.open_folder(tmp_path / "f", FORMAT, verify=True)
+    storage.open_folder(tmp_path / "f", FORMAT, verify=False)
+    assert hashed == ["a.txt", "b.txt"] * 2
+    before = (tmp_path / "f" / "a.txt").stat()
     (tmp_path / "f" / "a.txt").write_text("jello")
-    storage.open_folder(tmp_path / "f", FORMAT)
+    os.utime(tmp_path / "f" / "a.txt", ns=(before.st_atime_ns, before.st_mtime_ns))  # as a copy that keeps the time
     with pytest.raises(InputError, match=r"a.txt: was changed or damaged"):
-        storage.open_folder(tmp_path / "f", FORMAT, verify=True)
+        storage.open_folder(tmp_path / "f", FORMAT)
+
+
+def test_a_large_folder_opens_where_nothing_can_be_remembered(
+    tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("a file in its place")
+    write(tmp_path / "f")
+    hashed.clear()
+    for _ in range(2):
+        storage.open_folder(tmp_path / "f", FORMAT)
+    assert hashed == ["a.txt", "b.txt"] * 2
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", lambda number: {}[number])  # an account without a home folder
+    storage.open_folder(tmp_path / "f", FORMAT)
+
+
+def test_the_folder_of_a_newer_version_is_named_as_such(tmp_path: Path) -> None:
+    folder = write(tmp_path / "f", format="test/12")
+    with pytest.raises(InputError, match=r"f: was written by a newer version of fewlink \(format test/12\): update"):
+        storage.open_folder(folder, "test/3")
+    for other in ("other/1", "test/13"):
+        assert "this version of fewlink reads" in str(wrong_format(folder, "test/12", other))
 
 
 def flip(file: Path, data: st.DataObject) -> None:
@@ -176,20 +223,220 @@ def test_unparsable_json_is_a_clean_error(tmp_path: Path, content: bytes) -> Non
         storage.read_json(tmp_path / "a.json")
 
 
-DEAD = 2**22 + 1  # above the largest process id of Linux
+def listed(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_folder_moved_by_a_killed_process_is_restored(tmp_path: Path) -> None:
-    with storage.new_folder(tmp_path / "kept", FORMAT, {"fact": 1}):
-        pass
-    (tmp_path / "kept").rename(tmp_path / f".kept.{DEAD}.old")
+@pytest.mark.parametrize("moved", [".kept.previous", ".kept.4194305.old"])
+def test_a_folder_that_a_killed_writer_moved_is_read_and_the_next_writer_restores_it(
+    tmp_path: Path, moved: str
+) -> None:
+    write(tmp_path / "kept", "old").rename(tmp_path / moved)
     assert storage.open_folder(tmp_path / "kept", FORMAT)["fact"] == 1
+    assert storage.is_folder_of(tmp_path / "kept", FORMAT)
+    assert listed(tmp_path) == [moved]  # reading changes nothing
+    storage.recover(tmp_path / "kept")
+    assert (tmp_path / "kept" / "a.txt").read_text() == "old" and listed(tmp_path) == ["kept"]
 
 
-def test_drafts_of_killed_processes_are_removed_and_those_of_running_ones_stay(tmp_path: Path) -> None:
-    dead, living = tmp_path / f".kept.{DEAD}.part", tmp_path / ".kept.1.part"
-    for folder in (dead, living):
-        folder.mkdir()
-    with storage.new_folder(tmp_path / "kept", FORMAT, {}):
+def test_a_complete_draft_gives_way_to_the_version_that_readers_saw(tmp_path: Path) -> None:
+    write(tmp_path / "kept", "new").rename(tmp_path / ".kept.new")
+    write(tmp_path / "kept", "old").rename(tmp_path / ".kept.previous")
+    write(tmp_path / ".kept.new")  # a folder of this name has drafts of its own
+    storage.recover(tmp_path / "kept")
+    assert (tmp_path / "kept" / "a.txt").read_text() == "old" and listed(tmp_path) == ["kept"]
+
+
+@pytest.mark.parametrize("name", ["emb.v1", "emb.123", ".emb", "emb.previous", "emb*", "[e]mb"])
+def test_no_writer_touches_what_belongs_to_another_folder(tmp_path: Path, name: str) -> None:
+    """Folders whose names begin alike, moved by their killed writers, with drafts."""
+    write(tmp_path / name, "other").rename(tmp_path / f".{name}.previous")
+    (tmp_path / f".{name}.new").mkdir()
+    write(tmp_path / "emb", "mine")
+    write(tmp_path / "emb", "mine again")
+    assert listed(tmp_path) == sorted([f".{name}.previous", f".{name}.new", "emb"])
+    write(tmp_path / "em")
+    (tmp_path / "emb").rename(tmp_path / "other place")
+    with pytest.raises(InputError, match="emb: does not exist"):
+        storage.open_folder(tmp_path / "emb", FORMAT)
+    assert storage.open_folder(tmp_path / name, FORMAT)["fact"] == 1
+
+
+def test_what_is_left_of_a_removed_version_is_not_read(tmp_path: Path) -> None:
+    left = write(tmp_path / "kept").rename(tmp_path / ".kept.previous")
+    (left / "manifest.json").unlink()  # goes first
+    with pytest.raises(InputError, match="kept: does not exist"):
+        storage.open_folder(tmp_path / "kept", FORMAT)
+    write(tmp_path / "kept")
+    assert listed(tmp_path) == ["kept"]
+
+
+def test_a_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
+    write(tmp_path / "real", "old")
+    (tmp_path / "link").symlink_to("real")
+    write(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real" / "a.txt").read_text() == "new"
+    (tmp_path / "real").rename(tmp_path / ".real.previous")
+    assert storage.open_folder(tmp_path / "link", FORMAT)["fact"] == 1
+
+
+def test_folders_in_a_folder_are_written_without_locks_and_drafts(tmp_path: Path) -> None:
+    with storage.new_folder(tmp_path / "f", FORMAT, {}) as folder:
+        write(folder / "inner")
+        storage.write_json(folder / "a.json", 1)
+        storage.write_json(folder / "a.json", 2)
+        assert listed(folder) == ["a.json", "inner"]
+    assert storage.open_folder(tmp_path / "f" / "inner", FORMAT)["fact"] == 1
+    assert "inner/manifest.json" in storage.open_folder(tmp_path / "f", FORMAT)["files"]
+
+
+def test_files_and_folders_have_the_permissions_of_others(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        storage.write_json(tmp_path / "a.json", {})
+        write(tmp_path / "f")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert {modes[name] for name in ("a.json", "a.txt", "b.txt", "manifest.json")} == {0o640}
+    assert {modes[name] for name in ("f", "deep")} == {0o750}
+
+
+def test_what_a_killed_writer_of_a_file_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / ".a.json.new").mkdir()
+    (tmp_path / ".a.json.new" / "draft").write_text("half")
+    (tmp_path / ".a.json.lock").touch()
+    storage.write_json(tmp_path / "a.json", 1)
+    assert listed(tmp_path) == ["a.json"]
+
+
+def in_a_process(code: str, *words: object) -> subprocess.Popen[str]:
+    """Code in a process of its own, after `storage` and `Path` are imported; `argv` are the words."""
+    head = "import sys, time; from pathlib import Path; from fewlink.base import storage; argv = sys.argv[1:]\n"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(
+        [sys.executable, "-c", head + textwrap.dedent(code), *map(str, words)],
+        **{"env": environment, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+        text=True,
+    )
+
+
+HOLD = """
+with getattr(storage, argv[0])(Path(argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(params=["locked", "locked_inside"])
+def held(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Path, Any, subprocess.Popen[str]]]:
+    """A folder that another process has locked, the function that locks it, and the process."""
+    folder = tmp_path / "f"
+    folder.mkdir()
+    process = in_a_process(HOLD, request.param, folder)
+    assert process.stdout is not None and process.stdout.readline() == "locked\n"
+    with process:
+        yield folder, getattr(storage, request.param), process
+        process.kill()
+
+
+def test_a_second_writer_is_refused_at_once_or_waits_and_says_so(
+    held: tuple[Path, Any, subprocess.Popen[str]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder, lock, process = held
+    with pytest.raises(FewlinkError, match="f is being trained"), lock(folder, "f is being trained"):
         pass
-    assert not dead.exists() and living.exists()
+    with pytest.raises(FewlinkError, match="f is being trained"), lock(folder, "f is being trained"):
+        pass  # the refused writer has not removed the lock
+    assert process.stdin is not None
+    threading.Timer(1.5, process.stdin.close).start()  # its input ends, and so does its lock
+    with lock(folder), lock(folder):  # the same thread may lock twice
+        assert "waiting for another process that is writing" in capsys.readouterr().err
+    assert listed(tmp_path) == ["f"] and listed(folder) == []
+
+
+def test_the_lock_of_a_killed_process_is_free(held: tuple[Path, Any, subprocess.Popen[str]], tmp_path: Path) -> None:
+    folder, lock, process = held
+    process.kill()
+    process.wait()
+    with lock(folder, "busy"):
+        pass
+    assert listed(tmp_path) == ["f"] and listed(folder) == []
+
+
+def test_locking_inside_a_folder_puts_right_what_is_in_it(tmp_path: Path) -> None:
+    write(tmp_path / "best").rename(tmp_path / ".best.previous")
+    for name in (".best.new", ".config.json.new"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".config.json.lock").touch()
+    (tmp_path / ".profile").touch()
+    with storage.replaced_file(tmp_path / "mine") as draft, storage.locked_inside(tmp_path):
+        draft.touch()  # what this thread is writing stays
+        assert listed(tmp_path) == [".lock", ".mine.lock", ".mine.new", ".profile", "best"]
+    assert listed(tmp_path) == [".profile", "best", "mine"]
+
+
+COUNT = """
+place, number = Path(argv[0]), int(argv[1])
+sys.stdin.read(1)
+for _ in range(number):
+    with storage.locked(place):
+        count = int(place.read_text())
+        time.sleep(0.001)
+        place.write_text(str(count + 1))
+"""
+
+
+def test_locks_that_remove_their_files_still_exclude_each_other(tmp_path: Path) -> None:
+    (tmp_path / "count").write_text("0")
+    processes = [in_a_process(COUNT, tmp_path / "count", 40) for _ in range(4)]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
+    for process in processes:
+        with process:
+            assert process.wait() == 0
+    assert (tmp_path / "count").read_text() == "160" and listed(tmp_path) == ["count"]
+
+
+REPLACE = """
+place, number, storage.os.fsync = Path(argv[0]), 0, lambda handle: None
+print("ready", flush=True)
+while not (place.parent / "stop").exists():
+    number += 1
+    with storage.new_folder(place, "test/1", {"number": number}) as folder:
+        for name in "abc":
+            (folder / name).write_text(str(number))
+"""
+
+
+def test_a_reader_sees_one_version_while_a_writer_replaces_the_folder(tmp_path: Path) -> None:
+    place = tmp_path / "f"
+    with storage.new_folder(place, FORMAT, {"number": 0}) as folder:
+        for name in "abc":
+            (folder / name).write_text("0")
+    writer = in_a_process(REPLACE, place)
+    assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
+
+    def load(found: Path, manifest: dict[str, Any]) -> set[int]:
+        return {manifest["number"], *(int((found / name).read_text()) for name in "abc")}
+
+    seen = set[int]()
+    with writer:
+        for _ in range(100_000):
+            version = storage.read_folder(place, FORMAT, load, verify=False)
+            assert len(version) == 1
+            seen |= version
+            if len(seen) > 100:
+                break
+        (tmp_path / "stop").touch()
+    assert len(seen) > 100 and listed(tmp_path) == ["f", "stop"]
+
+
+def test_a_folder_that_never_stops_changing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "READING", 0.1)
+    place = write(tmp_path / "f")
+    with pytest.raises(InputError, match="was replaced again and again"):
+        storage.read_folder(place, FORMAT, lambda found, manifest: write(place))
+    with pytest.raises(ZeroDivisionError):  # an error of the reader itself is raised
+        storage.read_folder(place, FORMAT, lambda found, manifest: 1 // 0)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from fewlink.pipeline import fit as module
 from fewlink.pipeline import stages
 from fewlink.pipeline.fit import Fit, fit
 from fewlink.pipeline.held_out import Plan
+from fewlink.pipeline.stages import locked_folder
 from fewlink.pipeline.train import append
 from fewlink.prediction import Linker, write_card
 from fewlink.prediction.calibration import shipped_calibration
@@ -509,6 +511,16 @@ def test_another_graph_and_foreign_folders_raise(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match="is a file"):
         fit(other, other)
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["letter.txt"]
+
+
+def test_a_second_fit_is_refused_and_leaves_the_first_alone(tmp_path: Path) -> None:
+    run = tmp_path / "towns"
+    with locked_folder(run), ThreadPoolExecutor(1) as other:
+        for _ in range(2):  # the first has written nothing yet
+            with pytest.raises(FewlinkError, match="is being trained by another process"):
+                other.submit(fit, graph_file(), run).result()
+            assert [path.name for path in run.iterdir()] == [".lock"]
+    assert not run.exists()  # it stayed empty
 
 
 def test_a_serving_folder_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

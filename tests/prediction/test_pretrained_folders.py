@@ -15,7 +15,7 @@ from tests.prediction.linkers import REFERENCES, fsrl_run, trail_run, umls
 
 import fewlink
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra
-from fewlink.prediction import Linker, write_card
+from fewlink.prediction import Linker, pretrained, write_card
 from fewlink.prediction.pretrained import fetch
 
 
@@ -53,6 +53,28 @@ def test_a_saved_folder_can_be_saved_again_and_a_damaged_one_raises(tmp_path: Pa
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(InputError, match="changed or damaged"):
         fewlink.load(tmp_path / "two")
+
+
+def test_a_model_that_is_replaced_while_it_is_opened_is_of_one_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, real, opened = tmp_path / "saved", pretrained.benchmark_of, list[Path]()
+    with quickly():
+        Linker.load(trail_run()).save_pretrained(folder)
+
+        def replaced_meanwhile(place: Path, bench: object) -> object:
+            opened.append(place)
+            benchmark = real(place, None)
+            if len(opened) == 1:
+                (Linker.load(fsrl_run())).save_pretrained(folder)
+            return benchmark
+
+        monkeypatch.setattr(pretrained, "benchmark_of", replaced_meanwhile)
+        linker = Linker.load(folder)
+    assert linker.scorer.name == "fsrl" and linker.run == folder and opened[-1] == folder
+    monkeypatch.undo()
+    folder.rename(tmp_path / ".saved.previous")  # as a killed writer leaves it
+    assert fewlink.load(folder).scorer.name == "fsrl" and not folder.exists()
 
 
 def test_invalid_targets_of_saving_raise(tmp_path: Path) -> None:

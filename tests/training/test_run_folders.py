@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.training.runs import quick as quick
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.data import Benchmark
 from fewlink.training import RunConfig, is_run, open_run
-from fewlink.training.checkpoints import locked, truncate_metrics
+from fewlink.training.checkpoints import locked_run, truncate_metrics
 from fewlink.training.trainer import train_run
 
 
@@ -95,8 +96,10 @@ def test_vectors_that_lie_in_the_folder_are_used_and_never_replaced(tmp_path: Pa
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    with locked(tmp_path), pytest.raises(FewlinkError, match="being trained by another process"):
-        train_run(umls(), vectors(), small(), tmp_path)
+    with locked_run(tmp_path), ThreadPoolExecutor(1) as other:
+        for _ in range(2):
+            with pytest.raises(FewlinkError, match="being trained by another process"):
+                other.submit(train_run, umls(), vectors(), small(), tmp_path).result()
     train_run(umls(), vectors(), small(steps=1), tmp_path)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 
 class FewlinkError(Exception):
@@ -22,6 +23,15 @@ class InputError(FewlinkError):
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}" if self.line is not None else f"{self.path}"
         return f"{where}: {self.problem}"
+
+
+def wrong_format(path: Path, found: Any, expected: str, remedy: str = "make it again") -> InputError:
+    """The error for a file or folder of another format: a newer version of the same one, or any other."""
+    kind, number = expected.split("/")
+    newer = re.fullmatch(rf"{re.escape(kind)}/(\d{{1,9}})", str(found))
+    if newer and int(newer[1]) > int(number):
+        return InputError(path, f"was written by a newer version of fewlink (format {found}): update fewlink")
+    return InputError(path, f"has format {found!r}, this version of fewlink reads {expected!r}: {remedy}")
 
 
 class UnknownName(FewlinkError):

@@ -1,47 +1,128 @@
-"""Atomic folders: written to a temporary place, fsynced, described by a manifest, renamed into place."""
+"""Files and folders that are replaced in one step, locked while they are written, and checked when they are read.
+
+To write `name`, a process takes the lock `.name.lock`, fills `.name.new`, moves what was there to `.name.previous`, and
+renames its draft. A reader takes `name`, or `.name.previous` while `name` is missing, and starts again if the folder
+was replaced meanwhile; it changes nothing on disk. The next writer puts right what a killed one left, under the lock.
+"""
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, wrong_format
+from fewlink.base.progress import Advance, progress, silent
 
 MANIFEST = "manifest.json"
 CHANGED = "was changed or damaged since it was written: make the folder again"
 ALWAYS_VERIFIED_BYTES = 64 << 20  # folders up to this size are hashed whenever they are opened (0.1 s)
+BLOCK = 4 << 20  # bytes that are hashed at a time
+SILENT_WAIT = 1.0  # seconds for which a writer waits for another one without saying so
+READING, PAUSE = 30.0, 0.01  # seconds for which a reader starts again, and between two tries
+LEFT = re.compile(r"\.(.+)\.(lock|new|previous)")  # names of what a killed writer of the file or folder leaves
+
+T = TypeVar("T")
 
 
-def sha256_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+class _Writing(threading.local):
+    """The locks that a thread holds and the folders that it fills: in these nobody else writes."""
+
+    def __init__(self) -> None:
+        self.locks: set[str] = set()
+        self.drafts: list[Path] = []
+
+
+_writing = _Writing()
+
+
+def locked(path: Path, busy: str = "") -> AbstractContextManager[None]:
+    """Exclude other writers of a file or folder that is replaced; the lock is beside it.
+
+    Another process waits, and says so after a second, or raises at once with the message `busy`. The lock ends with
+    the process, however it ends. Inside of it, the same thread may take it again.
+    """
+    path = _real(path)
+    return _lock(_beside(path, "lock"), path, busy)
+
+
+@contextmanager
+def locked_inside(folder: Path, busy: str = "") -> Iterator[None]:
+    """Like `locked`, for a folder that stays while what is in it is replaced; the lock is in it."""
+    folder = _real(folder)
+    with _lock(folder / ".lock", folder, busy):
+        for name in {left[1] for path in folder.iterdir() if (left := LEFT.fullmatch(path.name))}:
+            if str(_beside(folder / name, "lock")) not in _writing.locks:
+                with suppress(FewlinkError):
+                    recover(folder / name, busy="it is being written")
+        yield
+
+
+@contextmanager
+def _lock(file: Path, what: Path, busy: str) -> Iterator[None]:
+    if str(file) in _writing.locks or _in_draft(what):
+        yield
+        return
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(file, mode=0o666, thread_local=False)
+    with _errors_named(what):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0 if busy else SILENT_WAIT)
+        except Timeout:
+            if busy:
+                raise FewlinkError(busy) from None
+            print(f"waiting for another process that is writing {what}", file=sys.stderr, flush=True)
+            lock.acquire()
+    _writing.locks.add(str(file))
+    try:
+        yield
+    finally:
+        _writing.locks.discard(str(file))
+        with suppress(OSError):  # a process that waits for the removed file tries again (filelock checks its links)
+            os.unlink(file)
+        lock.release()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace a file atomically: a reader sees the old content or the new, never a part."""
-    with _writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.parent / f".{path.name}.{os.getpid()}.part"
-        try:
-            with draft.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
-        sync_folder(path.parent)
+    with replaced_file(path) as draft, draft.open("wb") as file:
+        file.write(content)
 
 
 def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[Path]:
+    """Yield a path to write a file to, which then replaces the one at `path`; nothing changes on an error."""
+    path = Path(os.path.realpath(path.parent)) / path.name
+    if _in_draft(path):
+        yield path
+        return
+    with _errors_named(path), _lock(_beside(path, "lock"), path, ""):
+        folder = _beside(path, "new")
+        draft = folder / "draft"  # not of the file's kind, for those who look for such files
+        _remove(folder)
+        folder.mkdir()
+        try:
+            yield draft
+            sync(draft)
+            os.replace(draft, path)
+            sync(path.parent)
+        finally:
+            _remove(folder)
 
 
 def read_json(path: Path) -> Any:
@@ -67,103 +148,238 @@ def new_folder(path: Path, format: str, facts: dict[str, Any]) -> Iterator[Path]
     """Yield an empty folder to fill; on success it becomes `path`, on any error it is removed.
 
     An existing folder of the same format is replaced. Raises if anything else is at `path`. `facts` may be filled
-    inside the block and is stored in the manifest.
+    inside the block and is stored in the manifest. A folder in a folder that is being filled is written in place.
     """
-    with _writing(path):
-        path = Path(os.path.realpath(path))
-        if Path.cwd().is_relative_to(path):
-            raise FewlinkError(f"{path} is or contains the working folder and would be replaced: choose another place")
-        _clean_up(path)
-        if path.exists() and (not path.is_dir() or (any(path.iterdir()) and _format_of(path) != format)):
-            raise FewlinkError(f"{path} exists and is not a {format} folder: remove it or choose another place")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir()
+    path = _real(path)
+    if Path.cwd().is_relative_to(path):
+        raise FewlinkError(f"{path} is or contains the working folder and would be replaced: choose another place")
+    with _errors_named(path), locked(path):
+        draft = path if (inside := _in_draft(path)) else _beside(path, "new")
+        if not inside:
+            _put_right(path)
+            if path.exists() and (not path.is_dir() or (any(path.iterdir()) and _format_of(path) != format)):
+                raise FewlinkError(f"{path} exists and is not a {format} folder: remove it or choose another place")
+        draft.mkdir(parents=True)
+        _writing.drafts.append(draft)
         try:
             yield draft
             _write_manifest(draft, format, facts)
-            if path.exists():
-                old = path.with_name(f".{path.name}.{os.getpid()}.old")
-                os.rename(path, old)
+            if not inside:
+                if (path / MANIFEST).exists():
+                    os.rename(path, _beside(path, "previous"))
                 os.rename(draft, path)
-                shutil.rmtree(old, ignore_errors=True)
-            else:
-                os.rename(draft, path)
-            sync_folder(path.parent)
+                sync(path.parent)
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            _writing.drafts.remove(draft)
+            if not inside:
+                _put_right(path)
 
 
-def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str, Any]:
-    """The manifest of a folder written by `new_folder`. Raises if a file has another size or, with `verify`, hash.
+def recover(path: Path, busy: str = "") -> None:
+    """Put right what a killed writer of a file or folder left: what was moved comes back, and drafts are removed."""
+    with _errors_named(path), locked(path, busy):
+        _put_right(_real(path))
 
-    `verify=None` hashes small folders, but not large ones, which are memory-mapped.
+
+def _put_right(path: Path) -> None:
+    """Give a folder that was moved aside its name again, and remove what is beside it. The caller has the lock.
+
+    A complete draft of a killed writer is removed too: readers have been shown the version before since then.
     """
-    path = Path(path)
-    if not os.path.exists(path):
-        _clean_up(path)
-    if not os.path.isdir(path):
-        raise InputError(path, "is not a folder" if os.path.exists(path) else "does not exist")
-    manifest = read_json(path / MANIFEST)
-    actual = manifest.get("format") if isinstance(manifest, dict) else None
-    if actual != format:
-        raise InputError(path, f"has format {actual!r}, this version of fewlink reads {format!r}: make it again")
-    if manifest.pop("sha256", None) != _sha256_json(manifest):
-        raise InputError(path / MANIFEST, CHANGED)
-    files: dict[str, Any] = manifest["files"]
-    if verify is None:
-        verify = sum(f["bytes"] for f in files.values()) <= ALWAYS_VERIFIED_BYTES
-    for name, expected in files.items():
-        file = path / name
-        if not file.is_file():
-            raise InputError(file, "is missing from its folder: make the folder again")
-        if file.stat().st_size != expected["bytes"] or (verify and sha256_file(file) != expected["sha256"]):
-            raise InputError(file, CHANGED)
-    return dict(manifest)
+    place = place_of(path)
+    if place != path:
+        os.rename(place, path)
+    for kind in ("previous", "new"):
+        _remove(_beside(path, kind))
 
 
-def is_folder_of(path: Path, format: str) -> bool:
-    return os.path.isdir(path) and _format_of(Path(path)) == format
-
-
-def _format_of(path: Path) -> str | None:
-    try:
-        manifest = read_json(path / MANIFEST)
-    except InputError:
-        return None
-    return manifest.get("format") if isinstance(manifest, dict) else None
-
-
-def _clean_up(path: Path) -> None:
-    """Clean up after a process that was killed while writing: restore the old folder, remove drafts."""
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.*"):
-        kind, process = leftover.suffix, leftover.stem.rpartition(".")[2]
-        if kind not in (".old", ".part") or not process.isdigit() or _is_running(int(process)):
-            continue
-        if kind == ".old" and not path.exists():
-            os.rename(leftover, path)
-        else:
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it belongs to another user
-        pass
-    return True
+def _remove(path: Path) -> None:
+    """Remove a file or folder; a folder's manifest goes first, so that nobody reads what is left of it."""
+    if path.is_dir() and not path.is_symlink():
+        (path / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _write_manifest(folder: Path, format: str, facts: dict[str, Any]) -> None:
-    files = {str(f.relative_to(folder)): f for f in sorted(folder.rglob("*")) if f.is_file()}
-    for file in files.values():
-        sync_file(file)
-    listed = {name: {"bytes": f.stat().st_size, "sha256": sha256_file(f)} for name, f in files.items()}
+    paths = sorted(folder.rglob("*"))
+    files = {str(path.relative_to(folder)): path for path in paths if path.is_file()}
+    listed = {name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)} for name, path in files.items()}
     manifest = {"format": format, **facts, "files": listed}
     write_json(folder / MANIFEST, {**manifest, "sha256": _sha256_json(manifest)})
+    for path in (*paths, folder / MANIFEST, folder):
+        sync(path)
+
+
+def read_folder(path: Path, format: str, load: Callable[[Path, dict[str, Any]], T], verify: bool | None = None) -> T:
+    """What `load` makes of the place and the manifest of a folder, all of one version even if it is being replaced.
+
+    Raises if a file has another size or hash. `verify=True` hashes every file, False none; None hashes a large folder
+    only if it has changed since it was hashed last.
+    """
+    end = time.monotonic() + READING
+    while True:
+        with _watched(Path(path)) as (place, unchanged):
+            try:
+                loaded = load(place, _checked(place, format, verify))
+            except Exception:
+                if unchanged():
+                    raise
+            else:
+                if unchanged():
+                    return loaded
+        if time.monotonic() > end:
+            raise InputError(path, f"was replaced again and again for {READING:.0f} s: try again later")
+        time.sleep(PAUSE)
+
+
+def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str, Any]:
+    """The manifest of a folder written by `new_folder`, which is checked as `read_folder` does it."""
+    return read_folder(path, format, lambda place, manifest: manifest, verify)
+
+
+def place_of(path: Path) -> Path:
+    """Where to read a folder: at its path, or while that is missing, where a writer has moved it."""
+    if os.path.exists(path) or "\0" in str(path):
+        return Path(path)
+    for place in (_beside(_real(path), "previous"), *_moved_by_0_1(_real(path))):
+        if os.path.exists(place / MANIFEST) and not os.path.exists(path):
+            return place
+    return Path(path)
+
+
+def exists(path: str | Path) -> bool:
+    """Whether there is a file or folder, also while the folder is being replaced."""
+    return os.path.exists(path) or place_of(Path(path)) != Path(path)
+
+
+def is_folder_of(path: Path, format: str) -> bool:
+    return _format_of(place_of(path)) == format
+
+
+def _checked(folder: Path, format: str, verify: bool | None) -> dict[str, Any]:
+    """The manifest of a folder whose files are as they were written."""
+    if not os.path.isdir(folder):
+        raise InputError(folder, "is not a folder" if os.path.exists(folder) else "does not exist")
+    manifest = read_json(folder / MANIFEST)
+    actual = manifest.get("format") if isinstance(manifest, dict) else None
+    if actual != format:
+        raise wrong_format(folder, actual, format)
+    if manifest.pop("sha256", None) != _sha256_json(manifest):
+        raise InputError(folder / MANIFEST, CHANGED)
+    try:
+        expected = {folder / name: (file["bytes"], file["sha256"]) for name, file in manifest["files"].items()}
+    except (AttributeError, KeyError, TypeError):
+        raise InputError(folder / MANIFEST, CHANGED) from None
+    seen = []
+    for file, (size, digest) in expected.items():
+        if not file.is_file():
+            raise InputError(file, "is missing from its folder: make the folder again")
+        if (stat := file.stat()).st_size != size:
+            raise InputError(file, CHANGED)
+        seen.append((str(file), digest, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns))
+    total = sum(size for size, _ in expected.values())
+    if total <= ALWAYS_VERIFIED_BYTES and verify is not False:
+        _hash(expected, silent)
+    elif verify or (verify is None and not _remembered(folder, seen)):
+        with progress(f"checking {folder} for damage", total) as advance:
+            _hash(expected, advance)
+        _remembered(folder, seen, store=True)
+    return dict(manifest)
+
+
+def _hash(expected: Mapping[Path, tuple[int, str]], advance: Advance) -> None:
+    """Raise if a file has another sha256 than expected."""
+    done = 0
+    for file, (size, digest) in expected.items():
+        if sha256_file(file, lambda part, before=done: advance(before + part)) != digest:  # type: ignore[misc]
+            raise InputError(file, CHANGED)
+        done += size
+
+
+def _remembered(folder: Path, seen: Any, store: bool = False) -> bool:
+    """Whether a large folder was hashed before and its files have been the same since; `store` remembers it."""
+    with suppress(OSError, FewlinkError, RuntimeError):  # RuntimeError: there is no home folder
+        memory = cache_home() / "checked" / hashlib.sha256(os.fsencode(_real(folder))).hexdigest()[:32]
+        if store:
+            write_bytes(memory, _sha256_json(seen).encode())
+        return memory.read_text() == _sha256_json(seen)
+    return False
+
+
+def _format_of(folder: Path) -> str | None:
+    with suppress(InputError, AttributeError):
+        return str(read_json(folder / MANIFEST).get("format"))
+    return None
+
+
+@contextmanager
+def _watched(path: Path) -> Iterator[tuple[Path, Callable[[], bool]]]:
+    """Yield where to read a folder, and whether it still is the same version.
+
+    Its manifest is kept open, so that the one of a later version does not get its inode number.
+    """
+    place, before = place_of(path), None
+    with ExitStack() as kept:
+        with suppress(OSError):
+            before = os.stat(place / MANIFEST).st_ino
+            before = os.fstat(kept.enter_context((place / MANIFEST).open("rb")).fileno()).st_ino
+
+        def unchanged() -> bool:
+            after = None
+            with suppress(OSError):
+                after = os.stat(place / MANIFEST).st_ino
+            return before == after and place_of(path) == place
+
+        yield place, unchanged
+
+
+def sha256_file(path: Path, advance: Callable[[int], None] = lambda size: None) -> str:
+    """The sha256 of a file, read in blocks; `advance` is called with the number of bytes so far."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        with path.open("rb", buffering=0) as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+                advance(size := size + len(block))
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror})") from None
+    return digest.hexdigest()
+
+
+def cache_home() -> Path:
+    """The folder of what can be made again: in the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fewlink"
+
+
+def sync(path: Path) -> None:
+    """Write a file, or the list of files of a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _beside(path: Path, kind: str) -> Path:
+    return path.parent / f".{path.name}.{kind}"
+
+
+def _in_draft(path: Path) -> bool:
+    return any(path.is_relative_to(draft) for draft in _writing.drafts)
+
+
+def _moved_by_0_1(path: Path) -> list[Path]:
+    """Where version 0.1 moved a folder to while it replaced it: a name with the number of its process."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.\d+\.old")
+    with suppress(OSError):
+        return [other for other in path.parent.iterdir() if name.fullmatch(other.name)]
+    return []
 
 
 def _sha256_json(content: Any) -> str:
@@ -171,36 +387,9 @@ def _sha256_json(content: Any) -> str:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from changing a file; the lock is released when the process ends, however it ends."""
-    from filelock import FileLock
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path.parent / ".lock", mode=0o666).acquire()
-    except OSError as error:
-        raise FewlinkError(f"{path} cannot be written ({error.strerror or error})") from None
-    with lock:
-        yield
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _errors_named(path: Path) -> Iterator[None]:
     """Turn an operating system error while writing `path` into an error that names it and the reason."""
     try:
         yield
     except OSError as error:
         raise FewlinkError(f"{path} cannot be written ({error.strerror or error})") from None
-
-
-def sync_file(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -6,7 +6,6 @@ Commands check their arguments with the functions `check_…`, which import noth
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import time
@@ -157,9 +156,10 @@ def check_graph_or_run(source: str) -> None:
 def check_files(*paths: Path | None) -> None:
     """Raise if one of these files or folders is given and does not exist."""
     from fewlink.base.errors import InputError
+    from fewlink.base.storage import exists
 
     for path in paths:
-        if path is not None and not os.path.exists(path):
+        if path is not None and not exists(path):
             raise InputError(path, "cannot be read (No such file or directory)")
 
 

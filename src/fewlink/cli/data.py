@@ -42,11 +42,12 @@ def list_(json: bool = common.JSON) -> None:
 
     Example: `fewlink data list`
     """
+    from fewlink.base.storage import exists
     from fewlink.data.catalogue import CATALOGUE, data_home
 
     rows = []
     for name, entry in CATALOGUE.items():
-        here = entry.address is None or (data_home() / name).exists()
+        here = entry.address is None or exists(data_home() / name)
         rows.append(
             {
                 "name": name,

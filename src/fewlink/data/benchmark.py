@@ -15,7 +15,7 @@ import numpy as np
 from fewlink.base.errors import FewlinkError, choose
 from fewlink.base.memo import Memo
 from fewlink.base.seeds import generator
-from fewlink.base.storage import new_folder, open_folder
+from fewlink.base.storage import new_folder, read_folder
 from fewlink.graph import Graph
 
 FORMAT = "fewlink-benchmark/1"
@@ -113,8 +113,11 @@ class Benchmark(Memo):
 
     @classmethod
     def open(cls, folder: Path, verify: bool | None = None) -> Benchmark:
-        folder = Path(folder)
-        manifest = open_folder(folder, FORMAT, verify)
+        """Open a compiled benchmark; its arrays are memory-mapped and read when used."""
+        return read_folder(folder, FORMAT, cls._load, verify)
+
+    @classmethod
+    def _load(cls, folder: Path, manifest: dict[str, Any]) -> Benchmark:
         columns = []
         for array in ("pairs", "known", "range"):
             whole = np.load(folder / f"{array}.npy", mmap_mode="r", allow_pickle=False)

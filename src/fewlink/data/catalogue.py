@@ -12,7 +12,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra, choose, did_you_mean
-from fewlink.base.storage import is_folder_of, write_bytes
+from fewlink.base.storage import cache_home, exists, is_folder_of, write_bytes
 from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark
 from fewlink.data.carving import CarveSettings, carve
 from fewlink.data.nell_layout import is_layout, read_layout
@@ -77,15 +77,14 @@ ARCHIVES = (".tar.gz", ".tgz", ".tar", ".tar.xz")
 def data_home() -> Path:
     """The folder of fetched benchmarks: $FEWLINK_DATA, or else the user's cache folder."""
     home = os.environ.get("FEWLINK_DATA")
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) if home else Path(cache) / "fewlink"
+    return Path(home) if home else cache_home()
 
 
 def open_benchmark(which: str | Path, *, verify: bool | None = None) -> Benchmark:
     """A benchmark by catalogue name, compiled folder, NELL-One layout folder or archive of it."""
     path = Path(which)
     shadowed = str(which) in CATALOGUE and path.is_dir() and not (is_folder_of(path, FORMAT) or is_layout(path))
-    if os.path.exists(which) and not shadowed:  # a folder of results has the name of its benchmark
+    if exists(which) and not shadowed:  # a folder of results has the name of its benchmark
         benchmark, source = _from_path(Path(which), verify), os.path.abspath(which)
     else:
         benchmark, source = _from_catalogue(str(which), verify), str(which)
@@ -118,14 +117,14 @@ def open_graph(which: str | Path, *, types: Path | str | None = None, names: Pat
 
 def check_benchmark(which: str | Path) -> None:
     """Raise if `open_benchmark` would find nothing of this name; nothing is opened."""
-    if not os.path.exists(which) or str(which) in CATALOGUE:
+    if not exists(which) or str(which) in CATALOGUE:
         _stored(str(which))
         _check_tasks(which)
 
 
 def check_source(which: str | Path) -> None:
     """Raise if there is no file, folder or benchmark of this name to take a graph from; nothing is opened."""
-    if str(which) not in CATALOGUE and not os.path.exists(which):
+    if str(which) not in CATALOGUE and not exists(which):
         problem = "does not exist: give a file of triples, a benchmark or a trained run"
         raise InputError(which, problem + did_you_mean(str(which), CATALOGUE))
     if not _is_built_in_graph(which):
@@ -161,7 +160,7 @@ def _stored(name: str) -> Path | None:
     if CATALOGUE[name].address is None:
         return None
     stored = data_home() / name
-    if not stored.exists():
+    if not exists(stored):
         raise FewlinkError(f"{name} is not downloaded yet: fewlink data get {name} (or --from PATH if you have it)")
     return stored
 

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.storage import sync_file, sync_folder
+from fewlink.base.storage import recover, sync
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import PIECE, Shard
+from fewlink.embeddings.table import save_tensors
 
 FORMAT = "fewlink-embedding-state/1"
 MAY_CHANGE = {"device", "save_every"}  # settings of a resumed run
@@ -63,7 +63,7 @@ def save_state(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], sh
     Tensors with "entities" in their name have the rows of the shard; all others are equal in every process.
     """
     facts = {**facts, "shards": shard.count}
-    beside = path.with_name(f".{path.name}.part")
+    beside = _draft(path)
     others = [_shard_file(path, facts, rank) for rank in range(1, shard.count)]
     distributed.everywhere(lambda: _write([beside, *others], tensors, facts, shard))
     distributed.from_first(lambda: _replace(path, beside, others))
@@ -88,8 +88,13 @@ def remove_state(path: Path) -> None:
     """Remove the state and all files beside it once every process is done with them."""
     distributed.gathered(None)
     if distributed.rank() == 0:
-        for file in (path, whole_file(path), *_shard_files(path)):
-            file.unlink(missing_ok=True)
+        for file in (path, _draft(path), whole_file(path), *_shard_files(path)):
+            _remove(file)
+
+
+def _draft(path: Path) -> Path:
+    """The first process's file of a state that is not complete yet."""
+    return path.with_name(f".{path.name}.part")
 
 
 def _write_marker(folder: Path) -> str:
@@ -115,7 +120,16 @@ def _shard_file(path: Path, facts: dict[str, Any], rank: int) -> Path:
 
 
 def _shard_files(path: Path) -> list[Path]:
-    return list(path.parent.glob(f"{glob.escape(path.name)}.epoch-*"))
+    """The files of other processes, also those that were only begun."""
+    pattern = f"{glob.escape(path.name)}.epoch-*"
+    begun = [path.with_name(draft.name[1:].removesuffix(".new")) for draft in path.parent.glob(f".{pattern}.new")]
+    return [*path.parent.glob(pattern), *begun]
+
+
+def _remove(file: Path) -> None:
+    """Remove a file, and what a killed process left of a new one."""
+    file.unlink(missing_ok=True)
+    recover(file)
 
 
 def _write(files: list[Path], tensors: dict[str, Tensor], facts: dict[str, Any], shard: Shard) -> None:
@@ -123,13 +137,11 @@ def _write(files: list[Path], tensors: dict[str, Tensor], facts: dict[str, Any],
     if distributed.rank() >= len(files):  # the first process has all rows
         return
     file = files[distributed.rank()]
-    stored = {name: x.cpu() for name, x in tensors.items() if shard.rank == 0 or "entities" in name}
+    stored = {name: x for name, x in tensors.items() if shard.rank == 0 or "entities" in name}
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_file(stored, file, {"format": FORMAT, "facts": json.dumps(facts)})
-    except (OSError, SafetensorError) as error:
+        save_tensors(stored, file, {"format": FORMAT, "facts": json.dumps(facts)})
+    except FewlinkError as error:
         raise _unwritable(file.parent, error) from None
-    sync_file(file)
 
 
 def _replace(path: Path, beside: Path, others: list[Path]) -> None:
@@ -138,9 +150,9 @@ def _replace(path: Path, beside: Path, others: list[Path]) -> None:
         if not file.exists():
             raise InputError(file, "was written by another process and is missing here: all need the same folder")
     os.replace(beside, path)
-    sync_folder(path.parent)
+    sync(path.parent)
     for old in set(_shard_files(path)) - set(others):
-        old.unlink(missing_ok=True)
+        _remove(old)
 
 
 def _load(

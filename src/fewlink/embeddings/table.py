@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.storage import new_folder, open_folder, read_json, write_json
+from fewlink.base.storage import new_folder, read_folder, read_json, replaced_file, write_json
 from fewlink.embeddings.interactions import Interaction, interaction
 
 FORMAT = "fewlink-embeddings/1"
@@ -25,6 +26,19 @@ def rows(table: Tensor, ids: Tensor) -> Tensor:
     """table[ids], (…, *row), in single precision if the table is in half; fast in both passes on any device."""
     selected = table.index_select(0, ids.flatten()).view(*ids.shape, *table.shape[1:])
     return selected.float() if selected.dtype == torch.float16 else selected
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Replace a safetensors file atomically; it has the permissions of other files."""
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with replaced_file(path) as draft:
+        draft.touch()
+        mode = draft.stat().st_mode
+        try:
+            save_file(stored, draft, metadata)  # safetensors replaces the file by one that only its owner may read
+        except SafetensorError as error:
+            raise FewlinkError(f"{path} cannot be written ({error})") from None
+        draft.chmod(mode)
 
 
 @dataclass(frozen=True)
@@ -111,8 +125,7 @@ class Embeddings:
         config = {"model": self.model, "norm": self.norm, "dim": self.dim, **expected}
         config |= {"graph": graph, "fingerprint": fingerprint, "settings": self.settings, "measured": self.facts}
         with new_folder(folder, FORMAT, {"fingerprint": fingerprint}) as path:
-            tables = {"entities": self.entities, "relations": self.relations}
-            save_file({name: table.contiguous().cpu() for name, table in tables.items()}, path / "weights.safetensors")
+            save_tensors({"entities": self.entities, "relations": self.relations}, path / "weights.safetensors")
             write_json(path / "config.json", config)
             (path / "trace.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in self.trace), "utf-8")
             for what, listed in names.items():
@@ -122,8 +135,10 @@ class Embeddings:
     @classmethod
     def open(cls, folder: Path, fingerprint: str | None = None) -> Embeddings:
         """Read a saved folder; raises if it was trained on a graph with another fingerprint than the given one."""
-        folder = Path(folder)
-        open_folder(folder, FORMAT)
+        return read_folder(folder, FORMAT, lambda place, manifest: cls._load(place, fingerprint))
+
+    @classmethod
+    def _load(cls, folder: Path, fingerprint: str | None) -> Embeddings:
         config = read_json(folder / "config.json")
         if fingerprint is not None and fingerprint != config["fingerprint"]:
             trained_on = config["graph"] or "another graph"

@@ -20,7 +20,7 @@ from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.memory import hardware
 from fewlink.base.recipes import OWN, current_name, former_name
 from fewlink.base.settings import Settings
-from fewlink.base.storage import locked, read_json, write_bytes
+from fewlink.base.storage import locked_inside, read_json, write_bytes
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class RecordStore:
         """
         kind = type(result)
         self.__dict__.pop("places", None)
-        with locked(self.path_of(result)):
+        with locked_inside(self.path_of(result).parent):
             path, results = self._file_of(result)
             single = {each.key: (file, each) for file, _, each in self.located(kind, self._single_files(kind))}
             where, before = (

@@ -17,7 +17,7 @@ import numpy as np
 from fewlink.base.errors import choose
 from fewlink.base.memo import Memo
 from fewlink.base.seeds import scramble
-from fewlink.base.storage import new_folder, open_folder
+from fewlink.base.storage import new_folder, read_folder
 from fewlink.graph.reading import read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary
 
@@ -97,9 +97,7 @@ class TypeTable:
         np.save(folder / "types.members.npy", self.types, allow_pickle=False)
 
     @classmethod
-    def open(cls, folder: Path) -> TypeTable | None:
-        if not (folder / "types.offsets.npy").exists():
-            return None
+    def open(cls, folder: Path) -> TypeTable:
         load = [np.load(folder / f"types.{a}.npy", mmap_mode="r", allow_pickle=False) for a in ("offsets", "members")]
         return cls(Vocabulary.open(folder, "types"), *load)
 
@@ -282,12 +280,15 @@ class Graph(Memo):
     @classmethod
     def open(cls, folder: Path, verify: bool | None = None) -> Graph:
         """Open a compiled graph; its arrays are memory-mapped and read when used."""
-        folder = Path(folder)
-        manifest = open_folder(folder, FORMAT, verify)
+        return read_folder(folder, FORMAT, cls._load, verify)
+
+    @classmethod
+    def _load(cls, folder: Path, manifest: dict[str, Any]) -> Graph:
         edges = {a: np.load(folder / f"{a}.npy", mmap_mode="r", allow_pickle=False) for a in EDGE_ARRAYS}
-        labels = Vocabulary.open(folder, "labels") if (folder / "labels.text.npy").exists() else None
+        labels = Vocabulary.open(folder, "labels") if "labels.text.npy" in manifest["files"] else None
         entities, relations = Vocabulary.open(folder, "entities"), Vocabulary.open(folder, "relations")
-        graph = cls(entities, relations, **edges, types=TypeTable.open(folder), labels=labels)
+        types = TypeTable.open(folder) if "types.offsets.npy" in manifest["files"] else None
+        graph = cls(entities, relations, **edges, types=types, labels=labels)
         graph.__dict__["fingerprint"] = manifest["fingerprint"]
         return graph
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fewlink.base import memory
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, wrong_format
 from fewlink.base.progress import duration
 from fewlink.base.storage import read_json, write_json
 from fewlink.base.threads import torch_threads
@@ -30,7 +30,7 @@ from fewlink.scorers import Scorer
 from fewlink.trail.episodes import Batch
 from fewlink.trail.family import FAMILY, graphs_of
 from fewlink.trail.learner import TrailLearner, TrailSettings
-from fewlink.training.checkpoints import State, load_last, locked, recover, save_last
+from fewlink.training.checkpoints import State, load_last, locked_run, recover, save_last
 from fewlink.training.family import NoVectors
 from fewlink.training.run import FIT, make_folder
 from fewlink.training.trainer import exactly
@@ -132,9 +132,10 @@ def read_record(run: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(path, f"is not of the format {FORMAT}: choose another folder")
-    return content
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise wrong_format(path, found, FORMAT, "choose another folder")
+    return dict(content)
 
 
 def continued(before: dict[str, Any], new: dict[str, Any], minutes: float) -> dict[str, Any]:
@@ -160,19 +161,22 @@ def continued(before: dict[str, Any], new: dict[str, Any], minutes: float) -> di
 def locked_folder(run: Path) -> Iterator[None]:
     """Lock the folder for this process; a folder that stays empty is removed."""
     make_folder(run)
+    mine = False
     try:
-        with locked(run):
+        with locked_run(run):
+            mine = True
             yield
     finally:
-        with contextlib.suppress(OSError):  # not empty
-            run.rmdir()
+        if mine:
+            with contextlib.suppress(OSError):  # not empty
+                run.rmdir()
 
 
 def check_fit_folder(run: Path) -> None:
     """Raise if a folder holds anything but a fit."""
     if run.exists() and not run.is_dir():
         raise FewlinkError(f"{run} is a file: choose another folder")
-    others = [path for path in run.iterdir() if not path.name.startswith(f".{FIT}.")] if run.exists() else []
+    others = [path for path in run.iterdir() if not path.name.startswith((".lock", f".{FIT}."))] if run.exists() else []
     if others and not (run / FIT).exists():
         raise FewlinkError(f"{run} exists and was not made by fewlink fit: choose another folder")
 

@@ -17,7 +17,7 @@ from typing import Any
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.recipes import OWN, Vectors
-from fewlink.base.storage import is_folder_of
+from fewlink.base.storage import exists, is_folder_of, locked, locked_inside, recover
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.append import AppendReport, append_triples
 from fewlink.data.benchmark import FORMAT
@@ -25,7 +25,7 @@ from fewlink.data.carving import carve_any
 from fewlink.data.catalogue import data_home, is_benchmark
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.prediction import pretrained
-from fewlink.training.checkpoints import begun, load_best, locked
+from fewlink.training.checkpoints import begun, load_best
 from fewlink.training.family import (
     DEFAULT,
     ModelSettings,
@@ -171,13 +171,13 @@ def _benchmark(given: Source, settings: ModelSettings, out: Path) -> Benchmark:
     report, place = CompileReport(), out / BENCHMARK
     graph = compile_graph([Path(given)], report=report)
     carved, remarks = carve_for_run(graph, out, settings.seed, lambda benchmark: check(benchmark, settings))
-    before = open_benchmark(place).fingerprint if place.exists() else carved.fingerprint
+    before = open_benchmark(place).fingerprint if exists(place) else carved.fingerprint
     before = RunConfig.read(out).benchmark["fingerprint"] if is_run(out) else before
     if before != carved.fingerprint:
         raise FewlinkError(
             f"{out} was made from another graph than {given}, or with another seed: choose another folder"
         )
-    if not place.exists():
+    if not exists(place):
         for remark in (*report.remarks(), *remarks) if distributed.rank() == 0 else ():
             print(f"{given}: {remark}", file=sys.stderr)
         distributed.from_first(lambda: carved.save(place))
@@ -212,7 +212,7 @@ def append(
     options: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}
     if is_run(place):
         pretrained.check_not_saved(place)
-        with locked(place):
+        with locked_inside(place):
             family, deployed = RunConfig.read(place).family, Deployed.open(place)
             if deployed is None:
                 family.check_fold_in(place, load_best(place)[0])
@@ -224,15 +224,18 @@ def append(
                 Deployed(benchmark, family.fold_in(deployed.vectors, benchmark, *sizes)).save(place)
         return Appended(place, benchmark, growth)
     place = _compiled(where)
-    benchmark, growth = append_triples(open_benchmark(place), files, **options)
-    if growth:
-        benchmark.save(place)
+    with locked(place):
+        benchmark, growth = append_triples(open_benchmark(place), files, **options)
+        if growth:
+            benchmark.save(place)
+        else:
+            recover(place)
     return Appended(place, benchmark, growth)
 
 
 def _compiled(where: str | Path) -> Path:
     """The folder of a compiled benchmark: a path, or a name that was fetched."""
-    place = Path(where) if Path(where).exists() else data_home() / str(where)
+    place = Path(where) if exists(where) else data_home() / str(where)
     if is_folder_of(place, FORMAT):
         return place
     if not place.exists():

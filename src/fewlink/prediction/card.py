@@ -14,7 +14,7 @@ import torch
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError
 from fewlink.base.metrics import labelled
-from fewlink.base.storage import read_json, write_bytes
+from fewlink.base.storage import locked_inside, read_json, write_bytes
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.graph import Graph
 from fewlink.prediction.calibration import ROUGH, Calibration
@@ -68,7 +68,6 @@ def measure_and_write(
         for split in splits
         for candidates in PROTOCOLS
     ]
-    write_bytes(run / RELIABILITY, standalone(_reliability(calibration)).encode())
     parts = [
         *_introduction(linker, config, run),
         *("## Data\n", _data(linker, config)),
@@ -78,7 +77,9 @@ def measure_and_write(
         *("## Limits\n", _limits(config, graph)),
         *("## Versions and settings\n", _versions(config, linker.step)),
     ]
-    write_bytes(run / CARD, "\n".join(parts).encode())
+    with locked_inside(run):
+        write_bytes(run / RELIABILITY, standalone(_reliability(calibration)).encode())
+        write_bytes(run / CARD, "\n".join(parts).encode())
     return run / CARD, evaluations
 
 

@@ -88,20 +88,24 @@ class Linker(GraphQuestions):
         Without `names`, a fitted run does not read the names of entities.
         """
         folder = pretrained.fetch(run)
-        benchmark = pretrained.benchmark_of(folder, bench)
-        deployed = None if as_measured else Deployed.open(folder)
-        scorer = pretrained.open_scorer(folder, benchmark, deployed, device=device, names=names)
-        step = load_best(folder)[1]
-        return cls(
-            deployed.benchmark if deployed else benchmark,
-            scorer,
-            shots=RunConfig.read(folder).settings.shots,
-            calibration=calibration_of(folder, benchmark, step),
-            run=folder,
-            step=step,
-            measured=benchmark,
-            device=device,
-        )
+
+        def opened(place: Path) -> Any:
+            benchmark = pretrained.benchmark_of(place, bench)
+            deployed = None if as_measured else Deployed.open(place)
+            scorer = pretrained.open_scorer(place, benchmark, deployed, device=device, names=names)
+            step = load_best(place)[1]
+            return cls(
+                deployed.benchmark if deployed else benchmark,
+                scorer,
+                shots=RunConfig.read(place).settings.shots,
+                calibration=calibration_of(place, benchmark, step),
+                run=folder,
+                step=step,
+                measured=benchmark,
+                device=device,
+            )
+
+        return pretrained.read_model(folder, opened)  # type: ignore[no-any-return]
 
     @classmethod
     def shipped(

@@ -12,12 +12,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra
-from fewlink.base.storage import is_folder_of, new_folder, open_folder, write_json
+from fewlink.base.storage import is_folder_of, new_folder, read_folder, write_json
 from fewlink.data import CATALOGUE, Benchmark, open_benchmark
 from fewlink.data.benchmark import FORMAT as BENCHMARK_FORMAT
 from fewlink.data.catalogue import check_source, open_graph
@@ -35,6 +37,7 @@ from fewlink.training.run import BENCHMARK, CONFIG, EMBEDDINGS, Deployed, vector
 
 FORMAT = "fewlink-pretrained/1"
 CALIBRATION, CARD, RELIABILITY = "calibration.json", "README.md", "reliability.svg"
+T = TypeVar("T")
 SHIPPED = "trail"  # the model that reads a graph without training
 HUB, HUB_NAME = "hub:", re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -83,12 +86,19 @@ def fetch(model: str | Path) -> Path:
         raise FewlinkError(f"{name} cannot be fetched from the hub ({type(error).__name__}: {message})") from None
 
 
+def read_model(folder: Path, load: Callable[[Path], T]) -> T:
+    """What `load` makes of the folder of a model; of a saved one, which is checked, all of one version."""
+    if is_folder_of(folder, FORMAT):
+        return read_folder(folder, FORMAT, lambda place, manifest: load(place))
+    return load(folder)
+
+
 def is_model(source: str | Path) -> bool:
     """Whether `source` is a trained model: a run folder, or the folder of several; a saved one; or one of the hub."""
     if str(source).startswith(HUB):
         return True
     folder = Path(source)
-    return os.path.isdir(folder) and (is_run(folder) or is_folder_of(folder, FORMAT) or bool(runs_in(folder)))
+    return is_folder_of(folder, FORMAT) or (os.path.isdir(folder) and (is_run(folder) or bool(runs_in(folder))))
 
 
 def graph_of(source: str | Path, types: str | Path | None = None, names: str | Path | None = None) -> Benchmark:
@@ -109,8 +119,7 @@ def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> B
     if isinstance(bench, Benchmark):
         return bench
     if is_folder_of(folder, FORMAT):
-        open_folder(folder, FORMAT)
-        benchmark = open_benchmark(bench or folder / BENCHMARK)
+        benchmark = read_model(folder, lambda place: open_benchmark(bench or place / BENCHMARK))
     elif is_run(folder):
         benchmark = training_run.benchmark_of(folder, bench)
     else:

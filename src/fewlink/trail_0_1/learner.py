@@ -19,7 +19,7 @@ from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError
 from fewlink.base.recipes import recipe
 from fewlink.base.seeds import derive, generator
-from fewlink.base.storage import new_folder
+from fewlink.base.storage import is_folder_of, new_folder, read_folder
 from fewlink.base.threads import parallel_map
 from fewlink.data.benchmark import Benchmark, Task
 from fewlink.data.training_graph import known_graph, masked_views
@@ -265,12 +265,17 @@ class Trail01Vectors:
     @classmethod
     def open(cls, folder: Path, fingerprint: str | None = None, *, for_training: bool = True) -> Trail01Vectors:
         """What `save` or `pretrain_views` wrote; the views' vectors only where they are needed."""
-        count = sum(1 for _ in Path(folder).glob("view-*")) if for_training else 0
-        known, *views = (
-            (Embeddings.open(place / MODELS[0], fingerprint), Embeddings.open(place / MODELS[1], fingerprint))
-            for place in _places(Path(folder), count)
-        )
-        return cls(known, tuple(views))
+
+        def load(whole: Path, manifest: dict[str, Any] | None = None) -> Trail01Vectors:
+            count = sum(1 for _ in whole.glob("view-*")) if for_training else 0
+            known, *views = (
+                (Embeddings.open(place / MODELS[0], fingerprint), Embeddings.open(place / MODELS[1], fingerprint))
+                for place in _places(whole, count)
+            )
+            return cls(known, tuple(views))
+
+        folder = Path(folder)  # each table is hashed when it is opened
+        return read_folder(folder, FORMAT, load, verify=False) if is_folder_of(folder, FORMAT) else load(folder)
 
     def check(self, benchmark: Benchmark) -> None:
         """Raises if the vectors are of another benchmark: they may have seen the answers of this one."""

@@ -1,8 +1,7 @@
 """What a run writes: checkpoints, whole at every moment (`last/` to continue from, `best/` to use), and metrics.
 
 `last/` is written at each evaluation, and between evaluations at least once a minute. An evaluation is committed by
-writing `last/`, which says whether its weights are the best so far; `best/` follows. A folder is replaced by two
-renames; between them the old one has a hidden name, where readers find it and from where the next training restores it.
+writing `last/`, which says whether its weights are the best so far; `best/` follows.
 """
 
 from __future__ import annotations
@@ -10,26 +9,30 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import os
-import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.storage import new_folder, open_folder, read_json, write_bytes, write_json
+from fewlink.base.errors import InputError
+from fewlink.base.storage import (
+    exists,
+    locked_inside,
+    new_folder,
+    open_folder,
+    read_folder,
+    read_json,
+    write_bytes,
+    write_json,
+)
+from fewlink.embeddings.table import save_tensors
 
 FORMAT = "fewlink-checkpoint/1"
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
-TRIES, PAUSE = 5, 0.02  # of readers while a run is being trained, since a folder may be replaced meanwhile
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -55,8 +58,8 @@ class State:
 
 def save_last(run: Path, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: State) -> None:
     with new_folder(run / "last", FORMAT, {"step": state.step}) as folder:
-        _save_tensors(weights, folder / WEIGHTS)
-        _save_tensors(optimizer, folder / OPTIMIZER)
+        save_tensors(weights, folder / WEIGHTS)
+        save_tensors(optimizer, folder / OPTIMIZER)
         write_json(folder / STATE, asdict(state))
 
 
@@ -83,30 +86,28 @@ def restore_moments(module: nn.Module, optimizer: Optimizer, moments: Mapping[st
 
 def save_best(run: Path, weights: Mapping[str, Tensor], step: int) -> None:
     with new_folder(run / "best", FORMAT, {"step": step}) as folder:
-        _save_tensors(weights, folder / WEIGHTS)
+        save_tensors(weights, folder / WEIGHTS)
 
 
 def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] | None:
     """Weights, optimizer state and counters; None if nothing has been saved yet."""
-    folder = run / "last"
-    if not folder.exists():
+    if not begun(run):
         return None
-    open_folder(folder, FORMAT)
-    return load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER), _state(folder)
+    return read_folder(
+        run / "last",
+        FORMAT,
+        lambda place, manifest: (load_file(place / WEIGHTS), load_file(place / OPTIMIZER), _state(place)),
+    )
 
 
 def begun(run: Path) -> bool:
-    """Whether anything has been saved, or was being saved when the run was killed."""
-    return _place(run, "last") is not None
+    """Whether anything has been saved."""
+    return exists(run / "last")
 
 
 def load_state(run: Path) -> State:
     """Where a run stands: at its beginning if nothing has been saved yet."""
-    folder = run / "last"
-    if not folder.exists():
-        return State()
-    open_folder(folder, FORMAT)
-    return _state(folder)
+    return read_folder(run / "last", FORMAT, lambda place, manifest: _state(place)) if begun(run) else State()
 
 
 def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
@@ -114,86 +115,39 @@ def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
 
     Also of a run that is being trained, or was killed.
     """
-    return _with_retries(lambda: _load_best(run))
-
-
-def _load_best(run: Path) -> tuple[dict[str, Tensor], int]:
-    last, best = _place(run, "last"), _place(run, "best")
-    if last is not None:
-        open_folder(last, FORMAT)
-        if (state := _state(last)).is_best or best is None:
-            return load_file(last / WEIGHTS), state.step
-    if best is None:
+    has_best = exists(run / "best")
+    if begun(run):
+        last = read_folder(run / "last", FORMAT, lambda place, manifest: _load_last_weights(place, has_best))
+        if last is not None:
+            return last
+    if not has_best:
         raise InputError(run, "has no checkpoint yet: train it for a minute")
-    step = int(open_folder(best, FORMAT)["step"])
-    return load_file(best / WEIGHTS), step
+    return read_folder(
+        run / "best", FORMAT, lambda place, manifest: (load_file(place / WEIGHTS), int(manifest["step"]))
+    )
+
+
+def _load_last_weights(folder: Path, has_best: bool) -> tuple[dict[str, Tensor], int] | None:
+    """The last weights and their step, if they are the best so far or there are no others."""
+    state = _state(folder)
+    return (load_file(folder / WEIGHTS), state.step) if state.is_best or not has_best else None
 
 
 def recover(run: Path) -> None:
-    """After a kill: restore folders that were set aside, remove partial ones, and bring `best/` up to `last/`."""
-    for name in ("last", "best"):
-        place = _place(run, name)
-        if place is not None and place != run / name:
-            os.rename(place, run / name)
-    for left in (*run.glob(".*.part"), *run.glob(".*.old")):
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink(missing_ok=True)
+    """After a kill between the two: bring `best/` up to `last/`."""
     state = load_state(run)
     kept = int(open_folder(run / "best", FORMAT)["step"]) if (run / "best").exists() else 0
     if state.is_best and kept != state.step:
         save_best(run, load_file(run / "last" / WEIGHTS), state.step)
 
 
-@contextlib.contextmanager
-def locked(run: Path, named: Path | None = None) -> Iterator[None]:
-    """Lock the run folder for this process; the lock ends with the process, however it ends.
-
-    `named` is the folder that an error names, by default the locked one.
-    """
-    try:
-        import fcntl
-    except ImportError:  # a system without such locks
-        yield
-        return
-    handle = os.open(run, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FewlinkError(
-                f"{named or run} is being trained by another process: wait for it, or choose another folder"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-        yield
-    finally:
-        os.close(handle)
-
-
-def _place(run: Path, name: str) -> Path | None:
-    """The folder of this name, or its hidden name while it is replaced."""
-    if (run / name).exists():
-        return run / name
-    return max(run.glob(f".{name}.*.old"), default=None)
+def locked_run(run: Path) -> contextlib.AbstractContextManager[None]:
+    """Lock a run folder for long work; raises at once if another process has it. What a kill left is put right."""
+    return locked_inside(run, f"{run} is being trained by another process: wait for it, or choose another folder")
 
 
 def _state(folder: Path) -> State:
     return State(**read_json(folder / STATE))
-
-
-def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
-
-
-def _with_retries(read: Callable[[], T]) -> T:
-    for _ in range(TRIES - 1):
-        try:
-            return read()
-        except (InputError, OSError):
-            time.sleep(PAUSE)
-    return read()
 
 
 METRICS, TENSORBOARD = "metrics.jsonl", "tensorboard"

@@ -21,9 +21,9 @@ import torch
 from fewlink import __version__
 from fewlink.base import memory
 from fewlink.base.distributed import use_device
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, wrong_format
 from fewlink.base.recipes import current_name
-from fewlink.base.storage import new_folder, open_folder, read_json, write_json
+from fewlink.base.storage import exists, new_folder, place_of, read_folder, read_json, write_json
 from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.data.catalogue import open_benchmark
 from fewlink.data.training_graph import known_graph
@@ -98,7 +98,7 @@ class RunConfig:
         content = read_json(path)
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
-            raise InputError(path, f"has format {found!r}, this version of fewlink reads {FORMAT!r}: train again")
+            raise wrong_format(path, found, FORMAT, "train again")
         names = ("settings", "benchmark", "graph", "embeddings")
         if not all(isinstance(content.get(name), dict) for name in names):
             raise InputError(path, "is damaged: train again, in another folder")
@@ -179,12 +179,16 @@ class Deployed:
     def open(cls, run: Path) -> Deployed | None:
         """What a run's folder holds; None where the run answers with what it was trained on."""
         folder = Path(run) / DEPLOYED
-        if not folder.exists() and not any(Path(run).glob(f".{DEPLOYED}.*.old")):
+        if not exists(folder):
             return None
-        open_folder(folder, DEPLOYED_FORMAT)
-        benchmark = open_benchmark(folder / "benchmark")
-        family, fingerprint = RunConfig.read(run).family, benchmark.graph.fingerprint
-        return cls(benchmark, family.open_vectors(folder / "vectors", fingerprint, for_training=False))
+        family = RunConfig.read(run).family
+
+        def load(place: Path, manifest: dict[str, Any]) -> Deployed:
+            benchmark = open_benchmark(place / "benchmark")
+            fingerprint = benchmark.graph.fingerprint
+            return cls(benchmark, family.open_vectors(place / "vectors", fingerprint, for_training=False))
+
+        return read_folder(folder, DEPLOYED_FORMAT, load)
 
     def scorer(self, run: Path, *, device: str = "cpu") -> Scorer:
         """The best model of the run on this graph."""
@@ -234,7 +238,7 @@ def benchmark_place(run: Path) -> str:
     known = RunConfig.read(run).benchmark
     if known["source"] == OF_DEPLOYED:
         return str(run / OF_DEPLOYED)
-    if (run / BENCHMARK).is_dir():
+    if place_of(run / BENCHMARK).is_dir():
         return str(run / BENCHMARK)
     return str(known["source"] or known["name"])
 
@@ -303,7 +307,7 @@ def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) 
 def _digest_of(family: TrainedFamily, folder: Path) -> str | None:
     """The digest of the vectors in a folder; None if there are none that the family can open."""
     try:
-        return str(family.open_vectors(folder).digest()) if folder.exists() else None
+        return str(family.open_vectors(folder).digest()) if exists(folder) else None
     except InputError:
         return None
 
@@ -327,7 +331,7 @@ def check_folder(run: Path) -> None:
             f"{run} was made by fewlink fit: fewlink fit GRAPH --out {run} --minutes N continues it; or choose another "
             "folder"
         )
-    ours = tuple(f".{name}." for name in (*BEGINNING, CONFIG))
+    ours = (".lock", *(f".{name}." for name in (*BEGINNING, CONFIG)))
     others = [p.name for p in run.iterdir() if p.name not in BEGINNING and not p.name.startswith(ours)]
     if others and not (CONFIG in others and _is_ours(run / CONFIG)):
         raise FewlinkError(f"{run} exists and is not a training run: choose another folder")

@@ -31,7 +31,7 @@ from fewlink.training.checkpoints import (
     State,
     load_last,
     load_state,
-    locked,
+    locked_run,
     recover,
     save_best,
     save_last,
@@ -269,7 +269,7 @@ def _prepare(
         check_folder(run)
     for seed, run in runs.items():
         make_folder(run)
-        held.enter_context(locked(run))
+        held.enter_context(locked_run(run))
         config = RunConfig.of(benchmark, vectors, dataclasses.replace(settings, seed=seed))
         start_or_continue(run, config, vectors)
         recover(run)

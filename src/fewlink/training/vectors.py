@@ -9,6 +9,7 @@ the mean length of the others. Old vectors stay as they are, to the last bit.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from torch import Tensor
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError
 from fewlink.base.recipes import OWN, Vectors, recipe
+from fewlink.base.storage import exists, locked
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
@@ -76,15 +78,17 @@ def train_into(
 
     Shapes: `triples` (n, 3); `protected` (n,) bool, triples that are never held out.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
     state = folder.with_name(f".{folder.name}.state.safetensors")
     sizes = len(benchmark.graph.entities), len(relations)
-    vectors = train(triples, *sizes, settings, resume=state, on_epoch=on_epoch, protected=protected)
-    vectors = vectors.half_precision() if half else vectors
-    vectors.facts.update(benchmark=benchmark.fingerprint, **facts)
-    graph = benchmark.graph.fingerprint
-    distributed.from_first(lambda: vectors.save(folder, graph, graph=benchmark.name, relation_names=relations))
-    remove_state(state)
+    busy = f"{folder} is being trained by another process: wait for it, or choose another folder"
+    with ExitStack() as held:
+        distributed.from_first(lambda: held.enter_context(locked(folder, busy)))
+        vectors = train(triples, *sizes, settings, resume=state, on_epoch=on_epoch, protected=protected)
+        vectors = vectors.half_precision() if half else vectors
+        vectors.facts.update(benchmark=benchmark.fingerprint, **facts)
+        graph = benchmark.graph.fingerprint
+        distributed.from_first(lambda: vectors.save(folder, graph, graph=benchmark.name, relation_names=relations))
+        remove_state(state)
     return vectors if distributed.count() == 1 else Embeddings.open(folder)
 
 
@@ -98,7 +102,7 @@ def trained_already(
     any_seed: bool = False,
 ) -> bool:
     """Whether a folder holds the vectors that these settings give; raises if it holds others."""
-    if not folder.exists():
+    if not exists(folder):
         return False
     saved = Embeddings.open(folder, benchmark.graph.fingerprint)
     free = OWN if any_seed else ("device",)
