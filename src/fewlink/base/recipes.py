@@ -83,6 +83,22 @@ def former_name(model: str) -> str:
     return re.sub(r"^trail-0\.1", "trail", model)
 
 
+def renamed(value: Any) -> Any:
+    """A stored result with the name that its model has in this version; a map of version 0.1 has no settings."""
+    if not isinstance(value, dict) or not isinstance(value.get("model"), str):
+        return value
+    config = value.get("config")
+    settings = config.get("settings", {}) if isinstance(config, dict) else value.get("settings")
+    settings = settings if isinstance(settings, dict) else None
+    model = current_name(value["model"], settings)
+    if model == value["model"]:
+        return value
+    if not settings:
+        return {**value, "model": model}
+    changed = {"settings": {**settings, "model": model}}
+    return {**value, "model": model, **({"config": {**config, **changed}} if config else changed)}
+
+
 def measured() -> dict[str, dict[str, str]]:
     """The measured results of each recipe, generated from the project's stored records."""
     return dict(json.loads((files("fewlink") / "recipes" / "measured.json").read_text("utf-8")))

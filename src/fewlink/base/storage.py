@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,21 @@ def read_json(path: Path) -> Any:
     except (ValueError, RecursionError) as error:  # numbers or nesting too large for the parser
         raise InputError(path, f"is JSON that cannot be read ({error})") from None
     return content
+
+
+def with_sha256(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a JSON file with the checksum of all of it, as its last entry `sha256`."""
+    return {**content, "sha256": _sha256_json(json.loads(json.dumps(content)))}
+
+
+def without_sha256(content: Any, path: Path, line: int | None = None, remedy: str = "restore or remove it") -> Any:
+    """What `with_sha256` was given, as it was read from a file; raises if it has changed. It may have no checksum."""
+    if not isinstance(content, dict) or "sha256" not in content:
+        return content
+    kept = {name: value for name, value in content.items() if name != "sha256"}
+    if content["sha256"] != _sha256_json(kept):
+        raise InputError(path, f"was changed or damaged since it was written: {remedy}", line)
+    return kept
 
 
 @contextmanager

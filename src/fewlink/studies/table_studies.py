@@ -253,7 +253,7 @@ def _curve_watch(plan: Plan, workspace: Workspace) -> Watch:
                 settings=settings.as_dict(),
                 points=[point],
             )
-        write_json(run / CURVE, curve.model_dump())
+        write_json(run / CURVE, curve.as_json())
 
     return watch
 
