@@ -6,6 +6,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -123,23 +124,33 @@ def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str
     manifest = read_json(path / MANIFEST)
     actual = manifest.get("format") if isinstance(manifest, dict) else None
     if actual != format:
-        raise InputError(path, f"has format {actual!r}, this version of fewlink reads {format!r}: make it again")
+        raise wrong_format(path, actual, format)
     if manifest.pop("sha256", None) != _sha256_json(manifest):
         raise InputError(path / MANIFEST, CHANGED)
-    files: dict[str, Any] = manifest["files"]
-    if verify is None:
-        verify = sum(f["bytes"] for f in files.values()) <= ALWAYS_VERIFIED_BYTES
-    for name, expected in files.items():
-        file = path / name
+    try:
+        files = {path / name: (file["bytes"], file["sha256"]) for name, file in manifest["files"].items()}
+        small = sum(size for size, _ in files.values()) <= ALWAYS_VERIFIED_BYTES
+    except (AttributeError, KeyError, TypeError):
+        raise InputError(path / MANIFEST, CHANGED) from None
+    for file, (size, digest) in files.items():
         if not file.is_file():
             raise InputError(file, "is missing from its folder: make the folder again")
-        if file.stat().st_size != expected["bytes"] or (verify and sha256_file(file) != expected["sha256"]):
+        if file.stat().st_size != size or ((small if verify is None else verify) and sha256_file(file) != digest):
             raise InputError(file, CHANGED)
     return dict(manifest)
 
 
 def is_folder_of(path: Path, format: str) -> bool:
     return os.path.isdir(path) and _format_of(Path(path)) == format
+
+
+def wrong_format(path: Path, found: Any, expected: str, remedy: str = "make it again") -> InputError:
+    """The error for a file or folder of another format: a newer version of the same one, or any other."""
+    kind, number = expected.split("/")
+    newer = re.fullmatch(rf"{re.escape(kind)}/(\d{{1,9}})", str(found))
+    if newer and int(newer[1]) > int(number):
+        return InputError(path, f"was written by a newer version of fewlink (format {found}): update fewlink")
+    return InputError(path, f"has format {found!r}, this version of fewlink reads {expected!r}: {remedy}")
 
 
 def _format_of(path: Path) -> str | None:

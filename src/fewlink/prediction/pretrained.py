@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra
-from fewlink.base.storage import is_folder_of, new_folder, open_folder, write_json
+from fewlink.base.storage import is_folder_of, new_folder, open_folder
 from fewlink.data import CATALOGUE, Benchmark, open_benchmark
 from fewlink.data.benchmark import FORMAT as BENCHMARK_FORMAT
 from fewlink.data.catalogue import check_source, open_graph
@@ -31,7 +31,7 @@ from fewlink.trail.scorer import TrailScorer
 from fewlink.training import RunConfig, is_run, open_run, runs_in, trained_family
 from fewlink.training import run as training_run
 from fewlink.training.checkpoints import load_best, save_best
-from fewlink.training.run import BENCHMARK, CONFIG, EMBEDDINGS, Deployed, vectors_of
+from fewlink.training.run import BENCHMARK, EMBEDDINGS, Deployed, vectors_of
 
 FORMAT = "fewlink-pretrained/1"
 CALIBRATION, CARD, RELIABILITY = "calibration.json", "README.md", "reliability.svg"
@@ -47,7 +47,7 @@ def save(run: Path, benchmark: Benchmark, folder: Path) -> Path:
     weights, step = load_best(run)
     facts = {"model": config.settings.model, "benchmark": benchmark.name, "fingerprint": benchmark.fingerprint}
     with new_folder(folder, FORMAT, {**facts, "step": step}) as draft:
-        write_json(draft / CONFIG, replace(config, benchmark={**config.benchmark, "source": ""}).as_dict())
+        replace(config, benchmark={**config.benchmark, "source": ""}).write(draft)
         save_best(draft, weights, step)
         vectors_of(run).save(draft / EMBEDDINGS, config.graph["fingerprint"], graph=benchmark.name)
         benchmark.save(draft / BENCHMARK)

@@ -75,6 +75,9 @@ class Trail01Family(TrainedFamily):
     ) -> Trail01Vectors:
         return Trail01Vectors.open(folder, fingerprint, for_training=for_training)
 
+    def answering_digest(self, vectors: Trail01Vectors) -> str:
+        return Trail01Vectors(vectors.known, ()).digest()
+
     def check_vectors(self, benchmark: Benchmark, vectors: Any) -> None:
         if not isinstance(vectors, Trail01Vectors):
             raise FewlinkError("trail-0.1 takes vectors of the known graph and of each view: fewlink.train makes them")

@@ -8,6 +8,7 @@ renames; between them the old one has a hidden name, where readers find it and f
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import json
 import os
@@ -22,11 +23,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, reading, writing
 from fewlink.base.storage import new_folder, open_folder, read_json, write_bytes, write_json
 
 FORMAT = "fewlink-checkpoint/1"
+CONFIG = "config.json"  # of the run
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
+REMEDY = "restore the folder of this run, or train again in another folder"
 TRIES, PAUSE = 5, 0.02  # of readers while a run is being trained, since a folder may be replaced meanwhile
 
 T = TypeVar("T")
@@ -54,10 +57,48 @@ class State:
 
 
 def save_last(run: Path, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: State) -> None:
-    with new_folder(run / "last", FORMAT, {"step": state.step}) as folder:
+    with new_folder(run / "last", FORMAT, _facts(run, "last", state.step)) as folder:
         _save_tensors(weights, folder / WEIGHTS)
         _save_tensors(optimizer, folder / OPTIMIZER)
         write_json(folder / STATE, asdict(state))
+
+
+def run_id(run: Path) -> str:
+    """The id of the run in a folder; empty if it has none, as before its configuration is written."""
+    with contextlib.suppress(InputError):
+        content = read_json(run / CONFIG)
+        return str(content.get("id", "")) if isinstance(content, dict) else ""
+    return ""
+
+
+def id_of(*facts: Any) -> str:
+    """An id for what these facts describe."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_belongs(manifest: Mapping[str, Any], run: Path, folder: Path) -> None:
+    """Raise if a folder was written for another run than the one it lies in, or is another of its checkpoints.
+
+    Folders of earlier versions do not say.
+    """
+    mine, other = run_id(run), manifest.get("run")
+    if mine and other and mine != other:
+        raise InputError(folder, f"belongs to another run ({other}, not {mine}): restore the folder of this run")
+    kind, name = manifest.get("checkpoint"), folder.name.strip(".").split(".")[0]  # it may have a hidden name
+    if kind is not None and kind != name:
+        raise InputError(folder, f"holds the checkpoint '{kind}', not '{name}': restore the folder of this run")
+
+
+def _facts(run: Path, name: str, step: int) -> dict[str, Any]:
+    """What the manifest of a checkpoint says."""
+    return {"step": step, "checkpoint": name, "run": run_id(run)}
+
+
+def _open(run: Path, folder: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint of this run."""
+    manifest = open_folder(folder, FORMAT)
+    check_belongs(manifest, run, folder)
+    return manifest
 
 
 def moments_of(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -82,7 +123,7 @@ def restore_moments(module: nn.Module, optimizer: Optimizer, moments: Mapping[st
 
 
 def save_best(run: Path, weights: Mapping[str, Tensor], step: int) -> None:
-    with new_folder(run / "best", FORMAT, {"step": step}) as folder:
+    with new_folder(run / "best", FORMAT, _facts(run, "best", step)) as folder:
         _save_tensors(weights, folder / WEIGHTS)
 
 
@@ -91,8 +132,8 @@ def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] |
     folder = run / "last"
     if not folder.exists():
         return None
-    open_folder(folder, FORMAT)
-    return load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER), _state(folder)
+    _open(run, folder)
+    return _load_tensors(folder / WEIGHTS), _load_tensors(folder / OPTIMIZER), _state(folder)
 
 
 def begun(run: Path) -> bool:
@@ -105,7 +146,7 @@ def load_state(run: Path) -> State:
     folder = run / "last"
     if not folder.exists():
         return State()
-    open_folder(folder, FORMAT)
+    _open(run, folder)
     return _state(folder)
 
 
@@ -120,13 +161,17 @@ def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
 def _load_best(run: Path) -> tuple[dict[str, Tensor], int]:
     last, best = _place(run, "last"), _place(run, "best")
     if last is not None:
-        open_folder(last, FORMAT)
-        if (state := _state(last)).is_best or best is None:
-            return load_file(last / WEIGHTS), state.step
+        _open(run, last)
+        if (state := _state(last)).is_best or not (best or state.best_step):
+            return _load_tensors(last / WEIGHTS), state.step
+        if best is None:
+            raise InputError(run / "best", "is missing: restore the folder, or train again in another folder")
     if best is None:
         raise InputError(run, "has no checkpoint yet: train it for a minute")
-    step = int(open_folder(best, FORMAT)["step"])
-    return load_file(best / WEIGHTS), step
+    step = int(_open(run, best)["step"])
+    if last is not None and state.best_step not in (0, step):
+        raise InputError(best, f"is of step {step}, but the best one is of step {state.best_step}: restore the folder")
+    return _load_tensors(best / WEIGHTS), step
 
 
 def recover(run: Path) -> None:
@@ -141,9 +186,9 @@ def recover(run: Path) -> None:
         else:
             left.unlink(missing_ok=True)
     state = load_state(run)
-    kept = int(open_folder(run / "best", FORMAT)["step"]) if (run / "best").exists() else 0
+    kept = int(_open(run, run / "best")["step"]) if (run / "best").exists() else 0
     if state.is_best and kept != state.step:
-        save_best(run, load_file(run / "last" / WEIGHTS), state.step)
+        save_best(run, _load_tensors(run / "last" / WEIGHTS), state.step)
 
 
 @contextlib.contextmanager
@@ -180,11 +225,21 @@ def _place(run: Path, name: str) -> Path | None:
 
 
 def _state(folder: Path) -> State:
-    return State(**read_json(folder / STATE))
+    with reading(folder / STATE, REMEDY):
+        state = State(**read_json(folder / STATE))
+        if not (type(state.step) is type(state.best_step) is int and isinstance(state.since, dict)):
+            raise TypeError("steps are whole numbers")
+        return state
+
+
+def _load_tensors(path: Path) -> dict[str, Tensor]:
+    with reading(path, REMEDY):
+        return load_file(path)
 
 
 def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    with writing(path):
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
 
 
 def _with_retries(read: Callable[[], T]) -> T:
@@ -203,12 +258,14 @@ def truncate_metrics(run: Path, last: dict[str, Any]) -> None:
     """Bring metrics.jsonl to where a run stands: its lines up to the last committed evaluation, each once."""
     lines: list[dict[str, Any]] = []
     path = run / METRICS
-    for text in path.read_text("utf-8").splitlines() if path.exists() else []:
+    with reading(path, "remove it, training begins a new one"):
+        texts = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
+    for text in texts:
         try:
             line = json.loads(text)
-        except json.JSONDecodeError:  # cut off by a kill
+        except (ValueError, RecursionError):  # cut off by a kill, or damaged
             break
-        if not isinstance(line, dict) or "step" not in line:
+        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
             break
         if line["step"] <= last.get("step", 0):
             lines.append(line)
@@ -226,7 +283,7 @@ class MetricsLog:
         self._has_tensorboard = importlib.util.find_spec("tensorboard") is not None
 
     def add(self, line: dict[str, Any]) -> None:
-        with (self.run / METRICS).open("a", encoding="utf-8") as file:
+        with writing(self.run / METRICS), (self.run / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         if not self._has_tensorboard:
             return

@@ -21,14 +21,22 @@ import torch
 from fewlink import __version__
 from fewlink.base import memory
 from fewlink.base.distributed import use_device
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, reading
 from fewlink.base.recipes import current_name
-from fewlink.base.storage import new_folder, open_folder, read_json, write_json
+from fewlink.base.storage import (
+    new_folder,
+    open_folder,
+    read_json,
+    with_sha256,
+    without_sha256,
+    write_json,
+    wrong_format,
+)
 from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.data.catalogue import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.scorers import Scorer
-from fewlink.training.checkpoints import begun, load_best
+from fewlink.training.checkpoints import begun, check_belongs, id_of, load_best, run_id
 from fewlink.training.family import (
     BaselineFamily,
     ModelSettings,
@@ -43,6 +51,13 @@ CONFIG, EMBEDDINGS, BENCHMARK, FIT = "config.json", "embeddings", "benchmark", "
 BEGINNING = (EMBEDDINGS, BENCHMARK)  # what may be there before a run has a configuration
 DEPLOYED, DEPLOYED_FORMAT = "serving", "fewlink-serving/1"
 OF_DEPLOYED = f"{DEPLOYED}/benchmark"  # the source of a benchmark that is the deployed one
+REMEDY = "restore the file from a copy, or train again in another folder"
+PARTS: dict[str, dict[str, type]] = {  # of a configuration, and what each must have
+    "settings": {"model": str},
+    "benchmark": {"name": str, "fingerprint": str, "source": str, "train": list},
+    "graph": {"fingerprint": str, "entities": int, "relations": int},
+    "embeddings": {"model": str, "dim": int, "sha256": str},
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +67,8 @@ class RunConfig:
     The benchmark also has the `source` it was opened by and the names of its `train` relations. `parts` says what the
     model is composed of, so that a model whose defaults have changed since is opened as it was trained. `answers_with`
     names a learning-free scorer that answers in place of the model, where it was found to be better. `names`: whether
-    predictions also read the names of entities.
+    predictions also read the names of entities. `answering` is the digest of the vectors that answer questions. `id`
+    is the same for all that belongs to the run: its checkpoints, calibration and deployed graph name it.
     """
 
     settings: ModelSettings
@@ -62,6 +78,8 @@ class RunConfig:
     parts: dict[str, Any] = field(default_factory=dict)
     answers_with: str = ""
     names: bool = False
+    answering: str = ""
+    id: str = ""
 
     @property
     def family(self) -> TrainedFamily:
@@ -69,7 +87,7 @@ class RunConfig:
 
     @classmethod
     def of(cls, benchmark: Benchmark, vectors: PretrainedVectors, settings: ModelSettings) -> RunConfig:
-        graph = benchmark.graph
+        graph, family = benchmark.graph, trained_family(settings.model)
         return cls(
             settings,
             {
@@ -80,13 +98,15 @@ class RunConfig:
             },
             {"fingerprint": graph.fingerprint, "entities": len(graph.entities), "relations": len(graph.relations)},
             {"model": vectors.model, "dim": vectors.dim, "sha256": vectors.digest()},
-            trained_family(settings.model).run_parts(benchmark, settings),
+            family.run_parts(benchmark, settings),
+            answering=family.answering_digest(vectors),
         )
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"benchmark": self.benchmark, "graph": self.graph, "embeddings": self.embeddings, "parts": self.parts}
         instead: dict[str, Any] = {"answers_with": self.answers_with} if self.answers_with else {}
         instead |= {"names": True} if self.names else {}
+        instead |= {name: getattr(self, name) for name in ("answering", "id") if getattr(self, name)}
         return {"format": FORMAT, "version": __version__, **facts, **instead, "settings": self.settings.as_dict()}
 
     @classmethod
@@ -98,17 +118,30 @@ class RunConfig:
         content = read_json(path)
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
-            raise InputError(path, f"has format {found!r}, this version of fewlink reads {FORMAT!r}: train again")
-        names = ("settings", "benchmark", "graph", "embeddings")
-        if not all(isinstance(content.get(name), dict) for name in names):
-            raise InputError(path, "is damaged: train again, in another folder")
-        values, benchmark, graph, embeddings = (content[name] for name in names)
-        values = {**values, "model": current_name(str(values.get("model")), values)}
-        family = trained_family(values["model"])
-        parts = content.get("parts") or family.parts_of_0_1(values["model"])
-        settings = family.settings.from_dict(values)
-        answers_with, reads_names = str(content.get("answers_with", "")), bool(content.get("names", False))
-        return cls(settings, benchmark, graph, embeddings, parts, answers_with, reads_names)
+            raise wrong_format(path, found, FORMAT, "train again")
+        content = without_sha256(content, path, remedy=REMEDY)
+        for name, kinds in PARTS.items():
+            part = content.get(name)
+            if not isinstance(part, dict) or not all(isinstance(part.get(key), kind) for key, kind in kinds.items()):
+                raise InputError(path, f"is damaged ({name}): {REMEDY}")
+        with reading(path, REMEDY):
+            values = {**content["settings"], "model": current_name(content["settings"]["model"], content["settings"])}
+            family = trained_family(values["model"])
+            parts = content.get("parts") or family.parts_of_0_1(values["model"])
+            settings = family.settings.from_dict(values)
+        benchmark, graph, embeddings = (content[name] for name in ("benchmark", "graph", "embeddings"))
+        texts = {name: str(content.get(name, "")) for name in ("answers_with", "answering", "id")}
+        return cls(settings, benchmark, graph, embeddings, parts, names=bool(content.get("names", False)), **texts)
+
+    def write(self, run: Path, id: str = "") -> None:
+        """Write the configuration with its checksum; the `id` is that of the folder, if it has one."""
+        named = replace(self, id=id or run_id(run) or self.id or self.new_id())
+        write_json(run / CONFIG, with_sha256(named.as_dict()))
+
+    def new_id(self) -> str:
+        """The same for the same training, however long and wherever it runs."""
+        settings = {k: v for k, v in self.settings.as_dict().items() if k not in ("steps", "patience", "device")}
+        return id_of(settings, self.parts, self.benchmark["fingerprint"], self.embeddings["sha256"])
 
     def check_continues(self, run: Path, wanted: RunConfig) -> None:
         """Raise unless `wanted` continues this run; more steps or patience and another device are allowed."""
@@ -168,10 +201,11 @@ class Deployed:
     benchmark: Benchmark
     vectors: PretrainedVectors
 
-    def save(self, run: Path) -> None:
-        """Write the folder, or replace it in one step."""
+    def save(self, run: Path, id: str = "") -> None:
+        """Write the folder, or replace it in one step; `id` is that of the run, if it has no configuration yet."""
         fingerprint = self.benchmark.graph.fingerprint
-        with new_folder(Path(run) / DEPLOYED, DEPLOYED_FORMAT, {"fingerprint": self.benchmark.fingerprint}) as draft:
+        facts = {"fingerprint": self.benchmark.fingerprint, "run": id or run_id(Path(run))}
+        with new_folder(Path(run) / DEPLOYED, DEPLOYED_FORMAT, facts) as draft:
             self.benchmark.save(draft / "benchmark")
             self.vectors.save(draft / "vectors", fingerprint, graph=self.benchmark.name)
 
@@ -181,7 +215,7 @@ class Deployed:
         folder = Path(run) / DEPLOYED
         if not folder.exists() and not any(Path(run).glob(f".{DEPLOYED}.*.old")):
             return None
-        open_folder(folder, DEPLOYED_FORMAT)
+        check_belongs(open_folder(folder, DEPLOYED_FORMAT), Path(run), folder)
         benchmark = open_benchmark(folder / "benchmark")
         family, fingerprint = RunConfig.read(run).family, benchmark.graph.fingerprint
         return cls(benchmark, family.open_vectors(folder / "vectors", fingerprint, for_training=False))
@@ -264,7 +298,12 @@ def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> Scor
 def vectors_of(run: Path) -> PretrainedVectors:
     """The vectors that a run answers with."""
     config = RunConfig.read(run)
-    return config.family.open_vectors(run / EMBEDDINGS, config.graph["fingerprint"], for_training=False)  # type: ignore[no-any-return]
+    vectors: PretrainedVectors = config.family.open_vectors(
+        run / EMBEDDINGS, config.graph["fingerprint"], for_training=False
+    )
+    if config.answering and config.family.answering_digest(vectors) != config.answering:
+        raise InputError(run / EMBEDDINGS, f"holds other vectors than the run was trained with: {REMEDY}")
+    return vectors
 
 
 def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, device: str) -> Scorer:
@@ -297,7 +336,7 @@ def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) 
         if place.exists() and not known:  # never replace a user's vectors
             raise FewlinkError(f"{run} exists, holds other embeddings and is not a training run: choose another folder")
         vectors.save(place, wanted.graph["fingerprint"], graph=wanted.benchmark["name"])
-    write_json(run / CONFIG, wanted.as_dict())
+    wanted.write(run, id="" if known and begun(run) else wanted.new_id())
 
 
 def _digest_of(family: TrainedFamily, folder: Path) -> str | None:
