@@ -14,11 +14,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, reading, writing
 from fewlink.base.storage import new_folder, open_folder, read_json, write_json
 from fewlink.embeddings.interactions import Interaction, interaction
 
 FORMAT = "fewlink-embeddings/1"
+CONFIG = {"model", "norm", "dim", "entities", "relations", "graph", "fingerprint", "settings", "measured"}
+REMEDY = "pretrain or import the vectors again"
 
 
 def rows(table: Tensor, ids: Tensor) -> Tensor:
@@ -112,7 +114,8 @@ class Embeddings:
         config |= {"graph": graph, "fingerprint": fingerprint, "settings": self.settings, "measured": self.facts}
         with new_folder(folder, FORMAT, {"fingerprint": fingerprint}) as path:
             tables = {"entities": self.entities, "relations": self.relations}
-            save_file({name: table.contiguous().cpu() for name, table in tables.items()}, path / "weights.safetensors")
+            with writing(folder):
+                save_file({name: t.contiguous().cpu() for name, t in tables.items()}, path / "weights.safetensors")
             write_json(path / "config.json", config)
             (path / "trace.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in self.trace), "utf-8")
             for what, listed in names.items():
@@ -125,6 +128,8 @@ class Embeddings:
         folder = Path(folder)
         open_folder(folder, FORMAT)
         config = read_json(folder / "config.json")
+        if not isinstance(config, dict) or not config.keys() >= CONFIG:
+            raise InputError(folder / "config.json", f"is damaged: {REMEDY}")
         if fingerprint is not None and fingerprint != config["fingerprint"]:
             trained_on = config["graph"] or "another graph"
             raise InputError(
@@ -133,15 +138,16 @@ class Embeddings:
                 f"vocabulary {config['fingerprint']}), but this graph has vocabulary {fingerprint}: "
                 "train embeddings on this graph, or use the graph they were trained on",
             )
-        tables = load_file(folder / "weights.safetensors")
-        return cls(
-            tables["entities"],
-            tables["relations"],
-            config["model"],
-            config["norm"],
-            config["settings"],
-            config["measured"],
-        )
+        with reading(folder / "weights.safetensors", REMEDY):
+            tables = load_file(folder / "weights.safetensors")
+            return cls(
+                tables["entities"],
+                tables["relations"],
+                config["model"],
+                config["norm"],
+                config["settings"],
+                config["measured"],
+            )
 
 
 def check_fits(embeddings: Embeddings, entities: int, relations: int) -> None:
