@@ -45,6 +45,8 @@ class Linker(GraphQuestions):
     Questions take names, which `resolve` and `fewlink.prediction.query` turn into ids; `rank` and `table` take ids.
     """
 
+    origin = ""  # where a run was loaded from; a model of the hub with its commit
+
     def __init__(
         self,
         benchmark: Benchmark,
@@ -92,7 +94,7 @@ class Linker(GraphQuestions):
         deployed = None if as_measured else Deployed.open(folder)
         scorer = pretrained.open_scorer(folder, benchmark, deployed, device=device, names=names)
         step = load_best(folder)[1]
-        return cls(
+        linker = cls(
             deployed.benchmark if deployed else benchmark,
             scorer,
             shots=RunConfig.read(folder).settings.shots,
@@ -102,6 +104,8 @@ class Linker(GraphQuestions):
             measured=benchmark,
             device=device,
         )
+        linker.origin = pretrained.origin_of(run, folder)
+        return linker
 
     @classmethod
     def shipped(
@@ -140,7 +144,7 @@ class Linker(GraphQuestions):
         """
         if self.run is None:
             raise FewlinkError(f"{self.scorer.name} was not opened from a run: only a trained run can be saved")
-        return pretrained.save(self.run, self.measured, Path(folder))
+        return pretrained.save(self.run, self.measured, Path(folder), self.origin)
 
     def predict(
         self,
