@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from fewlink import __version__
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, reading
 from fewlink.base.memory import hardware
 from fewlink.base.recipes import OWN, former_name, renamed
 from fewlink.base.settings import Settings
@@ -296,7 +296,7 @@ class RecordStore:
         return [path for path in self._files(kind) if path.suffix == ".json" and b'"data_sha256"' in path.read_bytes()]
 
     def _files(self, kind: type[StoredResult]) -> list[Path]:
-        return sorted(path for path in self.folder.rglob("*.json*") if _kind_of(path) is kind)
+        return sorted(path for path in self.folder.rglob("*.json*") if kind_of(path) is kind)
 
 
 class DifferentFigures(FewlinkError):
@@ -354,30 +354,39 @@ def _without_own(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in OWN}
 
 
-def _kind_of(path: Path) -> type[StoredResult] | None:
+def kind_of(path: Path) -> type[StoredResult] | None:
+    """What a file holds, by the end of its name; None if it holds no results."""
     return next((kind for kind in KINDS if path.name.endswith((kind.suffix, kind.single_suffix))), None)
 
 
 def _read_lines(kind: type[R], path: Path) -> dict[int, R]:
     """The results of a JSON-lines file by line."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(path, f"cannot be read ({error.strerror})") from None
     results: dict[int, R] = {}
+    for number, result in each_line(kind, path):
+        if isinstance(result, InputError):
+            raise result
+        results[number] = result
+    return results
+
+
+def each_line(kind: type[R], path: Path) -> Iterator[tuple[int, R | InputError]]:
+    """Each result of a JSON-lines file with its line, or what is wrong with the line."""
+    with reading(path, REMEDY):
+        content = path.read_bytes()
     lines: dict[tuple[Any, ...], int] = {}
     for number, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            result = _validated(kind, json.loads(line), path, number)
+            if (first := lines.setdefault(result.key, number)) != number:
+                raise InputError(path, f"has the measurement of line {first} again: remove one of the lines", number)
+            yield number, result
+        except InputError as error:
+            yield number, error
         except (ValueError, RecursionError) as error:
             problem = f"is not JSON ({getattr(error, 'msg', error)}): mend or remove the line"
-            raise InputError(path, problem, number) from None
-        result = results[number] = _validated(kind, value, path, number)
-        if (first := lines.setdefault(result.key, number)) != number:
-            raise InputError(path, f"has the measurement of line {first} again: remove one of the lines", number)
-    return results
+            yield number, InputError(path, problem, number)
 
 
 def _validated(kind: type[R], value: Any, path: Path, line: int | None = None) -> R:

@@ -261,17 +261,22 @@ def truncate_metrics(run: Path, last: dict[str, Any]) -> None:
     with reading(path, "remove it, training begins a new one"):
         texts = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
     for text in texts:
-        try:
-            line = json.loads(text)
-        except (ValueError, RecursionError):  # cut off by a kill, or damaged
-            break
-        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+        line = metrics_line(text)
+        if line is None:
             break
         if line["step"] <= last.get("step", 0):
             lines.append(line)
     if last and (not lines or lines[-1]["step"] != last["step"]):
         lines.append(last)
     write_bytes(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def metrics_line(text: str) -> dict[str, Any] | None:
+    """A line of metrics.jsonl; None if it was cut off by a kill or damaged."""
+    with contextlib.suppress(ValueError, RecursionError):
+        line = json.loads(text)
+        return line if isinstance(line, dict) and isinstance(line.get("step"), int) else None
+    return None
 
 
 class MetricsLog:
