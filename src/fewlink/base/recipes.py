@@ -99,6 +99,14 @@ def renamed(value: Any) -> Any:
     return {**value, "model": model, **({"config": {**config, **changed}} if config else changed)}
 
 
+def same_settings(stored: dict[str, Any] | None, settings: Settings | None) -> bool:
+    """Whether a record's settings are these, apart from K, seed, device and settings that only one of them has."""
+    if settings is None or stored is None:
+        return not stored and settings is None
+    current = settings.as_dict()
+    return all(stored[name] == current[name] for name in stored.keys() & current.keys() - {*OWN, "shots"})
+
+
 def measured() -> dict[str, dict[str, str]]:
     """The measured results of each recipe, generated from the project's stored records."""
     return dict(json.loads((files("fewlink") / "recipes" / "measured.json").read_text("utf-8")))

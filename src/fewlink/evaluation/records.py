@@ -18,7 +18,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, Va
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError, InputError, reading
 from fewlink.base.memory import hardware
-from fewlink.base.recipes import OWN, former_name, renamed
+from fewlink.base.recipes import OWN, former_name, renamed, same_settings
 from fewlink.base.settings import Settings
 from fewlink.base.storage import locked, read_json, with_sha256, without_sha256, write_bytes
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
@@ -313,14 +313,6 @@ def read_result(kind: type[R], path: Path) -> R:
     return _validated(kind, read_json(path), path)
 
 
-def same_settings(stored: dict[str, Any] | None, settings: Settings | None) -> bool:
-    """Whether a record's settings are these, apart from K, seed, device and settings that only one of them has."""
-    if settings is None or stored is None:
-        return not stored and settings is None
-    current = settings.as_dict()
-    return all(stored[name] == current[name] for name in stored.keys() & current.keys() - {*OWN, "shots"})
-
-
 def make_record(
     evaluation: Evaluation, *, benchmark: str, data_sha256: str, model: str, config: dict[str, Any] | None = None
 ) -> Record:
@@ -373,6 +365,8 @@ def each_line(kind: type[R], path: Path) -> Iterator[tuple[int, R | InputError]]
     """Each result of a JSON-lines file with its line, or what is wrong with the line."""
     with reading(path, REMEDY):
         content = path.read_bytes()
+        if not content.strip():
+            raise InputError(path, f"is empty: {REMEDY}")
     lines: dict[tuple[Any, ...], int] = {}
     for number, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():

@@ -122,7 +122,7 @@ class Stages:
                 self.write_record()
 
     def write_record(self) -> None:
-        write_json(self.run / FIT, with_sha256(self.record))
+        write_json(self.run / FIT, with_sha256({**self.record, "id": self.id}))
 
     @property
     def id(self) -> str:
@@ -146,6 +146,9 @@ def read_record(run: Path) -> dict[str, Any] | None:
         raise wrong_format(path, found, FORMAT, "choose another folder")
     remedy = "restore it from a copy, or fit again into another folder"
     content = without_sha256(content, path, remedy=remedy)
+    mine, other = run_id(run), content.pop("id", "")
+    if mine and other and mine != other:
+        raise InputError(path, f"belongs to another run ({other}, not {mine}): {remedy}")
     with reading(path, remedy):
         numbers = [content["asked"].get("minutes", 0.0), *content["seconds"].values()]
         if not all(isinstance(number, int | float) for number in numbers) or not isinstance(content["notes"], list):

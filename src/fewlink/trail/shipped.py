@@ -19,7 +19,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fewlink import __version__
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, reading
 from fewlink.base.storage import sha256_file, write_bytes
 from fewlink.graph import Graph
 from fewlink.trail.learner import TrailSettings
@@ -64,7 +64,8 @@ def shipped() -> Shipped:
 
 def built_in_weights(name: str) -> Shipped:
     """Weights that come with fewlink, by the name of their file; raises if the file has changed."""
-    content = (files("fewlink") / "builtin" / name).read_bytes()
+    with reading(name, "install fewlink again"):
+        content = (files("fewlink") / "builtin" / name).read_bytes()
     if hashlib.sha256(content).hexdigest() != CHECKSUMS[name]:
         raise InputError(name, "is damaged (it has another checksum): install fewlink again")
     return read_weights(content, name)

@@ -19,7 +19,7 @@ from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError
 from fewlink.base.recipes import recipe
 from fewlink.base.seeds import derive, generator
-from fewlink.base.storage import new_folder
+from fewlink.base.storage import MANIFEST, new_folder, open_folder
 from fewlink.base.threads import parallel_map
 from fewlink.data.benchmark import Benchmark, Task
 from fewlink.data.training_graph import known_graph, masked_views
@@ -265,6 +265,8 @@ class Trail01Vectors:
     @classmethod
     def open(cls, folder: Path, fingerprint: str | None = None, *, for_training: bool = True) -> Trail01Vectors:
         """What `save` or `pretrain_views` wrote; the views' vectors only where they are needed."""
+        if (Path(folder) / MANIFEST).exists():  # tables that `pretrain_views` wrote have none for all of them
+            open_folder(Path(folder), FORMAT)
         count = sum(1 for _ in Path(folder).glob("view-*")) if for_training else 0
         known, *views = (
             (Embeddings.open(place / MODELS[0], fingerprint), Embeddings.open(place / MODELS[1], fingerprint))

@@ -251,6 +251,14 @@ def _with_retries(read: Callable[[], T]) -> T:
     return read()
 
 
+def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], run: Path) -> None:
+    """Raise if a checkpoint's weights have other names or shapes than the model's."""
+    mine, theirs = ({name: tuple(w.shape) for name, w in weights.items()} for weights in (expected, found))
+    if mine != theirs:
+        names = ", ".join(name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name))
+        raise InputError(run, f"holds weights of another version of its model ({names}): train again")
+
+
 METRICS, TENSORBOARD = "metrics.jsonl", "tensorboard"
 
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fewlink import __version__
 from fewlink.base import memory
 from fewlink.base.distributed import use_device
@@ -253,7 +251,7 @@ def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
     """The benchmark of a run: where the user says it is, where it was, or the one of its name."""
     known, source = RunConfig.read(run).benchmark, benchmark_place(run)
     try:
-        return open_benchmark(bench or source)
+        benchmark = open_benchmark(bench or source)
     except FewlinkError as error:
         if bench:
             raise
@@ -261,6 +259,10 @@ def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
             f"{run} was trained on {known['name']}, which cannot be opened from {source} ({error}): say where it is, "
             "with --bench PATH (fewlink train PATH --resume RUN), or bench=PATH"
         ) from None
+    same = known["fingerprint"] in (benchmark.fingerprint, *benchmark.extended_from)
+    if not bench and not same and Path(source).is_relative_to(run):
+        raise InputError(source, f"is another benchmark than the run was trained on: {REMEDY}")
+    return benchmark
 
 
 def benchmark_place(run: Path) -> str:
@@ -388,11 +390,3 @@ def check_may_train(run: Path, benchmark: Benchmark, settings: ModelSettings) ->
         config = RunConfig.read(run)
         config.check_same_benchmark(run, {"fingerprint": benchmark.fingerprint})
         config.check_same_settings(run, settings)
-
-
-def check_weights(expected: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor], run: Path) -> None:
-    """Raise if a checkpoint's weights have other names or shapes than the model's."""
-    mine, theirs = ({name: tuple(w.shape) for name, w in weights.items()} for weights in (expected, found))
-    if mine != theirs:
-        names = ", ".join(name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name))
-        raise InputError(run, f"holds weights of another version of its model ({names}): train again")

@@ -145,9 +145,10 @@ def _project(found: Verified, path: Path) -> None:
                 raise InputError(path, "cannot be read (an SQLite file of another program)")
             if version > schema.FORMAT:
                 raise InputError(path, f"was written by a newer version of fewlink (format {version}): update fewlink")
-            for pragma in ("integrity_check", "foreign_key_check"):
-                rows = [row for row in base.execute(f"PRAGMA {pragma}") if row != ("ok",)]
-                found.problems += [f"{path}: {' '.join(map(str, row))}" for row in rows[:10]]
+            if problem := schema.problem_of(base):
+                found.problems.append(f"{path}: {problem}")
+            broken = [row[:2] for row in base.execute("PRAGMA foreign_key_check")]
+            found.problems += [f"{path}: row {row} of {name} refers to nothing" for name, row in broken[:10]]
             for number, time in base.execute("SELECT number, time FROM event"):
                 try:
                     datetime.fromisoformat(time)

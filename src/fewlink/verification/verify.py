@@ -89,7 +89,7 @@ def _folder(path: Path) -> Verified:
 def _read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a folder, whole and of a known format, whatever became of the files."""
     content = read_json(path / MANIFEST)
-    name = content.get("format") if isinstance(content, dict) else None
+    name = str(content.get("format")) if isinstance(content, dict) else None
     if name not in KINDS:
         newer = re.fullmatch(r"(fewlink-[\w-]+)/(\d{1,9})", str(name))
         if newer and any(known.startswith(f"{newer[1]}/") for known in KINDS):
