@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import pickle
@@ -16,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, InputError
 from fewlink.embeddings import (
     Embeddings,
     from_nell_one,
@@ -62,6 +63,46 @@ def test_numpy_pickles_and_missing_files_raise(tmp_path: Path) -> None:
     for name in ("o.npy", "absent.npy"):
         with pytest.raises(FewlinkError, match=name):
             from_numpy(tmp_path / name, tmp_path / name, "complex")
+
+
+def test_numbers_that_are_not_finite_are_refused_with_the_name(tmp_path: Path, release: Path) -> None:
+    np.save(tmp_path / "e.npy", np.array([[1, 2], [np.nan, 3], [4, np.inf]], np.float32))
+    np.save(tmp_path / "r.npy", np.ones((1, 2), np.float32))
+    problem = r"e\.npy: has the value nan in the vector of 'b' and 1 more \(entities\): vectors need finite numbers"
+    with pytest.raises(InputError, match=problem):
+        from_numpy(tmp_path / "e.npy", tmp_path / "r.npy", "distmult", entity_names=["a", "b", "c"])
+    with pytest.raises(InputError, match=r"has 3 rows, but the graph has 2 entities"):
+        from_numpy(tmp_path / "e.npy", tmp_path / "r.npy", "distmult", entity_names=["a", "b"])
+    (release / "entity2vec.ComplEx").write_text("1 2 3 4\n5\t6 7 8\n9 10 inf 12\n")
+    with pytest.raises(InputError, match=r"entity2vec\.ComplEx: has the value inf in the vector of 'a' \(entities\)"):
+        from_nell_one(release, ["b", "a"], ["r"])
+    assert from_nell_one(release, ["b", "c"], ["r"]).dim == 4
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    table = Embeddings(torch.ones(2, 4), torch.ones(2, 4), "distmult")
+    for export in (
+        lambda: to_numpy(table, tmp_path / "file" / "e.npy", tmp_path / "file" / "r.npy"),
+        lambda: to_word2vec(tmp_path / "file" / "w.txt", ["a", "b"], table.entities),
+    ):
+        with pytest.raises(FewlinkError, match=r"file.* cannot be written \("):
+            export()
+
+
+def test_no_damage_of_a_state_dict_shows_a_traceback(tmp_path: Path) -> None:
+    folder = folder_with_names(tmp_path / "m")
+    keys = ("entity_representations.0._embeddings.weight", "relation_representations.0._embeddings.weight")
+    torch.save({keys[0]: torch.ones(2, 4), keys[1]: torch.ones(1, 4)}, folder / "model.pt")
+    content, rng = (folder / "model.pt").read_bytes(), np.random.default_rng(0)
+    assert from_pykeen(folder, model="distmult").dim == 4
+    for _ in range(300):
+        damaged = bytearray(content)
+        for at in rng.integers(0, len(content), rng.integers(1, 4)):
+            damaged[at] = rng.integers(256)
+        (folder / "model.pt").write_bytes(damaged[: len(content) if rng.random() < 0.7 else rng.integers(len(content))])
+        with contextlib.suppress(FewlinkError):
+            from_pykeen(folder, model="distmult")
 
 
 @pytest.fixture

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, InputError
 from fewlink.embeddings import EmbeddingSettings, train
 from fewlink.embeddings.batches import HeldOut
 
@@ -174,6 +176,26 @@ def test_a_damaged_state_raises(tmp_path: Path) -> None:
     state.write_bytes(b"not a state")
     with pytest.raises(FewlinkError, match="remove it to start again"):
         train(planted(), ENTITIES, 4, small(), resume=state)
+
+
+def test_a_flipped_bit_in_a_state_is_noticed(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
+    content = bytearray(state.read_bytes())
+    content[-5] ^= 16
+    state.write_bytes(content)
+    with pytest.raises(InputError, match=r"state: was changed or damaged since it was written: remove it to start"):
+        train(planted(), ENTITIES, 4, small(epochs=2), resume=state)
+
+
+def test_a_state_of_earlier_versions_has_no_checksum(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
+    with safe_open(state, framework="pt") as file:
+        facts = {name: text for name, text in file.metadata().items() if name != "sha256"}
+        save_file({name: file.get_tensor(name) for name in file.keys()}, tmp_path / "old", facts)  # noqa: SIM118
+    old, new = (train(planted(), ENTITIES, 4, small(epochs=2), resume=tmp_path / name) for name in ("old", "state"))
+    assert torch.equal(old.entities, new.entities)
 
 
 def test_early_stopping_keeps_the_best_table() -> None:

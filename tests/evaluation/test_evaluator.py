@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -248,6 +254,71 @@ def test_an_invalid_protocol_raises(protocol: dict[str, Any], problem: str) -> N
     benchmark = benchmark_of(GRAPH, test=[task_of([(0, 1), (0, 2), (0, 3)], range=[1, 2, 3])])
     with pytest.raises(FewlinkError, match=problem):
         evaluate(benchmark, By(lambda h, c: 0.0), Protocol(**{"shots": 1, **protocol}))
+
+
+SLOW = """
+import os, sys, time
+from pathlib import Path
+
+import numpy as np
+from tests.conftest import benchmark_of, graph_of, task_of
+
+from fewlink.evaluation import Protocol, evaluate
+
+
+class Slow:
+    name = "slow"
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, question):
+        (self.folder / str(os.getpid())).touch()
+        if "end" in str(self.folder):
+            os._exit(9)
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    task = task_of([(0, 1), (1, 2), (2, 0), (0, 2)], range=[0, 1, 2])
+    benchmark = benchmark_of(graph_of("a r b", "b r c"), test=[task])
+    evaluate(benchmark, Slow(Path(sys.argv[1])), Protocol(shots=1), processes=2)
+"""
+
+
+def is_running(process: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{process}/stat").read_text().rpartition(")")[2][:3]
+    except FileNotFoundError:
+        return False
+
+
+def slow_evaluation(folder: Path) -> subprocess.Popen[str]:
+    folder.mkdir()
+    (folder.parent / "slow.py").write_text(SLOW)
+    path = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
+    command = [sys.executable, str(folder.parent / "slow.py"), str(folder)]
+    return subprocess.Popen(command, env={**os.environ, **path}, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    process = slow_evaluation(tmp_path / "ranking")
+    until = time.monotonic() + 60
+    while not (workers := [int(path.name) for path in (tmp_path / "ranking").iterdir()]):
+        assert time.monotonic() < until and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    until = time.monotonic() + 5
+    while any(map(is_running, workers)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(is_running, workers))
+
+
+def test_a_lost_process_is_reported_in_one_line(tmp_path: Path) -> None:
+    process = slow_evaluation(tmp_path / "end")
+    assert "ProcessLost: one of 2 processes that rank was ended from outside" in process.communicate()[1]
 
 
 def test_zero_processes_raise() -> None:

@@ -52,7 +52,7 @@ def test_a_record_is_read_back_as_it_was(tmp_path: Path) -> None:
     path = stored(tmp_path / "results", one)
     assert path == tmp_path / "results" / "small" / "popularity.jsonl"
     assert read_records(tmp_path / "results") == [one]
-    assert list(json.loads(path.read_bytes())) == RECORD_KEYS
+    assert list(json.loads(path.read_bytes())) == [*RECORD_KEYS, "sha256"]
 
 
 def test_a_file_has_one_sorted_line_for_each_record(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_folder_of_version_0_1_is_read(tmp_path: Path) -> None:
         "small_r.map.json": {**facts, **pairs, "command": "c"},
     }
     store = single_files(tmp_path / "old", results)
-    assert store.records == [one]
+    assert [r.model_dump() for r in store.records] == [one.model_dump()]
     assert [p.test for curve in store.curves for p in curve.points] == [figures]
     assert [m.points for m in store.maps] == [[(0, 1, "positive")]]
 
@@ -214,6 +214,34 @@ def test_a_file_that_is_not_a_record_is_named(tmp_path: Path, content: str, prob
         read_records(tmp_path)
 
 
+def without_checksum(line: bytes) -> bytes:
+    """A record as earlier versions stored it."""
+    content = json.loads(line)
+    del content["sha256"]
+    return json.dumps(content).encode()
+
+
+def test_a_changed_figure_is_noticed(tmp_path: Path) -> None:
+    path = stored(tmp_path, record(), record(seed=1))
+    first, second = path.read_bytes().splitlines()
+    path.write_bytes(first + b"\n" + second.replace(b'"mrr": 0.4', b'"mrr": 0.5', 1))
+    problem = r"popularity\.jsonl:2: was changed or damaged since it was written: restore it .* repeat the evaluation"
+    with pytest.raises(InputError, match=problem):
+        read_records(tmp_path)
+    with pytest.raises(InputError, match=problem):
+        stored(tmp_path, record(seed=2))
+
+
+def test_a_record_without_a_checksum_stays_as_it_is(tmp_path: Path) -> None:
+    path = stored(tmp_path, record())
+    old = without_checksum(path.read_bytes())
+    path.write_bytes(old + b"\n")
+    stored(tmp_path, record(seed=1))
+    first, second = path.read_bytes().splitlines()
+    assert json.loads(first) == json.loads(old)
+    assert "sha256" in json.loads(second)
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -226,7 +254,7 @@ def test_a_file_that_is_not_a_record_is_named(tmp_path: Path, content: str, prob
 )
 def test_a_damaged_line_is_named(tmp_path: Path, change: Callable[[bytes], bytes], problem: str) -> None:
     path = stored(tmp_path, record(), record(seed=1))
-    first, second = path.read_bytes().splitlines()
+    first, second = map(without_checksum, path.read_bytes().splitlines())
     path.write_bytes(first + b"\n\n" + change(second))
     with pytest.raises(InputError, match=r"popularity.jsonl:3: " + problem):
         read_records(tmp_path)

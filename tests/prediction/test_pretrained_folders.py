@@ -132,10 +132,10 @@ def test_the_code_of_a_card_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def hub(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> None:
     """A hub that returns this folder or raises this error."""
 
-    def snapshot_download(name: str) -> str:
+    def snapshot_download(name: str, revision: str | None = None) -> str:
         if isinstance(answer, Exception):
             raise answer
-        return str(answer / name.replace("/", "--"))
+        return str(answer / name.replace("/", "--") / (revision or ""))
 
     module = ModuleType("huggingface_hub")
     module.snapshot_download = snapshot_download  # type: ignore[attr-defined]
@@ -152,7 +152,25 @@ def test_a_model_of_the_hub_is_fetch(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert fetch(Path("hub:someone/nell-trail")) == tmp_path / "someone--nell-trail"
 
 
-@pytest.mark.parametrize("name", ["hub:", "hub:one", "hub:a/b/c", "hub:../b c"])
+def test_a_revision_of_the_hub_is_fetched_and_its_commit_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commit = "0123456789abcdef" * 2 + "01234567"
+    with quickly():
+        saved = fewlink.load(fsrl_run()).save_pretrained(tmp_path / "someone--model" / commit)
+    hub(monkeypatch, tmp_path)
+    assert fetch(f"hub:someone/model@{commit}") == saved
+    linker = fewlink.load(f"hub:someone/model@{commit}")
+    assert linker.origin == f"hub:someone/model@{commit}"
+    again = linker.save_pretrained(tmp_path / "again")
+    assert json.loads((again / "manifest.json").read_text())["origin"] == linker.origin
+    assert fewlink.load(again).origin == linker.origin
+    hub(monkeypatch, OSError("no network"))
+    with pytest.raises(FewlinkError, match=r"someone/model at v2 cannot be fetched from the hub"):
+        fetch("hub:someone/model@v2")
+
+
+@pytest.mark.parametrize("name", ["hub:", "hub:one", "hub:a/b/c", "hub:../b c", "hub:a/b@", "hub:a/b@x y"])
 def test_an_invalid_hub_name_raises(name: str) -> None:
     with pytest.raises(FewlinkError, match="not of the form hub:owner/name"):
         fetch(name)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from fewlink.base.recipes import same_settings
 from fewlink.data import open_benchmark
-from fewlink.evaluation.records import Record, RecordStore, StoredResult, read_records, same_settings
+from fewlink.evaluation.records import Record, RecordStore, StoredResult, read_records
 from fewlink.report import tables
 from fewlink.studies import STUDIES, Plan, Study, StudyOutput, Workspace, read_plan
 from fewlink.studies.runner import Clock, pending_jobs, run_jobs

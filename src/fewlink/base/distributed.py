@@ -11,9 +11,13 @@ a lost process. The others have a few seconds to end by themselves.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import multiprocessing.connection
 import os
 import secrets
+import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -29,6 +33,7 @@ GRACE = 5.0  # seconds for a process to end by itself
 CONNECT_TIMEOUT = 10.0  # seconds
 FAREWELL = "goodbye"  # any other last message is the reason why all processes must end
 RESTART = "start the same command again, it continues from what was saved"
+PR_SET_PDEATHSIG = 1  # of Linux: a signal for when the parent has ended
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}  # seconds, seconds, probes
 
 T = TypeVar("T")
@@ -80,6 +85,21 @@ def count() -> int:
 def rank() -> int:
     """The number of this process, from 0."""
     return dist.get_rank() if dist.is_initialized() and not _alone else 0
+
+
+def end_with_parent(parent: int) -> None:
+    """End this process as soon as its parent, the process with this id, has ended, in whichever way."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before
+        os._exit(1)
+    if (process := multiprocessing.parent_process()) is not None:  # on any system
+        threading.Thread(target=_exit_after, args=(process.sentinel,), daemon=True).start()
+
+
+def _exit_after(sentinel: int) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)
 
 
 @contextlib.contextmanager

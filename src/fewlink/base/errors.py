@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,6 +59,44 @@ class ProcessLost(FewlinkError):
 
 
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def reading(path: str | Path, remedy: str) -> Iterator[None]:
+    """Turn whatever damaged or crafted content raises while it is read into an error that names the file.
+
+    For the reading itself only: what is computed afterwards may have bugs, and these have to show.
+    """
+    try:
+        yield
+    except FewlinkError:
+        raise
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror or error})") from None
+    except Exception as error:
+        raise InputError(path, f"is damaged ({describe(error)}): {remedy}") from None
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Turn an error of the operating system while `path` is written into one that names it and the reason.
+
+    safetensors reports a full disk by an error of its own.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise FewlinkError(f"{path} cannot be written ({error.strerror or error})") from None
+    except Exception as error:
+        if type(error).__name__ != "SafetensorError":
+            raise
+        raise FewlinkError(f"{path} cannot be written ({describe(error)})") from None
+
+
+def describe(error: Exception) -> str:
+    """The kind and message of an error in one line."""
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message[:200]}" if message else type(error).__name__
 
 
 def choose(what: str, name: str, table: Mapping[str, T]) -> T:

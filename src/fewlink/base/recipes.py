@@ -83,6 +83,30 @@ def former_name(model: str) -> str:
     return re.sub(r"^trail-0\.1", "trail", model)
 
 
+def renamed(value: Any) -> Any:
+    """A stored result with the name that its model has in this version; a map of version 0.1 has no settings."""
+    if not isinstance(value, dict) or not isinstance(value.get("model"), str):
+        return value
+    config = value.get("config")
+    settings = config.get("settings", {}) if isinstance(config, dict) else value.get("settings")
+    settings = settings if isinstance(settings, dict) else None
+    model = current_name(value["model"], settings)
+    if model == value["model"]:
+        return value
+    if not settings:
+        return {**value, "model": model}
+    changed = {"settings": {**settings, "model": model}}
+    return {**value, "model": model, **({"config": {**config, **changed}} if config else changed)}
+
+
+def same_settings(stored: dict[str, Any] | None, settings: Settings | None) -> bool:
+    """Whether a record's settings are these, apart from K, seed, device and settings that only one of them has."""
+    if settings is None or stored is None:
+        return not stored and settings is None
+    current = settings.as_dict()
+    return all(stored[name] == current[name] for name in stored.keys() & current.keys() - {*OWN, "shots"})
+
+
 def measured() -> dict[str, dict[str, str]]:
     """The measured results of each recipe, generated from the project's stored records."""
     return dict(json.loads((files("fewlink") / "recipes" / "measured.json").read_text("utf-8")))

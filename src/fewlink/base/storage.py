@@ -143,6 +143,21 @@ def read_json(path: Path) -> Any:
     return content
 
 
+def with_sha256(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a JSON file with the checksum of all of it, as its last entry `sha256`."""
+    return {**content, "sha256": _sha256_json(json.loads(json.dumps(content)))}
+
+
+def without_sha256(content: Any, path: Path, line: int | None = None, remedy: str = "restore or remove it") -> Any:
+    """What `with_sha256` was given, as it was read from a file; raises if it has changed. It may have no checksum."""
+    if not isinstance(content, dict) or "sha256" not in content:
+        return content
+    kept = {name: value for name, value in content.items() if name != "sha256"}
+    if content["sha256"] != _sha256_json(kept):
+        raise InputError(path, f"was changed or damaged since it was written: {remedy}", line)
+    return kept
+
+
 @contextmanager
 def new_folder(path: Path, format: str, facts: dict[str, Any]) -> Iterator[Path]:
     """Yield an empty folder to fill; on success it becomes `path`, on any error it is removed.

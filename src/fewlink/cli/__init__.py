@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -13,6 +14,7 @@ from fewlink.base.errors import FewlinkError, ProcessLost
 from fewlink.bridges import commands
 from fewlink.cli import data, embeddings, evaluate, predict, project, results, train
 from fewlink.stix import commands as stix
+from fewlink.verification import commands as verification
 
 app = typer.Typer(
     name="fewlink",
@@ -49,6 +51,7 @@ app.command("tune")(embeddings.tune)
 app.command("links")(embeddings.links)
 app.add_typer(embeddings.app, name="embeddings")
 app.command("study")(results.study)
+app.command("verify")(verification.verify)
 data.app.command("to-stix")(stix.to_stix)
 
 
@@ -89,6 +92,19 @@ def options(
     """Complete the long tail of a knowledge graph from a handful of examples."""
 
 
+ADVICE = {  # for errors of the operating system that no command has foreseen
+    errno.ENOSPC: "free some space, or choose another disk",
+    errno.EDQUOT: "free some space, or choose another disk",
+    errno.EFBIG: "files of this size are not allowed here (ulimit -f), choose another disk",
+    errno.EROFS: "choose another place",
+    errno.EACCES: "check its permissions",
+    errno.EPERM: "check its permissions",
+    errno.EIO: "the disk reports a failure",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+}
+
+
 def main() -> None:
     """Run the command; an error that the user can correct is printed in one line, with exit code 2."""
     for stream in (sys.stdout, sys.stderr):
@@ -96,15 +112,25 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     memory.keep_freed()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here rather than at the end of the process, where an error could not be told
     except FewlinkError as error:
         # When several processes raise the same error, only the first prints it; the lost one may be the first.
         if os.environ.get("RANK", "0") == "0" or isinstance(error, ProcessLost):
             print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            sys.stderr.close()
+            sys.exit(0)
+        if error.errno not in ADVICE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what could not be printed is not tried again
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror}: {ADVICE[error.errno]}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)

@@ -262,7 +262,9 @@ def import_(
     elif kind == "nell-one":
         table = from_nell_one(source, *names, model=model or "complex", norm=norm or 2)
     else:
-        table = from_numpy(source, relations, model or "complex", norm=norm or 2)
+        table = from_numpy(
+            source, relations, model or "complex", norm=norm or 2, entity_names=names[0], relation_names=names[1]
+        )
     table.save(out, graph.fingerprint, graph=bench, relation_names=names[1])
     print(f"{len(table.entities):,} entities of {table.dim} reals, {len(names[1]):,} relations: {table.model} in {out}")
 

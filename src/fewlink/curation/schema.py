@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 
 FORMAT = 1
@@ -44,6 +46,25 @@ CREATE VIEW decision AS
         WHERE later.project = last.project AND later.head = last.head AND later.tail = last.tail
     );
 """
+
+# Every column once more in an index: SQLite's check compares the two, so that no damaged value is taken for a decision.
+COPIES = (
+    "CREATE INDEX IF NOT EXISTS copy_of_projects ON project (number, name, description, made)",
+    "CREATE INDEX IF NOT EXISTS copy_of_events ON event (number, project, kind, head, tail, undoes, who, time)",
+)
+VIEWS = "SELECT name, sql FROM sqlite_master WHERE type IN ('view', 'trigger')"
+
+
+def problem_of(base: sqlite3.Connection) -> str:
+    """What SQLite's check finds, or a view or trigger that is not ours; empty if the file is whole."""
+    problem = str(base.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    if problem != "ok":
+        return problem
+    with closing(sqlite3.connect(":memory:")) as new:
+        new.executescript(SCHEMA)
+        expected = dict(new.execute(VIEWS))
+    found = dict(base.execute(VIEWS))
+    return next((f"{name} has changed" for name in expected if found.get(name) != expected[name]), "")
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName, did_you_mean
-from fewlink.curation.schema import FORMAT, KINDS, SCHEMA, Decision, Event, Project
+from fewlink.curation.schema import COPIES, FORMAT, KINDS, SCHEMA, Decision, Event, Project, problem_of
 
 APPLICATION = 0x46574C4B  # "FWLK": marks the SQLite file as ours
 MAGIC = b"SQLite format 3\0"
@@ -76,9 +76,11 @@ class ProjectFile:
                     base.execute(f"PRAGMA user_version = {FORMAT}")
         if not self._is_ours():
             raise InputError(self.path, "is not a project file: name another file, or a new one")
-        problem = base.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if problem != "ok":
+        if problem := problem_of(base):
             raise self._damaged(problem)
+        with suppress(sqlite3.OperationalError):  # a file that cannot be written can still be read
+            for statement in COPIES if self.write else ():
+                base.execute(statement)
 
     def _is_ours(self) -> bool:
         """Whether the file has our tables: False for an empty one; raises for that of another program."""
@@ -312,6 +314,8 @@ class ProjectFile:
             yield
         except (OverflowError, UnicodeEncodeError):
             raise FewlinkError(f"{self.path} has no such project or event, and takes no such text") from None
+        except UnicodeDecodeError:
+            raise self._damaged("it has text that is not UTF-8") from None
         except sqlite3.Error as error:
             text = str(error)
             if "readonly" in text:

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, choose
+from fewlink.base.errors import FewlinkError, choose, reading
 from fewlink.base.memo import Memo
 from fewlink.base.seeds import generator
 from fewlink.base.storage import new_folder, read_folder
 from fewlink.graph import Graph
+from fewlink.graph.vocabulary import check_ids, check_offsets, load_array
 
 FORMAT = "fewlink-benchmark/1"
 SPLITS = ("train", "dev", "test")
@@ -118,17 +119,20 @@ class Benchmark(Memo):
 
     @classmethod
     def _load(cls, folder: Path, manifest: dict[str, Any]) -> Benchmark:
-        columns = []
-        for array in ("pairs", "known", "range"):
-            whole = np.load(folder / f"{array}.npy", mmap_mode="r", allow_pickle=False)
-            ends = np.load(folder / f"{array}.ends.npy", allow_pickle=False)
-            columns.append([whole[begin:end] for begin, end in itertools.pairwise([0, *ends])])
-        tasks: dict[str, list[Task]] = {split: [] for split in SPLITS}
-        for (split, name), *arrays in zip(manifest["tasks"], *columns, strict=True):
-            tasks[split].append(Task(name, *arrays))
-        graph, extended_from = Graph.open(folder / "graph", verify=False), tuple(manifest.get("grown_from", ()))
-        benchmark = cls(manifest["name"], graph, tasks, extended_from=extended_from)
-        benchmark.__dict__["fingerprint"] = manifest["fingerprint"]
+        graph, columns = Graph.open(folder / "graph", verify=False), []
+        with reading(folder, "make the folder again"):
+            for array in ("pairs", "known", "range"):
+                whole, ends = load_array(folder / f"{array}.npy"), load_array(folder / f"{array}.ends.npy")
+                check_offsets(ends, len(whole), array)
+                check_ids(whole, len(graph.entities), array)
+                if whole.size and whole.shape[1:] != (() if array == "range" else (2,)):
+                    raise ValueError(f"{array} has the shape {whole.shape}")
+                columns.append([whole[begin:end] for begin, end in itertools.pairwise([0, *ends.tolist()])])
+            tasks: dict[str, list[Task]] = {split: [] for split in SPLITS}
+            for (split, name), *arrays in zip(manifest["tasks"], *columns, strict=True):
+                tasks[split].append(Task(str(name), *arrays))
+            benchmark = cls(str(manifest["name"]), graph, tasks, extended_from=tuple(manifest.get("grown_from", ())))
+            benchmark.__dict__["fingerprint"] = str(manifest["fingerprint"])
         return benchmark
 
 

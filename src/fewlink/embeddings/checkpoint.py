@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,18 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fewlink.base import distributed
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.base.storage import recover, sync
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import PIECE, Shard
 from fewlink.embeddings.table import save_tensors
 
 FORMAT = "fewlink-embedding-state/1"
+REMEDY = "remove it to start again"
+DTYPES = {  # as safetensors names them
+    **{torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"},
+    **{torch.uint8: "U8", torch.int32: "I32", torch.int64: "I64", torch.bool: "BOOL"},
+}
 MAY_CHANGE = {"device", "save_every"}  # settings of a resumed run
 
 
@@ -139,7 +145,8 @@ def _write(files: list[Path], tensors: dict[str, Tensor], facts: dict[str, Any],
     file = files[distributed.rank()]
     stored = {name: x for name, x in tensors.items() if shard.rank == 0 or "entities" in name}
     try:
-        save_tensors(stored, file, {"format": FORMAT, "facts": json.dumps(facts)})
+        metadata = {"format": FORMAT, "facts": json.dumps(facts), "sha256": _sha256(stored, facts)}
+        save_tensors(stored, file, metadata)
     except FewlinkError as error:
         raise _unwritable(file.parent, error) from None
 
@@ -149,8 +156,13 @@ def _replace(path: Path, beside: Path, others: list[Path]) -> None:
     for file in others:
         if not file.exists():
             raise InputError(file, "was written by another process and is missing here: all need the same folder")
-    os.replace(beside, path)
-    sync(path.parent)
+    try:
+        os.replace(beside, path)
+        sync(path.parent)
+    except FileNotFoundError:
+        raise FewlinkError(f"{path} is written by another process too: choose another folder for one of them") from None
+    except OSError as error:
+        raise _unwritable(path.parent, error) from None
     for old in set(_shard_files(path)) - set(others):
         _remove(old)
 
@@ -169,7 +181,12 @@ def _load(
                     f"is a part of the state {path} and is missing: put it back, on a file system that all "
                     f"processes share, or remove {path} to start again",
                 )
-        files = [first, *(_open(file, opened)[0] for file in others)]
+        files = [first]
+        for file in others:
+            part, same = _open(file, opened)
+            if same != facts:
+                raise InputError(file, f"is a part of another state than {path}: {REMEDY}")
+            files.append(part)
         tensors = {
             name: _rows_of(files, name, shard) if "entities" in name else first.get_tensor(name).clone()
             for name in first.keys()  # noqa: SIM118
@@ -185,8 +202,47 @@ def _open(path: Path, opened: ExitStack) -> tuple[Any, dict[str, Any]]:
         raise InputError(path, f"is not a training state ({error}): remove it to start again") from None
     meta = file.metadata() or {}
     if meta.get("format") != FORMAT:
-        raise InputError(path, f"is not a training state of format {FORMAT}: remove it to start again")
-    return file, json.loads(meta["facts"])
+        raise wrong_format(path, meta.get("format"), FORMAT, REMEDY)
+    with reading(path, REMEDY):
+        facts = json.loads(meta["facts"])
+        if "sha256" in meta and meta["sha256"] != _sha256_file(path, facts):
+            raise InputError(path, f"was changed or damaged since it was written: {REMEDY}")
+        if not (isinstance(facts["settings"], dict) and isinstance(facts["done"], int)):
+            raise TypeError("it has no settings or epochs")
+    return file, facts
+
+
+def check_state(path: Path) -> None:
+    """Raise if a file of a state is damaged."""
+    with ExitStack() as opened:
+        _open(path, opened)
+
+
+def _sha256(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> str:
+    """The checksum of facts and tensors, in the order of their names."""
+    raw = {name: x.contiguous().flatten().view(torch.uint8).numpy() for name, x in tensors.items()}
+    kinds = {name: f"{DTYPES[x.dtype]} {list(x.shape)}" for name, x in tensors.items()}
+    return _digest(facts, ((name, kinds[name], raw[name]) for name in sorted(tensors)))
+
+
+def _sha256_file(path: Path, facts: Mapping[str, Any]) -> str:
+    """The same of a file, whose tensors are read a piece at a time."""
+    content = np.memmap(path, np.uint8, "r")
+    size = int.from_bytes(content[:8].tobytes(), "little")
+    header = json.loads(content[8 : 8 + size].tobytes())
+    data = content[8 + size :]
+    entries = sorted((name, entry) for name, entry in header.items() if name != "__metadata__")
+    kinds = {name: f"{e['dtype']} {e['shape']}" for name, e in entries}
+    return _digest(facts, ((name, kinds[name], data[slice(*e["data_offsets"])]) for name, e in entries))
+
+
+def _digest(facts: Mapping[str, Any], tensors: Iterable[tuple[str, str, np.ndarray]]) -> str:
+    seen = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name, kind, raw in tensors:
+        seen.update(f"{name} {kind} {len(raw)}\0".encode())
+        for first in range(0, len(raw), PIECE):
+            seen.update(raw[first : first + PIECE].data)
+    return seen.hexdigest()
 
 
 def _rows_of(files: list[Any], name: str, shard: Shard) -> Tensor:

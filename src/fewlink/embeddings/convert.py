@@ -7,6 +7,7 @@ here without running code: tensors are rebuilt, and every other class or functio
 from __future__ import annotations
 
 import gzip
+import io
 import pickle
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fewlink.base.errors import FewlinkError, InputError, choose
+from fewlink.base.errors import FewlinkError, InputError, choose, describe, reading
 from fewlink.base.storage import read_json, write_bytes
 from fewlink.embeddings.interactions import INTERACTIONS, interaction
 from fewlink.embeddings.table import Embeddings
 
+RETRAIN = "save the model again with PyKEEN"
 SHOWN = 5  # missing names in an error
 ENTITIES = "entity_representations.0._embeddings.weight"
 RELATIONS = "relation_representations.0._embeddings.weight"
@@ -54,21 +55,51 @@ def pick(ids: Mapping[str, int], names: Sequence[str], what: str, source: Path) 
     return torch.tensor([ids[name] for name in names], dtype=torch.long)
 
 
-def from_numpy(entities: Path, relations: Path, model: str, *, norm: int = 2, inverses: bool = False) -> Embeddings:
+def from_numpy(
+    entities: Path,
+    relations: Path,
+    model: str,
+    *,
+    norm: int = 2,
+    inverses: bool = False,
+    entity_names: Sequence[str] | None = None,
+    relation_names: Sequence[str] | None = None,
+) -> Embeddings:
     """Vectors from two `.npy` files (E, d) and (R, w) in the graph's order.
 
-    With `inverses` the relation file already has (2R, w), the inverse rows after the forward ones.
+    With `inverses` the relation file already has (2R, w), the inverse rows after the forward ones. The names are for
+    errors and for checking the number of rows.
     """
     tables = torch.from_numpy(_load_npy(entities)), torch.from_numpy(_load_npy(relations))
+    for path, what, table, names in (
+        (entities, "entities", tables[0], entity_names),
+        (relations, "relations", tables[1], relation_names),
+    ):
+        expected = len(names) * (2 if inverses and what == "relations" else 1) if names is not None else len(table)
+        if len(table) != expected:
+            raise InputError(path, f"has {len(table)} rows, but the graph has {len(names or ())} {what}")
+        check_finite(table, what, names, path)
     return Embeddings(*tables, model, norm) if inverses else with_inverses(*tables, model, norm)
+
+
+def check_finite(table: Tensor, what: str, names: Sequence[str] | None, source: Path) -> None:
+    """Raise if a vector of a table (n, d) has a number that is not finite; names the first such row."""
+    bad = (~torch.isfinite(table)).flatten(1).any(1).nonzero().flatten().tolist()
+    if not bad:
+        return
+    value = table[bad[0]][~torch.isfinite(table[bad[0]])][0].item()
+    name = f"'{names[bad[0] % len(names)]}'" if names else f"row {bad[0]}"
+    more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+    problem = f"has the value {value} in the vector of {name}{more} ({what}): vectors need finite numbers"
+    raise InputError(source, f"{problem}; remove or retrain these, then import again")
 
 
 def to_numpy(embeddings: Embeddings, entities: Path, relations: Path) -> None:
     """Two `.npy` files: entities (E, d) and relations (2R, w)."""
     for path, table in ((entities, embeddings.entities), (relations, embeddings.relations)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            np.save(file, table.cpu().numpy(), allow_pickle=False)
+        buffer = io.BytesIO()
+        np.save(buffer, table.cpu().numpy(), allow_pickle=False)
+        write_bytes(path, buffer.getvalue())
 
 
 def from_nell_one(
@@ -85,10 +116,13 @@ def from_nell_one(
         tables.append(_read_vectors(folder / f"{stem}.{name}"))
         ids.append(_read_ids(folder / index, len(tables[-1])))
     entities = tables[0][pick(ids[0], entity_names, "vector", folder / "ent2ids")]
+    check_finite(entities, "entities", entity_names, folder / f"entity2vec.{name}")
     forward = tables[1][pick(ids[1], relation_names, "vector", folder / "relation2ids")]
+    check_finite(forward, "relations", relation_names, folder / f"relation2vec.{name}")
     backward_names = [f"{relation}_inv" for relation in relation_names]
     if all(relation in ids[1] for relation in backward_names):
         backward = tables[1][pick(ids[1], backward_names, "vector", folder / "relation2ids")]
+        check_finite(backward, "relations", backward_names, folder / f"relation2vec.{name}")
         return Embeddings(entities, torch.cat([forward, backward]), model, norm)
     return with_inverses(entities, forward, model, norm)
 
@@ -129,7 +163,9 @@ def from_pykeen(
     for key in (ENTITIES, RELATIONS):
         if key not in weights:
             raise InputError(source, f"has no {key}: only plain PyKEEN {', '.join(INTERACTIONS)} models can be read")
-        tables[key] = _halves(weights[key].float()) if rule.name == "complex" else weights[key].float()
+        with reading(source, RETRAIN):
+            table = weights[key].float().flatten(1)
+            tables[key] = _halves(table) if rule.name == "complex" else table
     relations = len(ids[1])
     expected = {ENTITIES: (len(ids[0]),), RELATIONS: (relations, 2 * relations)}
     for key, allowed in expected.items():
@@ -137,7 +173,9 @@ def from_pykeen(
             raise InputError(source, f"has {len(tables[key])} rows in {key}, but the folder has {allowed[0]} names")
     names = pykeen_names(folder)
     entities = tables[ENTITIES][pick(ids[0], entity_names or names[0], "vector", folder)]
+    check_finite(entities, "entities", entity_names or names[0], source)
     forward = pick(ids[1], relation_names or names[1], "vector", folder)
+    check_finite(tables[RELATIONS][: 2 * relations], "relations", None, source)
     if len(tables[RELATIONS]) == relations:
         return with_inverses(entities, tables[RELATIONS][forward], chosen, p)
     both = torch.cat([2 * forward, 2 * forward + 1])  # PyKEEN's ids of relation r and of its inverse
@@ -163,8 +201,12 @@ def _load_npy(path: Path) -> np.ndarray:
         array: np.ndarray = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise InputError(path, "does not exist") from None
-    except (OSError, ValueError) as error:
-        raise InputError(path, f"is not an array of numbers ({error})") from None
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror or error})") from None
+    except Exception as error:  # a damaged file can fail in any way
+        raise InputError(path, f"is not an array of numbers ({describe(error)})") from None
+    if not isinstance(array, np.ndarray):
+        raise InputError(path, "is an archive of arrays: give a .npy file, which has one array")
     if array.ndim != 2 or not np.issubdtype(array.dtype, np.floating):
         raise InputError(path, f"contains {array.dtype} of shape {array.shape}: expected real vectors, one per row")
     return np.ascontiguousarray(array, dtype=np.float32)
@@ -248,9 +290,11 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(path, f"is not a state dict of tensors ({first}): save model.state_dict() alone") from None
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror or error})") from None
+    except Exception as error:  # torch.load raises errors of many kinds
+        problem = f"is not a state dict of tensors ({describe(error)}): save model.state_dict() alone"
+        raise InputError(path, problem) from None
     if not isinstance(state, dict):
         raise InputError(path, "is not a state dict of tensors: save model.state_dict() alone")
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
@@ -267,7 +311,7 @@ def _read_labels(path: Path) -> dict[str, int]:
     if not path.is_file():
         raise InputError(path, "does not exist")
     ids: dict[str, int] = {}
-    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+    with reading(path, RETRAIN), gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
         for number, line in enumerate(file, 1):
             left, tab, label = line.rstrip("\n").partition("\t")
             if number == 1:

@@ -15,11 +15,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, reading
 from fewlink.base.storage import new_folder, read_folder, read_json, replaced_file, write_json
 from fewlink.embeddings.interactions import Interaction, interaction
 
 FORMAT = "fewlink-embeddings/1"
+CONFIG = {"model", "norm", "dim", "entities", "relations", "graph", "fingerprint", "settings", "measured"}
+REMEDY = "pretrain or import the vectors again"
 
 
 def rows(table: Tensor, ids: Tensor) -> Tensor:
@@ -140,6 +142,8 @@ class Embeddings:
     @classmethod
     def _load(cls, folder: Path, fingerprint: str | None) -> Embeddings:
         config = read_json(folder / "config.json")
+        if not isinstance(config, dict) or not config.keys() >= CONFIG:
+            raise InputError(folder / "config.json", f"is damaged: {REMEDY}")
         if fingerprint is not None and fingerprint != config["fingerprint"]:
             trained_on = config["graph"] or "another graph"
             raise InputError(
@@ -148,15 +152,16 @@ class Embeddings:
                 f"vocabulary {config['fingerprint']}), but this graph has vocabulary {fingerprint}: "
                 "train embeddings on this graph, or use the graph they were trained on",
             )
-        tables = load_file(folder / "weights.safetensors")
-        return cls(
-            tables["entities"],
-            tables["relations"],
-            config["model"],
-            config["norm"],
-            config["settings"],
-            config["measured"],
-        )
+        with reading(folder / "weights.safetensors", REMEDY):
+            tables = load_file(folder / "weights.safetensors")
+            return cls(
+                tables["entities"],
+                tables["relations"],
+                config["model"],
+                config["norm"],
+                config["settings"],
+                config["measured"],
+            )
 
 
 def check_fits(embeddings: Embeddings, entities: int, relations: int) -> None:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fewlink.base import distributed, memory
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, reading
 from fewlink.embeddings.batches import HeldOut, batches_of, choose_held_out, torch_generator
 from fewlink.embeddings.checkpoint import (
     check_shared,
@@ -290,11 +290,12 @@ class EmbeddingTrainer:
     def load(self, path: Path) -> None:
         tensors, facts = load_state(path, self.settings, self.trained_on, self.device, self.tables.shard)
         vectors, states = self.tables.vectors, self.tables.states
-        self.tables.vectors = {name: tensors[name] for name in vectors}
-        self.best = {name: tensors[f"best.{name}"] for name in vectors if f"best.{name}" in tensors}
-        self.tables.states = {name: {p: tensors[f"{name}.{p}"] for p in state} for name, state in states.items()}
-        self.done, self.waited, self.seconds = facts["done"], facts["waited"], facts["seconds"]
-        self.best_mrr, self.trace = facts["best_mrr"], facts["trace"]
+        with reading(path, "remove it to start again"):
+            self.tables.vectors = {name: tensors[name].view_as(table) for name, table in vectors.items()}
+            self.best = {name: tensors[f"best.{name}"] for name in vectors if f"best.{name}" in tensors}
+            self.tables.states = {name: {p: tensors[f"{name}.{p}"] for p in state} for name, state in states.items()}
+            self.done, self.waited, self.seconds = facts["done"], facts["waited"], facts["seconds"]
+            self.best_mrr, self.trace = facts["best_mrr"], facts["trace"]
         self._graph = None
 
     def result(self, file: Path | None = None) -> Embeddings:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import concurrent.futures.process
 import multiprocessing
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fewlink.base import distributed
-from fewlink.base.errors import FewlinkError, InputError, ScoreError
+from fewlink.base.errors import FewlinkError, InputError, ProcessLost, ScoreError
 from fewlink.base.metrics import HITS, METRICS, realistic_rank
 from fewlink.base.progress import progress
 from fewlink.data import Benchmark, Candidates, Task, candidates_of
@@ -161,9 +162,16 @@ def evaluate(
         tasks = rank_split(benchmark, scorer, protocol)
     else:
         spawn = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(processes, mp_context=spawn) as pool:
-            jobs = [pool.submit(_rank_shard, benchmark, scorer, protocol, (i, processes)) for i in range(processes)]
-            tasks = merge([job.result() for job in jobs])
+        start_of_each = (distributed.end_with_parent, (os.getpid(),))
+        try:
+            with concurrent.futures.ProcessPoolExecutor(processes, spawn, *start_of_each) as pool:
+                jobs = [pool.submit(_rank_shard, benchmark, scorer, protocol, (i, processes)) for i in range(processes)]
+                tasks = merge([job.result() for job in jobs])
+        except concurrent.futures.process.BrokenProcessPool:
+            raise ProcessLost(
+                f"one of {processes} processes that rank was ended from outside, perhaps for lack of memory: "
+                "start again with fewer processes"
+            ) from None
     return Evaluation(protocol, tasks, time.monotonic() - start)
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fewlink.base.errors import InputError
+from fewlink.base.errors import InputError, reading
 from fewlink.base.metrics import HITS
 from fewlink.base.storage import write_bytes
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".ranks.npz"
 CLOSE = 1e-9  # of an MRR that is computed again
-DAMAGED = "is damaged ({}): remove the file and repeat the evaluations"
+REMEDY = "remove the file and repeat the evaluations"
 
 
 class Measured(Protocol):
@@ -97,17 +96,28 @@ def read_ranks(file: Path, record: Measured) -> QueryRanks | None:
     arrays = _read(path, _prefix(record))
     if not arrays:
         return None
+    if len(arrays) > 1:
+        raise InputError(path, f"has the ranks of {_prefix(record)[:-1]} twice: {REMEDY}")
     ((name, content),) = arrays.items()
-    try:
+    with reading(path, REMEDY):
         doubled = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise InputError(path, DAMAGED.format(error)) from None
-    counts = np.array([int(row["queries"]) for row in record.relations.values()])
-    ranks = QueryRanks(tuple(record.relations), counts, doubled / 2, name.removesuffix(".npy").rpartition("_")[2])
-    if not ranks.agrees(record):
+        counts = np.array([int(row["queries"]) for row in record.relations.values()])
+        ranks = QueryRanks(tuple(record.relations), counts, doubled / 2, name.removesuffix(".npy").rpartition("_")[2])
+        agrees = ranks.agrees(record)
+    if not agrees:
         problem = f"the ranks of {_prefix(record)[:-1]} do not give the MRR of their record in {file.name}"
         raise InputError(path, f"{problem}: repeat the evaluation with --replace")
     return ranks
+
+
+def ranked_records(path: Path) -> set[str]:
+    """What identifies the records whose ranks a file holds, as `identity` returns it; raises if the file is damaged."""
+    return {name.rpartition("_")[0] for name in _read(path)}
+
+
+def identity(record: Measured) -> str:
+    """The record's name in a file of ranks."""
+    return _prefix(record)[:-1]
 
 
 def write_ranks(file: Path, record: Measured, ranks: QueryRanks | None) -> None:
@@ -152,10 +162,7 @@ def _read(path: Path, prefix: str = "") -> dict[str, bytes]:
     """The arrays whose names begin so, as .npy files by name; none if there is no file."""
     if not path.exists():
         return {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {name: archive.read(name) for name in archive.namelist() if name.startswith(prefix)}
-    except OSError as error:
-        raise InputError(path, f"cannot be read ({error.strerror})") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # also of packing that zipfile lacks
-        raise InputError(path, DAMAGED.format(error)) from None
+    with reading(path, REMEDY), zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            archive.open(name).close()  # names are stored twice: raises where they differ
+        return {name: archive.read(name) for name in archive.namelist() if name.startswith(prefix)}

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from fewlink import __version__
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, reading
 from fewlink.base.memory import hardware
-from fewlink.base.recipes import OWN, current_name, former_name
+from fewlink.base.recipes import OWN, former_name, renamed, same_settings
 from fewlink.base.settings import Settings
-from fewlink.base.storage import locked_inside, read_json, write_bytes
+from fewlink.base.storage import locked_inside, read_json, with_sha256, without_sha256, write_bytes
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fewlink.evaluation.evaluator import Evaluation, Protocol
 
 NAME_CHARACTERS = 60  # of a benchmark or model, in a path
+REMEDY = "restore it from a copy, or remove it and repeat the evaluation"
 Figures = dict[str, int | float]
 
 
@@ -46,6 +47,7 @@ class StoredResult(BaseModel):
 
     benchmark: str
     model: str
+    _has_sha256: bool = PrivateAttr(default=True)  # results of earlier versions have none, and stay as they are
 
     @property
     @abstractmethod
@@ -54,6 +56,10 @@ class StoredResult(BaseModel):
 
     def same_figures(self, other: StoredResult) -> bool:
         return self.model_dump(include=self.figures) == other.model_dump(include=self.figures)
+
+    def as_json(self) -> dict[str, Any]:
+        """What is stored, with the checksum of all of it."""
+        return with_sha256(self.model_dump()) if self._has_sha256 else self.model_dump()
 
 
 class Record(StoredResult):
@@ -268,7 +274,7 @@ class RecordStore:
                     " --replace, replace=True in Python), or store the new one in another folder"
                 )
             results[result.key] = result
-            lines = [json.dumps(results[key].model_dump(), ensure_ascii=False) + "\n" for key in sorted(results)]
+            lines = [json.dumps(results[key].as_json(), ensure_ascii=False) + "\n" for key in sorted(results)]
             write_bytes(path, "".join(lines).encode(errors="backslashreplace"))  # a lone surrogate as JSON writes it
             _store_ranks(path, result, ranks)
             if where != path:
@@ -290,7 +296,7 @@ class RecordStore:
         return [path for path in self._files(kind) if path.suffix == ".json" and b'"data_sha256"' in path.read_bytes()]
 
     def _files(self, kind: type[StoredResult]) -> list[Path]:
-        return sorted(path for path in self.folder.rglob("*.json*") if _kind_of(path) is kind)
+        return sorted(path for path in self.folder.rglob("*.json*") if kind_of(path) is kind)
 
 
 class DifferentFigures(FewlinkError):
@@ -305,14 +311,6 @@ def read_records(folder: Path) -> list[Record]:
 def read_result(kind: type[R], path: Path) -> R:
     """A JSON file that holds one result."""
     return _validated(kind, read_json(path), path)
-
-
-def same_settings(stored: dict[str, Any] | None, settings: Settings | None) -> bool:
-    """Whether a record's settings are these, apart from K, seed, device and settings that only one of them has."""
-    if settings is None or stored is None:
-        return not stored and settings is None
-    current = settings.as_dict()
-    return all(stored[name] == current[name] for name in stored.keys() & current.keys() - {*OWN, "shots"})
 
 
 def make_record(
@@ -348,52 +346,49 @@ def _without_own(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in OWN}
 
 
-def _kind_of(path: Path) -> type[StoredResult] | None:
+def kind_of(path: Path) -> type[StoredResult] | None:
+    """What a file holds, by the end of its name; None if it holds no results."""
     return next((kind for kind in KINDS if path.name.endswith((kind.suffix, kind.single_suffix))), None)
 
 
 def _read_lines(kind: type[R], path: Path) -> dict[int, R]:
     """The results of a JSON-lines file by line."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(path, f"cannot be read ({error.strerror})") from None
     results: dict[int, R] = {}
+    for number, result in each_line(kind, path):
+        if isinstance(result, InputError):
+            raise result
+        results[number] = result
+    return results
+
+
+def each_line(kind: type[R], path: Path) -> Iterator[tuple[int, R | InputError]]:
+    """Each result of a JSON-lines file with its line, or what is wrong with the line."""
+    with reading(path, REMEDY):
+        content = path.read_bytes()
+        if not content.strip():
+            raise InputError(path, f"is empty: {REMEDY}")
     lines: dict[tuple[Any, ...], int] = {}
     for number, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            result = _validated(kind, json.loads(line), path, number)
+            if (first := lines.setdefault(result.key, number)) != number:
+                raise InputError(path, f"has the measurement of line {first} again: remove one of the lines", number)
+            yield number, result
+        except InputError as error:
+            yield number, error
         except (ValueError, RecursionError) as error:
             problem = f"is not JSON ({getattr(error, 'msg', error)}): mend or remove the line"
-            raise InputError(path, problem, number) from None
-        result = results[number] = _validated(kind, value, path, number)
-        if (first := lines.setdefault(result.key, number)) != number:
-            raise InputError(path, f"has the measurement of line {first} again: remove one of the lines", number)
-    return results
+            yield number, InputError(path, problem, number)
 
 
 def _validated(kind: type[R], value: Any, path: Path, line: int | None = None) -> R:
     try:
-        return kind.model_validate(_renamed(value))
+        result = kind.model_validate(renamed(without_sha256(value, path, line, REMEDY)))
+        result._has_sha256 = "sha256" in value
+        return result
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise InputError(path, f"is not {kind.what} ({field}: {first['msg']})", line) from None
-
-
-def _renamed(value: Any) -> Any:
-    """A result with the name that its model has in this version; a map of version 0.1 has no settings."""
-    if not isinstance(value, dict) or not isinstance(value.get("model"), str):
-        return value
-    config = value.get("config")
-    settings = config.get("settings", {}) if isinstance(config, dict) else value.get("settings")
-    settings = settings if isinstance(settings, dict) else None
-    model = current_name(value["model"], settings)
-    if model == value["model"]:
-        return value
-    if not settings:
-        return {**value, "model": model}
-    renamed = {"settings": {**settings, "model": model}}
-    return {**value, "model": model, **({"config": {**config, **renamed}} if config else renamed)}

@@ -23,8 +23,8 @@ from fewlink.embeddings.table import Embeddings
 from fewlink.fewshot.model import FewShotModel, FewShotScorer, FewShotSettings, build
 from fewlink.fewshot.neighbourhood import Neighbourhood, Neighbours
 from fewlink.graph import Graph
+from fewlink.training.checkpoints import check_weights
 from fewlink.training.family import RunState
-from fewlink.training.run import check_weights
 
 
 class Objective(NamedTuple):

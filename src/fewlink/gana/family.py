@@ -20,7 +20,7 @@ from fewlink.fewshot.neighbourhood import Neighbourhood
 from fewlink.gana.model import GANA, GANAScorer
 from fewlink.graph import Graph
 from fewlink.metar.family import MetaLearner, MetaLearnerSettings, MetaRFamily, sampler, scaled, tasks_of
-from fewlink.training.run import check_weights
+from fewlink.training.checkpoints import check_weights
 
 MODELS = {"gana": "GANA: references with their neighbours give a relation's vector; it and a hyperplane take a step"}
 

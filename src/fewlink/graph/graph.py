@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.base.errors import choose
+from fewlink.base.errors import choose, reading
 from fewlink.base.memo import Memo
 from fewlink.base.seeds import scramble
 from fewlink.base.storage import new_folder, read_folder
 from fewlink.graph.reading import read_pairs_table
-from fewlink.graph.vocabulary import Interner, Vocabulary
+from fewlink.graph.vocabulary import Interner, Vocabulary, check_edges, check_ids, check_offsets, load_array
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,12 @@ class TypeTable:
         np.save(folder / "types.members.npy", self.types, allow_pickle=False)
 
     @classmethod
-    def open(cls, folder: Path) -> TypeTable:
-        load = [np.load(folder / f"types.{a}.npy", mmap_mode="r", allow_pickle=False) for a in ("offsets", "members")]
-        return cls(Vocabulary.open(folder, "types"), *load)
+    def open(cls, folder: Path, entities: int) -> TypeTable:
+        names = Vocabulary.open(folder, "types")
+        offsets, members = (load_array(folder / f"types.{array}.npy") for array in ("offsets", "members"))
+        check_offsets(offsets, len(members), "types", entities + 1)
+        check_ids(members, len(names), "types")
+        return cls(names, offsets, members)
 
 
 def types_from_file(path: Path, entities: Vocabulary) -> TypeTable:
@@ -284,12 +287,14 @@ class Graph(Memo):
 
     @classmethod
     def _load(cls, folder: Path, manifest: dict[str, Any]) -> Graph:
-        edges = {a: np.load(folder / f"{a}.npy", mmap_mode="r", allow_pickle=False) for a in EDGE_ARRAYS}
-        labels = Vocabulary.open(folder, "labels") if "labels.text.npy" in manifest["files"] else None
-        entities, relations = Vocabulary.open(folder, "entities"), Vocabulary.open(folder, "relations")
-        types = TypeTable.open(folder) if "types.offsets.npy" in manifest["files"] else None
-        graph = cls(entities, relations, **edges, types=types, labels=labels)
-        graph.__dict__["fingerprint"] = manifest["fingerprint"]
+        with reading(folder, "make the folder again"):
+            edges = {array: load_array(folder / f"{array}.npy") for array in EDGE_ARRAYS}
+            labels = Vocabulary.open(folder, "labels") if "labels.text.npy" in manifest["files"] else None
+            entities, relations = Vocabulary.open(folder, "entities"), Vocabulary.open(folder, "relations")
+            types = TypeTable.open(folder, len(entities)) if "types.offsets.npy" in manifest["files"] else None
+            check_edges(edges, len(entities), len(relations), labels)
+            graph = cls(entities, relations, **edges, types=types, labels=labels)
+            graph.__dict__["fingerprint"] = str(manifest["fingerprint"])
         return graph
 
 

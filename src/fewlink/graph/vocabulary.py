@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,48 @@ import numpy as np
 from fewlink.base.errors import UnknownName, did_you_mean
 
 NEAREST_SCAN = 200_000  # names searched for "did you mean"
+
+
+CHECKED_BYTES = 64 << 20  # of an array whose values are checked when it is opened
+
+
+def load_array(path: Path) -> np.ndarray:
+    """A memory-mapped array (n, …) of a folder."""
+    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    if array.ndim == 0:
+        raise ValueError(f"{path.name} is a number, not an array")
+    return array
+
+
+def check_offsets(offsets: np.ndarray, total: int, what: str, count: int | None = None) -> None:
+    """Raises ValueError unless there are `count` offsets (n,), which never fall and end with the total."""
+    fits = offsets.ndim == 1 and offsets.dtype.kind in "iu" and count in (None, len(offsets))
+    if fits and len(offsets):
+        small = offsets.nbytes <= CHECKED_BYTES
+        fits = bool(offsets[0] >= 0 and offsets[-1] == total and not (small and (np.diff(offsets) < 0).any()))
+    elif fits:
+        fits = not total
+    if not fits:
+        raise ValueError(f"the offsets of {what} do not fit its content")
+
+
+def check_ids(ids: np.ndarray, count: int, what: str) -> None:
+    """Raises ValueError unless ids (n, …) lie between 0 and count − 1."""
+    if ids.dtype.kind not in "iu" or (
+        ids.size and ids.nbytes <= CHECKED_BYTES and not 0 <= int(ids.min()) <= int(ids.max()) < count
+    ):
+        raise ValueError(f"{what} has ids that are not between 0 and {count - 1}")
+
+
+def check_edges(edges: Mapping[str, np.ndarray], entities: int, relations: int, labels: Sized | None) -> None:
+    """Raises ValueError unless the edge arrays and labels of a graph fit together and have valid ids."""
+    count, names = len(edges["tail_ids"]), entities + relations
+    sizes = {len(edges["relation_ids"]), len(edges["positions"]), count}
+    if len(sizes) > 1 or (labels is not None and len(labels) != names):
+        raise ValueError("the arrays of the graph do not fit together")
+    check_offsets(edges["offsets"], count, "the graph", entities + 1)
+    for name, limit in (("tail_ids", entities), ("relation_ids", 2 * relations), ("positions", count // 2)):
+        check_ids(edges[name], limit, name)
 
 
 class Interner(dict[bytes, int]):
@@ -103,7 +145,13 @@ class Vocabulary:
 
     @classmethod
     def open(cls, folder: Path, prefix: str) -> Vocabulary:
-        return cls(*(np.load(folder / f"{prefix}.{a}.npy", mmap_mode="r", allow_pickle=False) for a in cls.ARRAYS))
+        """The vocabulary that `save` wrote; raises ValueError if its arrays do not fit together."""
+        text, ends, sums, order = (load_array(folder / f"{prefix}.{array}.npy") for array in cls.ARRAYS)
+        if text.dtype != np.uint8 or sums.dtype != np.uint32 or not len(ends) == len(sums) == len(order):
+            raise ValueError(f"the arrays of {prefix} do not fit together")
+        check_offsets(ends, len(text), prefix)
+        check_ids(order, len(ends), prefix)
+        return cls(text, ends, sums, order)
 
     def _bytes(self, number: int) -> bytes:
         if not 0 <= number < len(self):

@@ -35,7 +35,7 @@ from fewlink.prediction.trust import head_fans, measure_trust
 from fewlink.scorers import Question, Scorer
 from fewlink.trail.reading import MOST_REFERENCES, ReadGraph
 from fewlink.trail.scorer import TrailScorer
-from fewlink.trail.shipped import Shipped, read_weights, shipped
+from fewlink.trail.shipped import Shipped, built_in_weights, shipped
 from fewlink.ultra.family import scorer_on
 from fewlink.ultra.network import read_checkpoint
 
@@ -167,7 +167,7 @@ class Setting(NamedTuple):
 def weights_of(model: str = WITHOUT_ATTACK) -> Shipped:
     """TRAIL's weights as shipped, or those that were trained on the other four graphs only."""
     name = f"{model}.safetensors"
-    return shipped() if model == "trail-shipped" else read_weights((BUILTIN / name).read_bytes(), name)
+    return shipped() if model == "trail-shipped" else built_in_weights(name)
 
 
 def calibration_without_attack() -> Calibration:

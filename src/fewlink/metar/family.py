@@ -26,9 +26,8 @@ from fewlink.graph import Graph
 from fewlink.graph.graph import Groups
 from fewlink.metar.model import MetaR, MetaRScorer
 from fewlink.scorers import Scorer
-from fewlink.training.checkpoints import moments_of, restore_moments
+from fewlink.training.checkpoints import check_weights, moments_of, restore_moments
 from fewlink.training.family import ModelSettings, RunState
-from fewlink.training.run import check_weights
 
 TRAIN_ONLY, IN_TRAIN = "metar", "metar-in-train"
 MODELS = {

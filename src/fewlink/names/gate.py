@@ -20,7 +20,7 @@ import numpy as np
 
 from fewlink import __version__
 from fewlink.base.errors import InputError
-from fewlink.base.storage import write_json
+from fewlink.base.storage import with_sha256, without_sha256, write_json
 from fewlink.names.columns import COLUMNS, OF_HEAD, ReferenceNames
 
 FORMAT = "fewlink-names/1"
@@ -42,13 +42,13 @@ class Gate:
 
     def write(self, path: Path) -> None:
         weights = dict(zip(COLUMNS, np.round(self.weights, 4).tolist(), strict=True))
-        write_json(path, {"format": FORMAT, "version": __version__, **self.facts, "weights": weights})
+        write_json(path, with_sha256({"format": FORMAT, "version": __version__, **self.facts, "weights": weights}))
 
 
 def read_gate(text: str, name: str) -> Gate:
     """The gate in the text of a file; `name` is the file's, for errors."""
     try:
-        content = json.loads(text)
+        content = without_sha256(json.loads(text), Path(name), remedy="install fewlink again")
         found = content["format"]
         if found != FORMAT:
             raise InputError(name, f"has format {found!r}, this version of fewlink reads {FORMAT!r}: install it again")

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from fewlink.base.errors import FewlinkError
 from fewlink.base.progress import duration
-from fewlink.base.storage import sha256_file, write_json
+from fewlink.base.storage import sha256_file
 from fewlink.base.threads import torch_threads
 from fewlink.baselines.learning_free import learning_free
 from fewlink.data import SPLITS, Benchmark, open_benchmark
@@ -60,7 +60,7 @@ from fewlink.trail.learner import TrailSettings
 from fewlink.trail.shipped import shipped
 from fewlink.training.checkpoints import load_best, save_best
 from fewlink.training.family import NoVectors
-from fewlink.training.run import BENCHMARK, CONFIG, FIT, OF_DEPLOYED, Deployed, RunConfig
+from fewlink.training.run import BENCHMARK, OF_DEPLOYED, Deployed, RunConfig
 
 WORK = ".fit"
 TEXTS = {SHIPPED: "the shipped weights", TUNED: "the fine-tuned weights", RULES: "the learning-free rules"}
@@ -170,7 +170,7 @@ class Fit(Stages):
                 reason = self.reason_to_end()
             except Unmeasured as error:
                 record["why"] = reason = str(error)
-                write_json(self.run / FIT, record)
+                self.write_record()
                 self.tell(f"deployed: {TEXTS[SHIPPED]} ({reason})")
             if self.left > ENOUGH_BACK:
                 self.tell(f"{duration(self.left)} of {duration(self.limit)} are given back: {reason}")
@@ -213,10 +213,10 @@ class Fit(Stages):
         """Write a run that answers on the whole graph with the shipped weights; config.json comes last."""
         record = self.record
         record.update(deployed=SHIPPED, why="nothing was measured yet", held_out={}, ranks={}, figures={})
-        write_json(self.run / FIT, record)
+        self.write_record()
         nothing = {split: list[Any]() for split in SPLITS}
         whole = Benchmark(self.run.resolve().name, self.whole, nothing, source=OF_DEPLOYED)
-        Deployed(whole, NoVectors()).save(self.run)
+        Deployed(whole, NoVectors()).save(self.run, self.id)
         self.deploy(whole, SHIPPED)
 
     def carve(self) -> Benchmark:
@@ -341,7 +341,7 @@ class Fit(Stages):
         known = {**config.benchmark, "train": [*train] if name == TUNED else []}
         instead = RULES if name == RULES else ""
         config = dataclasses.replace(config, benchmark=known, names=self.names, answers_with=instead)
-        write_json(self.run / CONFIG, config.as_dict())
+        config.write(self.run, self.id)
         if name == SHIPPED and (calibration := shipped_calibration()):  # until one is measured
             dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=0).save(self.run)
 

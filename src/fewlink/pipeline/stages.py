@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fewlink.base import memory
-from fewlink.base.errors import FewlinkError, InputError, wrong_format
+from fewlink.base.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.base.progress import duration
-from fewlink.base.storage import read_json, write_json
+from fewlink.base.storage import read_json, with_sha256, without_sha256, write_json
 from fewlink.base.threads import torch_threads
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
@@ -30,7 +30,7 @@ from fewlink.scorers import Scorer
 from fewlink.trail.episodes import Batch
 from fewlink.trail.family import FAMILY, graphs_of
 from fewlink.trail.learner import TrailLearner, TrailSettings
-from fewlink.training.checkpoints import State, load_last, locked_run, recover, save_last
+from fewlink.training.checkpoints import State, id_of, load_last, locked_run, recover, run_id, save_last
 from fewlink.training.family import NoVectors
 from fewlink.training.run import FIT, make_folder
 from fewlink.training.trainer import exactly
@@ -119,7 +119,16 @@ class Stages:
             seconds = self.record["seconds"]
             seconds[name if done else STOPPED] = spent + (0.0 if done else seconds.get(STOPPED, 0.0))
             if (self.run / FIT).exists():
-                write_json(self.run / FIT, self.record)
+                self.write_record()
+
+    def write_record(self) -> None:
+        write_json(self.run / FIT, with_sha256({**self.record, "id": self.id}))
+
+    @property
+    def id(self) -> str:
+        """The id of the run: the same for all calls that continue a fit."""
+        asked = {name: value for name, value in self.record["asked"].items() if name != "minutes"}
+        return run_id(self.run) or id_of(asked)
 
     def note(self, text: str) -> None:
         self.record["notes"].append(text)
@@ -135,6 +144,15 @@ def read_record(run: Path) -> dict[str, Any] | None:
     found = content.get("format") if isinstance(content, dict) else None
     if found != FORMAT:
         raise wrong_format(path, found, FORMAT, "choose another folder")
+    remedy = "restore it from a copy, or fit again into another folder"
+    content = without_sha256(content, path, remedy=remedy)
+    mine, other = run_id(run), content.pop("id", "")
+    if mine and other and mine != other:
+        raise InputError(path, f"belongs to another run ({other}, not {mine}): {remedy}")
+    with reading(path, remedy):
+        numbers = [content["asked"].get("minutes", 0.0), *content["seconds"].values()]
+        if not all(isinstance(number, int | float) for number in numbers) or not isinstance(content["notes"], list):
+            raise TypeError("seconds are numbers, and notes a list")
     return dict(content)
 
 

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.storage import read_json, write_json
+from fewlink.base.errors import FewlinkError, InputError, reading, wrong_format
+from fewlink.base.storage import read_json, with_sha256, without_sha256, write_json
 from fewlink.data import Benchmark, Task
 from fewlink.graph import Graph
 from fewlink.prediction import pretrained
@@ -44,6 +44,7 @@ from fewlink.prediction.trust import (
 from fewlink.questions.answer_sets import SetSize
 from fewlink.questions.logistic import fit_logistic
 from fewlink.scorers import Question, Scorer
+from fewlink.training.checkpoints import run_id
 
 FORMAT, FORMAT_0_1 = "fewlink-calibration/2", "fewlink-calibration/1"
 BUILT_IN = "trail.calibration.json"
@@ -139,11 +140,12 @@ class Calibration:
 
     def save(self, run: Path) -> Path:
         path = Path(run) / pretrained.CALIBRATION
-        self.write(path)
+        self.write(path, run_id(Path(run)))
         return path
 
-    def write(self, path: Path) -> None:
-        write_json(path, {"format": FORMAT, "candidates": "open", **asdict(self)})
+    def write(self, path: Path, run: str = "") -> None:
+        """Write the file with a checksum; `run` is the id of the run that is calibrated."""
+        write_json(path, with_sha256({"format": FORMAT, "candidates": "open", "run": run, **asdict(self)}))
 
 
 def read_calibration(run: Path, benchmark: str, step: int) -> Calibration | None:
@@ -151,7 +153,7 @@ def read_calibration(run: Path, benchmark: str, step: int) -> Calibration | None
     path = Path(run) / pretrained.CALIBRATION
     if not path.exists():
         return None
-    calibration = open_calibration(path)
+    calibration = open_calibration(path, run_id(Path(run)))
     return calibration if (calibration.benchmark, calibration.step) == (benchmark, step) else None
 
 
@@ -162,13 +164,17 @@ def calibration_of(run: Path, benchmark: Benchmark, step: int) -> Calibration | 
     return next((calibration for calibration in found if calibration is not None), None)
 
 
-def open_calibration(path: Path) -> Calibration:
-    """A calibration file of this version or of 0.1."""
-    content = read_json(path)
+def open_calibration(path: Path, run: str = "") -> Calibration:
+    """A calibration file of this version or of 0.1; raises if it is of another run than the one with the id `run`."""
+    content, remedy = read_json(path), "remove it and run fewlink card again"
     if not isinstance(content, dict) or content.get("format") not in (FORMAT, FORMAT_0_1):
-        raise InputError(path, f"is not of the format {FORMAT}: remove it and run fewlink card again")
-    try:
-        values: dict[str, Any] = {k: v for k, v in content.items() if k not in ("format", "candidates")}
+        found = content.get("format") if isinstance(content, dict) else None
+        raise wrong_format(path, found, FORMAT, remedy)
+    content = without_sha256(content, path, remedy=remedy)
+    if run and content.get("run") not in (run, "", None):
+        raise InputError(path, f"belongs to another run ({content['run']}, not {run}): {remedy}")
+    with reading(path, remedy):
+        values: dict[str, Any] = {k: v for k, v in content.items() if k not in ("format", "candidates", "run")}
         values["sets"] = tuple(
             SetSize(**{**each, "weights": tuple(each["weights"])}) for each in values.get("sets", ())
         )
@@ -180,11 +186,8 @@ def open_calibration(path: Path) -> Calibration:
         calibration = Calibration(**values)
         weights = [calibration.weights[name] for name in ("constant", "log softmax", "log rank")]
         weights += [*calibration.weights.values(), calibration.least, calibration.measured_error]
-        valid = all(map(math.isfinite, weights))
-    except (TypeError, KeyError, ValueError, AttributeError):
-        valid = False
-    if not valid:
-        raise InputError(path, "is damaged: remove it and run fewlink card again")
+        if not all(map(math.isfinite, weights)):
+            raise ValueError("a weight is not finite")
     return calibration
 
 

@@ -14,7 +14,7 @@ import torch
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError
 from fewlink.base.metrics import labelled
-from fewlink.base.storage import locked_inside, read_json, write_bytes
+from fewlink.base.storage import locked_inside, read_json, without_sha256, write_bytes
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.graph import Graph
 from fewlink.prediction.calibration import ROUGH, Calibration
@@ -142,7 +142,7 @@ def _metrics(linker: Linker, evaluations: Sequence[Evaluation]) -> str:
 
 def _fit_record(run: Path) -> dict[str, Any]:
     """What `fewlink fit` wrote about a run; empty for other runs."""
-    content = read_json(run / FIT) if (run / FIT).exists() else {}
+    content = without_sha256(read_json(run / FIT), run / FIT) if (run / FIT).exists() else {}
     return content if isinstance(content, dict) else {}
 
 

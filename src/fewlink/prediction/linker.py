@@ -45,6 +45,8 @@ class Linker(GraphQuestions):
     Questions take names, which `resolve` and `fewlink.prediction.query` turn into ids; `rank` and `table` take ids.
     """
 
+    origin = ""  # where a run was loaded from; a model of the hub with its commit
+
     def __init__(
         self,
         benchmark: Benchmark,
@@ -89,7 +91,7 @@ class Linker(GraphQuestions):
         """
         folder = pretrained.fetch(run)
 
-        def opened(place: Path) -> Any:
+        def opened(place: Path) -> Self:
             benchmark = pretrained.benchmark_of(place, bench)
             deployed = None if as_measured else Deployed.open(place)
             scorer = pretrained.open_scorer(place, benchmark, deployed, device=device, names=names)
@@ -105,7 +107,9 @@ class Linker(GraphQuestions):
                 device=device,
             )
 
-        return pretrained.read_model(folder, opened)  # type: ignore[no-any-return]
+        linker: Self = pretrained.read_model(folder, opened)
+        linker.origin = pretrained.origin_of(run, folder)
+        return linker
 
     @classmethod
     def shipped(
@@ -144,7 +148,7 @@ class Linker(GraphQuestions):
         """
         if self.run is None:
             raise FewlinkError(f"{self.scorer.name} was not opened from a run: only a trained run can be saved")
-        return pretrained.save(self.run, self.measured, Path(folder))
+        return pretrained.save(self.run, self.measured, Path(folder), self.origin)
 
     def predict(
         self,

@@ -20,7 +20,7 @@ def load(
     device: str = "cpu",
     text_model: str | Path | None = None,
 ) -> Linker:
-    """A trained model ready for queries: a run folder, a folder of `save_pretrained`, or `hub:owner/name`.
+    """A trained model ready for queries: a run folder, a folder of `save_pretrained`, or `hub:owner/name[@revision]`.
 
     For a file of triples, a compiled graph or a benchmark, the weights that come with fewlink: nothing is trained.
     `bench`: the benchmark of a run, if it has moved; `types` and `names`: files of entity types and readable names that

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra
-from fewlink.base.storage import is_folder_of, new_folder, read_folder, write_json
+from fewlink.base.storage import is_folder_of, new_folder, open_folder, read_folder
 from fewlink.data import CATALOGUE, Benchmark, open_benchmark
 from fewlink.data.benchmark import FORMAT as BENCHMARK_FORMAT
 from fewlink.data.catalogue import check_source, open_graph
@@ -33,24 +33,26 @@ from fewlink.trail.scorer import TrailScorer
 from fewlink.training import RunConfig, is_run, open_run, runs_in, trained_family
 from fewlink.training import run as training_run
 from fewlink.training.checkpoints import load_best, save_best
-from fewlink.training.run import BENCHMARK, CONFIG, EMBEDDINGS, Deployed, vectors_of
+from fewlink.training.run import BENCHMARK, EMBEDDINGS, Deployed, vectors_of
 
 FORMAT = "fewlink-pretrained/1"
 CALIBRATION, CARD, RELIABILITY = "calibration.json", "README.md", "reliability.svg"
 T = TypeVar("T")
 SHIPPED = "trail"  # the model that reads a graph without training
-HUB, HUB_NAME = "hub:", re.compile(r"[\w.-]+/[\w.-]+")
+HUB, HUB_NAME = "hub:", re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-def save(run: Path, benchmark: Benchmark, folder: Path) -> Path:
-    """Write the folder atomically; an existing folder of this format is replaced."""
+def save(run: Path, benchmark: Benchmark, folder: Path, origin: str = "") -> Path:
+    """Write the folder atomically; an existing folder of this format is replaced. `origin`: as of `origin_of`."""
     if folder.resolve() == run.resolve():
         raise FewlinkError(f"{folder} is the run itself: choose another folder")
     config = RunConfig.read(run)
     weights, step = load_best(run)
     facts = {"model": config.settings.model, "benchmark": benchmark.name, "fingerprint": benchmark.fingerprint}
+    facts |= {"origin": origin} if origin.startswith(HUB) else {}
     with new_folder(folder, FORMAT, {**facts, "step": step}) as draft:
-        write_json(draft / CONFIG, replace(config, benchmark={**config.benchmark, "source": ""}).as_dict())
+        replace(config, benchmark={**config.benchmark, "source": ""}).write(draft)
         save_best(draft, weights, step)
         vectors_of(run).save(draft / EMBEDDINGS, config.graph["fingerprint"], graph=benchmark.name)
         benchmark.save(draft / BENCHMARK)
@@ -69,21 +71,39 @@ def check_not_saved(folder: Path) -> None:
 
 
 def fetch(model: str | Path) -> Path:
-    """The folder of a model: the path itself, or the local copy of `hub:owner/name`, downloaded once."""
+    """The folder of a model: the path itself, or the local copy of `hub:owner/name`, downloaded once.
+
+    `hub:owner/name@revision` is a branch, tag or commit of it.
+    """
     if not str(model).startswith(HUB):
         return Path(model)
-    name = str(model).removeprefix(HUB)
-    if not HUB_NAME.fullmatch(name):
-        raise FewlinkError(f"'{model}' is not of the form {HUB}owner/name")
+    found = HUB_NAME.fullmatch(str(model).removeprefix(HUB))
+    if not found:
+        raise FewlinkError(f"'{model}' is not of the form {HUB}owner/name or {HUB}owner/name@revision")
+    name, revision = found.groups()
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise MissingExtra("a model of the hub", "hub") from None
     try:
-        return Path(snapshot_download(name))
+        return Path(snapshot_download(name, revision=revision))
     except Exception as error:  # of many kinds: no network, no such model, no permission
         message = " ".join(str(error).split())
-        raise FewlinkError(f"{name} cannot be fetched from the hub ({type(error).__name__}: {message})") from None
+        what = f"{name} at {revision}" if revision else name
+        raise FewlinkError(f"{what} cannot be fetched from the hub ({type(error).__name__}: {message})") from None
+
+
+def origin_of(model: str | Path, folder: Path) -> str:
+    """Where a model was loaded from: its path, or its name on the hub with the commit that was fetched.
+
+    A saved model that came from the hub still names that place.
+    """
+    if not str(model).startswith(HUB):
+        stored = open_folder(folder, FORMAT, verify=False).get("origin") if is_folder_of(folder, FORMAT) else None
+        return str(stored or model)
+    name = str(model).removeprefix(HUB).partition("@")
+    commit = folder.name if COMMIT.fullmatch(folder.name) else name[2]  # the hub's copies are named by their commit
+    return f"{HUB}{name[0]}@{commit}" if commit else f"{HUB}{name[0]}"
 
 
 def read_model(folder: Path, load: Callable[[Path], T]) -> T:

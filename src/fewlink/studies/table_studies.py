@@ -13,6 +13,7 @@ import numpy as np
 
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError, MissingExtra
+from fewlink.base.recipes import same_settings
 from fewlink.base.seeds import derive, generator
 from fewlink.base.storage import write_json
 from fewlink.data import open_benchmark
@@ -25,7 +26,6 @@ from fewlink.evaluation.records import (
     Record,
     command_line,
     read_result,
-    same_settings,
 )
 from fewlink.report import charts, tables
 from fewlink.report.tables import COLUMNS, Table, by_selection, leaderboard, step_lines
@@ -253,7 +253,7 @@ def _curve_watch(plan: Plan, workspace: Workspace) -> Watch:
                 settings=settings.as_dict(),
                 points=[point],
             )
-        write_json(run / CURVE, curve.model_dump())
+        write_json(run / CURVE, curve.as_json())
 
     return watch
 

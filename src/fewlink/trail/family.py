@@ -20,8 +20,8 @@ from fewlink.trail.learner import TrailLearner, TrailSettings, network_of
 from fewlink.trail.reading import ReadGraph
 from fewlink.trail.scorer import PART, WHOLE, TrailScorer
 from fewlink.trail.shipped import shipped, shipped_scorer
+from fewlink.training.checkpoints import check_weights
 from fewlink.training.family import Learner, NoVectors, Prepared, VectorFreeFamily
-from fewlink.training.run import check_weights
 
 EDGE = 60  # bytes of an edge in three orders
 CONSTANTS = 16  # bytes of an edge where parts of a graph are read: its constants

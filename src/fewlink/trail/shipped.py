@@ -19,8 +19,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fewlink import __version__
-from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.storage import write_bytes
+from fewlink.base.errors import FewlinkError, InputError, reading
+from fewlink.base.storage import sha256_file, write_bytes
 from fewlink.graph import Graph
 from fewlink.trail.learner import TrailSettings
 from fewlink.trail.network import Shape, TrailNetwork
@@ -32,6 +32,10 @@ from fewlink.training.run import RunConfig
 NAME = "trail-shipped"  # in results and titles, beside `trail` as it was trained on one benchmark
 FORMAT, METADATA = "fewlink-trail/1", "fewlink"  # one entry of metadata: several have no order
 BUILT_IN = "trail.safetensors"
+CHECKSUMS = {  # sha256 of the files that come with fewlink
+    "trail.safetensors": "b629d25ca6e7f56ac63088762f66c978bf05bb77d7bbdc4bca8197a4da3a6f81",
+    "trail-without-attack.safetensors": "5edc6aa4b795dbd0f91c38d422453ed9f08e9801ee20bd01491ae3935c44044e",
+}
 
 
 class Shipped(NamedTuple):
@@ -55,8 +59,16 @@ class Shipped(NamedTuple):
 @functools.cache
 def shipped() -> Shipped:
     """The weights that come with this version of fewlink."""
-    entry = files("fewlink") / "builtin" / BUILT_IN
-    return read_weights(entry.read_bytes(), BUILT_IN)
+    return built_in_weights(BUILT_IN)
+
+
+def built_in_weights(name: str) -> Shipped:
+    """Weights that come with fewlink, by the name of their file; raises if the file has changed."""
+    with reading(name, "install fewlink again"):
+        content = (files("fewlink") / "builtin" / name).read_bytes()
+    if hashlib.sha256(content).hexdigest() != CHECKSUMS[name]:
+        raise InputError(name, "is damaged (it has another checksum): install fewlink again")
+    return read_weights(content, name)
 
 
 def shipped_scorer(graph: Graph, device: str = "cpu") -> TrailScorer:
@@ -79,7 +91,7 @@ def read_weights(content: bytes, name: str) -> Shipped:
     made = Shipped(weights, {"file": name, "sha256": hashlib.sha256(content).hexdigest(), **known})
     try:
         made.network()
-    except (KeyError, TypeError, RuntimeError) as error:  # no shape, or weights of another one
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:  # no shape, or weights of another one
         raise _damaged(name, error) from None
     return made
 
@@ -115,4 +127,5 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     built_in = Path(__file__).parents[1] / "builtin" / BUILT_IN
     place = write_shipped(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else built_in)
-    print(f"{place} ({place.stat().st_size / 1e3:.0f} kB); now: fewlink evaluate BENCH --scorer trail, then make docs")
+    print(f"{place} ({place.stat().st_size / 1e3:.0f} kB), sha256 {sha256_file(place)}: enter it in CHECKSUMS above")
+    print("now: fewlink evaluate BENCH --scorer trail, then make docs")

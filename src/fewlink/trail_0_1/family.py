@@ -21,8 +21,8 @@ from fewlink.trail_0_1.context import NEIGHBOURS
 from fewlink.trail_0_1.learner import Trail01Learner, Trail01Vectors, graph_context, pretrain_views
 from fewlink.trail_0_1.model import Trail, Trail01Settings, TrailComposition, compositions
 from fewlink.trail_0_1.scorer import Trail01Scorer
+from fewlink.training.checkpoints import check_weights
 from fewlink.training.family import Learner, Reporter, TrainedFamily
-from fewlink.training.run import check_weights
 from fewlink.training.vectors import fold_in
 
 EDGE = 90  # bytes of an edge in TRAIL's arrays, those of its graph and those while they are made
@@ -74,6 +74,9 @@ class Trail01Family(TrainedFamily):
         self, folder: Path, fingerprint: str | None = None, *, for_training: bool = True
     ) -> Trail01Vectors:
         return Trail01Vectors.open(folder, fingerprint, for_training=for_training)
+
+    def answering_digest(self, vectors: Trail01Vectors) -> str:
+        return Trail01Vectors(vectors.known, ()).digest()
 
     def check_vectors(self, benchmark: Benchmark, vectors: Any) -> None:
         if not isinstance(vectors, Trail01Vectors):

@@ -7,23 +7,23 @@ writing `last/`, which says whether its weights are the best so far; `best/` fol
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fewlink.base.errors import InputError
+from fewlink.base.errors import InputError, reading, writing
 from fewlink.base.storage import (
     exists,
     locked_inside,
     new_folder,
-    open_folder,
     read_folder,
     read_json,
     write_bytes,
@@ -32,7 +32,12 @@ from fewlink.base.storage import (
 from fewlink.embeddings.table import save_tensors
 
 FORMAT = "fewlink-checkpoint/1"
+CONFIG = "config.json"  # of the run
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
+TRIES = 5  # of readers while a run is being trained, since `best/` may be replaced after `last/` was read
+REMEDY = "restore the folder of this run, or train again in another folder"
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -57,10 +62,51 @@ class State:
 
 
 def save_last(run: Path, weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: State) -> None:
-    with new_folder(run / "last", FORMAT, {"step": state.step}) as folder:
+    with new_folder(run / "last", FORMAT, _facts(run, "last", state.step)) as folder:
         save_tensors(weights, folder / WEIGHTS)
         save_tensors(optimizer, folder / OPTIMIZER)
         write_json(folder / STATE, asdict(state))
+
+
+def run_id(run: Path) -> str:
+    """The id of the run in a folder; empty if it has none, as before its configuration is written."""
+    with contextlib.suppress(InputError):
+        content = read_json(run / CONFIG)
+        return str(content.get("id", "")) if isinstance(content, dict) else ""
+    return ""
+
+
+def id_of(*facts: Any) -> str:
+    """An id for what these facts describe."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_belongs(manifest: Mapping[str, Any], run: Path, folder: Path) -> None:
+    """Raise if a folder was written for another run than the one it lies in, or is another of its checkpoints.
+
+    Folders of earlier versions do not say.
+    """
+    mine, other = run_id(run), manifest.get("run")
+    if mine and other and mine != other:
+        raise InputError(folder, f"belongs to another run ({other}, not {mine}): restore the folder of this run")
+    kind = manifest.get("checkpoint")
+    if kind is not None and kind != folder.name:
+        raise InputError(folder, f"holds the checkpoint '{kind}', not '{folder.name}': restore the folder of this run")
+
+
+def _facts(run: Path, name: str, step: int) -> dict[str, Any]:
+    """What the manifest of a checkpoint says."""
+    return {"step": step, "checkpoint": name, "run": run_id(run)}
+
+
+def _read(run: Path, name: str, load: Callable[[Path, dict[str, Any]], T]) -> T:
+    """What `load` makes of the place and the manifest of a checkpoint of this run."""
+
+    def of_this_run(place: Path, manifest: dict[str, Any]) -> T:
+        check_belongs(manifest, run, run / name)
+        return load(place, manifest)
+
+    return read_folder(run / name, FORMAT, of_this_run)
 
 
 def moments_of(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -85,7 +131,7 @@ def restore_moments(module: nn.Module, optimizer: Optimizer, moments: Mapping[st
 
 
 def save_best(run: Path, weights: Mapping[str, Tensor], step: int) -> None:
-    with new_folder(run / "best", FORMAT, {"step": step}) as folder:
+    with new_folder(run / "best", FORMAT, _facts(run, "best", step)) as folder:
         save_tensors(weights, folder / WEIGHTS)
 
 
@@ -93,10 +139,8 @@ def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] |
     """Weights, optimizer state and counters; None if nothing has been saved yet."""
     if not begun(run):
         return None
-    return read_folder(
-        run / "last",
-        FORMAT,
-        lambda place, manifest: (load_file(place / WEIGHTS), load_file(place / OPTIMIZER), _state(place)),
+    return _read(
+        run, "last", lambda place, _: (_load_tensors(place / WEIGHTS), _load_tensors(place / OPTIMIZER), _state(place))
     )
 
 
@@ -107,7 +151,7 @@ def begun(run: Path) -> bool:
 
 def load_state(run: Path) -> State:
     """Where a run stands: at its beginning if nothing has been saved yet."""
-    return read_folder(run / "last", FORMAT, lambda place, manifest: _state(place)) if begun(run) else State()
+    return _read(run, "last", lambda place, _: _state(place)) if begun(run) else State()
 
 
 def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
@@ -115,30 +159,35 @@ def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
 
     Also of a run that is being trained, or was killed.
     """
-    has_best = exists(run / "best")
-    if begun(run):
-        last = read_folder(run / "last", FORMAT, lambda place, manifest: _load_last_weights(place, has_best))
-        if last is not None:
-            return last
-    if not has_best:
-        raise InputError(run, "has no checkpoint yet: train it for a minute")
-    return read_folder(
-        run / "best", FORMAT, lambda place, manifest: (load_file(place / WEIGHTS), int(manifest["step"]))
-    )
+    for _ in range(TRIES):
+        has_best, state = exists(run / "best"), State()
+        if begun(run):
+            state, weights = _read(run, "last", lambda place, _, best=has_best: _load_last_weights(place, best))  # type: ignore[misc]
+            if weights is not None:
+                return weights, state.step
+        if not has_best:
+            if state.best_step:
+                raise InputError(run / "best", "is missing: restore the folder, or train again in another folder")
+            raise InputError(run, "has no checkpoint yet: train it for a minute")
+        weights, step = _read(run, "best", lambda place, facts: (_load_tensors(place / WEIGHTS), int(facts["step"])))
+        if state.best_step in (0, step):
+            return weights, step
+    problem = f"is of step {step}, but the best one is of step {state.best_step}: restore the folder"
+    raise InputError(run / "best", problem)
 
 
-def _load_last_weights(folder: Path, has_best: bool) -> tuple[dict[str, Tensor], int] | None:
-    """The last weights and their step, if they are the best so far or there are no others."""
+def _load_last_weights(folder: Path, has_best: bool) -> tuple[State, dict[str, Tensor] | None]:
+    """Where a run stands, and the last weights if they are the best so far or there are no others."""
     state = _state(folder)
-    return (load_file(folder / WEIGHTS), state.step) if state.is_best or not has_best else None
+    return state, _load_tensors(folder / WEIGHTS) if state.is_best or not (has_best or state.best_step) else None
 
 
 def recover(run: Path) -> None:
     """After a kill between the two: bring `best/` up to `last/`."""
     state = load_state(run)
-    kept = int(open_folder(run / "best", FORMAT)["step"]) if (run / "best").exists() else 0
+    kept = _read(run, "best", lambda _, facts: int(facts["step"])) if exists(run / "best") else 0
     if state.is_best and kept != state.step:
-        save_best(run, load_file(run / "last" / WEIGHTS), state.step)
+        save_best(run, _load_tensors(run / "last" / WEIGHTS), state.step)
 
 
 def locked_run(run: Path) -> contextlib.AbstractContextManager[None]:
@@ -147,7 +196,24 @@ def locked_run(run: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _state(folder: Path) -> State:
-    return State(**read_json(folder / STATE))
+    with reading(folder / STATE, REMEDY):
+        state = State(**read_json(folder / STATE))
+        if not (type(state.step) is type(state.best_step) is int and isinstance(state.since, dict)):
+            raise TypeError("steps are whole numbers")
+        return state
+
+
+def _load_tensors(path: Path) -> dict[str, Tensor]:
+    with reading(path, REMEDY):
+        return load_file(path)
+
+
+def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], run: Path) -> None:
+    """Raise if a checkpoint's weights have other names or shapes than the model's."""
+    mine, theirs = ({name: tuple(w.shape) for name, w in weights.items()} for weights in (expected, found))
+    if mine != theirs:
+        names = ", ".join(name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name))
+        raise InputError(run, f"holds weights of another version of its model ({names}): train again")
 
 
 METRICS, TENSORBOARD = "metrics.jsonl", "tensorboard"
@@ -157,18 +223,25 @@ def truncate_metrics(run: Path, last: dict[str, Any]) -> None:
     """Bring metrics.jsonl to where a run stands: its lines up to the last committed evaluation, each once."""
     lines: list[dict[str, Any]] = []
     path = run / METRICS
-    for text in path.read_text("utf-8").splitlines() if path.exists() else []:
-        try:
-            line = json.loads(text)
-        except json.JSONDecodeError:  # cut off by a kill
-            break
-        if not isinstance(line, dict) or "step" not in line:
+    with reading(path, "remove it, training begins a new one"):
+        texts = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
+    for text in texts:
+        line = metrics_line(text)
+        if line is None:
             break
         if line["step"] <= last.get("step", 0):
             lines.append(line)
     if last and (not lines or lines[-1]["step"] != last["step"]):
         lines.append(last)
     write_bytes(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def metrics_line(text: str) -> dict[str, Any] | None:
+    """A line of metrics.jsonl; None if it was cut off by a kill or damaged."""
+    with contextlib.suppress(ValueError, RecursionError):
+        line = json.loads(text)
+        return line if isinstance(line, dict) and isinstance(line.get("step"), int) else None
+    return None
 
 
 class MetricsLog:
@@ -180,7 +253,7 @@ class MetricsLog:
         self._has_tensorboard = importlib.util.find_spec("tensorboard") is not None
 
     def add(self, line: dict[str, Any]) -> None:
-        with (self.run / METRICS).open("a", encoding="utf-8") as file:
+        with writing(self.run / METRICS), (self.run / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         if not self._has_tensorboard:
             return

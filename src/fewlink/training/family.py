@@ -218,6 +218,10 @@ class TrainedFamily(Family):
     def open_vectors(self, folder: Path, fingerprint: str | None = None, *, for_training: bool = True) -> Any:
         """The vectors in a folder."""
 
+    def answering_digest(self, vectors: Any) -> str:
+        """The digest of those vectors that `open_vectors` opens for answers, which may be fewer than for training."""
+        return str(vectors.digest())
+
     @abstractmethod
     def check_vectors(self, benchmark: Benchmark, vectors: Any) -> None:
         """Raise if vectors do not fit the benchmark, or may have seen its dev and test answers."""

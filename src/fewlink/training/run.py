@@ -16,19 +16,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fewlink import __version__
 from fewlink.base import memory
 from fewlink.base.distributed import use_device
-from fewlink.base.errors import FewlinkError, InputError, wrong_format
+from fewlink.base.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.base.recipes import current_name
-from fewlink.base.storage import exists, new_folder, place_of, read_folder, read_json, write_json
+from fewlink.base.storage import (
+    exists,
+    new_folder,
+    place_of,
+    read_folder,
+    read_json,
+    with_sha256,
+    without_sha256,
+    write_json,
+)
 from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.data.catalogue import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.scorers import Scorer
-from fewlink.training.checkpoints import begun, load_best
+from fewlink.training.checkpoints import begun, check_belongs, id_of, load_best, run_id
 from fewlink.training.family import (
     BaselineFamily,
     ModelSettings,
@@ -43,6 +50,13 @@ CONFIG, EMBEDDINGS, BENCHMARK, FIT = "config.json", "embeddings", "benchmark", "
 BEGINNING = (EMBEDDINGS, BENCHMARK)  # what may be there before a run has a configuration
 DEPLOYED, DEPLOYED_FORMAT = "serving", "fewlink-serving/1"
 OF_DEPLOYED = f"{DEPLOYED}/benchmark"  # the source of a benchmark that is the deployed one
+REMEDY = "restore the file from a copy, or train again in another folder"
+PARTS: dict[str, dict[str, type]] = {  # of a configuration, and what each must have
+    "settings": {"model": str},
+    "benchmark": {"name": str, "fingerprint": str, "source": str, "train": list},
+    "graph": {"fingerprint": str, "entities": int, "relations": int},
+    "embeddings": {"model": str, "dim": int, "sha256": str},
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,8 @@ class RunConfig:
     The benchmark also has the `source` it was opened by and the names of its `train` relations. `parts` says what the
     model is composed of, so that a model whose defaults have changed since is opened as it was trained. `answers_with`
     names a learning-free scorer that answers in place of the model, where it was found to be better. `names`: whether
-    predictions also read the names of entities.
+    predictions also read the names of entities. `answering` is the digest of the vectors that answer questions. `id`
+    is the same for all that belongs to the run: its checkpoints, calibration and deployed graph name it.
     """
 
     settings: ModelSettings
@@ -62,6 +77,8 @@ class RunConfig:
     parts: dict[str, Any] = field(default_factory=dict)
     answers_with: str = ""
     names: bool = False
+    answering: str = ""
+    id: str = ""
 
     @property
     def family(self) -> TrainedFamily:
@@ -69,7 +86,7 @@ class RunConfig:
 
     @classmethod
     def of(cls, benchmark: Benchmark, vectors: PretrainedVectors, settings: ModelSettings) -> RunConfig:
-        graph = benchmark.graph
+        graph, family = benchmark.graph, trained_family(settings.model)
         return cls(
             settings,
             {
@@ -80,13 +97,15 @@ class RunConfig:
             },
             {"fingerprint": graph.fingerprint, "entities": len(graph.entities), "relations": len(graph.relations)},
             {"model": vectors.model, "dim": vectors.dim, "sha256": vectors.digest()},
-            trained_family(settings.model).run_parts(benchmark, settings),
+            family.run_parts(benchmark, settings),
+            answering=family.answering_digest(vectors),
         )
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"benchmark": self.benchmark, "graph": self.graph, "embeddings": self.embeddings, "parts": self.parts}
         instead: dict[str, Any] = {"answers_with": self.answers_with} if self.answers_with else {}
         instead |= {"names": True} if self.names else {}
+        instead |= {name: getattr(self, name) for name in ("answering", "id") if getattr(self, name)}
         return {"format": FORMAT, "version": __version__, **facts, **instead, "settings": self.settings.as_dict()}
 
     @classmethod
@@ -99,16 +118,29 @@ class RunConfig:
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
             raise wrong_format(path, found, FORMAT, "train again")
-        names = ("settings", "benchmark", "graph", "embeddings")
-        if not all(isinstance(content.get(name), dict) for name in names):
-            raise InputError(path, "is damaged: train again, in another folder")
-        values, benchmark, graph, embeddings = (content[name] for name in names)
-        values = {**values, "model": current_name(str(values.get("model")), values)}
-        family = trained_family(values["model"])
-        parts = content.get("parts") or family.parts_of_0_1(values["model"])
-        settings = family.settings.from_dict(values)
-        answers_with, reads_names = str(content.get("answers_with", "")), bool(content.get("names", False))
-        return cls(settings, benchmark, graph, embeddings, parts, answers_with, reads_names)
+        content = without_sha256(content, path, remedy=REMEDY)
+        for name, kinds in PARTS.items():
+            part = content.get(name)
+            if not isinstance(part, dict) or not all(isinstance(part.get(key), kind) for key, kind in kinds.items()):
+                raise InputError(path, f"is damaged ({name}): {REMEDY}")
+        with reading(path, REMEDY):
+            values = {**content["settings"], "model": current_name(content["settings"]["model"], content["settings"])}
+            family = trained_family(values["model"])
+            parts = content.get("parts") or family.parts_of_0_1(values["model"])
+            settings = family.settings.from_dict(values)
+        benchmark, graph, embeddings = (content[name] for name in ("benchmark", "graph", "embeddings"))
+        texts = {name: str(content.get(name, "")) for name in ("answers_with", "answering", "id")}
+        return cls(settings, benchmark, graph, embeddings, parts, names=bool(content.get("names", False)), **texts)
+
+    def write(self, run: Path, id: str = "") -> None:
+        """Write the configuration with its checksum; the `id` is that of the folder, if it has one."""
+        named = replace(self, id=id or run_id(run) or self.id or self.new_id())
+        write_json(run / CONFIG, with_sha256(named.as_dict()))
+
+    def new_id(self) -> str:
+        """The same for the same training, however long and wherever it runs."""
+        settings = {k: v for k, v in self.settings.as_dict().items() if k not in ("steps", "patience", "device")}
+        return id_of(settings, self.parts, self.benchmark["fingerprint"], self.embeddings["sha256"])
 
     def check_continues(self, run: Path, wanted: RunConfig) -> None:
         """Raise unless `wanted` continues this run; more steps or patience and another device are allowed."""
@@ -168,10 +200,11 @@ class Deployed:
     benchmark: Benchmark
     vectors: PretrainedVectors
 
-    def save(self, run: Path) -> None:
-        """Write the folder, or replace it in one step."""
+    def save(self, run: Path, id: str = "") -> None:
+        """Write the folder, or replace it in one step; `id` is that of the run, if it has no configuration yet."""
         fingerprint = self.benchmark.graph.fingerprint
-        with new_folder(Path(run) / DEPLOYED, DEPLOYED_FORMAT, {"fingerprint": self.benchmark.fingerprint}) as draft:
+        facts = {"fingerprint": self.benchmark.fingerprint, "run": id or run_id(Path(run))}
+        with new_folder(Path(run) / DEPLOYED, DEPLOYED_FORMAT, facts) as draft:
             self.benchmark.save(draft / "benchmark")
             self.vectors.save(draft / "vectors", fingerprint, graph=self.benchmark.name)
 
@@ -184,6 +217,7 @@ class Deployed:
         family = RunConfig.read(run).family
 
         def load(place: Path, manifest: dict[str, Any]) -> Deployed:
+            check_belongs(manifest, Path(run), folder)
             benchmark = open_benchmark(place / "benchmark")
             fingerprint = benchmark.graph.fingerprint
             return cls(benchmark, family.open_vectors(place / "vectors", fingerprint, for_training=False))
@@ -223,7 +257,7 @@ def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
     """The benchmark of a run: where the user says it is, where it was, or the one of its name."""
     known, source = RunConfig.read(run).benchmark, benchmark_place(run)
     try:
-        return open_benchmark(bench or source)
+        benchmark = open_benchmark(bench or source)
     except FewlinkError as error:
         if bench:
             raise
@@ -231,6 +265,10 @@ def benchmark_of(run: Path, bench: str | Path | None = None) -> Benchmark:
             f"{run} was trained on {known['name']}, which cannot be opened from {source} ({error}): say where it is, "
             "with --bench PATH (fewlink train PATH --resume RUN), or bench=PATH"
         ) from None
+    same = known["fingerprint"] in (benchmark.fingerprint, *benchmark.extended_from)
+    if not bench and not same and Path(source).is_relative_to(run):
+        raise InputError(source, f"is another benchmark than the run was trained on: {REMEDY}")
+    return benchmark
 
 
 def benchmark_place(run: Path) -> str:
@@ -268,7 +306,12 @@ def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> Scor
 def vectors_of(run: Path) -> PretrainedVectors:
     """The vectors that a run answers with."""
     config = RunConfig.read(run)
-    return config.family.open_vectors(run / EMBEDDINGS, config.graph["fingerprint"], for_training=False)  # type: ignore[no-any-return]
+    vectors: PretrainedVectors = config.family.open_vectors(
+        run / EMBEDDINGS, config.graph["fingerprint"], for_training=False
+    )
+    if config.answering and config.family.answering_digest(vectors) != config.answering:
+        raise InputError(run / EMBEDDINGS, f"holds other vectors than the run was trained with: {REMEDY}")
+    return vectors
 
 
 def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, device: str) -> Scorer:
@@ -301,7 +344,7 @@ def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) 
         if place.exists() and not known:  # never replace a user's vectors
             raise FewlinkError(f"{run} exists, holds other embeddings and is not a training run: choose another folder")
         vectors.save(place, wanted.graph["fingerprint"], graph=wanted.benchmark["name"])
-    write_json(run / CONFIG, wanted.as_dict())
+    wanted.write(run, id="" if known and begun(run) else wanted.new_id())
 
 
 def _digest_of(family: TrainedFamily, folder: Path) -> str | None:
@@ -353,11 +396,3 @@ def check_may_train(run: Path, benchmark: Benchmark, settings: ModelSettings) ->
         config = RunConfig.read(run)
         config.check_same_benchmark(run, {"fingerprint": benchmark.fingerprint})
         config.check_same_settings(run, settings)
-
-
-def check_weights(expected: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor], run: Path) -> None:
-    """Raise if a checkpoint's weights have other names or shapes than the model's."""
-    mine, theirs = ({name: tuple(w.shape) for name, w in weights.items()} for weights in (expected, found))
-    if mine != theirs:
-        names = ", ".join(name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name))
-        raise InputError(run, f"holds weights of another version of its model ({names}): train again")

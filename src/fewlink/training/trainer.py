@@ -29,6 +29,7 @@ from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import (
     MetricsLog,
     State,
+    check_weights,
     load_last,
     load_state,
     locked_run,
@@ -38,7 +39,7 @@ from fewlink.training.checkpoints import (
     truncate_metrics,
 )
 from fewlink.training.family import ModelSettings, PretrainedVectors, trained_family
-from fewlink.training.run import RunConfig, check_folder, check_weights, make_folder, start_or_continue
+from fewlink.training.run import RunConfig, check_folder, make_folder, start_or_continue
 
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is whole"
 SAVE_EVERY = 30.0  # seconds, of training between two evaluations

@@ -28,8 +28,8 @@ from fewlink.trail.learner import TrailLearner, TrailSettings
 from fewlink.trail.network import Encoded
 from fewlink.trail.reading import ReadGraph, Tasks
 from fewlink.trail.scorer import edges_of
+from fewlink.training.checkpoints import check_weights
 from fewlink.training.family import Learner, NoVectors, Prepared
-from fewlink.training.run import check_weights
 from fewlink.ultra.network import EntityLayer, Shape, UltraNetwork, read_checkpoint
 
 HEADS = 16  # answered at once on a GPU

@@ -1,0 +1,567 @@
+"""Damage every kind of stored folder and file at random: nothing may load silently with other content.
+
+python benchmarks/damage.py [--count 2000] [--seed 0] [--only KIND …]
+
+Makes one tiny folder of every kind and a twin with other content. Each trial damages a copy: bits flipped, a block set
+to zero, truncated, extended, a file deleted, exchanged with another or with the twin's, a JSON value replaced, a part
+such as `best/` replaced by the twin's. Then it is loaded as the commands do it. Allowed: an error of fewlink, or
+exactly the content as before. `crafted` trials mend all checksums after the damage, as someone could who means harm:
+allowed is whatever is not a traceback. Prints a table; exits with 1 if a trial failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewlink.base.errors import FewlinkError
+from fewlink.base.storage import MANIFEST
+from fewlink.curation.store import ProjectFile
+from fewlink.data import Benchmark, Task
+from fewlink.embeddings import Embeddings, EmbeddingSettings, train
+from fewlink.embeddings.checkpoint import load_state, triples_digest
+from fewlink.embeddings.shards import Shard
+from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
+from fewlink.evaluation.ranks import QueryRanks, read_ranks
+from fewlink.evaluation.records import CurvePoint, LearningCurve, RecordStore, make_record
+from fewlink.fewshot.model import FewShotSettings
+from fewlink.graph import Graph, TypeTable, Vocabulary
+from fewlink.names.gate import Gate, read_gate
+from fewlink.pipeline.stages import FORMAT as FIT_FORMAT
+from fewlink.pipeline.stages import Stages, read_record
+from fewlink.prediction import pretrained
+from fewlink.prediction.calibration import calibration_of, open_calibration, shipped_calibration
+from fewlink.trail import shipped
+from fewlink.trail_0_1.learner import Trail01Vectors
+from fewlink.training.checkpoints import MetricsLog, State, load_best, load_last, save_best, save_last
+from fewlink.training.run import BENCHMARK, Deployed, RunConfig, benchmark_of, start_or_continue, vectors_of
+from fewlink.verification.verify import verify
+
+ENTITIES, RELATIONS, DIM = 12, 3, 4
+OPTIONAL = ("calibration.json", "fit.json", "metrics.jsonl")  # a run without these says so: deleting them is no damage
+RESULTS = (".jsonl", ".ranks.npz")  # a deleted file of results is the same as one that was never stored
+
+
+class Store(NamedTuple):
+    """A kind of folder: how one is made in a folder from a seed, and what is loaded of it."""
+
+    name: str
+    make: Callable[[Path, int], Any]
+    load: Callable[[Path], Any]
+
+
+def small_graph(seed: int) -> Graph:
+    rng = np.random.default_rng(seed)
+    entities = [f"entity {i} é" for i in range(ENTITIES)]
+    relations = [f"relation {i}" for i in range(RELATIONS)]
+    limits = [ENTITIES, RELATIONS, ENTITIES]
+    triples = np.stack([rng.integers(0, limit, 40) for limit in limits], 1).astype(np.int32)
+    types = TypeTable.of([b"one", b"two"], np.arange(ENTITIES), rng.integers(0, 2, ENTITIES), ENTITIES)
+    labels = Vocabulary.of([f"label of {name}" for name in (*entities, *relations)])
+    return Graph.of(Vocabulary.of(entities), Vocabulary.of(relations), triples, types=types, labels=labels)
+
+
+def small_benchmark(seed: int) -> Benchmark:
+    rng, graph = np.random.default_rng(seed + 100), small_graph(seed)
+
+    def task(name: str) -> Task:
+        pairs = np.unique(rng.integers(0, ENTITIES, (6, 2)).astype(np.int32), axis=0)
+        return Task(name, pairs, pairs, np.arange(ENTITIES, dtype=np.int32))
+
+    return Benchmark(
+        "small", graph, {split: [task(f"{split} {i}") for i in range(2)] for split in ("train", "dev", "test")}
+    )
+
+
+def small_vectors(seed: int, model: str = "transe") -> Embeddings:
+    random = torch.Generator().manual_seed(seed)
+    sizes = (ENTITIES, DIM), (2 * RELATIONS, DIM)
+    return Embeddings(*(torch.randn(size, generator=random) for size in sizes), model)
+
+
+def make_run(folder: Path, seed: int, model: str = "fsrl") -> None:
+    """A run with everything that a run may have, but untrained."""
+    benchmark, random = small_benchmark(seed), torch.Generator().manual_seed(seed)
+    vectors = small_vectors(seed)
+    config = RunConfig.of(benchmark, vectors, FewShotSettings(model, seed=seed))
+    folder.mkdir(parents=True)
+    start_or_continue(folder, config, vectors)
+    weights = [{"w": torch.randn(3, 3, generator=random), "b": torch.randn(3, generator=random)} for _ in range(2)]
+    state = State(4, 2, {"mrr": 0.5}, 1, 2.5, {"step": 4, "loss": 0.25})
+    save_best(folder, weights[0], 2)
+    save_last(folder, weights[1], {"w.step": torch.ones(1)}, state)
+    MetricsLog(folder).add(state.line)
+    benchmark.save(folder / BENCHMARK)
+    Deployed(small_benchmark(seed + 50), small_vectors(seed + 50)).save(folder)
+    calibration = shipped_calibration()
+    assert calibration is not None
+    dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=2, error=seed / 100).save(folder)
+    record = {"format": FIT_FORMAT, "asked": {"minutes": 1.0, "seed": seed}, "notes": [], "seconds": {"answering": 1.5}}
+    Stages(folder, record, print, time.monotonic()).write_record()
+
+
+def load_run(folder: Path) -> Any:
+    """What commands read of a run: to answer, to continue, and to write its card."""
+    config, benchmark = RunConfig.read(folder), benchmark_of(folder)
+    best = load_best(folder)
+    calibration = calibration_of(folder, benchmark, best[1])
+    parts = (vectors_of(folder), best, load_last(folder), calibration, Deployed.open(folder), read_record(folder))
+    return config, benchmark, *parts
+
+
+def make_model(folder: Path, seed: int) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        make_run(Path(place) / "run", seed)
+        pretrained.save(Path(place) / "run", small_benchmark(seed), folder)
+
+
+def load_model(folder: Path) -> Any:
+    benchmark, best = pretrained.benchmark_of(folder), load_best(folder)
+    calibration = calibration_of(folder, benchmark, best[1])
+    return RunConfig.read(folder), benchmark, best, vectors_of(folder), calibration, Deployed.open(folder)
+
+
+def make_old_vectors(folder: Path, seed: int) -> None:
+    pairs = [(small_vectors(seed + i, "complex"), small_vectors(seed + i + 10)) for i in range(3)]
+    Trail01Vectors(pairs[0], tuple(pairs[1:])).save(folder, "fingerprint")
+
+
+STATE = EmbeddingSettings(model="distmult", dim=DIM, epochs=1, batch_size=16, negatives=2)
+
+
+def make_state(folder: Path, seed: int) -> None:
+    folder.mkdir(parents=True)
+    triples = small_graph(seed).triples()
+    train(triples, ENTITIES, RELATIONS, STATE, resume=folder / "state.safetensors")
+
+
+def load_small_state(folder: Path) -> Any:
+    digest = triples_digest(small_graph(0).triples(), ENTITIES, RELATIONS)
+    return load_state(folder / "state.safetensors", STATE, digest, "cpu", Shard(ENTITIES, 0, 1))
+
+
+def make_results(folder: Path, seed: int) -> None:
+    store, rng = RecordStore(folder), np.random.default_rng(seed)
+    for number in range(3):
+        protocol = Protocol(shots=number + 1, seed=seed)
+        queries = rng.integers(0, ENTITIES, (20, 2)).astype(np.int32)
+        tasks = [TaskRanks("r", queries, rng.integers(1, 10, 20).astype(float), np.full(20, 12), 12)]
+        evaluation = Evaluation(protocol, tasks, 0.5)
+        record = make_record(evaluation, benchmark="small", data_sha256="0" * 64, model="rules", config={"x": [1, 2.5]})
+        store.add(record.model_copy(update={"command": "c"}), ranks=QueryRanks.of(evaluation))
+    facts = {"benchmark": "small", "model": "fsrl", "seed": seed, "shots": 1, "candidates": "full", "settings": {}}
+    points = [CurvePoint(step=5, dev={"mrr": 0.25}, test={"mrr": rng.random()})]
+    store.add(LearningCurve(**facts, points=points, data_sha256="0" * 64, command="c"))
+
+
+def load_results(folder: Path) -> Any:
+    """Records with their ranks, as they are compared, and curves; ranks that are lost are asked for."""
+    store, found = RecordStore(folder), []
+    for file, record in store.places:
+        ranks = read_ranks(file, record)
+        if ranks is None:
+            raise FewlinkError(f"the ranks of {record.model} are not stored")
+        found.append((record.model_dump(), ranks))
+    return found, [curve.model_dump() for curve in store.curves]
+
+
+def make_project(folder: Path, seed: int) -> None:
+    folder.mkdir(parents=True)
+    with ProjectFile(folder / "project.decisions") as file:
+        file.add_project(f"relation {seed}", [("a", "b"), ("c", "d")], who="ada")
+        file.decide(f"relation {seed}", [("accepted", f"e{i}", f"f{i}") for i in range(20)], who="ada")
+        file.undo(f"relation {seed}", who="ada")
+
+
+def load_project(folder: Path) -> Any:
+    with ProjectFile(folder / "project.decisions", must_exist=True, write=False) as file:
+        return [(each, file.log(each.number), file.decisions(each.number)) for each in file.projects()]
+
+
+def make_weights(folder: Path, seed: int) -> None:
+    folder.mkdir(parents=True)
+    name = shipped.BUILT_IN if seed == 0 else "trail-without-attack.safetensors"
+    shutil.copyfile(Path(shipped.__file__).parents[1] / "builtin" / name, folder / shipped.BUILT_IN)
+
+
+def load_weights(folder: Path) -> Any:
+    before, shipped.files = shipped.files, lambda package: _Package(folder)  # type: ignore[attr-defined]
+    try:
+        return shipped.built_in_weights(shipped.BUILT_IN)
+    finally:
+        shipped.files = before  # type: ignore[attr-defined]
+
+
+class _Package(type(Path())):  # type: ignore[misc]
+    """A folder in the place of the installed package's `builtin`."""
+
+    def __truediv__(self, name: Any) -> Any:
+        return self if name == "builtin" else Path(str(self)) / name
+
+
+def make_gate(folder: Path, seed: int) -> None:
+    folder.mkdir(parents=True)
+    Gate(np.arange(4) + 0.5 + seed, {"queries": seed}).write(folder / "names.json")
+
+
+def load_gate(folder: Path) -> Any:
+    with suppress(OSError, UnicodeDecodeError):
+        return read_gate((folder / "names.json").read_text("utf-8"), "names.json")
+    raise FewlinkError("it is not there or not text")
+
+
+def make_calibration(folder: Path, seed: int) -> None:
+    folder.mkdir(parents=True)
+    calibration = shipped_calibration()
+    assert calibration is not None
+    dataclasses.replace(calibration, step=seed).write(folder / "file.json")
+
+
+STORES = {
+    store.name: store
+    for store in (
+        Store("graph", lambda folder, seed: small_graph(seed).save(folder), Graph.open),
+        Store("benchmark", lambda folder, seed: small_benchmark(seed).save(folder), Benchmark.open),
+        Store("embeddings", lambda folder, seed: small_vectors(seed).save(folder, "f"), Embeddings.open),
+        Store("old-vectors", make_old_vectors, Trail01Vectors.open),
+        Store("state", make_state, load_small_state),
+        Store("run", make_run, load_run),
+        Store("model", make_model, load_model),
+        Store("results", make_results, load_results),
+        Store("calibration", make_calibration, lambda folder: open_calibration(folder / "file.json")),
+        Store("weights", make_weights, load_weights),
+        Store("gate", make_gate, load_gate),
+        Store("project", make_project, load_project),
+    )
+}
+
+
+def content_of(value: Any) -> Any:
+    """Something that is equal for equal content: arrays and tensors by their bytes."""
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().contiguous()
+        return str(value.dtype), tuple(value.shape), value.flatten().view(torch.uint8).numpy().tobytes()
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, Vocabulary):
+        return list(value), [value.find(name) for name in value]
+    if isinstance(value, TypeTable):
+        return content_of((value.names, value.offsets, value.types))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [f.name for f in dataclasses.fields(value) if f.init and f.name not in ("source",)]
+        return type(value).__name__, [(name, content_of(getattr(value, name))) for name in fields]
+    if isinstance(value, dict):
+        return [(str(key), content_of(value[key])) for key in sorted(value, key=str)]
+    if isinstance(value, list | tuple):
+        return [content_of(each) for each in value]
+    return repr(value)
+
+
+# Damage
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+
+
+def damage(folder: Path, twin: Path, rng: np.random.Generator) -> str:
+    """Damage a folder at random; says how."""
+    for _ in range(100):
+        file = _one(files_in(folder), rng)
+        kind = _one(
+            ("flip", "flip", "flip", "zero", "cut", "extend", "delete", "exchange", "twin", "json", "part"), rng
+        )
+        if done := DAMAGES[kind](folder, twin, file, rng):
+            return f"{kind} {file.relative_to(folder)}: {done}"
+    raise RuntimeError("nothing could be damaged")
+
+
+def _one(items: Iterable[Any], rng: np.random.Generator) -> Any:
+    items = list(items)
+    return items[int(rng.integers(len(items)))]
+
+
+def flip(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
+    content = bytearray(file.read_bytes())
+    if not content:
+        return ""
+    places = [int(at) for at in rng.integers(0, len(content), rng.integers(1, 4))]
+    for at in places:
+        content[at] ^= 1 << int(rng.integers(8))
+    file.write_bytes(content)
+    return f"bits at {places}"
+
+
+def zero(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
+    content = bytearray(file.read_bytes())
+    if not content:
+        return ""
+    begin = int(rng.integers(len(content)))
+    end = min(len(content), begin + int(rng.integers(1, 512)))
+    content[begin:end] = bytes(end - begin)
+    file.write_bytes(content)
+    return f"bytes {begin} to {end}"
+
+
+def cut(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
+    content = file.read_bytes()
+    if not content:
+        return ""
+    lines = [at + 1 for at, byte in enumerate(content) if byte == ord("\n")]
+    at = _one(lines, rng) if lines and rng.random() < 0.2 else int(rng.integers(len(content)))
+    file.write_bytes(content[:at])
+    return f"at {at} of {len(content)}"
+
+
+def extend(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
+    content = file.read_bytes()
+    more = content[: int(rng.integers(len(content) + 1))] if rng.random() < 0.5 else rng.bytes(int(rng.integers(1, 99)))
+    file.write_bytes(content + more)
+    return f"by {len(more)}"
+
+
+def delete(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
+    if file.name in OPTIONAL or file.name.endswith(RESULTS):
+        return ""
+    file.unlink()
+    return "deleted"
+
+
+def exchange(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
+    others = [each for each in files_in(folder) if each.suffix == file.suffix and each != file]
+    if not others:
+        return ""
+    other = _one(others, rng)
+    mine, theirs = file.read_bytes(), other.read_bytes()
+    file.write_bytes(theirs)
+    other.write_bytes(mine)
+    return f"with {other.relative_to(folder)}"
+
+
+def from_twin(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
+    theirs = twin / file.relative_to(folder)
+    if not theirs.exists() or len(files_in(folder)) == 1 or file.name.endswith(RESULTS):  # all of it: another one
+        return ""
+    shutil.copyfile(theirs, file)
+    return "the twin's"
+
+
+def part(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
+    """Replace a folder inside by the twin's, or by another folder of the same format."""
+    inside = [path.parent for path in files_in(folder) if path.name == MANIFEST and path.parent != folder]
+    if not inside:
+        return ""
+    mine = _one(inside, rng)
+    formats = {each: json.loads((each / MANIFEST).read_text())["format"] for each in inside}
+    others = [each for each in inside if formats[each] == formats[mine] and each != mine]
+    other = _one([twin / mine.relative_to(folder), *others], rng)
+    with tempfile.TemporaryDirectory() as place:
+        shutil.copytree(other, Path(place) / "copy")
+        shutil.rmtree(mine)
+        shutil.copytree(Path(place) / "copy", mine)
+    return f"{mine.relative_to(folder)} by {other}"
+
+
+def replace_json(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
+    """Replace or remove a value of a JSON file, or of a line of one."""
+    text = file.read_bytes()
+    lines = text.split(b"\n") if file.suffix == ".jsonl" else [text]
+    at = int(rng.integers(len(lines)))
+    try:
+        content = json.loads(lines[at])
+    except ValueError:
+        return ""
+    done = _replace_value(content, rng)
+    lines[at] = json.dumps(content).encode()
+    file.write_bytes(b"\n".join(lines))
+    return done
+
+
+def _replace_value(content: Any, rng: np.random.Generator) -> str:
+    places: list[tuple[Any, Any]] = []
+
+    def walk(value: Any) -> None:
+        for key in value if isinstance(value, dict) else range(len(value)):
+            places.append((value, key))
+            if isinstance(value[key], dict | list):
+                walk(value[key])
+
+    if not isinstance(content, dict | list) or not content:
+        return ""
+    walk(content)
+    holder, key = _one(places, rng)
+    before = holder[key]
+    if isinstance(before, int | float) and not isinstance(before, bool) and rng.random() < 0.5:
+        holder[key] = before + _one((1, -1, 0.5, -1000, 1e300), rng)
+    elif rng.random() < 0.2:
+        del holder[key]
+        return f"without {key}"
+    else:
+        others = (None, True, 0, -1, 1 << 40, 1.5, float("nan"), "", "text", "../../etc/passwd", [], {}, [1], {"a": 1})
+        holder[key] = _one(others, rng)
+    return f"{key} = {json.dumps(holder[key])[:40]}"
+
+
+DAMAGES: dict[str, Callable[[Path, Path, Path, np.random.Generator], str]] = {
+    "flip": flip,
+    "zero": zero,
+    "cut": cut,
+    "extend": extend,
+    "delete": delete,
+    "exchange": exchange,
+    "twin": from_twin,
+    "json": replace_json,
+    "part": part,
+}
+
+
+def craft(folder: Path, twin: Path, rng: np.random.Generator) -> str:
+    """Damage a folder, then mend the checksums of JSON files and manifests, inner folders first."""
+    manifests = {path: json.loads(path.read_text()) for path in files_in(folder) if path.name == MANIFEST}
+    done = damage(folder, twin, rng)
+    for path in files_in(folder):
+        content = path.read_bytes()
+        if path.suffix in (".json", ".jsonl") and path.name != MANIFEST:
+            lines = content.split(b"\n") if path.suffix == ".jsonl" else [content]
+            path.write_bytes(b"\n".join(map(_mended, lines)))
+        elif path.suffix == ".safetensors":
+            path.write_bytes(content.replace(b'"sha256"', b'"sha25_"', 1))  # as before there were checksums
+    for path in sorted(manifests, key=lambda each: -len(each.parts)):
+        with suppress(ValueError, OSError):
+            manifest = json.loads(path.read_bytes())
+            if not isinstance(manifest, dict):
+                continue
+            changed = _replace_value(manifest, rng) if rng.random() < 0.3 else ""
+            for name, listed in manifest["files"].items() if isinstance(manifest.get("files"), dict) else ():
+                if (file := path.parent / name).is_file() and isinstance(listed, dict) and not changed:
+                    content = file.read_bytes()
+                    listed.update(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+            manifest.pop("sha256", None)
+            path.write_text(json.dumps({**manifest, "sha256": _sha256(manifest)}))
+            done += f"; manifest {changed}" if changed else ""
+    return done
+
+
+def _mended(line: bytes) -> bytes:
+    """JSON with the right checksum, if it has one."""
+    with suppress(ValueError):
+        content = json.loads(line)
+        if isinstance(content, dict) and content.pop("sha256", None) is not None:
+            return json.dumps({**content, "sha256": _sha256(content)}).encode()
+    return line
+
+
+def _sha256(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+# Trials
+
+
+class Trial(NamedTuple):
+    """A damage and what became of it: refused, same, noticed (by `fewlink verify` alone), silent or traceback."""
+
+    store: str
+    how: str
+    outcome: str
+    text: str = ""
+
+
+class Trials:
+    """Stores with their twins in a folder, damaged copies of which are loaded."""
+
+    def __init__(self, folder: Path, names: Iterable[str] = ()) -> None:
+        self.folder, self.stores = folder, [STORES[name] for name in names or STORES]
+        self.content: dict[str, Any] = {}
+        for store in self.stores:
+            store.make(self._place(store.name, "one"), 0)
+            store.make(self._place(store.name, "twin"), 1)
+            work = self._copy(store)
+            self.content[store.name] = content_of(store.load(work))
+            found = verify(work)
+            assert all(each.status != "damaged" for each in found), (store.name, found)
+
+    def _place(self, name: str, which: str) -> Path:
+        return self.folder / which / name
+
+    def _copy(self, store: Store) -> Path:
+        work = self.folder / "work" / store.name
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(self._place(store.name, "one"), work)
+        return work
+
+    def run(self, count: int, seed: int = 0, crafted: bool = False) -> list[Trial]:
+        return [self.trial(seed * 1_000_003 + number, crafted) for number in range(count)]
+
+    def trial(self, number: int, crafted: bool = False) -> Trial:
+        rng = np.random.default_rng(number)
+        store = self.stores[number % len(self.stores)]
+        work = self._copy(store)
+        how = f"{number}: " + (craft if crafted else damage)(work, self._place(store.name, "twin"), rng)
+        outcome, text = self._outcome(store, work, crafted)
+        try:
+            found = verify(work)
+        except Exception:
+            return Trial(store.name, how, "traceback", "verify: " + traceback.format_exc())
+        if outcome == "silent" and any(each.status == "damaged" for each in found):
+            outcome = "noticed"
+        if outcome == "refused" and all(each.status == "whole" for each in found) and not crafted:
+            return Trial(store.name, how, "unverified", f"{text}\n{found}")
+        return Trial(store.name, how, outcome, text)
+
+    def _outcome(self, store: Store, work: Path, crafted: bool) -> tuple[str, str]:
+        try:
+            loaded = store.load(work)
+            content = content_of(loaded)
+        except FewlinkError as error:
+            return "refused", str(error)
+        except Exception:
+            return "traceback", traceback.format_exc()
+        return ("same" if crafted or content == self.content[store.name] else "silent"), ""
+
+
+FAILED = ("silent", "traceback", "unverified")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=2000, help="damages; as many crafted ones follow")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", default=[], choices=list(STORES))
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    os.fsync = lambda handle: None  # nothing has to outlive a loss of power
+    with tempfile.TemporaryDirectory() as place:
+        trials, failed = Trials(Path(place), asked.only), 0
+        for crafted in (False, True):
+            found = trials.run(asked.count, asked.seed, crafted)
+            print(f"{'crafted' if crafted else 'damaged'}: {len(found)}", flush=True)
+            for store in trials.stores:
+                counts = Counter(each.outcome for each in found if each.store == store.name)
+                print(f"  {store.name:12} " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+            for each in found:
+                if each.outcome in FAILED:
+                    failed += 1
+                    print(f"{each.store} {each.how}: {each.outcome} {each.text}", file=sys.stderr)
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Checks what is stored: folders, runs, results, projects and weights."""

@@ -1,0 +1,163 @@
+"""Check single files: results and their ranks, calibrations, weights, states of pretraining and projects."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime
+from pathlib import Path
+
+from safetensors import safe_open
+
+from fewlink.base.errors import InputError, reading
+from fewlink.base.storage import read_json, sha256_file
+from fewlink.curation import schema
+from fewlink.curation.store import APPLICATION, MAGIC
+from fewlink.embeddings import checkpoint as state
+from fewlink.evaluation import ranks
+from fewlink.evaluation.records import Record, each_line, kind_of, read_result
+from fewlink.pipeline import stages
+from fewlink.prediction import calibration
+from fewlink.trail import shipped
+from fewlink.training import checkpoints
+from fewlink.verification.report import Verified
+
+NOT_OURS = "is not a file that fewlink stores with a checksum"
+NO_CHECKSUM = "is readable, but has no checksum to compare with"
+
+
+def check_file(found: Verified, path: Path) -> None:
+    """Check a file of any kind but configurations and parts of folders."""
+    if is_sqlite(path):
+        _project(found, path)
+    elif path.name.endswith(ranks.SUFFIX):
+        found.kind = "ranks"
+        found.check(lambda: _ranks(path))
+    elif path.suffix == ".safetensors":
+        _tensors(found, path)
+    elif path.suffix == ".jsonl" and kind_of(path) is not None:
+        _results(found, path)
+    elif path.suffix == ".json":
+        _json(found, path)
+    else:
+        found.unclear.append(f"{path}: {NOT_OURS}")
+
+
+def _json(found: Verified, path: Path) -> None:
+    content = found.check(lambda: read_json(path))
+    if not isinstance(content, dict):
+        found.unclear.append(f"{path}: {NOT_OURS}")
+        return
+    name = str(content.get("format", "")).partition("/")[0]
+    if name == calibration.FORMAT.partition("/")[0]:
+        found.kind = "calibration"
+        found.check(lambda: calibration.open_calibration(path, checkpoints.run_id(path.parent)))
+    elif name == stages.FORMAT.partition("/")[0]:
+        found.kind = "record of a fit"
+        found.check(lambda: stages.read_record(path.parent))
+    elif "data_sha256" in content and (kind := kind_of(path)) is not None:
+        found.kind = "results"
+        found.check(lambda: read_result(kind, path))
+    else:
+        found.unclear.append(f"{path}: {NOT_OURS}")
+        return
+    found.unprotected += "sha256" not in content
+
+
+def _results(found: Verified, path: Path) -> None:
+    """Each line of a file of results; the ranks of records, which lie beside it."""
+    kind, found.kind, records = kind_of(path), "results", []
+    assert kind is not None
+    for _, result in found.check(lambda: list(each_line(kind, path))) or []:
+        if isinstance(result, InputError):
+            found.add(result)
+        else:
+            found.unprotected += not result._has_sha256
+            records += [result] if isinstance(result, Record) else []
+    if kind is Record and ranks.ranks_file(path).exists():
+        found.files += 1
+        for record in records:
+            found.check(lambda record=record: ranks.read_ranks(path, record))  # type: ignore[misc]
+        known = found.check(lambda: ranks.ranked_records(ranks.ranks_file(path))) or set()
+        if not found.problems and (missing := known - {ranks.identity(record) for record in records}):
+            text = f"{ranks.ranks_file(path)}: has the ranks of {len(missing)} records that {path.name} lacks"
+            found.problems.append(f"{text}: restore {path.name} from a copy")
+
+
+def _ranks(path: Path) -> None:
+    """A file of ranks on its own: its records check the rest."""
+    ranks.ranked_records(path)
+    if not path.with_name(records_of(path)).exists():
+        raise InputError(path, f"has ranks without records: {records_of(path)} is missing; restore it from a copy")
+
+
+def records_of(path: Path) -> str:
+    """The name of the file of records that a file of ranks belongs to."""
+    return path.name.removesuffix(ranks.SUFFIX) + Record.suffix
+
+
+def _tensors(found: Verified, path: Path) -> None:
+    metadata: dict[str, str] = found.check(lambda: _metadata(path)) or {}
+    if str(metadata.get("format", "")).startswith(state.FORMAT.partition("/")[0]):
+        found.kind = "pretraining state"
+        found.check(lambda: state.check_state(path))
+        found.unprotected += "sha256" not in metadata
+    elif shipped.METADATA in metadata:
+        found.kind = "weights of trail"
+        digest = shipped.CHECKSUMS.get(path.name)
+        found.check(lambda: shipped.read_weights(path.read_bytes(), str(path)))
+        if digest is None or not path.resolve().is_relative_to(Path(shipped.__file__).parents[1]):
+            found.unclear.append(f"{path}: {NO_CHECKSUM}")
+        elif sha256_file(path) != digest:
+            found.problems.append(
+                f"{path}: has another checksum than the one that comes with fewlink: install it again"
+            )
+    elif not found.problems:
+        found.unclear.append(f"{path}: {NO_CHECKSUM}")
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    with reading(path, "restore it from a copy"), safe_open(path, framework="pt") as file:
+        return dict(file.metadata() or {})
+
+
+def is_sqlite(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def _project(found: Verified, path: Path) -> None:
+    """A project file: SQLite's own check of pages, indexes and constraints, then every event."""
+    live = Path(f"{path}-wal").exists()  # otherwise SQLite is told that nothing changes, and makes no files beside it
+    place = f"{path.absolute().as_uri()}?mode=ro" + ("" if live else "&immutable=1")
+    found.kind = "project"
+
+    def read() -> None:
+        base = sqlite3.connect(place, uri=True)
+        try:
+            application, version = (
+                base.execute(f"PRAGMA {x}").fetchone()[0] for x in ("application_id", "user_version")
+            )
+            if application != APPLICATION:
+                found.kind = "unknown"
+                raise InputError(path, "cannot be read (an SQLite file of another program)")
+            if version > schema.FORMAT:
+                raise InputError(path, f"was written by a newer version of fewlink (format {version}): update fewlink")
+            if problem := schema.problem_of(base):
+                found.problems.append(f"{path}: {problem}")
+            broken = [row[:2] for row in base.execute("PRAGMA foreign_key_check")]
+            found.problems += [f"{path}: row {row} of {name} refers to nothing" for name, row in broken[:10]]
+            for number, time in base.execute("SELECT number, time FROM event"):
+                try:
+                    datetime.fromisoformat(time)
+                except (ValueError, TypeError):
+                    found.problems.append(f"{path}: event {number} has the time {time!r}, which is none")
+        finally:
+            base.close()
+
+    try:
+        found.check(read)
+    except UnicodeDecodeError as error:
+        found.problems.append(f"{path}: has text that is not UTF-8 ({error.reason})")

@@ -1,0 +1,59 @@
+"""What verification found at a path."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from fewlink.base.errors import FewlinkError, InputError, describe
+
+WHOLE, DAMAGED, UNKNOWN = "whole", "damaged", "unknown"
+
+
+@dataclass
+class Verified:
+    """What was found at a path: its `kind`, how many files were checked, `problems` (damage) and `notes`.
+
+    `unclear` says why it cannot be told whether the content is whole. `unprotected` counts files and results that
+    earlier versions stored without a checksum: they can be read, which is all that is known of them.
+    """
+
+    path: Path
+    kind: str = "unknown"
+    files: int = 0
+    unprotected: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    unclear: list[str] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        return DAMAGED if self.problems else UNKNOWN if self.unclear else WHOLE
+
+    def as_dict(self) -> dict[str, Any]:
+        facts = {"path": str(self.path), "kind": self.kind, "status": self.status, "files": self.files}
+        facts |= {"unprotected": self.unprotected}
+        return {**facts, "problems": self.problems, "unclear": self.unclear, "notes": self.notes}
+
+    def add(self, error: FewlinkError) -> None:
+        """Take an error as damage, unless it says that a file cannot be read or that its format is newer."""
+        unread = isinstance(error, InputError) and error.problem.startswith("cannot be read")
+        newer = "newer version of fewlink" in str(error)
+        target = self.unclear if unread or newer else self.problems
+        if str(error) not in target:
+            target.append(str(error))
+
+    def check(self, read: Callable[[], Any]) -> Any:
+        """What `read` returns; None if it raises, which is taken down."""
+        try:
+            return read()
+        except FewlinkError as error:
+            self.add(error)
+        except (SafetensorError, sqlite3.Error, OSError) as error:
+            self.add(FewlinkError(f"{self.path}: {describe(error)}"))
+        return None

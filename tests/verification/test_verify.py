@@ -1,0 +1,165 @@
+"""`fewlink verify`: what is damaged, what belongs elsewhere, what cannot be told; nothing is written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import quickly
+from typer.testing import CliRunner
+
+import damage
+from fewlink.base.errors import InputError
+from fewlink.cli import app
+from fewlink.training.checkpoints import load_best
+from fewlink.training.run import Deployed, vectors_of
+from fewlink.verification.verify import verify
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One of every kind, and a second run."""
+    folder = tmp_path_factory.mktemp("stores")
+    with quickly():
+        for store in damage.STORES.values():
+            store.make(folder / store.name, 0)
+        damage.make_run(folder / "other", 1)
+    return folder
+
+
+def run_command(*words: str | Path) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+def flipped(file: Path, at: int = -5) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= 1
+    file.write_bytes(content)
+
+
+def everything(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path): f"{path.stat().st_mtime_ns} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files}
+
+
+def test_whole_folders_and_files_are_whole_and_nothing_is_written(stores: Path) -> None:
+    before = everything(stores)
+    found = {each.path.relative_to(stores).parts[0]: each for each in verify(stores)}
+    assert {name for name, each in found.items() if each.status != "whole"} == {"weights"}  # a copy of ours has no name
+    kinds = {name: each.kind for name, each in found.items()}
+    assert kinds["run"] == "run of fsrl" and kinds["model"] == "saved model of fsrl" and kinds["graph"] == "graph"
+    assert (kinds["results"], kinds["project"], kinds["state"]) == ("results", "project", "pretraining state")
+    assert found["benchmark"].files == 29
+    assert everything(stores) == before
+
+
+def test_all_damaged_files_are_named(stores: Path, tmp_path: Path) -> None:
+    shutil.copytree(stores / "benchmark", tmp_path / "b")
+    flipped(tmp_path / "b" / "pairs.npy")
+    (tmp_path / "b" / "graph" / "offsets.npy").unlink()
+    (tmp_path / "b" / "note.txt").write_text("mine")
+    (found,) = verify(tmp_path / "b")
+    assert found.status == "damaged"
+    assert found.problems == [
+        f"{tmp_path}/b/graph/offsets.npy: is missing",
+        f"{tmp_path}/b/pairs.npy: has another checksum than when it was written",
+    ]
+    assert found.notes == [f"1 files are not of the folder and were not checked, such as {tmp_path}/b/note.txt"]
+
+
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [
+        ("best", "best: belongs to another run"),
+        ("last", "last: belongs to another run"),
+        ("embeddings", "embeddings: holds other vectors than the run was trained with|was trained on"),
+        ("serving", "serving: belongs to another run"),
+        ("calibration.json", "calibration.json: belongs to another run"),
+        ("fit.json", "fit.json: belongs to another run"),
+        ("benchmark", "benchmark: is another benchmark than the one that the run was trained on"),
+    ],
+)
+def test_a_part_of_another_run_is_refused(stores: Path, tmp_path: Path, part: str, problem: str) -> None:
+    shutil.copytree(stores / "run", tmp_path / "run")
+    mine, other = tmp_path / "run" / part, stores / "other" / part
+    if mine.is_dir():
+        shutil.rmtree(mine)
+        shutil.copytree(other, mine)
+    else:
+        shutil.copyfile(other, mine)
+    refused = r"belongs to another run|holds other vectors|another benchmark|was trained on"
+    with pytest.raises(InputError, match=refused):
+        damage.load_run(tmp_path / "run")
+    (found,) = verify(tmp_path / "run")
+    assert found.status == "damaged"
+    assert any(re.search(problem, text) for text in found.problems), found.problems
+
+
+def test_best_and_last_are_not_taken_for_each_other(stores: Path, tmp_path: Path) -> None:
+    shutil.copytree(stores / "run", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "best")
+    with pytest.raises(InputError, match=r"best: is missing: restore the folder"):
+        load_best(tmp_path / "run")
+    shutil.copytree(tmp_path / "run" / "last", tmp_path / "run" / "best")
+    with pytest.raises(InputError, match=r"best: holds the checkpoint 'last', not 'best'"):
+        load_best(tmp_path / "run")
+
+
+def test_runs_of_earlier_versions_name_nothing(stores: Path, tmp_path: Path) -> None:
+    shutil.copytree(stores / "run", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    for name in ("id", "sha256", "answering"):
+        del config[name]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    assert load_best(tmp_path / "run")[1] == 2
+    assert vectors_of(tmp_path / "run").dim == damage.DIM and Deployed.open(tmp_path / "run") is not None
+
+
+def test_lost_records_are_noticed_by_their_ranks(stores: Path, tmp_path: Path) -> None:
+    shutil.copytree(stores / "results", tmp_path / "results")
+    file = tmp_path / "results" / "small" / "rules.jsonl"
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:2]))
+    problems = [text for each in verify(tmp_path / "results") for text in each.problems]
+    assert len(problems) == 1 and "has the ranks of 1 records that rules.jsonl lacks" in problems[0]
+    file.unlink()
+    problems = [text for each in verify(tmp_path / "results") for text in each.problems]
+    assert len(problems) == 1 and "has ranks without records: rules.jsonl is missing" in problems[0]
+
+
+def test_every_damaged_line_is_named(stores: Path, tmp_path: Path) -> None:
+    shutil.copytree(stores / "results", tmp_path / "results")
+    file = tmp_path / "results" / "small" / "rules.jsonl"
+    lines = file.read_bytes().splitlines()
+    file.write_bytes(b"\n".join([lines[0][:40], lines[1], lines[2].replace(b'"queries": 20', b'"queries": 21')]))
+    (found,) = verify(file)
+    assert [text.split(":")[1] for text in found.problems] == ["1", "3"]
+
+
+def test_a_newer_format_is_named(stores: Path, tmp_path: Path) -> None:
+    for name, file in (("graph", "manifest.json"), ("run", "config.json")):
+        shutil.copytree(stores / name, tmp_path / name)
+        path = tmp_path / name / file
+        path.write_text(path.read_text().replace(f'"fewlink-{name}/1"', f'"fewlink-{name}/7"'))
+        (found,) = verify(tmp_path / name)
+        assert found.status == "unknown"
+        assert f"was written by a newer version of fewlink (format fewlink-{name}/7): update" in found.unclear[0]
+
+
+def test_the_command_says_what_is_damaged(stores: Path, tmp_path: Path) -> None:
+    shutil.copytree(stores / "embeddings", tmp_path / "e")
+    whole = run_command("verify", tmp_path / "e")
+    assert whole.exit_code == 0 and "(embeddings, 3 files): no damage found" in whole.output
+    (tmp_path / "note.txt").write_text("mine")
+    unclear = run_command("verify", tmp_path / "e", tmp_path / "note.txt", tmp_path / "absent")
+    assert unclear.exit_code == 2
+    assert "is not a file that fewlink stores" in unclear.output and "does not exist" in unclear.output
+    flipped(tmp_path / "e" / "weights.safetensors")
+    damaged = run_command("verify", tmp_path / "e", tmp_path / "absent")
+    assert damaged.exit_code == 1 and "weights.safetensors: has another checksum" in damaged.output
+    (facts,) = json.loads(run_command("verify", "--json", tmp_path / "e").output)
+    assert (facts["status"], facts["kind"], len(facts["problems"])) == ("damaged", "embeddings", 1)
