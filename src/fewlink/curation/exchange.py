@@ -15,8 +15,8 @@ from fewlink.base.storage import write_bytes
 from fewlink.curation.schema import KINDS, Event
 from fewlink.curation.store import ProjectFile, now
 
-FORMAT = "fewlink-project/1"
-HEADER = ("head", "tail", "decision", "who", "time")
+FORMAT, FORMAT_1 = "fewlink-project/2", "fewlink-project/1"  # the first has no probabilities
+HEADER = ("head", "tail", "decision", "who", "time", "probability")
 ENTITY, RELATION = "urn:fewlink:entity:", "urn:fewlink:relation:"  # of ids that are no IRIs
 IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]+")
 TRIPLE = re.compile(r"\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*\.\s*(#.*)?")
@@ -83,7 +83,10 @@ def format_of(path: Path) -> str:
 
 def to_tsv(file: ProjectFile, project: str | int) -> str:
     """A header and a line for each decided pair; tabs, line ends and backslashes in names are escaped."""
-    rows = [HEADER, *((s.head, s.tail, s.kind, s.who, s.time) for s in file.decisions(project))]
+    rows = [HEADER]
+    for state in file.decisions(project):
+        probability = "" if state.probability is None else repr(state.probability)
+        rows.append((state.head, state.tail, state.kind, state.who, state.time, probability))
     return "".join("\t".join(cell.translate(ESCAPES) for cell in row) + "\n" for row in rows)
 
 
@@ -137,12 +140,23 @@ def from_tsv(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
             continue
         if not 2 <= len(cells) <= len(HEADER) or not all(cells[:2]):
             raise InputError(path, f"needs the columns {', '.join(HEADER)}, and has {len(cells)}", number)
-        head, tail, kind, by, at = [*cells, *[""] * (len(HEADER) - len(cells))]
+        head, tail, kind, by, at, chance = [*cells, *[""] * (len(HEADER) - len(cells))]
         kind = kind or "accepted"
         if kind not in KINDS:
             raise InputError(path, f"the decision '{kind}' is none of {', '.join(KINDS)}", number)
-        events.append(Event(number, kind, head, tail, None, by or who, at or time))
+        try:
+            probability = float(chance) if chance.strip() else None
+        except ValueError:
+            probability = -1.0
+        if not is_probability(probability):
+            raise InputError(path, f"the probability '{chance}' is not a number from 0 to 1", number)
+        events.append(Event(number, kind, head, tail, None, by or who, at or time, probability))
     return "", events
+
+
+def is_probability(value: object) -> bool:
+    """Whether it is a number from 0 to 1, or None."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)
 
 
 def from_ntriples(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
@@ -169,7 +183,7 @@ def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(path, f"is not JSON ({error})") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    if not isinstance(content, dict) or content.get("format") not in (FORMAT, FORMAT_1):
         raise InputError(path, f"is not an export of a project: its format is not '{FORMAT}'")
     events = []
     try:
@@ -178,6 +192,8 @@ def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
             texts = [event.kind, event.head, event.tail, event.who, event.time]
             if not isinstance(event.number, int):
                 raise ValueError("an event's number is not a number")
+            if not is_probability(event.probability):
+                raise ValueError(f"the probability of event {event.number} is not a number from 0 to 1")
             undo = event.kind == "undo" and isinstance(event.undoes, int)
             if not all(isinstance(t, str) for t in texts) or not (undo or (event.kind in KINDS and not event.undoes)):
                 raise ValueError(f"event {event.number} is not valid")

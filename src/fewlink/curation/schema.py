@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FORMAT = 1
+FORMAT = 2
 KINDS = ("reference", "accepted", "rejected")  # of decisions; references are the pairs that a project starts with
 SCHEMA = """
 CREATE TABLE project (
@@ -22,6 +22,7 @@ CREATE TABLE event (
     undoes INTEGER UNIQUE REFERENCES event (number),
     who TEXT NOT NULL,
     time TEXT NOT NULL,
+    probability REAL CHECK (probability BETWEEN 0 AND 1),
     CHECK ((kind = 'undo') = (undoes IS NOT NULL))
 );
 CREATE INDEX pair ON event (project, head, tail, number);
@@ -44,11 +45,17 @@ CREATE VIEW decision AS
         WHERE later.project = last.project AND later.head = last.head AND later.tail = last.tail
     );
 """
+UPGRADES = {  # from each format to the next; views have the columns of their tables
+    1: "ALTER TABLE event ADD COLUMN probability REAL CHECK (probability BETWEEN 0 AND 1);",
+}
 
 
 @dataclass(frozen=True)
 class Event:
-    """An entry of the log. `kind` is one of KINDS, or "undo" of the event `undoes`, whose pair it repeats."""
+    """An entry of the log. `kind` is one of KINDS, or "undo" of the event `undoes`, whose pair it repeats.
+
+    `probability` is the model's for the pair when it was decided, before decisions adjusted it; None if not known.
+    """
 
     number: int
     kind: str
@@ -57,6 +64,7 @@ class Event:
     undoes: int | None
     who: str
     time: str
+    probability: float | None = None
 
     @property
     def pair(self) -> tuple[str, str]:
