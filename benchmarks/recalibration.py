@@ -32,6 +32,7 @@ from fewlink.prediction.trust import head_fans
 from fewlink.questions import adjustment as adjusting
 from measure import print_table, read_record, write_record
 
+GONE = -1e9  # what moves a decided pair out of the competition
 TOP = 10  # tails of each head that are compared
 PRIORS = (0.25, 1.0, 2.5, 5.0, 10.0, 25.0)
 
@@ -58,14 +59,16 @@ def collect(linker: Linker, task: Task, draw: int) -> dict[str, Any]:
         if done.all():
             break
         at = int(np.where(done, -np.inf, current.scores).argmax())
-        decided.append((float(plain[at]), float(now[at]), bool(right[at])))
+        has = np.isin(pairs[at, 0], np.concatenate([pool.references, pairs[done & right]])[:, 0])
+        decided.append((float(plain[at]), float(now[at]), bool(right[at]), bool(has)))
         done[at] = True
         true = np.concatenate([pool.references, pairs[done & right]])
         moves = SCALE * learn(graph, true, pairs[done & ~right]).logits(pairs)
-        current = ranked.moved(moves)
+        current = ranked.moved(np.where(done, GONE, moves))
         now = linker.calibration.probabilities(current, fans, trust)
     left = ~done & (current.ranks <= TOP)
-    rows = np.stack([plain[left], now[left], right[left], current.ranks[left] < 2], 1).round(5)
+    has = np.isin(pairs[left, 0], np.concatenate([pool.references, pairs[done & right]])[:, 0])
+    rows = np.stack([plain[left], now[left], right[left], current.ranks[left] < 2, has], 1).round(5)
     note = linker.calibration.note(trust, float(plain[ranked.ranks < 2].mean()))
     return {"relation": task.name, "draw": draw, "shown": note.shown, "decided": decided, "left": rows.tolist()}
 

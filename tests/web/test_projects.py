@@ -184,7 +184,9 @@ def test_entities_that_the_graph_lacks_are_kept_and_noted(client: TestClient, tm
     with ProjectFile(tmp_path / "umls.decisions") as file:
         file.decide(number, [("accepted", "gone", "cell")], "ann")
     answer = client.post(f"/projects/{number}/next", json={"heads": ["alga"]}).json()
-    assert answer["notes"][0].startswith("1 decided pairs name entities that this graph lacks")
+    assert answer["notes"][0] == (
+        "1 decided pair names an entity that this graph lacks, and is kept but not read: gone → cell"
+    )
     assert client.get(f"/projects/{number}/decisions?kind=accepted").json()["decisions"][0]["head_name"] == "gone"
 
 

@@ -24,7 +24,7 @@ from fewlink.prediction.explanation import Explanation, explain_pair
 from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Prediction, Predictions, RankedPairs, rank_tails
 from fewlink.prediction.query import Choice, Pairs, References
-from fewlink.prediction.trust import Trust, head_fans, measure_trust
+from fewlink.prediction.trust import Trust, already_there, head_fans, measure_trust
 from fewlink.questions.answer_sets import answer_sets
 from fewlink.scorers import Question, Scorer
 from fewlink.training import RunConfig
@@ -62,6 +62,7 @@ class Linker(GraphQuestions):
         self.measured = measured or benchmark
         self.calibration, self.run, self.step, self.device = calibration, run, step, device
         self.graph, self.names = benchmark.graph, Names(benchmark.graph)
+        self.project = None
         self._trust: dict[object, Trust] = {}
         _ = self.graph.slots  # candidates are looked up in them: computed now, not during the first query
 
@@ -252,11 +253,8 @@ class Linker(GraphQuestions):
             notes.append(f"the model was trained on {named.name}: it does better there than on a new relation")
         if pairs is not None:
             distinct = query.distinct_pairs(self.names, pairs, notes)
-            if named is None and (present := query.relations_of(self.graph, distinct)):
-                notes.append(
-                    f"the graph has the relation {present[0]} between all references: "
-                    "name it as the relation to leave out what it already holds"
-                )
+            if named is None and not self.reads_trust and (present := query.relations_of(self.graph, distinct)):
+                notes.append(already_there(present[0]))  # else the trust of the question says it
             most = getattr(self.scorer, "most_references", len(distinct))
             if len(distinct) > most:
                 notes.append(f"{self.scorer.name} reads the first {most} of {len(distinct)} references")
@@ -347,7 +345,8 @@ class Linker(GraphQuestions):
         if self.calibration is not None and len(pairs):
             first = key[pairs.ranks < 2]
             note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0)
-        probabilities = key.tolist() if note is not None and note.shown else [None] * len(pairs)
+        base = [None] * len(pairs) if self.calibration is None else key.tolist()
+        probabilities = self.adjusted(key).tolist() if note is not None and note.shown else [None] * len(pairs)
         directed = pairs.inverted() if self.inverse else pairs
         rows = [
             Prediction(
@@ -359,6 +358,7 @@ class Linker(GraphQuestions):
                 score=float(pairs.scores[i]),
                 probability=probabilities[i],
                 known=bool(pairs.known[i]),
+                base_probability=base[i],
                 reasons=self.explain_ids(references, *asked) if references else None,
             )
             for i, (head, tail, *asked) in enumerate(
@@ -388,6 +388,10 @@ class Linker(GraphQuestions):
     def _references(
         self, pairs: Pairs | None, relation: str | None, shots: int | None, notes: list[str], rejected: Pairs = ()
     ) -> References:
+        if self.project is not None:
+            notes += self.project.notes()
+            pairs = self.project.references if pairs is None and relation is None else pairs
+            rejected = [*rejected, *self.project.rejected]
         ids = None if pairs is None else query.find_pairs(self.names, pairs)
         resolved = self.resolve(ids, relation, shots, notes).without(rejected, self.names, notes)
         return resolved.inverted() if self.inverse else resolved

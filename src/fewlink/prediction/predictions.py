@@ -188,7 +188,8 @@ class Prediction:
     tails with equal scores share the mean of their ranks, so it may end in .5. `probability` is None if the run is not
     calibrated, if its calibration has a large error, or if the question is of low trust; `known` says whether the pair
     is a reference or a known answer; `reasons` are present if requested; `in_set`: whether the row is in the answer set
-    of its question (`Predictions.sets`), None if there is none.
+    of its question (`Predictions.sets`), None if there is none. `base_probability` is the model's own, before decisions
+    of a project adjusted it: what a decision is stored with, also where no percentage is shown.
     """
 
     head: str
@@ -201,10 +202,11 @@ class Prediction:
     known: bool
     reasons: Explanation | None = None
     in_set: bool | None = None
+    base_probability: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain texts and numbers, for JSON; a whole rank as an integer."""
-        values = {column: getattr(self, column) for column in COLUMNS}
+        values = {column: getattr(self, column) for column in (*COLUMNS, "base_probability")}
         return {**values, "rank": plain_rank(self.rank), "reasons": self.reasons.to_dict() if self.reasons else None}
 
 
