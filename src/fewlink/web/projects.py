@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -59,6 +60,7 @@ class ImportAnswer(BaseModel):
     project: ProjectFacts
     added: int
     read: int
+    notes: list[str] = Field(description="Which pairs name entities that the graph lacks.")
 
 
 class NextAnswer(BaseModel):
@@ -142,6 +144,13 @@ class Projects:
         if isinstance(event, Decision):
             facts["conflict"] = event.conflict and self.event(event.conflict)
         return facts
+
+    def listed(self, number: int, states: Sequence[Decision]) -> dict[str, Any]:
+        """Some decisions of a project, and a note on those of entities that this graph lacks."""
+        rows = [self.event(state) for state in states]
+        lacking = [(row["head"], row["tail"]) for row in rows if not row["known"]]
+        notes = [lacking_note(lacking)] if lacking else []
+        return {"project": self.facts(number), "decisions": rows, "notes": notes}
 
     def name_of(self, entity: str) -> str:
         number = self.linker.graph.entities.find(entity)
@@ -317,14 +326,12 @@ def install(app: FastAPI, projects: Projects) -> None:
     @app.get("/projects/{number}/decisions", response_model=DecisionList)
     def decisions(number: int, kind: Literal["reference", "accepted", "rejected"] | None = None) -> Response:
         """What counts for each pair, oldest first, with conflicts."""
-        states = [projects.event(state) for state in projects.file.decisions(number, kind)]
-        return as_json({"project": projects.facts(number), "decisions": states})
+        return as_json(projects.listed(number, projects.file.decisions(number, kind)))
 
     @app.post("/projects/{number}/decisions", response_model=DecisionList)
     def decide(number: int, body: NewDecisions) -> Response:
         """Store decisions; the answer is their state, with what another curator had decided otherwise."""
-        states = [projects.event(state) for state in projects.decide(number, body)]
-        return as_json({"project": projects.facts(number), "decisions": states})
+        return as_json(projects.listed(number, projects.decide(number, body)))
 
     @app.post("/projects/{number}/undo", response_model=Undone)
     def undo(number: int, body: UndoRequest) -> Response:
@@ -352,8 +359,10 @@ def install(app: FastAPI, projects: Projects) -> None:
     def import_project(number: int, body: ImportRequest) -> Response:
         """Add the decisions of an export; what the project has already is not added again."""
         name = projects.file.project(number).name
-        done = import_text(projects.file, name, body.text, body.format, who=body.who)
-        return as_json({"project": projects.facts(number), "added": done.added, "read": done.read})
+        find = projects.linker.names.id_of
+        done = import_text(projects.file, name, body.text, body.format, who=body.who, find=find)
+        notes = [lacking_note(done.unknown)] if done.unknown else []
+        return as_json({"project": projects.facts(number), "added": done.added, "read": done.read, "notes": notes})
 
     @app.post("/projects/{number}/next", response_model=NextAnswer)
     async def next_pairs(number: int, body: NextRequest) -> Response:

@@ -244,6 +244,7 @@ class DecisionFacts(EventFacts):
 class DecisionList(BaseModel):
     project: ProjectFacts
     decisions: list[DecisionFacts]
+    notes: list[str] = Field(description="Which of these pairs name entities that the graph lacks.")
 
 
 class EventList(BaseModel):
