@@ -93,9 +93,9 @@ def compare(samples: Sequence[dict[str, Any]], which: int = 1) -> dict[str, dict
         if not len(left):
             continue
         base, right, first = left[:, which], left[:, 2] > 0, left[:, 3] > 0
-        change = adjusting.adjustment([(row[which], row[2]) for row in sample["decided"]])
+        change = adjusting.adjustment([(row[which], row[2], row[3]) for row in sample["decided"]])
         both["as shipped"].append(losses(base, right, first))
-        both["adjusted"].append(losses(base if change is None else change(base), right, first))
+        both["adjusted"].append(losses(base if change is None else change(base, left[:, 4]), right, first))
     return {
         name: {key: float(np.mean([row[key] for row in rows if key in row])) for key in rows[0]}
         for name, rows in both.items()

@@ -73,10 +73,15 @@ class GraphQuestions:
         other.project = dataclasses.replace(read, references=references, rejected=rejected, lacking=tuple(lacking))
         return other
 
-    def adjusted(self, probabilities: np.ndarray) -> np.ndarray:
-        """Probabilities (n,) as the decisions of the project adjust them; the same without a project."""
-        adjustment = None if self.project is None else self.project.adjustment
-        return probabilities if adjustment is None else adjustment(probabilities)
+    def adjusted(self, probabilities: np.ndarray, heads: np.ndarray) -> np.ndarray:
+        """Probabilities (n,) of pairs with these heads (n,) as the decisions of the project adjust them.
+
+        The same without a project, and for heads of tails: decisions are about tails.
+        """
+        if self.project is None or self.project.adjustment is None or self.inverse:
+            return probabilities
+        answered = [self.graph.entities.id(head) for head in self.project.answered()]
+        return self.project.adjustment(probabilities, np.isin(heads, answered))
 
     def complete(
         self,

@@ -67,10 +67,8 @@ class Linker(GraphQuestions):
         _ = self.graph.slots  # candidates are looked up in them: computed now, not during the first query
 
     def __repr__(self) -> str:
-        calibrated = "calibrated" if self.calibration else "not calibrated"
-        return (
-            f"Linker({self.scorer.name} on {self.benchmark.name}, {len(self.graph.entities):,} entities, {calibrated})"
-        )
+        facts = f"{len(self.graph.entities):,} entities, {'' if self.calibration else 'not '}calibrated"
+        return f"Linker({self.scorer.name} on {self.benchmark.name}, {facts})"
 
     @classmethod
     def load(
@@ -324,10 +322,13 @@ class Linker(GraphQuestions):
         return pairs.take(np.lexsort((pairs.tails, pairs.heads, -pairs.scores, -self.keys(pairs, trust)))[:k])
 
     def keys(self, pairs: RankedPairs, trust: Trust | None = None) -> np.ndarray:
-        """What pairs of several heads are compared by (n,)."""
-        if self.calibration is None:
-            return pairs.scores
-        return self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
+        """What pairs of several heads are compared by (n,): probabilities, or else scores."""
+        return pairs.scores if self.calibration is None else self.adjusted(self._base(pairs, trust), pairs.heads)
+
+    def _base(self, pairs: RankedPairs, trust: Trust | None) -> np.ndarray:
+        """As `keys`, before decisions of a project adjust probabilities."""
+        calibrated, fans = self.calibration, head_fans(self.graph)[pairs.heads]
+        return pairs.scores if calibrated is None else calibrated.probabilities(pairs, fans, trust)
 
     def table(
         self,
@@ -341,12 +342,11 @@ class Linker(GraphQuestions):
 
         Given the number of `candidates` of each question, with answer sets.
         """
-        graph, note, key = self.graph, None, self.keys(pairs, trust)
+        graph, note, key, base = self.graph, None, self.keys(pairs, trust), self._base(pairs, trust)
         if self.calibration is not None and len(pairs):
-            first = key[pairs.ranks < 2]
+            first = base[pairs.ranks < 2]
             note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0)
-        base = [None] * len(pairs) if self.calibration is None else key.tolist()
-        probabilities = self.adjusted(key).tolist() if note is not None and note.shown else [None] * len(pairs)
+        probabilities = key.tolist() if note is not None and note.shown else [None] * len(pairs)
         directed = pairs.inverted() if self.inverse else pairs
         rows = [
             Prediction(
@@ -358,7 +358,7 @@ class Linker(GraphQuestions):
                 score=float(pairs.scores[i]),
                 probability=probabilities[i],
                 known=bool(pairs.known[i]),
-                base_probability=base[i],
+                base_probability=None if self.calibration is None else float(base[i]),
                 reasons=self.explain_ids(references, *asked) if references else None,
             )
             for i, (head, tail, *asked) in enumerate(
@@ -368,7 +368,7 @@ class Linker(GraphQuestions):
         predictions = Predictions(rows, notes, note, self.inverse)
         if self.calibration is None or candidates is None or (trust is not None and trust.known):
             return predictions
-        asked = pairs.heads, key, ~pairs.known, candidates
+        asked = pairs.heads, base, ~pairs.known, candidates
         return predictions.with_sets(
             answer_sets(self.calibration.sets, graph, *asked, "head" if self.inverse else "tail")
         )
@@ -389,12 +389,12 @@ class Linker(GraphQuestions):
         self, pairs: Pairs | None, relation: str | None, shots: int | None, notes: list[str], rejected: Pairs = ()
     ) -> References:
         if self.project is not None:
-            notes += self.project.notes()
+            notes += self.project.notes(adjusted=not self.inverse)
             pairs = self.project.references if pairs is None and relation is None else pairs
             rejected = [*rejected, *self.project.rejected]
         ids = None if pairs is None else query.find_pairs(self.names, pairs)
-        resolved = self.resolve(ids, relation, shots, notes).without(rejected, self.names, notes)
-        return resolved.inverted() if self.inverse else resolved
+        given = self.resolve(ids, relation, shots, notes).without(rejected, self.names, notes)
+        return given.inverted() if self.inverse else given
 
     def _candidates(self, choice: Choice, references: References) -> np.ndarray:
         return query.find_candidates(self.benchmark, self.names, choice, references)

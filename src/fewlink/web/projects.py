@@ -163,17 +163,20 @@ class Projects:
         ]
         return self.file.decide(number, ids, body.who)
 
-    def adjustment(self, number: int) -> Adjustment | None:
-        """How the decisions of a project adjust probabilities."""
-        return adjustment_of(self.file.decisions(number))
-
     async def predict(self, body: PredictRequest, service: Service) -> dict[str, Any]:
         """The answer to a request, its probabilities adjusted by the decisions of the project that it names."""
-        adjustment = None if body.project is None else await asyncio.to_thread(self.adjustment, body.project)
-        answer = await service.predict(body)
-        for row in answer["predictions"]:
-            if adjustment is not None and row["probability"] is not None:
-                row["probability"] = float(adjustment(row["base_probability"]))
+        states = [] if body.project is None else await asyncio.to_thread(self.file.decisions, body.project)
+        answer, adjustment = await service.predict(body), adjustment_of(states)
+        rows = answer["predictions"]
+        if adjustment is None or not rows or rows[0]["probability"] is None:
+            return {**answer, "calibration": None}
+        answered = {state.head for state in states if state.kind != "rejected"}
+        has_tail = np.array([row["head"] in answered for row in rows])
+        adjusted = adjustment(np.array([row["base_probability"] for row in rows]), has_tail)
+        for row, probability in zip(rows, adjusted.tolist(), strict=True):
+            row["probability"] = probability
+        if body.heads is None:  # pairs of several heads, best first
+            rows.sort(key=lambda row: -row["probability"])
         return {**answer, "calibration": adjustment_facts(adjustment)}
 
     def known(self, number: int) -> Known:
@@ -268,7 +271,8 @@ class Projects:
         moved = ranked.moved(np.where(left, corrections, GONE)).take(left)
         base, shown = self._probabilities(moved, trust)
         adjustment = adjustment_of(known.states)
-        chances = base if adjustment is None or base is None else adjustment(base)
+        answered = np.isin(moved.heads, known.true[:, 0])
+        chances = base if adjustment is None or base is None else adjustment(base, answered)
         graph = self.linker.graph
         rows = [
             {
