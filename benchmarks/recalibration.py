@@ -7,13 +7,14 @@ three references stay. The model's probability of each pair, as it was at that m
 the ten best tails of each head of the pool are taken, without those decided: their probabilities are compared with the
 truth as they are, and adjusted by the 30 decisions. Log loss and Brier score count all these pairs; `error` is |mean
 probability − share of right ones| of the best ten, and of the first tails, all as means over relations and draws.
-`--fold N` takes known relations that are held out of the graph. `--priors` compares strengths of the prior on what was
-collected. The record keeps other benchmarks.
+`--fold N` takes known relations that are held out of the graph, `--hidden NAME` one of them. `--priors` compares
+strengths of the prior on what was collected; those in use were chosen on fold 1. The record keeps other benchmarks.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,8 +23,11 @@ from typing import Any
 import numpy as np
 
 from curation import DEEP, SHOTS, STEPS, Pool
+from fewlink.base.seeds import generator
 from fewlink.curation.learning import SCALE, learn
 from fewlink.data import Benchmark, Task, open_benchmark
+from fewlink.data.benchmark import sorted_pairs
+from fewlink.data.candidates import likely_tails
 from fewlink.data.training_graph import fold_benchmark, known_graph
 from fewlink.prediction import Linker
 from fewlink.prediction.predictions import RankedPairs, rank_head
@@ -34,11 +38,12 @@ from measure import print_table, read_record, write_record
 
 GONE = -1e9  # what moves a decided pair out of the competition
 TOP = 10  # tails of each head that are compared
-PRIORS = (0.25, 1.0, 2.5, 5.0, 10.0, 25.0)
+STRENGTHS, USUAL = (1.0, 2.5, 5.0, 10.0, 25.0), (0.0, -0.5, -1.0)  # of the prior, to compare
 
 
 def collect(linker: Linker, task: Task, draw: int) -> dict[str, Any]:
-    """Decided pairs as (probability, accepted), and undecided ones as (probability, right, first)."""
+    """Decided pairs, and undecided ones, each with two probabilities, before and after corrections by decisions, and
+    whether it is true; whether the head had a tail; of undecided ones also whether it is the head's first."""
     pool, graph = Pool.of(linker, task, draw), known_graph(linker.benchmark)
     known = set(map(tuple, task.known.tolist()))
     references = References(tuple(map(tuple, pool.references.tolist())))
@@ -103,16 +108,31 @@ def compare(samples: Sequence[dict[str, Any]], which: int = 1) -> dict[str, dict
 
 
 def tune(samples: Sequence[dict[str, Any]]) -> None:
+    """The ten best strengths of the prior by log loss, and no adjustment, as means over graphs."""
+    graphs = dict.fromkeys(sample["graph"] for sample in samples)
+    by_graph = [[sample for sample in samples if sample["graph"] == graph] for graph in graphs]
+
+    def mean(which: str) -> dict[str, float]:
+        found = [compare(of)[which] for of in by_graph]
+        return {key: float(np.mean([row[key] for row in found])) for key in found[0]}
+
     rows = []
-    for which in (0, 1):
-        for shift in PRIORS:
-            for scale in PRIORS:
-                adjusting.SHIFT, adjusting.SCALE = shift, scale
-                rows.append(
-                    {"probability": which, "shift": shift, "scale": scale, **compare(samples, which)["adjusted"]}
-                )
-        rows.append({"probability": which, "shift": 0, "scale": 0, **compare(samples, which)["as shipped"]})
-    print_table(sorted(rows, key=lambda row: row["log loss"])[:12] + rows[-1:] + [rows[len(PRIORS) ** 2]])
+    for shift, more, usual in itertools.product(STRENGTHS, STRENGTHS, USUAL):
+        adjusting.STRENGTHS, adjusting.MORE = (shift, more), usual
+        rows.append({"shift": shift, "more": more, "usual": usual, **mean("adjusted")})
+    rows = sorted(rows, key=lambda row: row["log loss"])[:10]
+    print_table([*rows, {"shift": "none", "more": "none", "usual": 0.0, **mean("as shipped")}])
+
+
+def hidden(benchmark: Benchmark, name: str) -> Benchmark:
+    """A benchmark whose dev relation is a known one, held out of the graph."""
+    known = known_graph(benchmark)
+    number = known.relations.id(name)
+    graph, triples = known.without(np.array([number])), known.triples()
+    pairs = triples[triples[:, 1] == number][:, [0, 2]]
+    pairs = generator(0, "hidden", name).permutation(pairs[(graph.degrees[pairs] > 0).all(1)])
+    task = Task(name, pairs, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]))
+    return Benchmark(f"{benchmark.name} without {name}", graph, {"train": [], "dev": [task], "test": []})
 
 
 def measure(benchmark: Benchmark, tasks: Sequence[Task], draws: int) -> list[dict[str, Any]]:
@@ -128,6 +148,7 @@ def main() -> None:
     parser.add_argument("benches", nargs="*", default=[], metavar="BENCH")
     parser.add_argument("--split", default="dev")
     parser.add_argument("--fold", type=int, help="known relations held out of the graph, instead of a split")
+    parser.add_argument("--hidden", metavar="NAME", help="a known relation, held out of the graph, instead of a split")
     parser.add_argument("--relations", type=int, default=12, help="relations of each benchmark at most")
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--samples", type=Path, help="file to keep the samples in; those it has are used")
@@ -142,6 +163,8 @@ def main() -> None:
         part = split if given.fold is None else f"fold {given.fold}"
         if given.fold is not None:
             benchmark, split = fold_benchmark(benchmark, given.fold), "dev"
+        if given.hidden is not None:
+            benchmark, split, part = hidden(benchmark, given.hidden), "dev", given.hidden
         tasks = [task for task in benchmark.split(split) if len(task.pairs) > SHOTS]
         spread = np.linspace(0, len(tasks) - 1, min(given.relations, len(tasks))).astype(int)
         facts = {"graph": Path(name).name, "relations of": part}
