@@ -71,6 +71,9 @@ def predict(
     text_model: Path = typer.Option(
         None, metavar="FOLDER", help="A sentence-transformers or model2vec model: its vectors of the names count too."
     ),
+    descriptions: Path = typer.Option(
+        None, metavar="FILE", help="Descriptions for --text-model: an id, a tab and a text per line."
+    ),
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
     json: bool = common.JSON,
@@ -112,13 +115,14 @@ def predict(
             "to find heads, --tail NAME or --tails FILE"
         )
     common.check_graph_or_run(source)
-    common.check_files(types, names, text_model, project)
+    common.check_files(types, names, text_model, descriptions, project)
     common.check_benchmarks(bench)
     common.check_device(device)
     from fewlink.prediction import load
 
     device, chosen = common.resolve_device(device), names_choice(names, no_names)
-    linker = load(source, bench=bench, types=types, names=chosen, device=device, text_model=text_model)
+    texts = {"text_model": text_model, "descriptions": descriptions}
+    linker = load(source, bench=bench, types=types, names=chosen, device=device, **texts)
     if edges is not None:
         linker.limit_edges(edges)
     linker = linker if project is None else linker.with_project(project, project_name)

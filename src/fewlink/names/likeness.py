@@ -22,6 +22,7 @@ from fewlink.base.errors import InputError, MissingExtra
 from fewlink.base.seeds import generator
 from fewlink.graph import Graph
 from fewlink.graph.graph import offsets_of, spans
+from fewlink.graph.reading import check_describes, read_pairs_table
 
 SIZES = (3, 4)  # characters of an n-gram
 BITS = 20  # n-grams are hashed into 2^20 buckets
@@ -241,6 +242,13 @@ class TextVectors:
         """Of one entity's text to all: (E,), from 0 to 1."""
         cosines = self.vectors @ self.vectors[entity]
         return np.asarray(np.clip((cosines - self.usual) / (1 - self.usual), 0.0, 1.0))
+
+
+def read_descriptions(path: Path, graph: Graph) -> dict[int, str]:
+    """Descriptions of entities: an id, a tab and a text per line; entities that the graph lacks are left out."""
+    check_describes(path, graph.entities, graph.relations, "an id, a tab and a description")
+    rows = ((graph.entities.find(row[0]), " ".join(row[1:]).strip()) for row in read_pairs_table(path))
+    return {entity: text for entity, text in rows if entity is not None}
 
 
 def open_text_model(folder: str | Path) -> TextModel:

@@ -16,7 +16,7 @@ from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.names.columns import OF_HEAD, NameColumns, ReferenceNames
 from fewlink.names.gate import Gate, shipped_gate
-from fewlink.names.likeness import TextModel, TextVectors, gram_index
+from fewlink.names.likeness import GramIndex, TextModel, TextVectors, gram_index
 from fewlink.scorers import Question, Reasons
 from fewlink.trail.family import TrailFamily
 from fewlink.trail.scorer import TrailScorer
@@ -96,16 +96,29 @@ class NamedScorer:
 
 
 def with_names(
-    scorer: TrailScorer, graph: Graph, *, text: TextModel | None = None, gate: Gate | None = None
+    scorer: TrailScorer,
+    graph: Graph,
+    *,
+    text: TextModel | None = None,
+    descriptions: Mapping[int, str] | None = None,
+    gate: Gate | None = None,
 ) -> NamedScorer | TrailScorer:
     """A scorer that also reads the names of its graph; the scorer itself if these say nothing.
 
-    `text` is a model whose vectors of the names count beside their n-grams.
+    `text` is a model whose vectors of the names count beside their n-grams; with `descriptions` of some entities, it
+    reads the name and the description of each, also if the names alone say nothing.
     """
     index = gram_index(graph)
-    if index is None:
+    if index is None and not (text and descriptions):
         return scorer
-    vectors = None if text is None else TextVectors.of(text, index.count, index.name)
+    if index is None:
+        index = GramIndex(len(graph.entities), lambda entity: "")
+    described = descriptions or {}
+
+    def text_of(entity: int) -> str:
+        return ". ".join(part for part in (index.name(entity), described.get(entity, "")) if part)
+
+    vectors = None if text is None else TextVectors.of(text, index.count, text_of)
     return NamedScorer(scorer, NameColumns(index, graph, vectors), gate or shipped_gate())
 
 

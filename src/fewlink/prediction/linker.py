@@ -103,11 +103,11 @@ class Linker(GraphQuestions):
         )
 
     @classmethod
-    def shipped(
-        cls, benchmark: Benchmark, *, device: str = "cpu", names: bool = True, text_model: str | Path | None = None
-    ) -> Self:
-        """TRAIL with the weights that come with fewlink, on what is known of a benchmark: background and train."""
-        scorer = pretrained.shipped_scorer(benchmark, device=device, names=names, text_model=text_model)
+    def shipped(cls, benchmark: Benchmark, *, device: str = "cpu", **options: Any) -> Self:
+        """TRAIL with the weights that come with fewlink, on what is known of a benchmark: background and train.
+
+        `options` are those of `pretrained.shipped_scorer`: `names`, `text_model` and `descriptions`."""
+        scorer = pretrained.shipped_scorer(benchmark, device=device, **options)
         return cls(benchmark, scorer, device=device, calibration=shipped_calibration())
 
     def limit_edges(self, edges: int) -> None:
