@@ -23,6 +23,7 @@ from fewlink.base.errors import FewlinkError
 from fewlink.cli import app
 from fewlink.data import SPLITS, Benchmark
 from fewlink.data.candidates import likely_tails
+from fewlink.names import likeness
 from fewlink.names.columns import NameColumns
 from fewlink.names.gate import Gate
 from fewlink.names.likeness import GramIndex
@@ -210,6 +211,25 @@ def test_a_fit_answers_with_names_unless_told_not_to(switch: Literal[False] | No
     assert RunConfig.read(fitted.run).names == (switch is None)
     assert isinstance(fewlink.load(fitted.run).scorer, NamedScorer) == (switch is None)
     assert isinstance(fewlink.load(fitted.run, names=False).scorer, TrailScorer)
+
+
+def test_names_of_a_large_graph_are_indexed_when_they_are_asked_about(
+    plain: TrailScorer, named: NamedScorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(likeness, "LARGE", 5)
+    read: list[int] = []
+    index = GramIndex(len(NAMES), lambda entity: read.append(entity) or NAMES[entity], 1_000)  # type: ignore[func-returns-value]
+    lazy = NamedScorer(plain, NameColumns(index, graph_of()), GATE)
+    assert index.number == 0 and np.array_equal(index.rarity, named.columns.index.rarity)
+    few = question(candidates=np.arange(3, dtype=np.int32))
+    assert torch.equal(lazy(few), named(few))
+    assert 0 < index.number < len(NAMES)  # threats, and no platform
+    read.clear()
+    lazy(few)
+    assert set(read) == set(HEADS.tolist())  # a head's name is hashed when it is asked about
+    assert torch.equal(lazy(question()), named(question())) and index.number == len(NAMES)
+    assert lazy.explain(REFERENCES, 20, 29) == named.explain(REFERENCES, 20, 29)
+    assert np.array_equal(np.sort(index.members), np.sort(named.columns.index.members))
 
 
 class WordModel:
