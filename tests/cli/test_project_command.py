@@ -72,3 +72,35 @@ def test_wrong_pairs_of_a_question(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         assert "plant" not in [row["tail"] for row in json.loads(result.stdout)]
         assert "1 rejected pair was used" in result.stderr
+
+
+def test_names_of_a_graph_become_ids(tmp_path: Path) -> None:
+    path, pairs = tmp_path / "a.decisions", tmp_path / "cures.tsv"
+    pairs.write_text("Body System\tcell\nalga\tno such thing\n")
+    said = call("project", "import", path, pairs, "--graph", "umls")
+    assert "1 decided pair names an entity that this graph lacks" in said and "alga → no such thing" in said
+    with ProjectFile(path) as file:
+        assert file.pairs("cures", "accepted") == [("body_system", "cell"), ("alga", "no such thing")]
+
+
+def test_a_question_reads_a_project(tmp_path: Path) -> None:
+    path = tmp_path / "a.decisions"
+    with ProjectFile(path) as file:
+        pairs = [("gene_or_genome", "hormone"), ("cell", "immunologic_factor"), ("mental_process", "enzyme")]
+        file.add_project("makes", pairs)
+    asked = ("ask", "umls", "--project", path, "--head", "pathologic_function", "--json", "-k", 5)
+    said = call(*asked)
+    rows = json.loads(said[said.index("[\n") :])
+    assert all(row["probability"] == row["base_probability"] for row in rows)
+    with ProjectFile(path) as file:
+        for row in rows[:3]:
+            file.decide("makes", [("rejected", row["head"], row["tail"], row["base_probability"])])
+    said = call(*asked)
+    assert "probabilities are adjusted by the 3 decisions of the project makes" in said
+    after = json.loads(said[said.index("[\n") :])
+    assert not {row["tail"] for row in after} & {row["tail"] for row in rows[:3]}
+    assert all(row["probability"] < row["base_probability"] for row in after)
+    with pytest.raises(FewlinkError, match="--project-name is for a project of --project FILE"):
+        call("ask", "umls", "--project-name", "makes", "--head", "alga")
+    with pytest.raises(FewlinkError, match="no project 'make'; did you mean 'makes'"):
+        call(*asked, "--project-name", "make")

@@ -20,7 +20,7 @@ ODD = 'a "b"\t<c> \\n ü'
 def file(tmp_path: Path) -> ProjectFile:
     made = ProjectFile(tmp_path / "a.fewlink")
     made.add_project("can cure", [("http://x.org/a", "b")], description="what cures what", who="ann")
-    made.decide("can cure", [("accepted", ODD, "y"), ("rejected", "x", "z")], "ann")
+    made.decide("can cure", [("accepted", ODD, "y", 0.125), ("rejected", "x", "z")], "ann")
     made.decide("can cure", [("accepted", "x", "z")], "bob")
     made.decide("can cure", [("rejected", "u", "v")], "bob")
     made.undo("can cure", who="bob")
@@ -28,7 +28,23 @@ def file(tmp_path: Path) -> ProjectFile:
 
 
 def states(file: ProjectFile, project: str) -> list[tuple[str, ...]]:
-    return sorted((s.kind, s.head, s.tail, s.who, s.time) for s in file.decisions(project))
+    return sorted((s.kind, s.head, s.tail, s.who, s.time, str(s.probability)) for s in file.decisions(project))
+
+
+def test_exports_without_probabilities_are_read(file: ProjectFile, tmp_path: Path) -> None:
+    old = json.loads(export(file, "can cure", "json"))
+    old["format"] = "fewlink-project/1"
+    for event in old["log"]:
+        assert "probability" in event
+        del event["probability"]
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    lines = [line.rsplit("\t", 1)[0] for line in export(file, "can cure", "tsv").splitlines()]
+    (tmp_path / "old.tsv").write_text("\n".join(lines))
+    with ProjectFile(tmp_path / "b.fewlink") as other:
+        for name in ("old.json", "old.tsv"):
+            import_file(other, name, tmp_path / name)
+            assert {s.probability for s in other.decisions(name)} == {None}
+            assert [s.pair for s in other.decisions(name)] == [s.pair for s in file.decisions("can cure")]
 
 
 @pytest.mark.parametrize("format", ["tsv", "json"])
@@ -103,6 +119,8 @@ def test_a_plain_file_of_pairs_is_accepted_pairs(file: ProjectFile, tmp_path: Pa
         ("x.json", "{", "is not JSON"),
         ("x.json", "{}", "is not an export of a project"),
         ("x.json", json.dumps({"format": "fewlink-project/1", "log": [{"kind": "x"}]}), "is a damaged export"),
+        ("x.tsv", "a\tb\taccepted\tann\t2026\t1.5", "the probability '1.5' is not a number from 0 to 1"),
+        ("x.tsv", "a\tb\taccepted\tann\t2026\thigh", "the probability 'high' is not a number from 0 to 1"),
         ("x.csv", "a,b", "use .tsv, .nt or .json"),
     ],
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
+from fewlink.curation import store
 from fewlink.curation.store import APPLICATION, ProjectFile
 
 
@@ -194,9 +195,9 @@ def test_another_file_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_newer_format_is_refused(file: ProjectFile) -> None:
     file.close()
     base = sqlite3.connect(file.path)
-    base.execute("PRAGMA user_version = 2")
+    base.execute("PRAGMA user_version = 3")
     base.close()
-    with pytest.raises(InputError, match=r"has format 2, .* install a newer fewlink"):
+    with pytest.raises(InputError, match=r"has format 3, .* install a newer fewlink"):
         ProjectFile(file.path)
 
 
@@ -226,3 +227,57 @@ def test_an_empty_file_left_by_a_crash_becomes_a_project_file(tmp_path: Path) ->
     base = sqlite3.connect(path)
     assert base.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
     assert base.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+def old_file(path: Path) -> Path:
+    """A file that was written before decisions had probabilities."""
+    with sqlite3.connect(path) as base:
+        base.executescript(Path(__file__).with_name("format_1.sql").read_text("utf-8"))
+        base.execute(f"PRAGMA application_id = {APPLICATION}")
+        base.execute("PRAGMA user_version = 1")
+        base.execute("PRAGMA journal_mode = WAL")
+    base.close()
+    return path
+
+
+def test_the_probability_of_a_decision_is_kept(file: ProjectFile) -> None:
+    (state,) = file.decide("cures", [("accepted", "x", "y", 0.25)], "ann")
+    assert state.probability == 0.25
+    file.decide("cures", [("rejected", "x", "y", 0.5)], "bob")
+    (state,) = file.decisions("cures", "rejected")
+    assert state.probability == 0.5 and state.conflict is not None and state.conflict.probability == 0.25
+    file.undo("cures", who="bob")
+    assert [event.probability for event in file.log("cures")] == [None, None, 0.25, 0.5, None]
+    with pytest.raises(FewlinkError, match="from 0 to 1"):
+        file.decide("cures", [("accepted", "x", "z", 1.5)])
+    assert [state.probability for state in file.decisions("cures")] == [None, None, 0.25]
+
+
+def test_a_file_without_probabilities_is_read_and_extended(tmp_path: Path) -> None:
+    path = old_file(tmp_path / "old.decisions")
+    with ProjectFile(path, write=False) as read:  # it stays as it is
+        before = read.log("cures")
+        assert [state.pair for state in read.decisions("cures")] == [("a", "b"), ("c", "d"), ("x", "y")]
+        assert {event.probability for event in before} == {None}
+    with sqlite3.connect(path) as base:
+        assert base.execute("PRAGMA user_version").fetchone() == (1,)
+    base.close()
+    with ProjectFile(path) as file, ProjectFile(path) as second:  # the second one finds it extended
+        assert file.log("cures") == before
+        (state,) = file.decide("cures", [("accepted", "x", "y", 0.75)], "ann")
+        assert state.conflict is not None and state.conflict.who == "bob"
+        assert second.decisions("cures", "accepted")[0].probability == 0.75
+        assert second.undo("cures", who="ann").probability == 0.75
+
+
+def test_an_old_file_is_extended_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = old_file(tmp_path / "old.decisions")
+    monkeypatch.setattr(store, "FORMAT", 3)
+    monkeypatch.setitem(store.UPGRADES, 2, "ALTER TABLE nothing ADD COLUMN x;")
+    with pytest.raises(InputError, match="is damaged"):
+        ProjectFile(path)
+    monkeypatch.undo()
+    with sqlite3.connect(path) as base:
+        assert base.execute("PRAGMA user_version").fetchone() == (1,)
+    base.close()
+    assert len(ProjectFile(path).log("cures")) == 6

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import pickle
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +23,7 @@ from fewlink.base.errors import FewlinkError
 from fewlink.cli import app
 from fewlink.data import SPLITS, Benchmark
 from fewlink.data.candidates import likely_tails
+from fewlink.names import likeness
 from fewlink.names.columns import NameColumns
 from fewlink.names.gate import Gate
 from fewlink.names.likeness import GramIndex
@@ -209,3 +211,70 @@ def test_a_fit_answers_with_names_unless_told_not_to(switch: Literal[False] | No
     assert RunConfig.read(fitted.run).names == (switch is None)
     assert isinstance(fewlink.load(fitted.run).scorer, NamedScorer) == (switch is None)
     assert isinstance(fewlink.load(fitted.run, names=False).scorer, TrailScorer)
+
+
+def test_names_of_a_large_graph_are_indexed_when_they_are_asked_about(
+    plain: TrailScorer, named: NamedScorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(likeness, "LARGE", 5)
+    read: list[int] = []
+    index = GramIndex(len(NAMES), lambda entity: read.append(entity) or NAMES[entity], 1_000)  # type: ignore[func-returns-value]
+    lazy = NamedScorer(plain, NameColumns(index, graph_of()), GATE)
+    assert index.number == 0 and np.array_equal(index.rarity, named.columns.index.rarity)
+    few = question(candidates=np.arange(3, dtype=np.int32))
+    assert torch.equal(lazy(few), named(few))
+    assert 0 < index.number < len(NAMES)  # threats, and no platform
+    read.clear()
+    lazy(few)
+    assert set(read) == set(HEADS.tolist())  # a head's name is hashed when it is asked about
+    assert torch.equal(lazy(question()), named(question())) and index.number == len(NAMES)
+    assert lazy.explain(REFERENCES, 20, 29) == named.explain(REFERENCES, 20, 29)
+    assert np.array_equal(np.sort(index.members), np.sort(named.columns.index.members))
+
+
+class WordModel:
+    """A text model whose vectors count the words of a text."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def encode(self, sentences: Sequence[str]) -> np.ndarray:
+        self.read += sentences
+        vectors = np.zeros((len(sentences), 64))
+        for row, text in enumerate(sentences):
+            for word in text.lower().replace(".", "").split():
+                vectors[row, sum(map(ord, word)) % 64] += 1
+        return vectors
+
+
+def test_a_text_model_reads_descriptions_also_without_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    triples, names = files(tmp_path)
+    described = tmp_path / "descriptions.tsv"
+    described.write_text("".join(f"Q{number}\tabout {name}\n" for number, name in enumerate(NAMES[:28])))
+    model = WordModel()
+    monkeypatch.setattr("fewlink.prediction.pretrained.open_text_model", lambda folder: model)
+    pairs = [(f"Q{14 + i}", f"Q{i}") for i in (0, 4, 9, 2, 12)]
+    linker = fewlink.load(triples, text_model=tmp_path, descriptions=described)  # ids are its only names
+    assert isinstance(linker.scorer, NamedScorer) and {"about Phishing", ""} < set(model.read)
+    right, wrong = (linker.explain(pairs, "Q20", tail).shares.get("names", 0.0) for tail in ("Q6", "Q1"))
+    assert right > wrong >= 0
+    assert isinstance(fewlink.load(triples, text_model=tmp_path).scorer, TrailScorer)  # nothing to read
+    model.read = []
+    fewlink.load(triples, names=names, text_model=tmp_path, descriptions=described)
+    assert {"Phishing. about Phishing", "Linux"} < set(model.read)
+    with pytest.raises(FewlinkError, match="descriptions are read by a text model"):
+        fewlink.load(triples, descriptions=described)
+    with pytest.raises(FewlinkError, match="names no entity of the graph"):
+        described.write_text("X1\tsomething\n")
+        fewlink.load(triples, text_model=tmp_path, descriptions=described)
+
+
+def test_the_command_takes_descriptions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    triples, names = files(tmp_path)
+    model = WordModel()
+    monkeypatch.setattr("fewlink.prediction.pretrained.open_text_model", lambda folder: model)
+    words = ["--reference", "Q14 => Q0", "--head", "Q20", "--text-model", tmp_path, "--descriptions"]
+    code, said = ask(triples, *words, names)
+    assert code == 0 and "Phishing" in model.read, said
+    code, said = ask(triples, *words, tmp_path / "none.tsv")
+    assert code == 2 and "none.tsv: cannot be read" in said

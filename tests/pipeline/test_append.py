@@ -13,6 +13,8 @@ from tests.conftest import benchmark_of, graph_of, named, quickly, town_lines, w
 from tests.pipeline.fits import fitted
 
 from fewlink.base.errors import FewlinkError
+from fewlink.curation.exchange import write_export
+from fewlink.curation.store import ProjectFile
 from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
@@ -104,3 +106,19 @@ def test_folders_and_files_that_cannot_be_used_raise(tmp_path: Path) -> None:
         append(fitted().run, [bad])
     with pytest.raises(FewlinkError, match=r"no triples in .* \(1 bad lines"):
         append(fitted().run, [bad], on_error="skip")
+
+
+def test_an_export_of_a_project_is_appended_with_the_ids_of_the_graph(tmp_path: Path) -> None:
+    odd = "50%<of>ü/x"  # no IRI can hold it as it is
+    rows = ("ann lives oslo", f"bob lives {odd}", f"{odd} near oslo", "http://x.org/a lives oslo")
+    benchmark_of(graph_of(*rows)).save(tmp_path / "bench")
+    with ProjectFile(tmp_path / "a.decisions") as file:
+        file.add_project("is like", [("ann", "bob")])
+        file.decide("is like", [("accepted", odd, "oslo"), ("accepted", "http://x.org/a", "new one")], "ann")
+        out = write_export(file, "is like", tmp_path / "out.nt")
+    assert "urn:fewlink:entity:" in out.read_text("utf-8")
+    appended = append(tmp_path / "bench", [out])
+    assert (appended.growth.triples, appended.growth.entities) == (3, 1)
+    graph = open_benchmark(tmp_path / "bench").graph
+    assert {*graph.entities} == {"ann", "bob", "oslo", odd, "http://x.org/a", "new one"}
+    assert {*graph.relations} == {"lives", "near", "is like"}

@@ -39,7 +39,7 @@ def test_dicts_and_json_have_all_fields() -> None:
     first, second, _ = json.loads(Predictions(ROWS).to_json())
     assert first == {
         **{"head": "Q1", "head_name": "Oslo", "rank": 1, "tail": "Q2", "tail_name": "a\tb", "score": 3.25},
-        **{"probability": 0.5, "known": False, "in_set": None, "reasons": None},
+        **{"probability": 0.5, "base_probability": None, "known": False, "in_set": None, "reasons": None},
     }
     assert second["rank"] == 2.5 and second["probability"] is None and second["known"] is True
 

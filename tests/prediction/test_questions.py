@@ -15,8 +15,8 @@ from tests.questions.graphs import people
 
 import fewlink
 from fewlink.base.errors import FewlinkError, InputError
+from fewlink.curation.store import ProjectFile
 from fewlink.prediction import Linker
-from fewlink.prediction.calibration import recalibrated, shipped_calibration
 from fewlink.prediction.completion import plausible_heads, spread_pairs
 from fewlink.prediction.query import References, find_relation
 
@@ -180,16 +180,28 @@ def test_answer_sets_say_how_many_it_takes() -> None:
     assert umls().predict(relation="affects", heads="virus").sets == ()  # the graph has the relation
 
 
-def test_decisions_change_probabilities_and_keep_ranks() -> None:
-    shipped = shipped_calibration()
-    assert recalibrated(shipped, []) is shipped
-    pairs = umls().rank(umls().resolve([(0, 1), (2, 3)]), np.array([5], np.int32), 10, np.arange(60, dtype=np.int32))
-    fans = np.zeros(len(pairs))
-    before = shipped.probabilities(pairs, fans)
-    for accepted in (True, False):
-        after = recalibrated(shipped, [(0.3, accepted)] * 40).probabilities(pairs, fans)
-        assert ((after > before) == accepted).all() and (np.argsort(-after) == np.argsort(-before)).all()
-    few, many = (recalibrated(shipped, [(0.3, True)] * n).probabilities(pairs, fans) for n in (1, 40))
-    assert (before < few).all() and (few < many).all()
-    same = recalibrated(shipped, [(0.25, False), (0.25, False), (0.25, False), (0.25, True)] * 30)
-    assert np.allclose(same.probabilities(pairs, fans), before, atol=0.02) and same.sets == ()
+def test_a_project_gives_references_and_adjusts_probabilities(tmp_path: Path) -> None:
+    pairs = [("gene_or_genome", "hormone"), ("cell", "immunologic_factor"), ("mental_process", "enzyme")]
+    heads = ["pathologic_function", "tissue"]
+    plain = umls().predict(pairs, heads, k=4)
+    with ProjectFile(tmp_path / "a") as file:
+        file.add_project("makes", [*pairs, ("moon", "cheese")])
+        linker = umls().with_project(tmp_path / "a")
+        before = linker.predict(heads=heads, k=4)
+        assert before.rows == plain.rows and before.notes[0].startswith("1 decided pair names an entity that this")
+        file.decide("makes", [("rejected", row.head, row.tail, row.base_probability) for row in plain[:2]], "ann")
+    linker = umls().with_project(tmp_path / "a", "makes")
+    after = linker.predict(heads=heads, k=4)
+    wrong = {(row.head, row.tail) for row in plain[:2]}
+    assert not wrong & {(row.head, row.tail) for row in after}
+    assert after.notes[0] == "probabilities are adjusted by the 2 decisions of the project makes"
+    assert all(row.probability < row.base_probability for row in after)  # type: ignore[operator]
+    assert after.sets == umls().predict(pairs, heads, k=4, rejected=sorted(wrong)).sets
+    best = linker.predict_pairs(type_or_heads=[*heads, "cell"], k=9)
+    chances = [row.probability or 0 for row in best]
+    assert chances == sorted(chances, reverse=True)
+    answered = {row.head: row.base_probability / row.probability for row in best}  # type: ignore[operator]
+    assert answered["cell"] > 1.2  # it has a tail already
+    back = linker.heads("hormone", k=3)
+    assert not any("adjusted" in note for note in back.notes)
+    assert all(row.probability in (row.base_probability, None) for row in back)

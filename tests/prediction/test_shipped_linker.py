@@ -56,7 +56,10 @@ def test_references_that_the_graph_joins_give_no_percentages(triples: Path) -> N
     pairs = linker.references_of("isa", 3)
     predictions = linker.predict(pairs, [pairs[0][0]], k=3)
     assert predictions.trust is not None and not predictions.trust.shown
-    assert predictions.trust.sentence.startswith("the graph has the relation isa between all references")
+    assert predictions.trust.sentence.startswith(
+        "the graph has the relation isa between all references: name it as the relation to leave out what it already"
+    )
+    assert not any("between all references" in note for note in predictions.notes)  # it is said once
     assert not any("was trained on" in note for note in linker.predict(relation="isa", heads=["alga"]).notes)
 
 

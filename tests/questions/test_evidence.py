@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from tests.conftest import graph_of
 from tests.questions.graphs import people
 
@@ -84,3 +85,34 @@ def test_slots_of_entities() -> None:
     graph = graph_of("a in x", "b in x")
     table, share = slot_table(graph)
     assert table.shape == (3, 2) and share.tolist() == [2 / 3, 1 / 3]
+
+
+def every_pair(graph: Graph, of: RelationEvidence) -> Asked:
+    """Its own pairs, left out, and some others, from which one of its pairs is left out."""
+    random = np.random.default_rng(0)
+    others = random.integers(len(graph.entities), size=(60, 2))
+    outs = of.pairs[random.integers(len(of.pairs), size=60)]
+    return Asked.joined(Asked(*of.pairs.T, *of.pairs.T), Asked(*others.T, *outs.T))
+
+
+def test_paths_are_the_same_from_either_end() -> None:
+    graph = people("person0x0 knows person0x1", "lang0 near lang1", "person0x0 speaks lang1")
+    for name in ("speaks", "lives", "knows"):
+        of = evidence(graph, name)
+        asked = every_pair(graph, of)
+        walks = [of._walked(asked, forward) for forward in (True, False)]
+        one, other = (
+            {(k, o) for ks, os in walk for k, o in zip(ks.tolist(), os.tolist(), strict=True)} for walk in walks
+        )
+        kinds, owners = of.paths(asked)
+        assert one == other == set(zip(kinds.tolist(), owners.tolist(), strict=True)) and len(one) == len(kinds)
+
+
+def test_slots_are_summed_alike_one_by_one_and_as_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = people("lang0 written latin", *(f"person0x{n} owns dog" for n in range(9)))
+    of = evidence(graph, "speaks")
+    asked, made = every_pair(graph, of), []
+    for dense in (0, 1 << 40):
+        monkeypatch.setattr("fewlink.questions.evidence.DENSE", dense)
+        made.append(np.array(of._slots(asked)))
+    assert np.allclose(*made, atol=1e-4) and np.abs(made[0][2]).max() > 0

@@ -38,6 +38,11 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         file.add_project("interacts", [(head, tail) for head, tail in PAIRS], description="Which acts on which?")
         file.decide(1, [("accepted", "alga", "cell"), ("rejected", "animal", "cell")], "ann")
         file.decide(1, [("rejected", "alga", "cell"), ("accepted", "animal", "plant")], "bob")
+        pairs = [("gene_or_genome", "hormone"), ("cell", "immunologic_factor"), ("mental_process", "enzyme")]
+        file.add_project("makes", [*pairs, ("moon", "cheese")])
+        heads = ("tissue", "organ", "cell_function")
+        file.decide(2, [("rejected", head, "organism", 0.3) for head in heads], "ann")
+        file.decide(2, [("accepted", "animal", "hormone", 0.6), ("accepted", "moon", "light")], "bob")
     with on_a_port(make_app(Linker.shipped(umls()), project=path)) as (found, _):
         yield found
 
@@ -101,6 +106,12 @@ def states(browser: Browser, address: str) -> Iterator[str]:
     visit(browser, address, project=1, view="decide")
     browser.until(lambda: browser.texts("#card .shares dt"))
     yield "one at a time"
+    visit(browser, address, project=2, heads='["pathologic_function"]')
+    browser.until(lambda: browser.text("#adjusted") and browser.text("#lacking"))
+    yield "adjusted probabilities, and pairs that the graph lacks"
+    visit(browser, address, project=2, view="decide", heads='["pathologic_function"]')
+    browser.until(lambda: browser.texts("#decide-notes li") and browser.texts("#card .shares dt"))
+    yield "adjusted probabilities, one at a time"
     visit(browser, address, project=99)
     browser.until(lambda: browser.text("#problem"))
     yield "a link to a project that is gone"

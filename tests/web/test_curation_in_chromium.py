@@ -363,3 +363,62 @@ def test_a_killed_server_loses_nothing_of_two_browsers(browser: Browser, other: 
         process.communicate()
         for one in curators.values():
             one.open("about:blank")
+
+
+def test_decisions_adjust_what_the_page_shows(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "umls.decisions"
+    with ProjectFile(path) as file:
+        pairs = [("gene_or_genome", "hormone"), ("cell", "immunologic_factor"), ("mental_process", "enzyme")]
+        file.add_project("makes", pairs)
+    with served(path) as address:
+        visit(browser, address, "ann", heads='["pathologic_function"]')
+        browser.until(lambda: browser.texts(".row"))
+        assert not browser.text("#adjusted")
+        browser.focus(".row")
+        for _ in range(2):
+            browser.press("r")
+        browser.until(lambda: counts(browser) == ["3", "0", "2"])
+        browser.click("#rank-again")
+        browser.until(lambda: browser.text("#adjusted"))
+        assert browser.text("#adjusted") == "Probabilities are adjusted by the 2 decisions of this project."
+        with ProjectFile(path) as file:
+            given = [state.probability for state in file.decisions("makes", "rejected")]
+        assert all(chance is not None and 0 < chance < 1 for chance in given)
+        browser.focus(".row")
+        browser.press("r")  # a row that was adjusted is stored with the model's own probability
+        browser.until(lambda: counts(browser) == ["3", "0", "3"])
+        shown, own = browser.run(
+            "const {row} = document.querySelector('.row'); return [row.probability, row.base_probability]"
+        )
+        with ProjectFile(path) as file:
+            last = file.decisions("makes", "rejected")[-1].probability
+        assert last == own and shown < own
+        browser.run("document.querySelector('[name=view][value=decide]').click()")
+        browser.until(lambda: card(browser))
+        assert browser.texts("#decide-notes li")[0] == "Probabilities are adjusted by the 3 decisions of this project."
+        assert re.match(r"(< )?\d+ % likely\. Place \d+ among the tails of", browser.texts("#card .hint")[1])
+        browser.press("a")
+        browser.until(lambda: counts(browser) == ["3", "1", "3"])
+        with ProjectFile(path) as file:
+            assert file.decisions("makes", "accepted")[0].probability is not None
+
+
+def test_pairs_that_the_graph_lacks_are_said_and_left_out(browser: Browser, project: tuple[str, Path]) -> None:
+    address, path = project
+    with ProjectFile(path) as file:
+        file.decide(1, [("accepted", "moon", "cheese"), ("rejected", "alga", "cheese")], "bob")
+    visit(browser, address, "ann", heads='["alga"]')
+    browser.until(lambda: browser.texts(".row"))  # it can be asked all the same
+    lacking = "2 decided pairs name entities that this graph lacks, and are kept but not read: "
+    said = f"{lacking}moon → cheese; alga → cheese."
+    assert browser.text("#lacking") == said
+    assert "not in this graph" in browser.text("#accepted-list") and not browser.texts("#accepted-list .entity")
+    browser.run("document.querySelector('[name=view][value=decide]').click()")
+    browser.until(lambda: card(browser))
+    assert said[:-1] not in browser.texts("#decide-notes li")  # it is said once
+    file_ = path.with_name("more.tsv")
+    file_.write_text("Body System\tcell\n")
+    element = browser.send("/element", {"using": "css selector", "value": "#import-file"})
+    browser.send(f"/element/{next(iter(element.values()))}/value", {"text": str(file_)})
+    browser.until(lambda: counts(browser)[1] == "2")
+    assert ("body_system", "cell", "ann") in decided(path)["accepted"]

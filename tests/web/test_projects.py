@@ -184,7 +184,9 @@ def test_entities_that_the_graph_lacks_are_kept_and_noted(client: TestClient, tm
     with ProjectFile(tmp_path / "umls.decisions") as file:
         file.decide(number, [("accepted", "gone", "cell")], "ann")
     answer = client.post(f"/projects/{number}/next", json={"heads": ["alga"]}).json()
-    assert answer["notes"][0].startswith("1 decided pairs name entities that this graph lacks")
+    assert answer["notes"][0] == (
+        "1 decided pair names an entity that this graph lacks, and is kept but not read: gone → cell"
+    )
     assert client.get(f"/projects/{number}/decisions?kind=accepted").json()["decisions"][0]["head_name"] == "gone"
 
 
@@ -283,3 +285,111 @@ def test_a_killed_server_loses_nothing_of_two_curators(tmp_path: Path) -> None:
         made = [event.who for event in file.log(number)]
     for who, count in stored.items():
         assert count <= made.count(who) <= count + 1  # the last may be stored and not answered
+
+
+MAKES = [["gene_or_genome", "hormone"], ["cell", "immunologic_factor"], ["mental_process", "enzyme"]]
+
+
+def made(client: TestClient) -> int:
+    """A project whose answers have percentages."""
+    return int(client.post("/projects", json={"name": "makes", "references": MAKES}).json()["number"])
+
+
+def test_decisions_adjust_probabilities_by_what_the_model_said_itself(client: TestClient) -> None:
+    number = made(client)
+    query = {"references": MAKES, "heads": ["pathologic_function", "tissue"], "k": 8, "project": number}
+    first = client.post("/predict", json=query).json()
+    rows = first["predictions"]
+    assert first["calibration"] is None and all(row["probability"] == row["base_probability"] > 0 for row in rows)
+
+    def send(kind: str, some: list[dict[str, Any]]) -> None:
+        decisions = [
+            {"head": row["head"], "tail": row["tail"], "decision": kind, "probability": row["base_probability"]}
+            for row in some
+        ]
+        sent = client.post(f"/projects/{number}/decisions", json={"decisions": decisions, "who": "ann"}).json()
+        assert [state["probability"] for state in sent["decisions"]] == [row["base_probability"] for row in some]
+
+    send("rejected", rows[:3])
+    lower = client.post("/predict", json=query).json()
+    assert lower["calibration"] == {
+        "decisions": 3,
+        "sentence": "probabilities are adjusted by the 3 decisions of this project",
+    }
+    for before, after in zip(rows, lower["predictions"], strict=True):
+        assert after["base_probability"] == before["base_probability"] and after["probability"] < before["probability"]
+    assert lower["sets"] == first["sets"]  # they are measured on the model's own probabilities
+    assert client.post("/predict", json={**query, "project": None}).json() == first
+    again = client.post("/predict", json=query).json()
+    assert again == lower  # nothing compounds
+    send("accepted", rows[:3])  # the curator has changed their mind
+    higher = client.post("/predict", json=query).json()["predictions"]
+    assert all(after["probability"] > before["probability"] for before, after in zip(rows, higher, strict=True))
+    assert client.post("/predict", json={**query, "project": 99}).status_code == 404
+
+
+def test_the_next_pairs_have_probabilities_too(client: TestClient) -> None:
+    number = made(client)
+    body = {"heads": ["pathologic_function", "tissue"], "k": 8}
+    first = client.post(f"/projects/{number}/next", json=body).json()
+    asked = {"references": MAKES, "heads": body["heads"], "k": 50}
+    listed = client.post("/predict", json=asked).json()["predictions"]
+    by_pair = {(row["head"], row["tail"]): row["probability"] for row in listed}
+    for row in first["suggestions"]:
+        assert row["probability"] == row["base_probability"] == pytest.approx(by_pair[row["head"], row["tail"]])
+    row = first["suggestions"][0]
+    decision = {"head": row["head"], "tail": row["tail"], "decision": "rejected", "probability": 0.9}
+    client.post(f"/projects/{number}/decisions", json={"decisions": [decision]})
+    after = client.post(f"/projects/{number}/next", json=body).json()
+    assert first["calibration"] is None and after["calibration"]["decisions"] == 1
+    assert after["suggestions"][0]["probability"] < after["suggestions"][0]["base_probability"]
+
+
+@pytest.mark.parametrize("chance", [-0.1, 1.5, "high"])
+def test_a_probability_outside_0_and_1_is_refused(client: TestClient, chance: object) -> None:
+    number = started(client)
+    decision = {"head": "alga", "tail": "cell", "decision": "accepted", "probability": chance}
+    assert client.post(f"/projects/{number}/decisions", json={"decisions": [decision]}).status_code == 422
+
+
+def test_constraints_hold_for_the_next_pairs(client: TestClient) -> None:
+    number = started(client)
+    body: dict[str, Any] = {"heads": ["alga", "bacterium"], "k": 100}
+    rows = client.post(f"/projects/{number}/next", json=body).json()["suggestions"]
+    first = rows[0]
+    functional = {**body, "constraints": ["functional"]}
+    assert len(client.post(f"/projects/{number}/next", json=functional).json()["suggestions"]) == len(rows)
+    inverse = client.post(f"/projects/{number}/next", json={**body, "constraints": ["inverse-functional"]}).json()
+    tails = {row["tail"] for row in inverse["suggestions"]}
+    assert tails and not tails & {"cell", "plant"}
+    decide(client, number, "ann", ("accepted", first["head"], first["tail"]))  # its head has its one tail now
+    answer = client.post(f"/projects/{number}/next", json=functional).json()
+    assert {row["head"] for row in answer["suggestions"]} == {"alga", "bacterium"} - {first["head"]}
+    assert any(note.startswith("constraints: ") for note in answer["notes"])
+    decide(client, number, "ann", ("accepted", first["head"], "human"))
+    refused = client.post(f"/projects/{number}/next", json=functional)
+    assert refused.status_code == 422 and "'functional'" in refused.json()["error"]["message"]
+    assert client.post(f"/projects/{number}/next", json={**body, "constraints": ["x"]}).status_code == 404
+
+
+def test_imported_names_become_ids_and_unknown_ones_are_marked(client: TestClient) -> None:
+    number = started(client)
+    text = "Body System\tcell\nalga\tno such thing\n"
+    answer = client.post(f"/projects/{number}/import", json={"format": "tsv", "text": text}).json()
+    note = "1 decided pair names an entity that this graph lacks, and is kept but not read: alga → no such thing"
+    assert (answer["added"], answer["notes"]) == (2, [note])
+    listed = client.get(f"/projects/{number}/decisions?kind=accepted").json()
+    assert [(s["head"], s["tail"], s["known"]) for s in listed["decisions"]] == [
+        ("body_system", "cell", True),
+        ("alga", "no such thing", False),
+    ]
+    assert listed["notes"] == [note] == client.post(f"/projects/{number}/next", json={}).json()["notes"][:1]
+    export = client.get(f"/projects/{number}/export?format=json").json()
+    for event in export["log"]:
+        event["head"] = event["head"].replace("_", " ").upper()  # as a person writes it
+    again = client.post(f"/projects/{number}/import", json={"format": "json", "text": json.dumps(export)}).json()
+    assert again["added"] == 0 and again["read"] == len(export["log"])
+    nt = "<urn:fewlink:entity:Body%20System> <urn:fewlink:relation:interacts> <urn:fewlink:entity:Tissue> ."
+    assert client.post(f"/projects/{number}/import", json={"format": "nt", "text": nt}).json()["notes"] == []
+    last = client.get(f"/projects/{number}/decisions").json()["decisions"][-1]
+    assert (last["head"], last["tail"], last["known"]) == ("body_system", "tissue", True)

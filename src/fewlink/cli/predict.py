@@ -33,6 +33,12 @@ def predict(
     not_: list[str] = typer.Option(
         [], "--not", metavar="'HEAD => TAIL'", help="A wrong pair: what resembles it ranks lower; repeatable."
     ),
+    project: Path = typer.Option(
+        None,
+        metavar="FILE",
+        help="A project file: its pairs are used, and its decisions adjust percentages.",
+    ),
+    project_name: str = typer.Option(None, metavar="NAME", help="The project; needed if the file has several."),
     heads: Path = typer.Option(None, help="File of heads, one per line."),
     head: list[str] = typer.Option([], metavar="NAME", help="A head to find tails for; repeatable."),
     tails: Path = typer.Option(None, help="File of tails to find heads for, one per line."),
@@ -65,6 +71,9 @@ def predict(
     text_model: Path = typer.Option(
         None, metavar="FOLDER", help="A sentence-transformers or model2vec model: its vectors of the names count too."
     ),
+    descriptions: Path = typer.Option(
+        None, metavar="FILE", help="Descriptions for --text-model: an id, a tab and a text per line."
+    ),
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
     json: bool = common.JSON,
@@ -92,7 +101,9 @@ def predict(
     check_kinds(constraint)
     pairs = [*(read_pairs(references) if references else []), *map(parse_pair, reference)]
     wrong = [*(read_pairs(rejected) if rejected else []), *map(parse_pair, not_)]
-    if not pairs and relation is None:
+    if project_name is not None and project is None:
+        raise FewlinkError("--project-name is for a project of --project FILE, and no file is given")
+    if not pairs and relation is None and project is None:
         raise FewlinkError("no references: give --references FILE, --reference 'HEAD => TAIL', or --relation NAME")
     if pairs and shots is not None:
         raise FewlinkError("--shots is for references taken from --relation, and references are given")
@@ -104,15 +115,17 @@ def predict(
             "to find heads, --tail NAME or --tails FILE"
         )
     common.check_graph_or_run(source)
-    common.check_files(types, names, text_model)
+    common.check_files(types, names, text_model, descriptions, project)
     common.check_benchmarks(bench)
     common.check_device(device)
     from fewlink.prediction import load
 
     device, chosen = common.resolve_device(device), names_choice(names, no_names)
-    linker = load(source, bench=bench, types=types, names=chosen, device=device, text_model=text_model)
+    texts = {"text_model": text_model, "descriptions": descriptions}
+    linker = load(source, bench=bench, types=types, names=chosen, device=device, **texts)
     if edges is not None:
         linker.limit_edges(edges)
+    linker = linker if project is None else linker.with_project(project, project_name)
     asked = linker.inverted() if inverse else linker
     rank = asked.predict if of_type is None else asked.predict_pairs
     predictions = rank(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import typer
@@ -77,6 +78,9 @@ def import_project(
     source: Path = typer.Argument(..., metavar="EXPORT", help="A .tsv, .nt or .json export, or pairs as a TSV file."),
     project: str = PROJECT,
     who: str = WHO,
+    graph: str = typer.Option(
+        None, metavar="GRAPH|RUN", help="The graph: readable names of its entities become ids. Without it, give ids."
+    ),
 ) -> None:
     """Add the decisions of an export to a project, which is made if it does not exist. Nothing is added twice.
 
@@ -86,10 +90,24 @@ def import_project(
     from fewlink.curation.store import ProjectFile
 
     common.check_files(source)
+    if graph is not None:
+        common.check_graph_or_run(graph)
+    find = None if graph is None else _names_in(graph)
     with ProjectFile(file) as opened:
         name = project or opened.only(None, default=source.stem)
-        done = import_file(opened, name, source, who=who)
+        done = import_file(opened, name, source, who=who, find=find)
+    if done.unknown:
+        from fewlink.questions.adjustment import lacking_note
+
+        common.print_notes([lacking_note(done.unknown)])
     print(f"{file}: {done.added:,} of {done.read:,} decisions added to {name}")
+
+
+def _names_in(graph: str) -> Callable[[str], str | None]:
+    """What finds the id of an entity of a graph by its name."""
+    from fewlink.prediction import load
+
+    return load(graph).names.id_of
 
 
 @app.command("undo")

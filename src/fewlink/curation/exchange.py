@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -14,21 +14,24 @@ from fewlink.base.errors import InputError, choose
 from fewlink.base.storage import write_bytes
 from fewlink.curation.schema import KINDS, Event
 from fewlink.curation.store import ProjectFile, now
+from fewlink.graph.reading import OWN_IRIS
 
-FORMAT = "fewlink-project/1"
-HEADER = ("head", "tail", "decision", "who", "time")
-ENTITY, RELATION = "urn:fewlink:entity:", "urn:fewlink:relation:"  # of ids that are no IRIs
+FORMAT, FORMAT_1 = "fewlink-project/2", "fewlink-project/1"  # the first has no probabilities
+HEADER = ("head", "tail", "decision", "who", "time", "probability")
+ENTITY, RELATION = OWN_IRIS  # of ids that are no IRIs
 IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]+")
 TRIPLE = re.compile(r"\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*<([^\x00-\x20<>]+)>\s*\.\s*(#.*)?")
+Find = Callable[[str], str | None]  # from the name or id of an entity to its id
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 ESCAPED = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})")
 
 
 class Imported(NamedTuple):
-    """Events that an import added, and how many the file has."""
+    """Events that an import added, how many the file has, and its pairs with entities that the graph lacks."""
 
     added: int
     read: int
+    unknown: Sequence[tuple[str, str]] = ()
 
 
 def export(file: ProjectFile, project: str | int, format: str) -> str:
@@ -42,10 +45,20 @@ def write_export(file: ProjectFile, project: str | int, path: Path, format: str 
     return path
 
 
-def import_file(file: ProjectFile, project: str, path: Path, *, format: str | None = None, who: str = "") -> Imported:
+def import_file(
+    file: ProjectFile,
+    project: str,
+    path: Path,
+    *,
+    format: str | None = None,
+    who: str = "",
+    find: Find | None = None,
+) -> Imported:
     """Add the decisions of an export to a project, which is made if it does not exist; all or none.
 
     What the project has already is not added again. Decisions without a name or time get `who` and the present time.
+    `find` maps the name or id of an entity to its id, None if the graph has no such entity, or several: such names are
+    kept as they are.
     """
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
@@ -53,23 +66,40 @@ def import_file(file: ProjectFile, project: str, path: Path, *, format: str | No
         raise InputError(path, f"cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise InputError(path, "is not UTF-8 text") from None
-    return import_text(file, project, text, format or format_of(path), who=who, path=path)
+    return import_text(file, project, text, format or format_of(path), who=who, path=path, find=find)
 
 
 def import_text(
-    file: ProjectFile, project: str, text: str, format: str, *, who: str = "", path: str | Path = "the import"
+    file: ProjectFile,
+    project: str,
+    text: str,
+    format: str,
+    *,
+    who: str = "",
+    path: str | Path = "the import",
+    find: Find | None = None,
 ) -> Imported:
     """As `import_file`, from text; `path` names it in errors."""
     description, events = choose("format", format, READERS)(Path(path), text, who)
     if not events:
         raise InputError(path, "has no decisions")
+    unknown: list[tuple[str, str]] = []
+    if find is not None:
+        events, unknown = by_id(events, find)
     if project not in {known.name for known in file.projects()}:
         file.add_project(project, description=description, who=who)
     if format == "json":
-        return Imported(file.merge(project, events), len(events))
+        return Imported(file.merge(project, events), len(events), unknown)
     before = {state.pair: state.kind for state in file.decisions(project)}
     changed = [event for event in events if before.get(event.pair) != event.kind]
-    return Imported(file.merge(project, changed), len(events))
+    return Imported(file.merge(project, changed), len(events), unknown)
+
+
+def by_id(events: Sequence[Event], find: Find) -> tuple[list[Event], list[tuple[str, str]]]:
+    """Events with the ids of their entities, and the pairs with an entity that was not found: its name stays."""
+    ids = {name: find(name) for name in dict.fromkeys(end for event in events for end in event.pair)}
+    unknown = dict.fromkeys(event.pair for event in events if None in map(ids.get, event.pair))
+    return [replace(e, head=ids[e.head] or e.head, tail=ids[e.tail] or e.tail) for e in events], list(unknown)
 
 
 def format_of(path: Path) -> str:
@@ -83,7 +113,10 @@ def format_of(path: Path) -> str:
 
 def to_tsv(file: ProjectFile, project: str | int) -> str:
     """A header and a line for each decided pair; tabs, line ends and backslashes in names are escaped."""
-    rows = [HEADER, *((s.head, s.tail, s.kind, s.who, s.time) for s in file.decisions(project))]
+    rows = [HEADER]
+    for state in file.decisions(project):
+        probability = "" if state.probability is None else repr(state.probability)
+        rows.append((state.head, state.tail, state.kind, state.who, state.time, probability))
     return "".join("\t".join(cell.translate(ESCAPES) for cell in row) + "\n" for row in rows)
 
 
@@ -137,12 +170,23 @@ def from_tsv(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
             continue
         if not 2 <= len(cells) <= len(HEADER) or not all(cells[:2]):
             raise InputError(path, f"needs the columns {', '.join(HEADER)}, and has {len(cells)}", number)
-        head, tail, kind, by, at = [*cells, *[""] * (len(HEADER) - len(cells))]
+        head, tail, kind, by, at, chance = [*cells, *[""] * (len(HEADER) - len(cells))]
         kind = kind or "accepted"
         if kind not in KINDS:
             raise InputError(path, f"the decision '{kind}' is none of {', '.join(KINDS)}", number)
-        events.append(Event(number, kind, head, tail, None, by or who, at or time))
+        try:
+            probability = float(chance) if chance.strip() else None
+        except ValueError:
+            probability = -1.0
+        if not is_probability(probability):
+            raise InputError(path, f"the probability '{chance}' is not a number from 0 to 1", number)
+        events.append(Event(number, kind, head, tail, None, by or who, at or time, probability))
     return "", events
+
+
+def is_probability(value: object) -> bool:
+    """Whether it is a number from 0 to 1, or None."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)
 
 
 def from_ntriples(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
@@ -169,7 +213,7 @@ def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(path, f"is not JSON ({error})") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    if not isinstance(content, dict) or content.get("format") not in (FORMAT, FORMAT_1):
         raise InputError(path, f"is not an export of a project: its format is not '{FORMAT}'")
     events = []
     try:
@@ -178,6 +222,8 @@ def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
             texts = [event.kind, event.head, event.tail, event.who, event.time]
             if not isinstance(event.number, int):
                 raise ValueError("an event's number is not a number")
+            if not is_probability(event.probability):
+                raise ValueError(f"the probability of event {event.number} is not a number from 0 to 1")
             undo = event.kind == "undo" and isinstance(event.undoes, int)
             if not all(isinstance(t, str) for t in texts) or not (undo or (event.kind in KINDS and not event.undoes)):
                 raise ValueError(f"event {event.number} is not valid")

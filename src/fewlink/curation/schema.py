@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 
-FORMAT = 1
+FORMAT = 2
 KINDS = ("reference", "accepted", "rejected")  # of decisions; references are the pairs that a project starts with
 SCHEMA = """
 CREATE TABLE project (
@@ -24,6 +24,7 @@ CREATE TABLE event (
     undoes INTEGER UNIQUE REFERENCES event (number),
     who TEXT NOT NULL,
     time TEXT NOT NULL,
+    probability REAL CHECK (probability BETWEEN 0 AND 1),
     CHECK ((kind = 'undo') = (undoes IS NOT NULL))
 );
 CREATE INDEX pair ON event (project, head, tail, number);
@@ -46,11 +47,15 @@ CREATE VIEW decision AS
         WHERE later.project = last.project AND later.head = last.head AND later.tail = last.tail
     );
 """
+UPGRADES = {  # from each format to the next; views have the columns of their tables
+    1: "ALTER TABLE event ADD COLUMN probability REAL CHECK (probability BETWEEN 0 AND 1);",
+}
 
 # Every column once more in an index: SQLite's check compares the two, so that no damaged value is taken for a decision.
 COPIES = (
     "CREATE INDEX IF NOT EXISTS copy_of_projects ON project (number, name, description, made)",
-    "CREATE INDEX IF NOT EXISTS copy_of_events ON event (number, project, kind, head, tail, undoes, who, time)",
+    "CREATE INDEX IF NOT EXISTS copy_of_events"
+    " ON event (number, project, kind, head, tail, undoes, who, time, probability)",
 )
 VIEWS = "SELECT name, sql FROM sqlite_master WHERE type IN ('view', 'trigger')"
 
@@ -69,7 +74,10 @@ def problem_of(base: sqlite3.Connection) -> str:
 
 @dataclass(frozen=True)
 class Event:
-    """An entry of the log. `kind` is one of KINDS, or "undo" of the event `undoes`, whose pair it repeats."""
+    """An entry of the log. `kind` is one of KINDS, or "undo" of the event `undoes`, whose pair it repeats.
+
+    `probability` is the model's for the pair when it was decided, before decisions adjusted it; None if not known.
+    """
 
     number: int
     kind: str
@@ -78,6 +86,7 @@ class Event:
     undoes: int | None
     who: str
     time: str
+    probability: float | None = None
 
     @property
     def pair(self) -> tuple[str, str]:

@@ -18,20 +18,21 @@ from pathlib import Path
 from typing import Any, Self
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName, did_you_mean
-from fewlink.curation.schema import COPIES, FORMAT, KINDS, SCHEMA, Decision, Event, Project, problem_of
+from fewlink.curation.schema import COPIES, FORMAT, KINDS, SCHEMA, UPGRADES, Decision, Event, Project, problem_of
 
 APPLICATION = 0x46574C4B  # "FWLK": marks the SQLite file as ours
 MAGIC = b"SQLite format 3\0"
 WAIT = 30.0  # seconds that a writer waits for another one
 LONGEST = 4_000  # characters of a name or a description
-COLUMNS = "number, kind, head, tail, undoes, who, time"
+COLUMNS = "number, kind, head, tail, undoes, who, time, probability"
+Given = tuple[str, str, str] | tuple[str, str, str, float | None]  # kind, head, tail and the model's probability
 
 
 class ProjectFile:
     """A file of projects. It is made if it does not exist, unless `must_exist`; without `write`, it is only read."""
 
     def __init__(self, path: str | Path, *, must_exist: bool = False, write: bool = True) -> None:
-        self.path, self.write = Path(path), write
+        self.path, self.write, self._columns = Path(path), write, COLUMNS
         self._lock = threading.RLock()  # one connection, used by one thread at a time
         self._check_file(must_exist or not write)
         with self._errors():
@@ -76,6 +77,13 @@ class ProjectFile:
                     base.execute(f"PRAGMA user_version = {FORMAT}")
         if not self._is_ours():
             raise InputError(self.path, "is not a project file: name another file, or a new one")
+        if self.write and self._format() < FORMAT:
+            with self._transaction():
+                for number in range(self._format(), FORMAT):  # another process may have done it
+                    base.execute(UPGRADES[number])
+                    base.execute(f"PRAGMA user_version = {number + 1}")
+        if self._format() < FORMAT:  # only read
+            self._columns = COLUMNS.replace("probability", "NULL AS probability")
         if problem := problem_of(base):
             raise self._damaged(problem)
         with suppress(sqlite3.OperationalError):  # a file that cannot be written can still be read
@@ -84,9 +92,7 @@ class ProjectFile:
 
     def _is_ours(self) -> bool:
         """Whether the file has our tables: False for an empty one; raises for that of another program."""
-        application, version = (
-            self._base.execute(f"PRAGMA {of}").fetchone()[0] for of in ("application_id", "user_version")
-        )
+        application, version = self._base.execute("PRAGMA application_id").fetchone()[0], self._format()
         if application == APPLICATION and version > FORMAT:
             raise InputError(
                 self.path, f"has format {version}, and this version of fewlink reads {FORMAT}: install a newer fewlink"
@@ -94,6 +100,9 @@ class ProjectFile:
         if application != APPLICATION and self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise InputError(self.path, "is an SQLite file of another program, not a project file: name another file")
         return bool(application == APPLICATION)
+
+    def _format(self) -> int:
+        return int(self._base.execute("PRAGMA user_version").fetchone()[0])
 
     def close(self) -> None:
         with self._lock:
@@ -143,9 +152,11 @@ class ProjectFile:
         return self.project(name)
 
     def decide(
-        self, project: str | int, decisions: Iterable[tuple[str, str, str]], who: str = "", time: str | None = None
+        self, project: str | int, decisions: Iterable[Given], who: str = "", time: str | None = None
     ) -> list[Decision]:
         """Store decisions (kind, head, tail), all or none; the state of their pairs afterwards, with conflicts.
+
+        A decision may end with the model's probability of the pair, before decisions adjusted it (`Event`).
 
         A decision that the same curator repeats adds nothing to the log.
         """
@@ -166,7 +177,7 @@ class ProjectFile:
             return [self._undo(row, number, who) for number in numbers]
 
     def _undo(self, row: Any, number: int | None, who: str) -> Event:
-        found = f"SELECT {COLUMNS} FROM counting WHERE project = ?"
+        found = f"SELECT {self._columns} FROM counting WHERE project = ?"
         if number is None:
             found += " AND who = ? AND kind <> 'reference' ORDER BY number DESC LIMIT 1"
             event = self._base.execute(found, (row[0], who)).fetchone()
@@ -194,7 +205,7 @@ class ProjectFile:
         """All events, oldest first."""
         with self._reading():
             number = self._find(project)[0]
-            rows = self._base.execute(f"SELECT {COLUMNS} FROM event WHERE project = ? ORDER BY number", (number,))
+            rows = self._base.execute(f"SELECT {self._columns} FROM event WHERE project = ? ORDER BY number", (number,))
             return [Event(*row) for row in rows]
 
     def merge(self, project: str | int, events: Sequence[Event]) -> int:
@@ -215,7 +226,7 @@ class ProjectFile:
                     if taken is not None:
                         continue  # undone here too, by someone else
                     own[_key(event)] = self._insert(
-                        number, event.kind, event.head, event.tail, undoes, event.who, event.time
+                        number, event.kind, event.head, event.tail, undoes, event.who, event.time, event.probability
                     )
                     added += 1
                 numbers[event.number] = own[_key(event)]
@@ -244,36 +255,47 @@ class ProjectFile:
     def _states(self, project: int, kind: str | None = None, pair: tuple[str, str] | None = None) -> list[Decision]:
         where, values = "project = ?", [project, *([kind] if kind else []), *(pair or ())]
         where += (" AND kind = ?" if kind else "") + (" AND head = ? AND tail = ?" if pair else "")
-        rows = self._base.execute(f"SELECT {COLUMNS}, conflict FROM decision WHERE {where} ORDER BY number", values)
+        rows = self._base.execute(
+            f"SELECT {self._columns}, conflict FROM decision WHERE {where} ORDER BY number", values
+        )
         states = []
         for row in rows.fetchall():
             other = None
             if row[-1] is not None:
-                found = self._base.execute(f"SELECT {COLUMNS} FROM event WHERE number = ?", (row[-1],))
+                found = self._base.execute(f"SELECT {self._columns} FROM event WHERE number = ?", (row[-1],))
                 other = Event(*found.fetchone())
             states.append(Decision(**asdict(Event(*row[:-1])), conflict=other))
         return states
 
-    def _append(
-        self, project: int, decisions: Iterable[tuple[str, str, str]], who: str, time: str | None
-    ) -> list[tuple[str, str]]:
+    def _append(self, project: int, decisions: Iterable[Given], who: str, time: str | None) -> list[tuple[str, str]]:
         """Add decisions that are not there already; their pairs."""
         pairs: dict[tuple[str, str], None] = {}
-        for kind, head, tail in decisions:
+        for kind, head, tail, *rest in decisions:
             if kind not in KINDS:
                 raise FewlinkError(f"a decision is one of {', '.join(KINDS)}, not '{kind}'")
             pair = _checked(head, "a head"), _checked(tail, "a tail")
             pairs[pair] = None
             before = self._states(project, pair=pair)
             if not before or before[0].kind != kind or before[0].who != who:
-                self._insert(project, kind, *pair, None, who, time or now())
+                self._insert(project, kind, *pair, None, who, time or now(), *rest)
         return list(pairs)
 
-    def _insert(self, project: int, kind: str, head: str, tail: str, undoes: int | None, who: str, time: str) -> int:
-        values = (project, kind, head, tail, undoes, who[:LONGEST], time)
-        added = self._base.execute(
-            "INSERT INTO event (project, kind, head, tail, undoes, who, time) VALUES (?, ?, ?, ?, ?, ?, ?)", values
-        )
+    def _insert(
+        self,
+        project: int,
+        kind: str,
+        head: str,
+        tail: str,
+        undoes: int | None,
+        who: str,
+        time: str,
+        probability: float | None = None,
+    ) -> int:
+        if probability is not None and not 0 <= probability <= 1:
+            raise FewlinkError(f"the probability of {head} → {tail} is {probability}: give one from 0 to 1, or none")
+        values = (project, kind, head, tail, undoes, who[:LONGEST], time, probability)
+        columns = "project, kind, head, tail, undoes, who, time, probability"
+        added = self._base.execute(f"INSERT INTO event ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
         return int(added.lastrowid or 0)
 
     @contextmanager

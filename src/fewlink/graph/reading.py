@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -28,6 +29,7 @@ SHOWN_PROBLEMS = 5
 SAMPLED_ROWS = 1000  # of a side file, to see whether they are triples
 COMPRESSIONS = (".gz", ".xz", ".zst")
 LABELS = frozenset({"http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel"})
+OWN_IRIS = ("urn:fewlink:entity:", "urn:fewlink:relation:")  # what our exports of RDF write before ids that are no IRIs
 UNNAMED = re.compile(r"[0-9a-f]{20,32}")  # what the parser calls a blank node without a name, at random
 
 
@@ -127,6 +129,17 @@ class Peeked(io.RawIOBase):
         return cast("IO[bytes]", self)
 
 
+def unquoted(iri: str) -> str:
+    """The id that an IRI of fewlink's own exports stands for; any other IRI as it is."""
+    prefix = next((prefix for prefix in OWN_IRIS if iri.startswith(prefix)), None)
+    if prefix is None:
+        return iri
+    try:
+        return unquote(iri.removeprefix(prefix), errors="strict") or iri
+    except UnicodeDecodeError:
+        return iri
+
+
 class RdfTerms:
     """Turns statements of RDF into names; labels are kept in the report, other literals are counted.
 
@@ -163,7 +176,7 @@ class RdfTerms:
         value: str = getattr(term, "value", None) or str(term)
         if type(term) is self.blank_node and UNNAMED.fullmatch(value):
             return self.unnamed.setdefault(value, f"_:{self.file}-{len(self.unnamed) + 1}".encode())
-        return value.encode()
+        return unquoted(value).encode()
 
     def take(self) -> Block:
         """What was read since the last call; its literals are counted in the report."""

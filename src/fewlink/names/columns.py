@@ -27,12 +27,14 @@ class ReferenceNames(NamedTuple):
     `by_head`: how well the tails are found among their peers, the entities like them, by likeness to their heads;
     `by_tails`: how well by likeness to the other tails. Both are means of reciprocal ranks, 0 where they are as by
     chance, and drawn towards 0 where references or peers are few. `like_tail` (E,) float32: the likeness of each entity
-    to the most similar of the tails; None if it does not matter, since `by_tails` is 0.
+    to the most similar of the tails; None if it does not matter, since `by_tails` is 0. It is of the `covered` names
+    that the index had then.
     """
 
     by_head: float
     by_tails: float
     like_tail: np.ndarray | None
+    covered: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class NameColumns:
     def references(self, pairs: np.ndarray) -> ReferenceNames:
         """What references (K, 2) say."""
         peers = likely_tails(self.graph, np.unique(pairs[:, 1]))
+        self.index.cover(np.union1d(peers, pairs[:, 1]))
         rivals = [
             peers[(peers != head) & ~np.isin(peers, pairs[pairs[:, 0] == head, 1])] for head in pairs[:, 0].tolist()
         ]
@@ -64,10 +67,10 @@ class NameColumns:
             others = np.setdiff1d(rivals[place], pairs[:, 1])
             by_tails += above_chance(np.where(nearest[others] == place, second[others], best[others]), own)
         many = len(peers) / (len(peers) + FEW) / (len(pairs) + 1)
-        return ReferenceNames(many * by_head, many * by_tails, best if by_tails else None)
+        return ReferenceNames(many * by_head, many * by_tails, best if by_tails else None, self.index.number)
 
     def of(self, said: ReferenceNames, head: int, candidates: np.ndarray) -> np.ndarray:
-        """The columns (C, COLUMNS) of one head's candidates (C,)."""
+        """The columns (C, COLUMNS) of one head's candidates (C,), which the index covers."""
         vector = self.index.vector(self.index.name(head))
         products = self.index.products(vector)
         shared, lengths = products[candidates], self.index.lengths[candidates].astype(np.float64)

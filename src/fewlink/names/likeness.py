@@ -4,14 +4,15 @@ Operations, for E names of about L characters: making the index hashes 2·L n-gr
 and by n-gram, O(E·L·log(E·L)), once for each graph. A question adds up one list of names for each n-gram of one name:
 the names that share an n-gram with it, each as often as they share one. Stored is the list of names of each n-gram
 (4 bytes for each n-gram of a name) and the length of each name's vector; no vector of a name is stored, since a name is
-hashed again when it is asked about.
+hashed again when it is asked about. In a graph of over a million names, only those are indexed that are asked about:
+those of candidates and of entities like the references' tails.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -22,12 +23,15 @@ from fewlink.base.errors import InputError, MissingExtra
 from fewlink.base.seeds import generator
 from fewlink.graph import Graph
 from fewlink.graph.graph import offsets_of, spans
+from fewlink.graph.reading import check_describes, read_pairs_table
 
 SIZES = (3, 4)  # characters of an n-gram
 BITS = 20  # n-grams are hashed into 2^20 buckets
 MOST_GRAMS = 48  # n-grams of a name that count, the rarest first
 MOST_ENTRIES = 1 << 26  # n-grams of all names: 256 MB; names of larger graphs have fewer each
 CHUNK = 200_000  # names that are hashed together
+LARGE = 1_000_000  # names above which each is indexed when it is asked about
+SAMPLED_NAMES = 200_000  # of a graph with more than that, from which the rarity of n-grams is estimated
 SAMPLE = 2_000  # names that are looked at to see whether they say something
 DISTINCT = 0.3  # share of names whose words are their own from which they say something
 KIND = 0.5  # share of names with a colon from which what stands before it is taken for a kind
@@ -55,22 +59,47 @@ class GramIndex:
 
     Shapes: `members[offsets[b] : offsets[b + 1]]` are the entities with n-gram b; `rarity` (buckets,) is the weight of
     each n-gram, ln((1 + E) / (1 + names that have it)); `lengths` (E,) are those of the names' vectors.
+
+    Of more than `LARGE` names, rarity is estimated from some of them, and a name is indexed when it is asked about:
+    `cover` them first. `covered` (E,) says which are.
     """
 
     def __init__(self, count: int, name: Callable[[int], str], most: int = MOST_GRAMS) -> None:
         self.count, self.name = count, name
         self.most = max(1, min(most, MOST_ENTRIES // max(count, 1)))
-        begins = range(0, count, CHUNK)
-        hashed: Iterator[np.ndarray] = (self._grams(begin) for begin in begins)
-        if len(begins) == 1:
-            hashed = iter([only := next(hashed)])
-        names_with = np.zeros(1 << BITS, np.int64)
+        self.lengths, self.covered = np.zeros(count, np.float32), np.zeros(count, bool)
+        every = np.arange(count)
+        some = every if count <= LARGE else every[:: max(1, count // SAMPLED_NAMES)]
+        hashed: Iterator[np.ndarray] = map(self._grams, _chunks(some))
+        if len(some) <= CHUNK:
+            hashed = iter([only := next(hashed, np.zeros(0, np.int64))])
+        names_with = np.zeros(1 << BITS)
         for grams in hashed:
             names_with += np.bincount(grams & _MASK, minlength=1 << BITS)
-        self.rarity = np.log((1 + count) / (1 + names_with)).astype(np.float32)
-        hashed = iter([only]) if len(begins) == 1 else (self._grams(begin) for begin in begins)
-        self.lengths = np.zeros(count, np.float32)
-        parts = [self._by_bucket(self._rarest(grams), begin) for begin, grams in zip(begins, hashed, strict=True)]
+        self.rarity = np.log((1 + count) / (1 + names_with * (count / max(len(some), 1)))).astype(np.float32)
+        self._order = np.unique(-self.rarity, return_inverse=True)[1]  # 0: the rarest
+        self.offsets, self.members = np.zeros((1 << BITS) + 1, np.int64), np.zeros(0, np.int32)
+        if count <= LARGE:
+            hashed = iter([only]) if len(some) <= CHUNK else map(self._grams, _chunks(some))
+            self._add(zip(_chunks(every), hashed, strict=False))
+
+    @property
+    def number(self) -> int:
+        """How many names are indexed."""
+        return int(self.covered.sum())
+
+    def cover(self, entities: np.ndarray) -> None:
+        """Index the names of entities (n,) that are not yet."""
+        new = np.unique(entities[~self.covered[entities]])
+        if len(new):
+            self._add((chunk, self._grams(chunk)) for chunk in _chunks(new))
+
+    def _add(self, hashed: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Add entities (n,) with their n-grams to what is indexed."""
+        parts = [self._by_bucket(self._rarest(grams), entities) for entities, grams in hashed]
+        if len(self.members):
+            own = np.repeat(np.arange(1 << BITS, dtype=np.int64), np.diff(self.offsets))
+            parts.insert(0, (own << 32) | self.members)
         counts = sum((np.bincount(part >> 32, minlength=1 << BITS) for part in parts), np.zeros(1 << BITS, np.int64))
         self.offsets = np.append(0, np.cumsum(counts))
         self.members = np.empty(int(self.offsets[-1]), np.int32)
@@ -104,8 +133,8 @@ class GramIndex:
         both = self.lengths * vector.length
         return np.asarray(np.divide(self.products(vector), both, out=np.zeros(self.count), where=both > 0).round(5))
 
-    def _grams(self, begin: int) -> np.ndarray:
-        return distinct(gram_keys([self.name(i) for i in range(begin, min(begin + CHUNK, self.count))]))
+    def _grams(self, entities: np.ndarray) -> np.ndarray:
+        return distinct(gram_keys([self.name(entity) for entity in entities.tolist()]))
 
     def _rarest(self, grams: np.ndarray) -> np.ndarray:
         """The `most` rarest n-grams of each name, of sorted keys (n,); of equally rare ones the first buckets."""
@@ -113,18 +142,23 @@ class GramIndex:
         counts = np.bincount(owners) if len(owners) else np.zeros(0, np.int64)
         if counts.max(initial=0) <= self.most:
             return grams
-        order = np.lexsort((grams, -self.rarity[grams & _MASK], owners))
+        ordered = np.sort((owners << 2 * BITS) | (self._order[grams & _MASK] << BITS) | (grams & _MASK))
         begins = np.cumsum(counts) - counts
-        place = np.arange(len(grams)) - begins[owners]
-        return np.sort(grams[order[place < self.most]])
+        kept = ordered[np.arange(len(grams)) - begins[owners] < self.most]
+        return np.sort((kept >> 2 * BITS << BITS) | (kept & _MASK))
 
-    def _by_bucket(self, grams: np.ndarray, begin: int) -> np.ndarray:
+    def _by_bucket(self, grams: np.ndarray, entities: np.ndarray) -> np.ndarray:
         """Bucket and entity of each n-gram as one number, sorted; the lengths of the vectors are stored."""
         owners, buckets = grams >> BITS, grams & _MASK
         squares = self.rarity[buckets].astype(np.float64) ** 2
-        size = min(CHUNK, self.count - begin)
-        self.lengths[begin : begin + size] = np.sqrt(np.bincount(owners, squares, size))
-        return np.sort((buckets << 32) | (owners + begin))
+        self.lengths[entities] = np.sqrt(np.bincount(owners, squares, len(entities)))
+        self.covered[entities] = True
+        return np.sort((buckets << 32) | entities[owners])
+
+
+def _chunks(entities: np.ndarray) -> Iterator[np.ndarray]:
+    """Entities (n,), some at a time."""
+    return (entities[begin : begin + CHUNK] for begin in range(0, len(entities), CHUNK))
 
 
 _MASK = (1 << BITS) - 1
@@ -137,12 +171,14 @@ def gram_keys(names: Sequence[str]) -> np.ndarray:
     """
     lines = folded("\n".join(name.replace("\n", " ") for name in names)).replace("\n", " \n ")
     codes = np.frombuffer(f" {lines} ".encode("utf-32-le"), np.uint32)
-    owners = np.cumsum(codes == _NEWLINE)
-    keys = []
+    newline = codes == _NEWLINE
+    between, owners, keys = newline | (codes == _SPACE), np.cumsum(newline), []
     for size in SIZES:
-        windows = np.lib.stride_tricks.sliding_window_view(codes, size) if len(codes) >= size else codes[:0, None]
-        inside = ~((windows[:, 1:-1] == _SPACE).any(1) | (windows == _NEWLINE).any(1))
-        at = np.flatnonzero(inside)
+        count = max(0, len(codes) - size + 1)
+        outside = newline[:count] | newline[size - 1 : size - 1 + count]
+        for place in range(1, size - 1):
+            outside |= between[place : place + count]
+        at = np.flatnonzero(~outside)
         hashed = np.full(len(at), size, np.uint64)
         for place in range(size):
             hashed = hashed * _MULTIPLIER + codes[at + place]
@@ -241,6 +277,13 @@ class TextVectors:
         """Of one entity's text to all: (E,), from 0 to 1."""
         cosines = self.vectors @ self.vectors[entity]
         return np.asarray(np.clip((cosines - self.usual) / (1 - self.usual), 0.0, 1.0))
+
+
+def read_descriptions(path: Path, graph: Graph) -> dict[int, str]:
+    """Descriptions of entities: an id, a tab and a text per line; entities that the graph lacks are left out."""
+    check_describes(path, graph.entities, graph.relations, "an id, a tab and a description")
+    rows = ((graph.entities.find(row[0]), " ".join(row[1:]).strip()) for row in read_pairs_table(path))
+    return {entity: text for entity, text in rows if entity is not None}
 
 
 def open_text_model(folder: str | Path) -> TextModel:

@@ -16,7 +16,7 @@ from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.names.columns import OF_HEAD, NameColumns, ReferenceNames
 from fewlink.names.gate import Gate, shipped_gate
-from fewlink.names.likeness import TextModel, TextVectors, gram_index
+from fewlink.names.likeness import GramIndex, TextModel, TextVectors, gram_index
 from fewlink.scorers import Question, Reasons
 from fewlink.trail.family import TrailFamily
 from fewlink.trail.scorer import TrailScorer
@@ -48,18 +48,20 @@ class NamedScorer:
 
     def __call__(self, question: Question) -> Tensor:
         scores = self.scorer(question)
-        said = self.said(question.references)
-        weights = self.gate.column_weights(said)
+        weights = self.gate.column_weights(self.said(question.references))
         if not weights.any():
             return scores
+        said = self.said(question.references, question.candidates)
         parts = [self.columns.of(said, head, question.candidates) @ weights for head in question.heads.tolist()]
         names = np.stack(parts) if parts else np.zeros((0, len(question.candidates)))
         return scores + torch.as_tensor(names, dtype=scores.dtype, device=scores.device)
 
-    def said(self, references: np.ndarray) -> ReferenceNames:
-        """What the names of references (K, 2) say; the last few are remembered."""
-        key = references.astype(np.int64).tobytes()
-        if key not in self._said:
+    def said(self, references: np.ndarray, candidates: np.ndarray | None = None) -> ReferenceNames:
+        """What the names of references (K, 2) say, also of candidates (C,) if given; the last few are remembered."""
+        key, index = references.astype(np.int64).tobytes(), self.columns.index
+        if candidates is not None:
+            index.cover(candidates)
+        if key not in self._said or self._said[key].covered != index.number:
             if len(self._said) >= MOST_TASKS:
                 self._said.pop(next(iter(self._said)), None)
             self._said[key] = self.columns.references(references[: self.most_references])
@@ -67,7 +69,8 @@ class NamedScorer:
 
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """TRAIL's reasons, and what the names add."""
-        reasons, said = self.scorer.explain(references, head, tail, most), self.said(references)
+        said = self.said(references, np.array([tail]))
+        reasons = self.scorer.explain(references, head, tail, most)
         like_head, like_tail = self._parts(said, head, tail)
         names: list[tuple[str, int, float]] = [("head", head, like_head)] if like_head else []
         if like_tail:
@@ -96,16 +99,29 @@ class NamedScorer:
 
 
 def with_names(
-    scorer: TrailScorer, graph: Graph, *, text: TextModel | None = None, gate: Gate | None = None
+    scorer: TrailScorer,
+    graph: Graph,
+    *,
+    text: TextModel | None = None,
+    descriptions: Mapping[int, str] | None = None,
+    gate: Gate | None = None,
 ) -> NamedScorer | TrailScorer:
     """A scorer that also reads the names of its graph; the scorer itself if these say nothing.
 
-    `text` is a model whose vectors of the names count beside their n-grams.
+    `text` is a model whose vectors of the names count beside their n-grams; with `descriptions` of some entities, it
+    reads the name and the description of each, also if the names alone say nothing.
     """
     index = gram_index(graph)
-    if index is None:
+    if index is None and not (text and descriptions):
         return scorer
-    vectors = None if text is None else TextVectors.of(text, index.count, index.name)
+    if index is None:
+        index = GramIndex(len(graph.entities), lambda entity: "")
+    described = descriptions or {}
+
+    def text_of(entity: int) -> str:
+        return ". ".join(part for part in (index.name(entity), described.get(entity, "")) if part)
+
+    vectors = None if text is None else TextVectors.of(text, index.count, text_of)
     return NamedScorer(scorer, NameColumns(index, graph, vectors), gate or shipped_gate())
 
 

@@ -51,7 +51,6 @@ BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
 FOLDS, MOST_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if there are more than MOST_FOLDS
 RIDGE = 1.0  # penalty beside the loss, in which each relation counts as one row
-DECISIONS = 10.0  # decisions that the calibration itself counts as, where it is fitted to decisions
 ROUGH = 0.15  # an error above which no percentages are shown
 ENOUGH = 8  # relations that suffice to choose between calibrations and to say what low trust is
 HALF = 0.5  # low trust: at most this share of the references is found
@@ -245,23 +244,6 @@ def fitted(sample: Sample, probabilities: np.ndarray | None = None, **facts: Any
         **_errors(crossed, sample),
         **facts,
     )
-
-
-def recalibrated(calibration: Calibration, decisions: Sequence[tuple[float, bool]]) -> Calibration:
-    """A calibration that also fits decisions: the probability that was shown, and whether the pair was accepted.
-
-    logit p' = a + b · logit p, with a drawn towards 0 and b towards 1 as if by `DECISIONS` decisions; b is positive, so
-    that ranks stay. Answer sets are left out: they belong to the probabilities before.
-    """
-    if not decisions:
-        return calibration
-    shown, accepted = np.array([p for p, _ in decisions], float), np.array([yes for _, yes in decisions], bool)
-    shown = np.clip(shown, 1e-6, 1 - 1e-6)
-    features = np.stack([np.ones(len(shown)), np.log(shown / (1 - shown))], 1)
-    shift, scale = fit_logistic(features, accepted, np.ones(len(shown)), DECISIONS / 4, np.array([0.0, 1.0]))
-    weights = vector(calibration.weights) * max(scale, 0.1)
-    weights[0] += shift
-    return replace(calibration, weights=named(weights), sets=())
 
 
 def _errors(probabilities: np.ndarray, sample: Sample) -> dict[str, Any]:

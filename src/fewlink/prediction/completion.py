@@ -26,6 +26,7 @@ from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Predictions, RankedPairs, score_heads
 from fewlink.prediction.query import Choice, Pairs, References, Relation, open_candidates
 from fewlink.prediction.trust import Trust
+from fewlink.questions.adjustment import ProjectReading
 from fewlink.questions.check import LEAST, check_relations
 from fewlink.questions.completion import complete_heads, finish
 from fewlink.questions.relations import RelationFinder
@@ -49,6 +50,7 @@ class GraphQuestions:
     names: Names
     step: int
     inverse: bool
+    project: ProjectReading | None
     _trust: dict[object, Trust]
     resolve: Callable[..., References]
     rank: Callable[..., RankedPairs]
@@ -56,6 +58,30 @@ class GraphQuestions:
     keys: Callable[..., np.ndarray]
     best_pairs: Callable[..., RankedPairs]
     table: Callable[..., Predictions]
+
+    def with_project(self, file: str | Path, name: str | None = None) -> Self:
+        """The linker for a project of a file, as `fewlink serve --project` makes it.
+
+        `predict`, `predict_pairs` and `heads` then take its references and accepted pairs, unless some are given or a
+        relation is; its rejected pairs count as rejected, and its decisions adjust probabilities.
+        """
+        other, read = copy.copy(self), ProjectReading.of(file, name)
+        find = self.graph.entities.find
+        lacking = {pair: None for pair in (*read.references, *read.rejected) if None in map(find, pair)}
+        kept = ([pair for pair in own if pair not in lacking] for own in (read.references, read.rejected))
+        references, rejected = map(tuple, kept)
+        other.project = dataclasses.replace(read, references=references, rejected=rejected, lacking=tuple(lacking))
+        return other
+
+    def adjusted(self, probabilities: np.ndarray, heads: np.ndarray) -> np.ndarray:
+        """Probabilities (n,) of pairs with these heads (n,) as the decisions of the project adjust them.
+
+        The same without a project, and for heads of tails: decisions are about tails.
+        """
+        if self.project is None or self.project.adjustment is None or self.inverse:
+            return probabilities
+        answered = [self.graph.entities.id(head) for head in self.project.answered()]
+        return self.project.adjustment(probabilities, np.isin(heads, answered))
 
     def complete(
         self,
@@ -94,7 +120,7 @@ class GraphQuestions:
         if min_probability > 0 and (self.calibration is None or self.calibration.rough):
             raise FewlinkError("a least probability needs a calibrated model: fewlink card calibrates a run")
         if min_probability > 0 and trust is not None and (trust.known or (trust.ranks and not trust.found())):
-            raise FewlinkError(f"{trust.sentence()}: there are no percentages, so leave the least probability out")
+            raise FewlinkError(f"{trust.sentence()}; there are no percentages, so leave the least probability out")
         facts = {
             **{"model": self.scorer.name, "step": self.step, "graph": self.graph.fingerprint, "relation": relation},
             **{"references": query.id_texts(self.graph, resolved.pairs), "heads": len(head_ids), "tails": len(tails)},

@@ -24,7 +24,7 @@ from fewlink.prediction.explanation import Explanation, explain_pair
 from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Prediction, Predictions, RankedPairs, rank_tails
 from fewlink.prediction.query import Choice, Pairs, References
-from fewlink.prediction.trust import Trust, head_fans, measure_trust
+from fewlink.prediction.trust import Trust, already_there, head_fans, measure_trust
 from fewlink.questions.answer_sets import answer_sets
 from fewlink.scorers import Question, Scorer
 from fewlink.training import RunConfig
@@ -64,14 +64,13 @@ class Linker(GraphQuestions):
         self.measured = measured or benchmark
         self.calibration, self.run, self.step, self.device = calibration, run, step, device
         self.graph, self.names = benchmark.graph, Names(benchmark.graph)
+        self.project = None
         self._trust: dict[object, Trust] = {}
         _ = self.graph.slots  # candidates are looked up in them: computed now, not during the first query
 
     def __repr__(self) -> str:
-        calibrated = "calibrated" if self.calibration else "not calibrated"
-        return (
-            f"Linker({self.scorer.name} on {self.benchmark.name}, {len(self.graph.entities):,} entities, {calibrated})"
-        )
+        facts = f"{len(self.graph.entities):,} entities, {'' if self.calibration else 'not '}calibrated"
+        return f"Linker({self.scorer.name} on {self.benchmark.name}, {facts})"
 
     @classmethod
     def load(
@@ -91,7 +90,7 @@ class Linker(GraphQuestions):
         """
         folder = pretrained.fetch(run)
 
-        def opened(place: Path) -> Self:
+        def opened(place: Path) -> Any:
             benchmark = pretrained.benchmark_of(place, bench)
             deployed = None if as_measured else Deployed.open(place)
             scorer = pretrained.open_scorer(place, benchmark, deployed, device=device, names=names)
@@ -112,11 +111,11 @@ class Linker(GraphQuestions):
         return linker
 
     @classmethod
-    def shipped(
-        cls, benchmark: Benchmark, *, device: str = "cpu", names: bool = True, text_model: str | Path | None = None
-    ) -> Self:
-        """TRAIL with the weights that come with fewlink, on what is known of a benchmark: background and train."""
-        scorer = pretrained.shipped_scorer(benchmark, device=device, names=names, text_model=text_model)
+    def shipped(cls, benchmark: Benchmark, *, device: str = "cpu", **options: Any) -> Self:
+        """TRAIL with the weights that come with fewlink, on what is known of a benchmark: background and train.
+
+        `options` are those of `pretrained.shipped_scorer`: `names`, `text_model` and `descriptions`."""
+        scorer = pretrained.shipped_scorer(benchmark, device=device, **options)
         return cls(benchmark, scorer, device=device, calibration=shipped_calibration())
 
     def limit_edges(self, edges: int) -> None:
@@ -260,11 +259,8 @@ class Linker(GraphQuestions):
             notes.append(f"the model was trained on {named.name}: it does better there than on a new relation")
         if pairs is not None:
             distinct = query.distinct_pairs(self.names, pairs, notes)
-            if named is None and (present := query.relations_of(self.graph, distinct)):
-                notes.append(
-                    f"the graph has the relation {present[0]} between all references: "
-                    "name it as the relation to leave out what it already holds"
-                )
+            if named is None and not self.reads_trust and (present := query.relations_of(self.graph, distinct)):
+                notes.append(already_there(present[0]))  # else the trust of the question says it
             most = getattr(self.scorer, "most_references", len(distinct))
             if len(distinct) > most:
                 notes.append(f"{self.scorer.name} reads the first {most} of {len(distinct)} references")
@@ -334,10 +330,13 @@ class Linker(GraphQuestions):
         return pairs.take(np.lexsort((pairs.tails, pairs.heads, -pairs.scores, -self.keys(pairs, trust)))[:k])
 
     def keys(self, pairs: RankedPairs, trust: Trust | None = None) -> np.ndarray:
-        """What pairs of several heads are compared by (n,)."""
-        if self.calibration is None:
-            return pairs.scores
-        return self.calibration.probabilities(pairs, head_fans(self.graph)[pairs.heads], trust)
+        """What pairs of several heads are compared by (n,): probabilities, or else scores."""
+        return pairs.scores if self.calibration is None else self.adjusted(self._base(pairs, trust), pairs.heads)
+
+    def _base(self, pairs: RankedPairs, trust: Trust | None) -> np.ndarray:
+        """As `keys`, before decisions of a project adjust probabilities."""
+        calibrated, fans = self.calibration, head_fans(self.graph)[pairs.heads]
+        return pairs.scores if calibrated is None else calibrated.probabilities(pairs, fans, trust)
 
     def table(
         self,
@@ -351,9 +350,9 @@ class Linker(GraphQuestions):
 
         Given the number of `candidates` of each question, with answer sets.
         """
-        graph, note, key = self.graph, None, self.keys(pairs, trust)
+        graph, note, key, base = self.graph, None, self.keys(pairs, trust), self._base(pairs, trust)
         if self.calibration is not None and len(pairs):
-            first = key[pairs.ranks < 2]
+            first = base[pairs.ranks < 2]
             note = self.calibration.note(trust, float(first.mean()) if len(first) else 0.0)
         probabilities = key.tolist() if note is not None and note.shown else [None] * len(pairs)
         directed = pairs.inverted() if self.inverse else pairs
@@ -367,6 +366,7 @@ class Linker(GraphQuestions):
                 score=float(pairs.scores[i]),
                 probability=probabilities[i],
                 known=bool(pairs.known[i]),
+                base_probability=None if self.calibration is None else float(base[i]),
                 reasons=self.explain_ids(references, *asked) if references else None,
             )
             for i, (head, tail, *asked) in enumerate(
@@ -376,7 +376,7 @@ class Linker(GraphQuestions):
         predictions = Predictions(rows, notes, note, self.inverse)
         if self.calibration is None or candidates is None or (trust is not None and trust.known):
             return predictions
-        asked = pairs.heads, key, ~pairs.known, candidates
+        asked = pairs.heads, base, ~pairs.known, candidates
         return predictions.with_sets(
             answer_sets(self.calibration.sets, graph, *asked, "head" if self.inverse else "tail")
         )
@@ -396,9 +396,13 @@ class Linker(GraphQuestions):
     def _references(
         self, pairs: Pairs | None, relation: str | None, shots: int | None, notes: list[str], rejected: Pairs = ()
     ) -> References:
+        if self.project is not None:
+            notes += self.project.notes(adjusted=not self.inverse)
+            pairs = self.project.references if pairs is None and relation is None else pairs
+            rejected = [*rejected, *self.project.rejected]
         ids = None if pairs is None else query.find_pairs(self.names, pairs)
-        resolved = self.resolve(ids, relation, shots, notes).without(rejected, self.names, notes)
-        return resolved.inverted() if self.inverse else resolved
+        given = self.resolve(ids, relation, shots, notes).without(rejected, self.names, notes)
+        return given.inverted() if self.inverse else given
 
     def _candidates(self, choice: Choice, references: References) -> np.ndarray:
         return query.find_candidates(self.benchmark, self.names, choice, references)

@@ -61,21 +61,30 @@ class Names:
         """
         if not isinstance(name, str):
             raise FewlinkError(f"{what} {name!r} is not a name: give an id or a readable name as text")
-        exact = self.graph.entities.find(name)
-        if exact is not None:
-            return exact
-        folded = fold(name.replace("\n", " "))
-        typed = spaced(folded)
-        named = self._names.equal(typed) if typed else np.zeros(0, np.int64)
-        same_case = [int(e) for e in named if self.graph.name(int(e)) == name]
-        matches = same_case or np.union1d(named, self._ids.equal(folded)).tolist()
+        matches = self.matches(name)
         if len(matches) == 1:
-            return int(matches[0])
+            return matches[0]
         if matches:
             listed = "; ".join(self.described(matches[:LISTED])) + ("; …" if len(matches) > LISTED else "")
             raise UnknownName(f"{what} '{name}' is the name of {len(matches):,} entities: give the id of one: {listed}")
         near = [self.quoted(e) for e in self.nearest(name)]
         raise UnknownName(f"unknown {what} '{name}'" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+
+    def matches(self, name: str) -> list[int]:
+        """The entities that `find` takes for this name: none, one or several."""
+        exact = self.graph.entities.find(name)
+        if exact is not None:
+            return [exact]
+        folded = fold(name.replace("\n", " "))
+        typed = spaced(folded)
+        named = self._names.equal(typed) if typed else np.zeros(0, np.int64)
+        same_case = [int(e) for e in named if self.graph.name(int(e)) == name]
+        return same_case or [int(e) for e in np.union1d(named, self._ids.equal(folded))]
+
+    def id_of(self, name: str) -> str | None:
+        """The id of the one entity with this name or id; None if there is none, or if there are several."""
+        matches = self.matches(name)
+        return self.graph.entities[matches[0]] if len(matches) == 1 else None
 
     def find_all(self, names: Iterable[str], what: str = "entity") -> list[int]:
         """The entities with these names, in their order."""

@@ -19,23 +19,25 @@ def load(
     names: str | Path | Literal[False] | None = None,
     device: str = "cpu",
     text_model: str | Path | None = None,
+    descriptions: str | Path | None = None,
 ) -> Linker:
     """A trained model ready for queries: a run folder, a folder of `save_pretrained`, or `hub:owner/name[@revision]`.
 
     For a file of triples, a compiled graph or a benchmark, the weights that come with fewlink: nothing is trained.
     `bench`: the benchmark of a run, if it has moved; `types` and `names`: files of entity types and readable names that
     describe a file of triples. The names of entities are evidence unless `names=False`; `text_model` is the folder of a
-    sentence-transformers or model2vec model whose vectors of the names count too.
+    sentence-transformers or model2vec model whose vectors of the names count too; it also reads the file of
+    `descriptions`, an id, a tab and a text per line.
     """
     used, names = names is not False, names or None
     if pretrained.is_model(source):
-        if types is not None or names is not None or text_model is not None:
+        if any(each is not None for each in (types, names, text_model, descriptions)):
             raise FewlinkError(f"types, names and text models are for graphs, and {source} is a trained model")
         return Linker.load(source, bench=bench, device=device, names=used)
     if bench is not None:
         raise FewlinkError(f"bench is the benchmark of a trained model, and {source} is none")
     graph = pretrained.graph_of(source, types, names)
-    return Linker.shipped(graph, device=device, names=used, text_model=text_model)
+    return Linker.shipped(graph, device=device, names=used, text_model=text_model, descriptions=descriptions)
 
 
 def calibrate(

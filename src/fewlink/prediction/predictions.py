@@ -55,6 +55,23 @@ class RankedPairs:
         """Heads and tails exchanged."""
         return replace(self, heads=self.tails, tails=self.heads)
 
+    def moved(self, by: np.ndarray) -> Self:
+        """With scores moved by (n,): ranks, softmax and margins follow; tails that are not listed keep their scores.
+
+        The rows of a head are consecutive, and stay where they are.
+        """
+        scores = self.scores + by
+        ranks, log_softmax, margins = scores.copy(), scores.copy(), scores.copy()
+        begins = np.flatnonzero(np.diff(self.heads, prepend=-1))
+        for rows in np.split(np.arange(len(scores)), begins[1:]) if len(scores) else []:
+            own = scores[rows]
+            unlisted = max(1 - float(np.exp(self.log_softmax[rows]).sum()), 0.0)  # share of the softmax before
+            before = self.scores[rows[0]] - self.log_softmax[rows[0]]
+            total = np.logaddexp(_log_sum_exp(own), before + np.log(unlisted) if unlisted else -np.inf)
+            above, equal = (own[:, None] < own).sum(1), (own[:, None] == own).sum(1) - 1
+            ranks[rows], log_softmax[rows], margins[rows] = realistic_rank(above, equal), own - total, _margin(own)
+        return replace(self, scores=scores, ranks=ranks, log_softmax=log_softmax, margins=margins)
+
     @classmethod
     def joined(cls, parts: Sequence[RankedPairs]) -> Self:
         if not parts:
@@ -171,7 +188,8 @@ class Prediction:
     tails with equal scores share the mean of their ranks, so it may end in .5. `probability` is None if the run is not
     calibrated, if its calibration has a large error, or if the question is of low trust; `known` says whether the pair
     is a reference or a known answer; `reasons` are present if requested; `in_set`: whether the row is in the answer set
-    of its question (`Predictions.sets`), None if there is none.
+    of its question (`Predictions.sets`), None if there is none. `base_probability` is the model's own, before decisions
+    of a project adjusted it: what a decision is stored with, also where no percentage is shown.
     """
 
     head: str
@@ -184,10 +202,11 @@ class Prediction:
     known: bool
     reasons: Explanation | None = None
     in_set: bool | None = None
+    base_probability: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain texts and numbers, for JSON; a whole rank as an integer."""
-        values = {column: getattr(self, column) for column in COLUMNS}
+        values = {column: getattr(self, column) for column in (*COLUMNS, "base_probability")}
         return {**values, "rank": plain_rank(self.rank), "reasons": self.reasons.to_dict() if self.reasons else None}
 
 

@@ -26,7 +26,7 @@ from fewlink.data.catalogue import check_source, open_graph
 from fewlink.data.nell_layout import is_layout
 from fewlink.data.training_graph import known_graph
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
-from fewlink.names.likeness import open_text_model
+from fewlink.names.likeness import open_text_model, read_descriptions
 from fewlink.names.scorer import with_names
 from fewlink.scorers import Scorer
 from fewlink.trail.scorer import TrailScorer
@@ -170,16 +170,25 @@ def open_scorer(
 
 
 def shipped_scorer(
-    benchmark: Benchmark, *, device: str = "cpu", names: bool = True, text_model: str | Path | None = None
+    benchmark: Benchmark,
+    *,
+    device: str = "cpu",
+    names: bool = True,
+    text_model: str | Path | None = None,
+    descriptions: str | Path | None = None,
 ) -> Scorer:
     """TRAIL with the weights that come with fewlink; the names of entities count unless `names` is False.
 
-    `text_model`: the folder of a model whose vectors of the names count too.
+    `text_model`: the folder of a model whose vectors of the names count too; it also reads the file of `descriptions`.
     """
     if text_model is not None and not names:
         raise FewlinkError("a text model reads names, and names are switched off: leave out one of the two")
+    if descriptions is not None and text_model is None:
+        raise FewlinkError("descriptions are read by a text model: give its folder too (--text-model)")
+    graph = known_graph(benchmark)
+    described = None if descriptions is None else read_descriptions(Path(descriptions), graph)
     model = None if text_model is None else open_text_model(text_model)
     scorer = trained_family(SHIPPED).shipped(SHIPPED, benchmark, use_device(device)).scorer
     if not names or not isinstance(scorer, TrailScorer):
         return scorer
-    return with_names(scorer, known_graph(benchmark), text=model)
+    return with_names(scorer, graph, text=model, descriptions=described)

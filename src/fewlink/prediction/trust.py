@@ -73,15 +73,17 @@ class Trust:
     def sentence(self) -> str:
         """What was found, in words."""
         if self.known:
-            return (
-                f"the graph has the relation {self.relation} between all references"
-                if self.relation
-                else ("the graph has this relation")
-            )
+            return already_there(self.relation) if self.relation else "the graph has this relation"
         if not self.ranks:
             return "one reference alone cannot be held out"
         tried = f"the {self.tested} tried" if self.tested < self.shots else f"{self.tested} of your"
         return f"it would have found {self.found()} of {tried} references in its first ten"
+
+
+def already_there(relation: str) -> str:
+    """What is said of references that a relation of the graph, which the user did not name, holds for."""
+    between = f"the graph has the relation {relation} between all references"
+    return f"{between}: name it as the relation to leave out what it already holds"
 
 
 def measure_trust(

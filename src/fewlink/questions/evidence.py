@@ -17,6 +17,7 @@ from fewlink.graph.graph import spans
 
 MOST_EDGES = 200  # of an entity that are read as what it has in common with others
 AT_ONCE = 1 << 22  # rows in memory
+DENSE = 100  # what one step over a pair of slots costs, in multiplications of a product of matrices
 PRIOR = 2.0  # pairs that a share is drawn towards
 SMOOTH = 0.5
 COLUMNS = (
@@ -201,13 +202,18 @@ class RelationEvidence:
 
     def _slots(self, asked: Asked) -> list[np.ndarray]:
         """How usual the relations of the tail, of the head and of both together are in this relation: three (n,)."""
-        (table, _), worth = slot_table(self.graph), self._slot_worth
+        (table, _), worth, slots = slot_table(self.graph), self._slot_worth, self.graph.once(_slots_of)
+        numbers = np.diff(slots.offsets)
+        costs = np.minimum(numbers[asked.heads] * numbers[asked.tails], table.shape[1] ** 2)
         parts = []
-        for begin in range(0, len(asked.heads), 4096):
-            heads, tails = (table[ends[begin : begin + 4096]].astype(np.float32) for ends in asked[:2])
-            number = np.maximum(heads.sum(1) * tails.sum(1), 1)
-            alone = [ends @ worth.present[k] + worth.missing[k] for k, ends in enumerate((tails, heads))]
-            both = ((heads @ worth.together) * tails).sum(1) / np.sqrt(number)
+        for part in np.split(np.arange(len(costs)), np.flatnonzero(np.diff(np.cumsum(costs) // AT_ONCE)) + 1):
+            heads, tails = asked.heads[part], asked.tails[part]
+            alone = [slots.sums(ends, worth.present[k]) + worth.missing[k] for k, ends in enumerate((tails, heads))]
+            if costs[part].mean() * DENSE < table.shape[1] ** 2:
+                both = slots.pair_sums(heads, tails, worth.together)
+            else:
+                both = ((table[heads].astype(np.float32) @ worth.together) * table[tails]).sum(1)
+            both = both / np.sqrt(np.maximum(numbers[heads] * numbers[tails], 1))
             parts.append([*(np.sign(each) * np.sqrt(np.abs(each)) for each in alone), both])
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
@@ -218,33 +224,40 @@ class RelationEvidence:
 
         Kind a is the single relation a; kind 2R + a · 2R + b the relations a and b.
         """
-        graph, signed = self.graph, self.signed
-        costs = graph.degrees[asked.heads] + graph.degrees[asked.tails]
+        degrees = self.graph.degrees
+        from_heads = degrees[asked.heads] <= degrees[asked.tails]  # walked from the end with fewer edges
         kinds, owners = [], []
-        cuts = np.flatnonzero(np.diff(np.cumsum(costs) // AT_ONCE)) + 1
-        for part in np.split(np.arange(len(costs)), cuts):
-            some = asked.take(part)
-            at, rows = graph.edges_of(some.heads)
-            first, middles = graph.relation_ids[at].astype(np.int64), graph.tail_ids[at].astype(np.int64)
-            direct = (middles == some.tails[rows]) & (first != self.relation)
-            kinds.append(first[direct])
-            owners.append(part[rows[direct]])
-            out = (first == self.relation) & (some.heads == some.out_heads)[rows] & (middles == some.out_tails[rows])
-            first, middles, rows = first[~out], middles[~out], rows[~out]
-            to, ends = graph.edges_of(some.tails)
-            last, near = graph.relation_ids[to].astype(np.int64), graph.tail_ids[to].astype(np.int64)
-            out = (last == self.inverse) & (some.tails == some.out_tails)[ends] & (near == some.out_heads[ends])
-            last, near, ends = last[~out], near[~out], ends[~out]
-            key = ends * self.size + near
-            order = np.argsort(key, kind="stable")
-            wanted = rows * self.size + middles
-            places, which = spans(*(np.searchsorted(key[order], wanted, side) for side in ("left", "right")))
-            back = (last[order[places]] + signed // 2) % signed
-            every = rows[which] * (signed * signed) + first[which] * signed + back
-            every = np.unique(every)
-            kinds.append(signed + every % (signed * signed))
-            owners.append(part[every // (signed * signed)])
+        for forward in (True, False):
+            of = np.flatnonzero(from_heads == forward)
+            costs = degrees[(asked.heads if forward else asked.tails)[of]]
+            for part in np.split(of, np.flatnonzero(np.diff(np.cumsum(costs) // AT_ONCE)) + 1):
+                found = self._walked(asked.take(part), forward)
+                kinds += [each for each, _ in found]
+                owners += [part[each] for _, each in found]
         return np.concatenate(kinds), np.concatenate(owners)
+
+    def _walked(self, asked: Asked, forward: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Kinds of paths and whose they are, of one edge and of two; the walk starts at heads, or else at tails."""
+        graph, signed = self.graph, self.signed
+        own, out_own, relation = asked, (asked.out_heads, asked.out_tails), self.relation
+        if not forward:
+            own, out_own, relation = asked.inverted(), (asked.out_tails, asked.out_heads), self.inverse
+        at, rows = graph.edges_of(own.heads)
+        first, middles = graph.relation_ids[at].astype(np.int64), graph.tail_ids[at].astype(np.int64)
+        direct = (middles == own.tails[rows]) & (first != relation)
+        left_out = (first == relation) & (own.heads == out_own[0])[rows] & (middles == out_own[1][rows])
+        one = first[direct] if forward else (first[direct] + signed // 2) % signed
+        one_of, (first, middles, rows) = rows[direct], (each[~left_out] for each in (first, middles, rows))
+        keys, relations = graph.once(_edges_by_ends)
+        wanted = own.tails[rows] * self.size + middles
+        places, which = spans(*(np.searchsorted(keys, wanted, side) for side in ("left", "right")))
+        last, rows = relations[places].astype(np.int64), rows[which]
+        opposite = (relation + signed // 2) % signed
+        left_out = (last == opposite) & (own.tails == out_own[1])[rows] & (middles[which] == out_own[0][rows])
+        first, last, rows = (each[~left_out] for each in (first[which], last, rows))
+        first, last = (first, last) if forward else (last, first)
+        every = np.unique(rows * (signed * signed) + first * signed + (last + signed // 2) % signed)
+        return [(one, one_of), (signed + every % (signed * signed), every // (signed * signed))]
 
 
 class PathWorth(NamedTuple):
@@ -297,6 +310,36 @@ def _slot_table(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     if types is not None:
         table[np.repeat(np.arange(len(table)), np.diff(types.offsets)), signed + types.types] = True
     return table, table.mean(0)
+
+
+class Slots(NamedTuple):
+    """The slots and types of each entity: `offsets` (entities + 1,) into `of` (n,)."""
+
+    offsets: np.ndarray
+    of: np.ndarray
+
+    def sums(self, entities: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The sum (n,) of the values (S,) of the slots of entities (n,)."""
+        at, rows = spans(self.offsets[entities], self.offsets[entities + 1])
+        return np.bincount(rows, values[self.of[at]], minlength=len(entities))
+
+    def pair_sums(self, heads: np.ndarray, tails: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The sum (n,) of the values (S, S) of all pairs of a slot of the head and one of the tail."""
+        at, rows = spans(self.offsets[heads], self.offsets[heads + 1])
+        to, which = spans(self.offsets[tails[rows]], self.offsets[tails[rows] + 1])
+        return np.bincount(rows[which], values[self.of[at[which]], self.of[to]], minlength=len(heads))
+
+
+def _slots_of(graph: Graph) -> Slots:
+    entities, slots = np.nonzero(slot_table(graph)[0])
+    return Slots(np.searchsorted(entities, np.arange(len(graph.entities) + 1)), slots)
+
+
+def _edges_by_ends(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted keys of head and tail of all edges, and the relation of each."""
+    keys = graph.head_ids.astype(np.int64) * len(graph.entities) + graph.tail_ids
+    order = np.argsort(keys, kind="stable")
+    return keys[order], graph.relation_ids[order]
 
 
 def _all_edge_keys(graph: Graph) -> np.ndarray:

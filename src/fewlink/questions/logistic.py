@@ -8,21 +8,27 @@ STEPS, TOLERANCE = 100, 1e-10  # of Newton's method
 
 
 def fit_logistic(
-    features: np.ndarray, right: np.ndarray, counts: np.ndarray, ridge: float, towards: np.ndarray | None = None
+    features: np.ndarray,
+    right: np.ndarray,
+    counts: np.ndarray,
+    ridge: float,
+    towards: np.ndarray | None = None,
+    offsets: np.ndarray | float = 0.0,
 ) -> np.ndarray:
     """Weights (f,) of least weighted log loss plus ridge / 2 · |weights − towards|², by default towards 0.
 
-    Shapes: `features` (n, f); `right` (n,) bool; `counts` (n,), what each row counts. By Newton's method.
+    Shapes: `features` (n, f); `right` (n,) bool; `counts` (n,), what each row counts; `offsets` (n,) are
+    added to the logits. By Newton's method.
     """
     centre = np.zeros(features.shape[1]) if towards is None else towards
     weights = centre.copy()
 
     def loss(at: np.ndarray) -> float:
-        logits, apart = features @ at, at - centre
+        logits, apart = features @ at + offsets, at - centre
         return float((counts * (np.logaddexp(0, logits) - right * logits)).sum() + ridge / 2 * apart @ apart)
 
     for _ in range(STEPS):
-        predicted = np.exp(-np.logaddexp(0, -(features @ weights)))
+        predicted = np.exp(-np.logaddexp(0, -(features @ weights + offsets)))
         gradient = features.T @ (counts * (predicted - right)) + ridge * (weights - centre)
         hessian = (features.T * (counts * predicted * (1 - predicted))) @ features + ridge * np.eye(len(weights))
         step = np.linalg.solve(hessian, gradient)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import FastAPI, Query
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from fewlink.base.errors import FewlinkError
@@ -22,138 +23,44 @@ from fewlink.curation.schema import Decision, Event
 from fewlink.curation.store import ProjectFile
 from fewlink.data.training_graph import known_graph
 from fewlink.prediction import Linker
+from fewlink.prediction.constraints import Constraints
 from fewlink.prediction.predictions import RankedPairs
-from fewlink.prediction.query import id_texts
+from fewlink.prediction.query import References, find_relation, id_texts
+from fewlink.prediction.trust import Trust
+from fewlink.questions.adjustment import Adjustment, adjustment_of, lacking_note
 from fewlink.web.middleware import ApiError, as_json
-from fewlink.web.schema import MOST_HEADS, MOST_REFERENCES, NAME_LENGTH, Name, Pair, PredictRequest
-from fewlink.web.service import RankingPart, Service
+from fewlink.web.schema import (
+    MOST_REFERENCES,
+    AdjustmentFacts,
+    DecisionList,
+    EventList,
+    ImportRequest,
+    NewDecisions,
+    NewProject,
+    NextRequest,
+    Pair,
+    PredictRequest,
+    ProjectFacts,
+    ProjectList,
+    Suggestion,
+    Undone,
+    UndoRequest,
+)
+from fewlink.web.service import RankingPart, Service, TrustPart, find_candidates_of
 
 DEEP = 50  # tails of each head that can be suggested
 REFRESH = 5  # acceptances after which they are read as references: until then scores are corrected, in milliseconds
-HEADS = 50  # that are looked through unless a request names more
 KEPT = 8  # rankings that are remembered
+GONE = -1e9  # moves the score of a decided pair out of the competition
 MEDIA = {"nt": "application/n-triples", "json": "application/json"}  # other formats are columns
 Format = Literal["tsv", "triples", "nt", "json"]
-Who = Annotated[str, StringConstraints(max_length=NAME_LENGTH)]
-WHO = Field("", description="The curator, as a name.")
-
-
-class Body(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class NewProject(Body):
-    """A relation to complete, with pairs that it holds for."""
-
-    name: Name
-    description: Annotated[str, StringConstraints(max_length=4_000)] = ""
-    references: Annotated[list[Pair], Field(max_length=MOST_REFERENCES)] = []
-    who: Who = WHO
-
-
-class OneDecision(Body):
-    head: Name
-    tail: Name
-    decision: Literal["accepted", "rejected", "reference"]
-
-
-class NewDecisions(Body):
-    """Decisions that are stored all or none."""
-
-    decisions: Annotated[list[OneDecision], Field(min_length=1, max_length=1_000)]
-    who: Who = WHO
-
-
-class UndoRequest(Body):
-    event: int | None = Field(None, description="The event to undo; null: the last decision of `who`.")
-    events: Annotated[list[int], Field(min_length=1, max_length=1_000)] | None = Field(
-        None, description="Several events to undo at once, all or none."
-    )
-    who: Who = WHO
-
-
-class ImportRequest(Body):
-    format: Literal["tsv", "nt", "json"]
-    text: str
-    who: Who = WHO
-
-
-class NextRequest(Body):
-    """Which pairs to decide next, over a pool of heads."""
-
-    heads: Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS)] | None = Field(
-        None, description="The pool; null: heads of `heads_of_type`."
-    )
-    heads_of_type: Name = Field("open", description="A type; `open`: entities like the references' heads; `all`.")
-    first: Annotated[int, Field(ge=0)] = 0
-    count: Annotated[int, Field(ge=1, le=MOST_HEADS)] = HEADS
-    candidates: Name | None = Field(None, description="Tails: a type or `all`; null: like those of the references.")
-    relation: Name | None = Field(None, description="A relation of the graph; its known pairs are not suggested.")
-    mode: Literal["best", "teach"] = Field("best", description="`teach`: pairs whose answers tell most about others.")
-    k: Annotated[int, Field(ge=1, le=100)] = 10
-
-
-class ProjectFacts(BaseModel):
-    number: int
-    name: str
-    description: str
-    made: str
-    references: int
-    accepted: int
-    rejected: int
-    conflicts: int
-    events: int
-
-
-class ProjectList(BaseModel):
-    projects: list[ProjectFacts]
-
-
-class EventFacts(BaseModel):
-    number: int
-    kind: Literal["reference", "accepted", "rejected", "undo"]
-    head: str
-    head_name: str
-    tail: str
-    tail_name: str
-    undoes: int | None
-    who: str
-    time: str
-
-
-class DecisionFacts(EventFacts):
-    conflict: EventFacts | None = Field(description="What another curator had decided otherwise.")
-
-
-class DecisionList(BaseModel):
-    project: ProjectFacts
-    decisions: list[DecisionFacts]
-
-
-class EventList(BaseModel):
-    project: ProjectFacts
-    log: list[EventFacts]
-
-
-class Undone(BaseModel):
-    project: ProjectFacts
-    undone: EventFacts
-    count: int = Field(description="How many events were undone.")
 
 
 class ImportAnswer(BaseModel):
     project: ProjectFacts
     added: int
     read: int
-
-
-class Suggestion(BaseModel):
-    head: str
-    head_name: str
-    tail: str
-    tail_name: str
-    score: float = Field(description="Corrected by the decisions.")
-    rank: float = Field(description="The tail's rank for its head before the correction.")
+    notes: list[str] = Field(description="Which pairs name entities that the graph lacks.")
 
 
 class NextAnswer(BaseModel):
@@ -163,6 +70,7 @@ class NextAnswer(BaseModel):
     references: int = Field(description="True pairs that the model reads as references.")
     read: list[Pair] = Field(description="These pairs, by id.")
     learnt: int = Field(description="Decisions that corrected the scores.")
+    calibration: AdjustmentFacts | None = Field(description="What adjusted the probabilities; null if nothing did.")
     left: int = Field(description="Heads looked through of which no pair is decided.")
     suggestions: list[Suggestion]
     notes: list[str]
@@ -170,11 +78,13 @@ class NextAnswer(BaseModel):
 
 @dataclass(frozen=True)
 class Known:
-    """The decided pairs of a project by id: (n, 2) given as references, accepted and rejected; notes on the others."""
+    """The decided pairs of a project by id: (n, 2) given as references, accepted and rejected; notes on the others.
+    `states` are all decisions."""
 
     references: np.ndarray
     accepted: np.ndarray
     rejected: np.ndarray
+    states: list[Decision]
     notes: list[str]
 
     @property
@@ -192,7 +102,7 @@ class Projects:
         self.linker, self.path = linker, path
         self._file: ProjectFile | None = None
         self._lock = threading.Lock()
-        self._ranked: OrderedDict[object, RankedPairs] = OrderedDict()
+        self._ranked: OrderedDict[object, tuple[RankedPairs, Trust | None]] = OrderedDict()
         if path is not None and path.exists():
             _ = self.file  # a file that cannot be used is refused at the start
 
@@ -230,44 +140,74 @@ class Projects:
         """An event with readable names, where the graph has them."""
         facts = asdict(event)
         facts |= {f"{end}_name": self.name_of(facts[end]) for end in ("head", "tail")}
+        facts["known"] = None not in map(self.linker.graph.entities.find, event.pair)
         if isinstance(event, Decision):
             facts["conflict"] = event.conflict and self.event(event.conflict)
         return facts
+
+    def listed(self, number: int, states: Sequence[Decision]) -> dict[str, Any]:
+        """Some decisions of a project, and a note on those of entities that this graph lacks."""
+        rows = [self.event(state) for state in states]
+        lacking = [(row["head"], row["tail"]) for row in rows if not row["known"]]
+        notes = [lacking_note(lacking)] if lacking else []
+        return {"project": self.facts(number), "decisions": rows, "notes": notes}
 
     def name_of(self, entity: str) -> str:
         number = self.linker.graph.entities.find(entity)
         return entity if number is None else self.linker.graph.name(number)
 
     def decide(self, number: int, body: NewDecisions) -> list[Decision]:
-        ids = [(one.decision, self.id_of(one.head, "head"), self.id_of(one.tail, "tail")) for one in body.decisions]
+        ids = [
+            (one.decision, self.id_of(one.head, "head"), self.id_of(one.tail, "tail"), one.probability)
+            for one in body.decisions
+        ]
         return self.file.decide(number, ids, body.who)
+
+    async def predict(self, body: PredictRequest, service: Service) -> dict[str, Any]:
+        """The answer to a request, its probabilities adjusted by the decisions of the project that it names."""
+        states = [] if body.project is None else await asyncio.to_thread(self.file.decisions, body.project)
+        answer, adjustment = await service.predict(body), adjustment_of(states)
+        rows = answer["predictions"]
+        if adjustment is None or not rows or rows[0]["probability"] is None:
+            return {**answer, "calibration": None}
+        answered = {state.head for state in states if state.kind != "rejected"}
+        has_tail = np.array([row["head"] in answered for row in rows])
+        adjusted = adjustment(np.array([row["base_probability"] for row in rows]), has_tail)
+        for row, probability in zip(rows, adjusted.tolist(), strict=True):
+            row["probability"] = probability
+        if body.heads is None:  # pairs of several heads, best first
+            rows.sort(key=lambda row: -row["probability"])
+        return {**answer, "calibration": adjustment_facts(adjustment)}
 
     def known(self, number: int) -> Known:
         """The decided pairs of a project whose entities this graph has."""
-        find, lacking = self.linker.graph.entities.find, 0
+        find, lacking = self.linker.graph.entities.find, list[tuple[str, str]]()
         pairs: dict[str, list[tuple[int, int]]] = {"reference": [], "accepted": [], "rejected": []}
-        for state in self.file.decisions(number):
+        states = self.file.decisions(number)
+        for state in states:
             head, tail = find(state.head), find(state.tail)
             if head is None or tail is None:
-                lacking += 1
+                lacking.append(state.pair)
             else:
                 pairs[state.kind].append((head, tail))
-        notes = [f"{lacking:,} decided pairs name entities that this graph lacks: they are kept and not read"]
         references, accepted, rejected = (np.array(own, np.int32).reshape(-1, 2) for own in pairs.values())
-        return Known(references, accepted, rejected, notes if lacking else [])
+        return Known(references, accepted, rejected, states, [lacking_note(lacking)] if lacking else [])
 
     async def next(self, number: int, body: NextRequest, service: Service) -> dict[str, Any]:
         """The pairs to decide next; the model ranks again only if references or the pool have changed."""
         known = await asyncio.to_thread(self.known, number)
         whole, in_all, notes = await asyncio.to_thread(self._pool, body, known, service)
-        ranked = self._ranked.get(whole)
-        if ranked is None:
-            ranked = RankedPairs.joined([await service.rank(part) for part in whole.turns()])
-        self._ranked[whole] = ranked
+        if whole not in self._ranked:
+            parts = [await service.rank(part) for part in whole.turns()]
+            asked = TrustPart(whole.references, whole.candidates)
+            trust = await service.batcher.ask(asked) if self.linker.reads_trust else None
+            assert trust is None or isinstance(trust, Trust)
+            self._ranked[whole] = RankedPairs.joined(parts), trust
+        ranked, trust = self._ranked[whole]
         self._ranked.move_to_end(whole)
         while len(self._ranked) > KEPT:
             self._ranked.popitem(last=False)
-        rows, learnt = await asyncio.to_thread(self._suggestions, ranked, known, body)
+        found = await asyncio.to_thread(self._suggestions, ranked, known, body, trust)
         facts = await asyncio.to_thread(self.facts, number)
         return {
             "project": facts,
@@ -275,25 +215,38 @@ class Projects:
             "heads_in_all": in_all,
             "references": len(whole.references.pairs),
             "read": id_texts(self.linker.graph, whole.references.pairs),
-            "learnt": learnt,
             "left": len(set(whole.heads) - {head for head, _ in known.decided()}),
-            "suggestions": rows,
+            **found,
             "notes": [*known.notes, *notes],
         }
 
     def _pool(self, body: NextRequest, known: Known, service: Service) -> tuple[RankingPart, int, list[str]]:
-        """What is ranked: the tails of each head of the pool."""
+        """What is ranked: the tails of each head of the pool.
+
+        Constraints between pairs are left to `_suggestions`, as they change with each decision.
+        """
         pairs = self._references(known)
         if not len(pairs):
             raise FewlinkError("the project has no references yet: add pairs that the relation holds for")
         texts = [[self.linker.graph.entities[entity] for entity in pair] for pair in pairs.tolist()]
+        used = self._constraints(body, known)
+        kinds = ["none"] if body.constraints == ["none"] else sorted(used.kinds & {"types"})
         asked = {"references": texts, "candidates": body.candidates, "relation": body.relation, "k": 1}
         of_type = {"heads_of_type": body.heads_of_type, "first": body.first, "count": body.count}
         request = PredictRequest.model_validate({**asked, **({"heads": body.heads} if body.heads else of_type)})
         part, in_all, notes = service.resolver.ranking(request)
         decided = Counter(head for head, _ in known.decided())
         more = max((decided[head] for head in part.heads), default=0) // DEEP * DEEP  # that are not suggested again
-        return replace(part, k=DEEP + more, overall=False), in_all, notes
+        part = replace(part, k=DEEP + more, overall=False, constraints=tuple(kinds))
+        if body.constraints:
+            notes += used.notes(np.array(part.heads), find_candidates_of(self.linker, part))
+        return part, in_all, notes
+
+    def _constraints(self, body: NextRequest, known: Known) -> Constraints:
+        """The constraints of a request, given all true pairs; raises if one of these contradicts them."""
+        relation = None if body.relation is None else find_relation(self.linker.benchmark, body.relation)
+        true = References(tuple((head, tail) for head, tail in known.true.tolist()), relation)
+        return Constraints.of(body.constraints, self.linker.graph, true)
 
     def _references(self, known: Known) -> np.ndarray:
         """The true pairs to read: those given, and accepted ones in steps, so that most decisions rank nothing anew."""
@@ -302,16 +255,24 @@ class Projects:
         most = min(getattr(self.linker.scorer, "most_references", len(true)), MOST_REFERENCES)
         return choose_references(known_graph(self.linker.benchmark), true, most, len(known.references))
 
-    def _suggestions(self, ranked: RankedPairs, known: Known, body: NextRequest) -> tuple[list[dict[str, Any]], int]:
-        """The rows of the best pairs that are not decided, and how many decisions they were learnt from."""
+    def _suggestions(self, ranked: RankedPairs, known: Known, body: NextRequest, trust: Trust | None) -> dict[str, Any]:
+        """The best pairs that are not decided, how many decisions they were learnt from, and what adjusted them."""
         pairs, decided = np.stack([ranked.heads, ranked.tails], 1), known.decided()
         left = np.array([(head, tail) not in decided for head, tail in pairs.tolist()], bool)
-        pairs, scores, ranks = pairs[left], ranked.scores[left], ranked.ranks[left]
+        begins = np.flatnonzero(np.diff(ranked.heads, prepend=-1))  # the rows of a head are consecutive
+        if body.constraints and len(pairs):
+            used = self._constraints(body, known)
+            left &= np.concatenate([used.allowed(int(own[0, 0]), own[:, 1]) for own in np.split(pairs, begins[1:])])
         anything = len(known.accepted) + len(known.rejected)
         learned = learn(known_graph(self.linker.benchmark), known.true, known.rejected) if anything else None
-        begins = np.flatnonzero(np.diff(ranked.heads, prepend=-1))  # the rows of a head are consecutive
         units = units_of(self.linker.scorer, np.split(ranked.scores, begins[1:]))
-        order, corrected = suggest(learned, pairs, scores, units, teach=body.mode == "teach")
+        corrections = np.zeros(len(pairs)) if learned is None else units.scale * learned.logits(pairs)
+        order, corrected = suggest(learned, pairs[left], ranked.scores[left], units, teach=body.mode == "teach")
+        moved = ranked.moved(np.where(left, corrections, GONE)).take(left)
+        base, shown = self._probabilities(moved, trust)
+        adjustment = adjustment_of(known.states)
+        answered = np.isin(moved.heads, known.true[:, 0])
+        chances = base if adjustment is None or base is None else adjustment(base, answered)
         graph = self.linker.graph
         rows = [
             {
@@ -320,12 +281,27 @@ class Projects:
                 "tail": graph.entities[tail],
                 "tail_name": graph.name(tail),
                 "score": float(corrected[place]),
-                "rank": float(ranks[place]),
+                "rank": float(ranked.ranks[left][place]),
+                "probability": float(chances[place]) if shown and chances is not None else None,
+                "base_probability": None if base is None else float(base[place]),
             }
             for place in order[: body.k].tolist()
-            for head, tail in [pairs[place].tolist()]
+            for head, tail in [pairs[left][place].tolist()]
         ]
-        return rows, 0 if learned is None else len(learned.pairs)
+        learnt = 0 if learned is None else len(learned.pairs)
+        return {"suggestions": rows, "learnt": learnt, "calibration": adjustment_facts(adjustment if shown else None)}
+
+    def _probabilities(self, pairs: RankedPairs, trust: Trust | None) -> tuple[np.ndarray | None, bool]:
+        """The model's probabilities (n,), None if it is not calibrated, and whether they are shown."""
+        if self.linker.calibration is None or not len(pairs):
+            return None, False
+        base = self.linker.keys(pairs, trust)
+        first = base[pairs.ranks < 2]
+        return base, self.linker.calibration.note(trust, float(first.mean()) if len(first) else 0.0).shown
+
+
+def adjustment_facts(adjustment: Adjustment | None) -> dict[str, Any] | None:
+    return None if adjustment is None else {"decisions": adjustment.decisions, "sentence": adjustment.sentence()}
 
 
 def install(app: FastAPI, projects: Projects) -> None:
@@ -354,14 +330,12 @@ def install(app: FastAPI, projects: Projects) -> None:
     @app.get("/projects/{number}/decisions", response_model=DecisionList)
     def decisions(number: int, kind: Literal["reference", "accepted", "rejected"] | None = None) -> Response:
         """What counts for each pair, oldest first, with conflicts."""
-        states = [projects.event(state) for state in projects.file.decisions(number, kind)]
-        return as_json({"project": projects.facts(number), "decisions": states})
+        return as_json(projects.listed(number, projects.file.decisions(number, kind)))
 
     @app.post("/projects/{number}/decisions", response_model=DecisionList)
     def decide(number: int, body: NewDecisions) -> Response:
         """Store decisions; the answer is their state, with what another curator had decided otherwise."""
-        states = [projects.event(state) for state in projects.decide(number, body)]
-        return as_json({"project": projects.facts(number), "decisions": states})
+        return as_json(projects.listed(number, projects.decide(number, body)))
 
     @app.post("/projects/{number}/undo", response_model=Undone)
     def undo(number: int, body: UndoRequest) -> Response:
@@ -389,8 +363,10 @@ def install(app: FastAPI, projects: Projects) -> None:
     def import_project(number: int, body: ImportRequest) -> Response:
         """Add the decisions of an export; what the project has already is not added again."""
         name = projects.file.project(number).name
-        done = import_text(projects.file, name, body.text, body.format, who=body.who)
-        return as_json({"project": projects.facts(number), "added": done.added, "read": done.read})
+        find = projects.linker.names.id_of
+        done = import_text(projects.file, name, body.text, body.format, who=body.who, find=find)
+        notes = [lacking_note(done.unknown)] if done.unknown else []
+        return as_json({"project": projects.facts(number), "added": done.added, "read": done.read, "notes": notes})
 
     @app.post("/projects/{number}/next", response_model=NextAnswer)
     async def next_pairs(number: int, body: NextRequest) -> Response:

@@ -35,6 +35,9 @@ class ServerSettings:
     references: tuple[tuple[str, str, str], ...] = ()  # (head, relation, tail) of relations that the graph lacks
 
 
+HEADS = 50  # that /next looks through unless a request names more
+Who = Annotated[str, StringConstraints(max_length=NAME_LENGTH)]
+WHO = Field("", description="The curator, as a name.")
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH)]
 Pair = Annotated[list[Name], Field(min_length=2, max_length=2, description="A head and a tail.")]
 
@@ -44,6 +47,7 @@ def requires(name: str, kind: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"type": kind}}}
 
 
+CONSTRAINTS: Any = Field([], description="What every pair keeps to, such as `functional`; /about lists them.")
 SOME_REFERENCES: dict[str, Any] = {"anyOf": [requires("references", "array"), requires("relation", "string")]}
 SOME_HEADS: dict[str, Any] = {"oneOf": [requires("heads", "array"), requires("heads_of_type", "string")]}
 
@@ -86,14 +90,74 @@ class PredictRequest(QueryRequest):
     )
     exclude_known: bool = Field(True, description="Leave out references and known pairs of `relation`.")
     explain: bool = Field(False, description="Give the reasons of each prediction.")
-    constraints: Annotated[list[Name], Field(max_length=10)] = Field(
-        [], description="What every pair keeps to, such as `functional`; /about lists them."
+    constraints: Annotated[list[Name], Field(max_length=10)] = CONSTRAINTS
+    project: int | None = Field(
+        None, description="The number of a project: its decisions adjust the probabilities. Nothing else is read of it."
     )
 
 
 class ExplainRequest(QueryRequest):
     head: Name
     tail: Name
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class NewProject(Body):
+    """A relation to complete, with pairs that it holds for."""
+
+    name: Name
+    description: Annotated[str, StringConstraints(max_length=4_000)] = ""
+    references: Annotated[list[Pair], Field(max_length=MOST_REFERENCES)] = []
+    who: Who = WHO
+
+
+class OneDecision(Body):
+    head: Name
+    tail: Name
+    decision: Literal["accepted", "rejected", "reference"]
+    probability: Annotated[float, Field(ge=0, le=1, strict=False)] | None = Field(
+        None, description="The `base_probability` of the prediction: decisions adjust later probabilities by it."
+    )
+
+
+class NewDecisions(Body):
+    """Decisions that are stored all or none."""
+
+    decisions: Annotated[list[OneDecision], Field(min_length=1, max_length=1_000)]
+    who: Who = WHO
+
+
+class UndoRequest(Body):
+    event: int | None = Field(None, description="The event to undo; null: the last decision of `who`.")
+    events: Annotated[list[int], Field(min_length=1, max_length=1_000)] | None = Field(
+        None, description="Several events to undo at once, all or none."
+    )
+    who: Who = WHO
+
+
+class ImportRequest(Body):
+    format: Literal["tsv", "nt", "json"]
+    text: str
+    who: Who = WHO
+
+
+class NextRequest(Body):
+    """Which pairs to decide next, over a pool of heads."""
+
+    heads: Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS)] | None = Field(
+        None, description="The pool; null: heads of `heads_of_type`."
+    )
+    heads_of_type: Name = Field("open", description="A type; `open`: entities like the references' heads; `all`.")
+    first: Annotated[int, Field(ge=0)] = 0
+    count: Annotated[int, Field(ge=1, le=MOST_HEADS)] = HEADS
+    candidates: Name | None = Field(None, description="Tails: a type or `all`; null: like those of the references.")
+    relation: Name | None = Field(None, description="A relation of the graph; its known pairs are not suggested.")
+    mode: Literal["best", "teach"] = Field("best", description="`teach`: pairs whose answers tell most about others.")
+    constraints: Annotated[list[Name], Field(max_length=10)] = CONSTRAINTS
+    k: Annotated[int, Field(ge=1, le=100)] = 10
 
 
 class ExplainAnswer(BaseModel):
@@ -116,6 +180,19 @@ class ExplainAnswer(BaseModel):
     sentences: list[str]
 
 
+BASE: Any = Field(
+    description="The model's own, before a project's decisions adjust it: send it as the `probability` of a decision. "
+    "null if nothing was calibrated."
+)
+
+
+class AdjustmentFacts(BaseModel):
+    """What adjusted the probabilities."""
+
+    decisions: int = Field(description="Of the project, those with a probability.")
+    sentence: str
+
+
 class Row(BaseModel):
     head: str
     head_name: str
@@ -124,9 +201,72 @@ class Row(BaseModel):
     tail_name: str
     score: float
     probability: float | None = Field(description="null where no percentage is shown: `trust` says why.")
+    base_probability: float | None = BASE
     known: bool
     in_set: bool | None = Field(None, description="Whether it is in the answer set of its head, see `sets`.")
     reasons: ExplainAnswer | None
+
+
+class ProjectFacts(BaseModel):
+    number: int
+    name: str
+    description: str
+    made: str
+    references: int
+    accepted: int
+    rejected: int
+    conflicts: int
+    events: int
+
+
+class ProjectList(BaseModel):
+    projects: list[ProjectFacts]
+
+
+class EventFacts(BaseModel):
+    number: int
+    kind: Literal["reference", "accepted", "rejected", "undo"]
+    head: str
+    head_name: str
+    tail: str
+    tail_name: str
+    undoes: int | None
+    who: str
+    time: str
+    probability: float | None = Field(description="The model's when it was decided, before decisions adjusted it.")
+    known: bool = Field(description="Whether the graph has both entities: questions read only such pairs.")
+
+
+class DecisionFacts(EventFacts):
+    conflict: EventFacts | None = Field(description="What another curator had decided otherwise.")
+
+
+class DecisionList(BaseModel):
+    project: ProjectFacts
+    decisions: list[DecisionFacts]
+    notes: list[str] = Field(description="Which of these pairs name entities that the graph lacks.")
+
+
+class EventList(BaseModel):
+    project: ProjectFacts
+    log: list[EventFacts]
+
+
+class Undone(BaseModel):
+    project: ProjectFacts
+    undone: EventFacts
+    count: int = Field(description="How many events were undone.")
+
+
+class Suggestion(BaseModel):
+    head: str
+    head_name: str
+    tail: str
+    tail_name: str
+    score: float = Field(description="Corrected by the decisions.")
+    rank: float = Field(description="The tail's rank for its head before the correction.")
+    probability: float | None = Field(description="null where no percentage is shown.")
+    base_probability: float | None = BASE
 
 
 class TrustFacts(BaseModel):
@@ -157,6 +297,7 @@ class PredictAnswer(BaseModel):
     notes: list[str]
     trust: TrustFacts | None
     sets: list[AnswerSetFacts] = []
+    calibration: AdjustmentFacts | None = Field(None, description="null if no decisions adjusted the probabilities.")
     tail_types: dict[str, list[str]] = Field(description="The types of each predicted tail, by its id.")
 
 

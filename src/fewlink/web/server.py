@@ -178,7 +178,7 @@ def make_app(
     @app.post("/predict", response_model=PredictAnswer)
     async def predict(query: PredictRequest, request: Request) -> Response:
         """The best tails of each head, or the best pairs of all heads of a type."""
-        return await answered(request, app.state.service.predict(query))
+        return await answered(request, app.state.projects.predict(query, app.state.service))
 
     @app.post("/explain", response_model=ExplainAnswer)
     async def explain(query: ExplainRequest, request: Request) -> Response:

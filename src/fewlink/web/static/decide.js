@@ -23,7 +23,7 @@ function readPool() {
   if (state.candidates === "all") body.candidates = "all";
   if (state.candidates === "type") body.candidates = (state.candidatesType || reject("Name the type of the tails.", $("candidates-type"))).id;
   const relation = knownRelation();
-  return {...body, ...(relation ? {relation} : {}), mode: state.order, k: Math.min(100, 10 + skipped.size)};
+  return {...body, ...(relation ? {relation} : {}), ...(state.constraints.length ? {constraints: state.constraints} : {}), mode: state.order, k: Math.min(100, 10 + skipped.size)};
 }
 
 async function nextPair(focus = true) {
@@ -34,7 +34,7 @@ async function nextPair(focus = true) {
   if (!project) return showNoCard("Choose or make a project: suggestions learn from its decisions.", "New project", () => newProject("A project keeps references and decisions.").then(made => made && nextPair()));
   try {
     await storeReferences();
-    if (!project.references && !project.accepted) return showNoCard("This project has no references yet. Add a pair that the relation holds for, in the form.");
+    if (!asReferences().references.length) return showNoCard("This project has no references yet. Add a pair that the relation holds for, in the form.");
     const body = readPool();
     $("decide-part").setAttribute("aria-busy", "true");
     if (!card) say(`Looking through ${body.heads ? plural(body.heads.length, "head") : `up to ${body.count} heads`}…`);
@@ -42,7 +42,8 @@ async function nextPair(focus = true) {
     if (seeking !== own) return;
     read = answer.read;
     countLeft(answer.left, "Heads left");
-    $("decide-notes").replaceChildren(...answer.notes.map(note => make("li", {}, note)));
+    const notes = [...(answer.calibration ? [sentenceOf(answer.calibration.sentence)] : []), ...answer.notes.filter(note => !projectNotes.includes(note))];
+    $("decide-notes").replaceChildren(...notes.map(note => make("li", {}, note)));
     const found = answer.suggestions.find(one => !skipped.has(keyOf(one)));
     if (found) showCard(found, answer, focus);
     else showEnd(answer);
@@ -75,11 +76,11 @@ function showCard(row, answer, focus) {
   card = row;
   if (same) return;
   const verdict = (kind, label, key, act) => make("button", {type: "button", class: `verdict ${kind}`, "aria-keyshortcuts": key, onclick: act}, label, " ", make("kbd", {"aria-hidden": "true"}, key));
-  const learnt = answer.learnt ? `, learnt from ${plural(answer.learnt, "pair")}` : "";
+  const learnt = answer.learnt ? `, learnt from ${plural(answer.learnt, "pair")}` : "", chance = hasChance(row) ? `${percent(row.probability)} likely. ` : "";
   $("card").replaceChildren(
     make("p", {class: "hint"}, "Is this right?"),
     make("h3", {id: "card-title"}, entityButton(row.head, row.head_name), make("em", {}, ` ${relationName().replaceAll("_", " ")} `), entityButton(row.tail, row.tail_name)),
-    make("p", {class: "hint"}, `Place ${row.rank.toLocaleString("en")} among the tails of ${row.head_name}${learnt}.`),
+    make("p", {class: "hint"}, `${chance}Place ${row.rank.toLocaleString("en")} among the tails of ${row.head_name}${learnt}.`),
     make("div", {class: "verdicts"}, verdict("no", "Reject", "R", () => judge("rejected")), verdict("later", "Skip", "S", skipCard),
       verdict("yes", "Accept", "A", () => judge("accepted"))),
     make("button", {type: "button", class: "quiet", id: "card-why", "aria-expanded": String(state.withReasons), onclick: toggleReasons}, "Reasons ", make("kbd", {"aria-hidden": "true"}, "E")));

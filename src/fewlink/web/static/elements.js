@@ -18,6 +18,7 @@ const make = (tag, attributes, ...children) => dress(document.createElement(tag)
 const draw = (tag, attributes, ...children) => dress(document.createElementNS(SVG, tag), attributes, children);
 
 const plural = (count, one, many) => `${count.toLocaleString("en")} ${count === 1 ? one : many || one + "s"}`;
+const sentenceOf = text => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 const percent = chance => chance > 0 && chance < 0.01 ? "< 1 %" : chance < 1 && chance > 0.99 ? "> 99 %" : `${Math.round(100 * chance)} %`;
 const figure = (value, sign = "") => `${value < 0 ? "−" : sign}${Math.abs(value).toFixed(2)}`;
 

@@ -79,13 +79,13 @@ function readQuery() {
   // The body of the request, and the rows (`sent`) of its references, to mark errors in.
   const sent = pairs().filter(inputs => inputs.some(chosen));
   for (const inputs of sent) for (const input of inputs) if (!chosen(input)) reject("A reference needs a head and a tail.", input);
-  if (!sent.length && !(project && (project.references || project.accepted))) reject("Give at least one reference.", pairs()[0][0]);
+  if (!sent.length && !(project && asReferences().references.length)) reject("Give at least one reference.", pairs()[0][0]);
   if (chosen($("head"))) {
     addHead(chosen($("head")));
     fill($("head"), null);
   }
   changed();
-  const given = project ? asReferences() : {references: sent.map(inputs => inputs.map(input => chosen(input).id))};
+  const given = project ? {...asReferences(), project: project.number} : {references: sent.map(inputs => inputs.map(input => chosen(input).id))};
   const body = {...given, k: state.k, exclude_known: !state.withKnown, ...(state.constraints.length ? {constraints: state.constraints} : {})};
   if (state.mode === "heads") {
     if (!state.heads.length) reject("Name a head to find tails for.", $("head"));

@@ -13,6 +13,7 @@ let restLabel = "Left", restCount = null;
 const keyOf = pair => JSON.stringify([pair.head, pair.tail]);
 const decisionOn = pair => (project && decided.get(keyOf(pair)) || {kind: ""}).kind;
 const statesOf = kind => [...decided.values()].filter(state => state.kind === kind);
+let projectNotes = []; // what the server says of the chosen project: pairs that this graph lacks
 const who = () => $("who").value.trim();
 const nameOfCurator = name => name ? name === who() ? "you" : name : "someone without a name";
 const pairText = pair => `${pair.head_name} → ${pair.tail_name}`;
@@ -26,7 +27,8 @@ function inTurn(act) {
 
 function asReferences() {
   // What a ranking reads of the project: references, then accepted pairs, newest first, as a model may read only some; and rejected ones.
-  const ids = states => states.map(state => [state.head, state.tail]), given = ids(statesOf("reference"));
+  // Pairs with entities that this graph lacks are left out.
+  const ids = states => states.filter(state => state.known).map(state => [state.head, state.tail]), given = ids(statesOf("reference"));
   const accepted = ids(statesOf("accepted")).reverse();
   const rejected = ids(statesOf("rejected")).slice(-1000);
   return {references: [...given, ...accepted].slice(0, about.limits.references), ...(rejected.length ? {rejected} : {})};
@@ -41,6 +43,7 @@ async function chooseProject(number, sameList = false) {
   // Opens a project, or none for null; suggestions of the one before are not shown on, unless they are its own.
   const facts = number === null ? null : (await call(`projects/${number}/decisions`));
   project = facts && facts.project;
+  projectNotes = facts ? facts.notes : [];
   decided = new Map(facts ? facts.decisions.map(state => [keyOf(state), state]) : []);
   acts = [];
   if (state.project !== number) $("relation").value = state.relation = "";
@@ -60,6 +63,7 @@ async function readDecisions() {
   const {number} = project, before = decided, answer = await call(`projects/${number}/decisions`);
   if (!project || project.number !== number) return;
   project = answer.project;
+  projectNotes = answer.notes;
   decided = new Map(answer.decisions.map(state => [keyOf(state), state]));
   changedDecisions();
   return answer.decisions.filter(state => state.who !== who() && (before.get(keyOf(state)) || {}).number !== state.number);
@@ -87,7 +91,7 @@ function decide(pairs, kind) {
   return inTurn(async () => {
     try {
       if (!project && !await newProject("A project keeps what you decide. Make one to store this decision.")) return false;
-      const {number, events} = project, decisions = pairs.map(({head, tail}) => ({head, tail, decision: kind}));
+      const {number, events} = project, decisions = pairs.map(({head, tail, base_probability: probability}) => ({head, tail, decision: kind, ...(Number.isFinite(probability) ? {probability} : {})}));
       const answer = await call(`projects/${number}/decisions`, {who: who(), decisions});
       if (!project || project.number !== number) return false;
       acts.push(answer.decisions.map(state => state.number));
@@ -164,6 +168,8 @@ function showProject() {
     const removable = state => pairItem(state, "Remove the reference");
     $("project-references").replaceChildren(...statesOf("reference").slice(0, LISTED).map(removable));
   }
+  $("lacking").hidden = !open || !projectNotes.length;
+  $("lacking").textContent = projectNotes.map(sentenceOf).join(" ");
   showCounts();
   showConflicts();
 }
@@ -184,7 +190,8 @@ function showConflicts() {
 }
 
 function pairItem(pair, label) {
-  return make("li", {}, make("span", {}, entityButton(pair.head, pair.head_name), " → ", entityButton(pair.tail, pair.tail_name),
+  const end = (id, name) => pair.known === false ? name : entityButton(id, name);
+  return make("li", {}, make("span", {}, end(pair.head, pair.head_name), " → ", end(pair.tail, pair.tail_name), pair.known === false ? make("span", {class: "badge"}, "not in this graph") : null,
     pair.who && pair.who !== who() ? make("small", {class: "by"}, ` ${pair.who}`) : null),
   make("button", {type: "button", class: "remove", "aria-label": `${label} ${pairText(pair)}`, title: label, onclick: () => takeBack([pair.number])}, "×"));
 }
@@ -290,7 +297,7 @@ async function importFile(file) {
   if (!format) throw new Problem({message: `${file.name}: the name must end in .tsv, .nt or .json.`});
   const answer = await call(`projects/${project.number}/import`, {format, text: await file.text(), who: who()});
   await readDecisions();
-  say(`${plural(answer.added, "decision")} of ${answer.read.toLocaleString("en")} in ${file.name} added.`);
+  say([`${plural(answer.added, "decision")} of ${answer.read.toLocaleString("en")} in ${file.name} added.`, ...answer.notes.map(sentenceOf)].join(" "));
 }
 
 const attempt = act => async event => {

@@ -43,7 +43,7 @@ function showPredictions(answer, query, focus = true) {
     const old = before.get(keyOf(row));
     if (!old || !many) return made;
     old.querySelector(".top").replaceWith(made.querySelector(".top")); // its reasons stay open
-    Object.assign(old, {row, yes: made.yes, no: made.no, why: made.why, act: made.act});
+    Object.assign(old, {row, pair: made.pair, yes: made.yes, no: made.no, why: made.why, act: made.act});
     made.act.item = old;
     mark(old);
     return old;
@@ -60,6 +60,8 @@ function showPredictions(answer, query, focus = true) {
   $("trust").hidden = !sentence;
   $("trust").className = trust.low ? "trust low" : predictions.some(hasChance) ? "trust" : "trust plain";
   $("trust").textContent = sentence.charAt(0).toUpperCase() + sentence.slice(1);
+  $("adjusted").hidden = !(answer.calibration && predictions.some(hasChance));
+  $("adjusted").textContent = answer.calibration ? sentenceOf(answer.calibration.sentence) : "";
   offerFilters(answer);
   applyFilters();
   showStale();
@@ -75,7 +77,7 @@ function forgetList() {
   if (!allRows().length) return;
   $("found").replaceChildren(make("div", {class: "empty"}, make("p", {}, "Press Rank tails to see suggestions for this project.")));
   $("notes").replaceChildren();
-  for (const id of ["filters", "filter-none", "trust", "stale"]) $(id).hidden = true;
+  for (const id of ["filters", "filter-none", "trust", "adjusted", "stale"]) $(id).hidden = true;
   showProgress();
   say("");
 }
@@ -83,7 +85,7 @@ function forgetList() {
 // How many of a head's first tails it takes to have a right one, as a sentence.
 function setOf(answer, head) {
   const found = (answer.sets || []).find(each => each.asked === head);
-  return found ? make("p", {class: "set"}, found.sentence.charAt(0).toUpperCase() + found.sentence.slice(1) + ".") : null;
+  return found ? make("p", {class: "set"}, sentenceOf(found.sentence)) : null;
 }
 
 function summaryOf(answer, best, groups) {
@@ -94,7 +96,7 @@ function summaryOf(answer, best, groups) {
 }
 
 function rowOf(row, {rank, both, alike, share, amount, best}) {
-  const pair = {head: row.head, head_name: row.head_name, tail: row.tail, tail_name: row.tail_name};
+  const pair = {head: row.head, head_name: row.head_name, tail: row.tail, tail_name: row.tail_name, base_probability: row.base_probability};
   const act = {item: null}; // the item that the buttons are in
   const button = (kind, sign, label, does) => make("button", {type: "button", class: kind, tabindex: "-1", "aria-label": `${label} ${row.tail_name}`, title: label, onclick: does}, sign);
   const yes = button("yes", "✓", "Accept", () => choose(act.item, "accepted")), no = button("no", "✕", "Reject", () => choose(act.item, "rejected"));
