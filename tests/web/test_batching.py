@@ -19,10 +19,9 @@ from fewlink.prediction import Linker
 from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References
 from fewlink.web import ServerSettings
-from fewlink.web.batching import Batcher
+from fewlink.web.batching import Answer, Answers, Batcher, Part, RankingPart
 from fewlink.web.middleware import ApiError
 from fewlink.web.server import make_app
-from fewlink.web.service import Answer, Answers, Part, RankingPart
 
 ANN, OSLO, BOB, ROME, CY = range(5)
 REFERENCES = References(((ANN, ROME),))
@@ -155,7 +154,7 @@ def test_a_full_queue_says_when_to_retry() -> None:
 
 
 def batched(work: Callable[[Sequence[int], Callable[[int], bool]], Iterable[tuple[int, int]]]) -> Batcher[int, int]:
-    return Batcher(work, waiting=10, gather=0.01, together=4)
+    return Batcher(work, gather=0.01, together=4)
 
 
 def test_batches_of_a_batcher() -> None:

@@ -24,9 +24,10 @@ from fewlink.data.training_graph import known_graph
 from fewlink.prediction import Linker
 from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import id_texts
+from fewlink.web.batching import RankingPart
 from fewlink.web.middleware import ApiError, as_json
 from fewlink.web.schema import MOST_HEADS, MOST_REFERENCES, NAME_LENGTH, Name, Pair, PredictRequest
-from fewlink.web.service import RankingPart, Service
+from fewlink.web.service import Service
 
 DEEP = 50  # tails of each head that can be suggested
 REFRESH = 5  # acceptances after which they are read as references: until then scores are corrected, in milliseconds
@@ -262,7 +263,7 @@ class Projects:
         whole, in_all, notes = await asyncio.to_thread(self._pool, body, known, service)
         ranked = self._ranked.get(whole)
         if ranked is None:
-            ranked = RankedPairs.joined([await service.rank(part) for part in whole.turns()])
+            ranked = RankedPairs.joined(await service.ranked(whole))
         self._ranked[whole] = ranked
         self._ranked.move_to_end(whole)
         while len(self._ranked) > KEPT:

@@ -1,0 +1,115 @@
+"""HTTP connections of uvicorn with limits: how many there are, and how long a client may take to send or to read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from fewlink.operations.connections import Connections
+
+STATE = "connections"  # in the state of the app's lifespan: the Connections of this process
+ON_STOP = "on_stop"  # there too: what is called when the server begins to stop
+TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
+
+
+class GuardedProtocol(H11Protocol):
+    """One connection. Its client has a limited time for the header, for the body, and to read the answer."""
+
+    def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.guard: Connections = app_state.get(STATE) or Connections()
+        self.on_stop: Callable[[], None] = app_state.get(ON_STOP) or (lambda: None)
+        self._phase = ""  # what the client is to send: "header", "body", or nothing at the moment
+        self._timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    # What `Connections` asks
+
+    def client_address(self) -> str:
+        return self.client[0] if self.client else ""
+
+    def is_waiting(self) -> bool:
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+
+    def is_unfinished(self) -> bool:
+        return self._phase != ""
+
+    def drop(self) -> None:
+        self.transport.abort()
+
+    # What uvicorn and asyncio call
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self.guard.add(self):
+            self._enter("header")
+        else:
+            transport.write(TOO_MANY)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.guard.remove(self)
+        self._enter("")
+        self._cancel_write_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        self._update()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE:
+            self._enter("")  # until the first byte of the next request uvicorn counts the time
+        else:
+            self._update()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.guard.limits.write_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._cancel_write_timer()
+        super().resume_writing()
+
+    def shutdown(self) -> None:
+        self.on_stop()
+        if self.conn.their_state is h11.SEND_BODY:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+    def _update(self) -> None:
+        state = self.conn.their_state
+        self._enter("header" if state is h11.IDLE else "body" if state is h11.SEND_BODY else "")
+
+    def _enter(self, phase: str) -> None:
+        """Count the time of a phase from its beginning."""
+        if phase == self._phase:
+            return
+        self._phase = phase
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if phase and not self.transport.is_closing():
+            limits = self.guard.limits
+            seconds = limits.header_seconds if phase == "header" else limits.body_seconds
+            self._timer = self.loop.call_later(seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self.transport.write(TOO_SLOW)
+        self.transport.close()
+
+    def _cancel_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
