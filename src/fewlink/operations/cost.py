@@ -30,6 +30,10 @@ class CostModel:
             weight = DOWN if before is not None and each < before else UP
             known[place] = each if before is None else before + weight * (each - before)
 
+    def knows(self, kind: str) -> bool:
+        """Whether anything of this kind was observed."""
+        return kind in self._seconds
+
     def unit(self, kind: str, size: float, default: float = 0.0) -> float:
         """Estimated seconds of one unit; `default` if nothing of this kind was observed."""
         place = _place(size)

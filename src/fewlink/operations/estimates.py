@@ -13,6 +13,7 @@ from fewlink.prediction.query import References
 RECENT = 16  # sets of references that scorers remember
 TRIED = 3  # references that are held out to measure trust
 EDGE, PAIR = 2e-7, 2e-8  # seconds until times are known: of an edge that is read, and of a candidate and a reference
+FIRST = 8  # heads that are ranked together before their cost is known
 MOST_EDGES = 1_500_000  # that are read for one head
 
 
@@ -36,6 +37,11 @@ class Estimates:
         """Ranking the candidates of one head."""
         edges = min(2 * self.linker.graph.triple_count, MOST_EDGES)
         return self.costs.unit("head", size, EDGE * edges + PAIR * size)
+
+    def heads_in(self, seconds: float, size: int, most: int) -> int:
+        """How many heads can be ranked in so many seconds: at least one, and few as long as nothing was measured."""
+        most = most if self.costs.knows("head") else min(most, FIRST)
+        return max(1, min(most, int(seconds / max(self.head(size), 1e-9))))
 
     def references(self, references: References) -> float:
         """Reading references, if they are new."""

@@ -70,13 +70,12 @@ class FairQueue(Generic[T]):
         first = min((entry for entry in ready if entry.client == client), key=lambda entry: entry.due)
         self._clients.move_to_end(client)
         taken, total = [first], first.seconds
-        for own in list(self._clients.values()):
-            for entry in own:
-                if entry is not first and entry.key == first.key and entry.left <= most_left:
-                    if len(taken) >= together or total + entry.seconds > seconds:
-                        break
-                    taken.append(entry)
-                    total += entry.seconds
+        for entry in sorted(ready, key=lambda entry: entry.due):
+            if entry is not first and entry.key == first.key:
+                if len(taken) >= together or total + entry.seconds > seconds:
+                    break
+                taken.append(entry)
+                total += entry.seconds
         for entry in taken:
             self.discard(entry)
         return taken

@@ -22,7 +22,7 @@ class GuardedProtocol(H11Protocol):
 
     def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.guard: Connections = app_state.get(STATE) or Connections()
+        self.guard: Connections = app_state[STATE] if STATE in app_state else Connections()
         self.on_stop: Callable[[], None] = app_state.get(ON_STOP) or (lambda: None)
         self._phase = ""  # what the client is to send: "header", "body", or nothing at the moment
         self._timer: asyncio.TimerHandle | None = None

@@ -279,8 +279,7 @@ class Linker(GraphQuestions):
     ) -> RankedPairs:
         """The k best tails of each of the heads (h,) among candidates (c,); or, `overall`, the k best pairs of all.
 
-        Without `constraints` those that can be read off safely are used: a head is not its own tail. Unless `settle`,
-        pairs that better pairs rule out are kept.
+        By default it is constrained that a head is not its own tail. Unless `settle`, ruled-out pairs are kept.
         """
         k = query.check_count(k)
         used = constraints or Constraints.of(None, self.graph, references)
@@ -319,8 +318,7 @@ class Linker(GraphQuestions):
             forward = references.inverted() if references.inverse else references
             present = query.relations_of(self.graph, forward.pairs) if references.relation is None else []
             known = Trust(len(references.pairs), known=True, relation=present[0]) if present else None
-            trust = known or measure_trust(self.scorer, self.graph, references, candidates)
-            self._trust[key] = trust
+            self._trust[key] = trust = known or measure_trust(self.scorer, self.graph, references, candidates)
             for oldest in list(self._trust)[:-MOST_TRUST]:  # of a copy: another thread may change it meanwhile
                 self._trust.pop(oldest, None)
         return trust

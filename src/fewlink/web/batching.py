@@ -27,7 +27,6 @@ from fewlink.web.schema import ServerSettings
 Q = TypeVar("Q")
 A = TypeVar("A")
 Work = Callable[[Sequence[Q], Callable[[int], bool]], Iterable[tuple[int, A | Exception]]]
-SHORT = 2.0  # seconds left of requests that the second thread answers
 MEASURED = 200  # references of a measured ranking
 GRACE = 3.0  # seconds for requests that are being answered when the server stops
 IDLE = 5  # times that nothing waits, after which all requests have been answered
@@ -87,8 +86,8 @@ class Batcher(Generic[Q, A]):
     one call of `work`.
 
     `work(questions, is_waiting)` yields places with answers or errors as they are ready. `is_waiting(place)` says
-    whether a client still waits for that answer. Clients have their turns one after another. With `short_lane` a second
-    thread answers requests that take up to `SHORT` seconds, so that they need not wait for a long turn of another one.
+    whether a client still waits for that answer. Clients have their turns one after another. If `short` is given, a
+    second thread answers requests that take up to so many seconds: they need not wait for a long turn of another one.
 
     `key_of` says which questions can share a call.
     """
@@ -100,12 +99,12 @@ class Batcher(Generic[Q, A]):
         gather: float = 0.0,
         together: int = 1,
         turn: float = float("inf"),
-        short_lane: bool = False,
+        short: float | None = None,
         key_of: Callable[[Q], Hashable] = lambda question: None,
     ) -> None:
         self.work, self.gather, self.together, self.turn = work, gather, together, turn
         self.key_of = key_of
-        self.lanes = [float("inf"), SHORT] if short_lane else [float("inf")]
+        self.lanes = [float("inf")] if short is None else [float("inf"), short]
         self.queue: FairQueue[tuple[Q, asyncio.Future[A]]] = FairQueue()
         self.changed = threading.Condition()
         self.batches = 0
@@ -215,7 +214,7 @@ def stopping() -> ApiError:
 
 
 def too_late(seconds: float) -> ApiError:
-    message = f"no answer within {seconds:,.0f} s, the most that this server takes: ask for fewer heads at a time"
+    message = f"no answer within {seconds:,.3g} s, the most that this server takes: ask for fewer heads at a time"
     return ApiError(504, "deadline", message)
 
 

@@ -130,7 +130,8 @@ class SecurityMiddleware:
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, connections: Connections | None = None) -> None:
-        self.app, self.settings, self.connections = app, settings, connections or Connections()
+        self.app, self.settings = app, settings
+        self.connections = Connections() if connections is None else connections
         self.token = None if settings.token is None else settings.token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

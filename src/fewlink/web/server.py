@@ -20,6 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+import anyio.to_thread
 import uvicorn
 from fastapi import FastAPI, Query
 from starlette.responses import Response
@@ -78,6 +79,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 LISTED = 2_000  # relations that are listed at most
+SHORT = 0.1  # of the longest request that is allowed: shorter ones are answered beside longer ones
+THREADS = 16  # for answers that need no model; more would hold up the event loop
 TOKEN, GIVEN = "FEWLINK_TOKEN", "FEWLINK_SERVE"  # environment variables: of the user, and for the workers
 
 
@@ -106,9 +109,10 @@ def make_app(
             gather=settings.gather,
             together=settings.together,
             turn=settings.turn,
-            short_lane=getattr(linker.scorer, "thread_safe", False),
+            short=SHORT * settings.seconds if getattr(linker.scorer, "thread_safe", False) else None,
             key_of=lambda part: part.key,
         )
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         async with batcher:
             app.state.service = service = Service(linker, settings, batcher, answers)
             measuring = asyncio.create_task(batcher.measured(answers.to_measure())) if settings.measure else None

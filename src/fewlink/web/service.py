@@ -194,7 +194,7 @@ class Service:
         begin = 0
         while begin < len(whole.heads):
             head, new = self.estimates.head(size), self.estimates.references(whole.references)
-            count = max(1, min(TURN, int(self.settings.turn / max(head, 1e-9))))
+            count = self.estimates.heads_in(self.settings.turn, size, TURN)
             some = whole.heads[begin : begin + count]
             begin += count
             part = await self.batcher.ask(replace(whole, heads=some), new + len(some) * head)
