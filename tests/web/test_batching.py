@@ -231,3 +231,24 @@ def test_a_disconnected_client_is_not_scored_and_pending_requests_are_finished()
         gate.set()
         assert first.result(20) == 200
     assert scorer_of(linker).calls == [[2]]
+
+
+def test_a_long_turn_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.web.batching.GRACE", 0.2)
+    gate = threading.Event()
+
+    def work(questions: Sequence[int], wanted: Callable[[int], bool]) -> Iterable[tuple[int, int]]:
+        gate.wait(20)
+        return enumerate(questions)
+
+    async def close() -> tuple[list[Any], float]:
+        batcher: Batcher[int, int] = Batcher(work)
+        async with batcher:
+            tasks = [asyncio.create_task(batcher.ask(number)) for number in range(3)]
+            await asyncio.sleep(0.05)
+            begin = time.monotonic()
+        return await asyncio.gather(*tasks, return_exceptions=True), time.monotonic() - begin
+
+    errors, seconds = asyncio.run(close())
+    gate.set()
+    assert [str(error) for error in errors] == ["the server is stopping"] * 3 and seconds < 5

@@ -107,6 +107,7 @@ class Batcher(Generic[Q, A]):
         self.lanes = [float("inf")] if short is None else [float("inf"), short]
         self.queue: FairQueue[tuple[Q, asyncio.Future[A]]] = FairQueue()
         self.changed = threading.Condition()
+        self.pending: set[asyncio.Future[A]] = set()
         self.batches = 0
         self.running = 0  # calls of `work`
         self.closing = self.closed = False
@@ -131,10 +132,10 @@ class Batcher(Generic[Q, A]):
             await asyncio.sleep(0.01)
         with self.changed:
             self.closed = True
-            rest = self.queue.clear()
+            self.queue.clear()
             self.changed.notify_all()
-        for entry in rest:
-            _settle(entry.item[1], stopping())
+        for future in list(self.pending):  # in the queue, or of a long turn
+            _settle(future, stopping())
 
     async def measured(self, questions: Iterable[Q]) -> None:
         """Answer questions for nobody, so that their costs are known."""
@@ -156,6 +157,7 @@ class Batcher(Generic[Q, A]):
         entry: Entry[Any] = Entry((question, future), "", begin, seconds, seconds, self.key_of(question))
         if request is not None:
             entry.client, entry.due, entry.left = request.caller.client, request.due, request.left
+        self.pending.add(future)
         with self.changed:
             self.queue.put(entry)
             self.changed.notify_all()
@@ -166,6 +168,7 @@ class Batcher(Generic[Q, A]):
             assert request is not None
             raise too_late(request.deadline - request.arrived) from None
         finally:
+            self.pending.discard(future)
             with self.changed:
                 self.queue.discard(entry)
             if request is not None:
