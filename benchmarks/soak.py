@@ -4,10 +4,10 @@ python benchmarks/soak.py GRAPH [--minutes 60] [--clients 50] [--kills 6] [--rec
 
 Each client asks for predictions, reasons, the next pairs of a project and entities, and decides pairs. In the first
 half of the time the server is killed (SIGKILL) or stopped (SIGTERM) and started again; in the second half it runs on,
-and its memory is measured. It is checked that every decision that was answered with 200 is in the project file, that no answer
-has a status of 500 or above except 503 and 504, that connections break only while the server is down, and that memory
-grows by at most 5 % over the last quarter of the time. The exit code is 1 if something is wrong; the record is
-records/NAME.json.
+and its memory is measured. Checked are: every decision that was answered with 200 is in the project file; no answer has
+a status of 500 or above except 503 and 504; connections break only while the server is down; memory grows by at most
+5 % over the last quarter of the time; SIGTERM ends the server within 10 s. The exit code is 1 if something is wrong;
+the record is records/NAME.json.
 """
 
 from __future__ import annotations

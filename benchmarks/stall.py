@@ -138,8 +138,13 @@ def questions(graph: str, heads_of: int) -> tuple[dict[str, Any], list[dict[str,
         return [[names[head], names[tail]] for head, _, tail in triples[triples[:, 1] == relation][:6_000].tolist()]
 
     many, others = pairs(relations[0]), pairs(relations[1])
-    heads = list(dict.fromkeys([*(head for head, _ in many), *names[:5_000]]))
-    costly = {"references": many[:REFERENCES], "heads": heads[-heads_of:], "candidates": "all", "k": 100}
+    heads = list(dict.fromkeys([*(head for head, _ in many), *(names[n] for n in range(min(len(names), 5_000)))]))
+    costly = {
+        "references": many[:REFERENCES],
+        "heads": heads[-heads_of:],
+        "candidates": "all",
+        "k": min(100, 10_000 // heads_of),
+    }
     used = [{"references": others[:3], "heads": [head], "k": 10} for head, _ in others[3:103]]
     new = [{"references": others[i : i + 3], "heads": [others[i + 3][0]], "k": 10} for i in range(103, 1_103, 4)]
     return costly, used or new, new or used
@@ -252,7 +257,11 @@ def main() -> None:
         from fewlink.base.memory import hardware
 
         about = {"graph": Path(options.graph).name, "slow": options.slow, "hardware": hardware()}
-        write_record(options.record, {**about, "rows": rows, "costly": large.answers, "ended": ended})
+        shown = ("server", *(f"small {what}" for what in ("p50 s", "p95 s", "requests", "not 200")))
+        shown += ("health p95 s", "health p99 s", "health not 200", "late p99 s", "MiB over idle", "load average")
+        kept = [{name: row[name] for name in shown} for row in rows]
+        answers = [{"heads": h, "status": s, "seconds": t, "message": m} for h, s, t, m in large.answers[:10]]
+        write_record(options.record, {**about, "rows": kept, "costly": answers, "seconds to end": ended})
 
 
 if __name__ == "__main__":

@@ -156,3 +156,37 @@ def test_a_stopping_server_is_told_and_drops_unfinished_requests() -> None:
     assert time.monotonic() - start < 4 and told[0] == "stop"
     for one in slow:
         one.close()
+
+
+def test_a_request_is_the_same_however_it_is_cut() -> None:
+    requests = [
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n" + b"x" * 12,
+        b"POST / HTTP/1.1\nHost: localhost\nContent-Length: 12\n\n" + b"x" * 12,
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"5\r\nabcde\r\n7\r\n1234567\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ]
+    sizes = [b"12", b"12", b"12", b"0"]
+    with served() as (port, _, _told):
+        for cut in (1, 7, 1_000):
+            with connect(port) as one:
+                for sent, size in zip(requests, sizes, strict=True):
+                    for begin in range(0, len(sent), cut):
+                        one.sendall(sent[begin : begin + cut])
+                        time.sleep(0.001)
+                    answer = b""
+                    while not answer.endswith(b"\r\n\r\n" + size):
+                        part = one.recv(1_000)
+                        assert part, (cut, sent, answer)
+                        answer += part
+        with connect(port, b"".join(requests)) as one:  # all at once
+            answer = b""
+            while answer.count(b"HTTP/1.1 200") < 4:
+                answer += one.recv(1_000)
+        large = b"y" * 100_000
+        with connect(port, b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + large) as one:
+            answer = b""
+            while not answer.endswith(b"\r\n\r\n100000"):
+                answer += one.recv(1_000)
+        with connect(port, b"\x16\x03\x01\x02\x00\x01") as one:  # TLS to a port without it
+            assert b" 400 " in everything(one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,13 +18,23 @@ TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length
 TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
 
 
+END = re.compile(rb"\n\r?\n")  # of a header
+METHOD = re.compile(rb"[!-~]")  # the first byte of a request
+PIECE = 16 << 10  # bytes of a body that are handed on together
+
+
 class GuardedProtocol(H11Protocol):
-    """One connection. Its client has a limited time for the header, for the body, and to read the answer."""
+    """One connection. Its client has a limited time for the header, for the body, and to read the answer.
+
+    A header is handed on when it is complete, and a body in pieces, so that bytes sent one by one cost little.
+    """
 
     def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.guard: Connections = app_state[STATE] if STATE in app_state else Connections()
         self.on_stop: Callable[[], None] = app_state.get(ON_STOP) or (lambda: None)
+        self._held = bytearray()  # what was received and not handed on
+        self._body_left = 0  # bytes of the body that were not received, if the header says how many there are
         self._phase = ""  # what the client is to send: "header", "body", or nothing at the moment
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
@@ -61,8 +72,27 @@ class GuardedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        super().data_received(data)
+        self._held += data
+        header, end = self.conn.their_state is h11.IDLE, None
+        if header:
+            end = END.search(self._held)
+            partial = end is None and len(self._held) < self.guard.limits.header and bool(METHOD.match(self._held))
+        else:
+            partial = self.conn.their_state is h11.SEND_BODY and len(self._held) < min(self._body_left, PIECE)
+        if partial:
+            self._unset_keepalive_if_required()
+        else:
+            received, self._held = bytes(self._held), bytearray()
+            super().data_received(received)
+            if end is not None:
+                self._body_left = self._length() + end.end()
+            self._body_left -= len(received)
         self._update()
+
+    def _length(self) -> int:
+        """The length of the body by the header; 0 if it is not said."""
+        value = next((value for name, value in self.headers or () if name == b"content-length"), b"")
+        return int(value) if value.isdigit() and len(value) < 20 else 0
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
