@@ -99,7 +99,7 @@ def test_a_slow_header_or_body_ends_with_408_and_a_byte_now_and_then_does_not_he
                         continue
                     except OSError:
                         break
-                assert answer.startswith(b"HTTP/1.1 408") and 0.4 < time.monotonic() - start < 5, begin
+                assert answer.startswith(b"HTTP/1.1 408") and 0.3 < time.monotonic() - start < 5, begin
         until(lambda: not len(guard))
     assert told.count("gone") == 1
 

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import uvicorn
+
 from fewlink.base.errors import FewlinkError
 from fewlink.operations.connections import ConnectionLimits
 from fewlink.operations.logs import limit_repeats
@@ -23,14 +25,24 @@ OPTIONS: dict[str, Any] = {  # of uvicorn
     "access_log": False,
     "server_header": False,
     "proxy_headers": False,
-    "backlog": 512,
+    "backlog": 100,  # connections that are accepted in one turn of the event loop
     "h11_max_incomplete_event_size": LIMITS.header,
     "timeout_keep_alive": int(LIMITS.idle_seconds),
     "timeout_graceful_shutdown": 6,  # seconds for pending requests when the server stops
 }
+BACKLOG = 1024  # connections that wait to be accepted
 LAST = 9.0  # seconds after which a stopping process ends whatever it does
 SWITCH = 0.001  # seconds after which a thread that computes in Python lets the event loop have a turn
 ENDED = 143  # the exit code of a process that SIGTERM ended
+
+
+class Server(uvicorn.Server):
+    """More connections may wait to be accepted than asyncio accepts in one turn."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        for one in sockets or ():
+            one.listen(BACKLOG)
 
 
 def prepare() -> None:
@@ -53,7 +65,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(1024)
+        listener.listen(BACKLOG)
     except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FewlinkError(

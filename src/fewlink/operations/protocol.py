@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-Afte
 
 END = re.compile(rb"\n\r?\n")  # of a header
 METHOD = re.compile(rb"[!-~]")  # the first byte of a request
+SPREAD = 0.25  # of the time for a header or a body
 PIECE = 16 << 10  # bytes of a body that are handed on together
 
 
@@ -132,7 +134,8 @@ class GuardedProtocol(H11Protocol):
         if phase and not self.transport.is_closing():
             limits = self.guard.limits
             seconds = limits.header_seconds if phase == "header" else limits.body_seconds
-            self._timer = self.loop.call_later(seconds, self._too_slow)
+            spread = 1 - SPREAD * random.random()  # many connections that were opened together do not end together
+            self._timer = self.loop.call_later(spread * seconds, self._too_slow)
 
     def _too_slow(self) -> None:
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:

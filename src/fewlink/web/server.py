@@ -30,7 +30,7 @@ from fewlink.base.errors import FewlinkError
 from fewlink.operations import metrics
 from fewlink.operations.connections import Connections, within_open_files
 from fewlink.operations.logs import AccessLog
-from fewlink.operations.process import LIMITS, OPTIONS, end_soon, listen, prepare
+from fewlink.operations.process import LIMITS, OPTIONS, Server, end_soon, listen, prepare
 from fewlink.operations.protocol import ON_STOP, STATE
 from fewlink.prediction import Linker, load
 from fewlink.prediction.constraints import KINDS
@@ -344,7 +344,7 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
         linker.names.complete("a", 1)  # builds the search index before the first request
         more: dict[str, Any] = {"extensions": options.extensions, "access_log": log, "on_stop": end_soon}
         app = make_app(linker, settings, options.project_file, **more)
-        server = uvicorn.Server(uvicorn.Config(app, **config))
+        server = Server(uvicorn.Config(app, **config))
         prepare()
         print(f"{title} (Ctrl-C stops)", file=sys.stderr, flush=True)
         server.run(sockets=[listener])
