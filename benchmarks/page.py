@@ -49,6 +49,13 @@ HOW = {  # how each record was measured
     "recorded as a CUDA graph, launched kernel by kernel, and with plain torch.",
     "serving": "Clients that send one request after another, each over its own connection; servers with and without "
     "batching run in turn, on the same machine as the clients.",
+    "stall": "Whether one client can stall the server: small requests (three references, one head) and /health, while "
+    "a request of 200 references, many heads and all candidates goes on and 1,000 sockets send a header or a body byte "
+    "by byte. `late` is how much later than asked for the measuring process wakes up, and the load average that of the "
+    "machine, which was shared.",
+    "stall-nell": "The same on NELL-One's known graph, with 50 heads.",
+    "soak": "Clients that ask for predictions, reasons, the next pairs of a project and entities, and decide pairs, "
+    "while the server is killed and started again.",
     "large-pretraining-cuda": "ComplEx with 50 reals, a pool of 1,024 negatives and Adagrad on a generated graph of "
     "Wiki-One's size: triples per second over whole epochs, compared with a limit at which a step is its three "
     "products at their measured speed and the fewest bytes at the rate of a copy; and the phases of a step that only "

@@ -38,9 +38,10 @@ def serve(listener: socket.socket, run: str, bench: str | None, batched: bool) -
     """A server process."""
     import uvicorn
 
+    from fewlink.operations.process import OPTIONS
     from fewlink.prediction import load
     from fewlink.web import ServerSettings
-    from fewlink.web.server import OPTIONS, make_app
+    from fewlink.web.server import make_app
 
     settings = ServerSettings() if batched else ServerSettings(gather=0, together=1)
     app = make_app(load(run, bench=bench), settings)

@@ -16,10 +16,11 @@ from tests.conftest import benchmark_of, graph_of, task_of
 from tests.prediction.linkers import fsrl, trail, trail_run
 
 from fewlink.graph import Graph, TypeTable
+from fewlink.operations.process import OPTIONS, listen
 from fewlink.prediction import Linker
 from fewlink.scorers import Question
 from fewlink.web import ServerSettings
-from fewlink.web.server import OPTIONS, listen, make_app
+from fewlink.web.server import make_app
 
 __all__ = ["PAIRS", "Known", "asking", "fsrl", "on_a_port", "small", "trail", "trail_run"]
 PAIRS = [["virus", "cell"], ["fungus", "plant"]]

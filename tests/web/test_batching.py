@@ -19,10 +19,9 @@ from fewlink.prediction import Linker
 from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References
 from fewlink.web import ServerSettings
-from fewlink.web.batching import Batcher
+from fewlink.web.batching import Answer, Answers, Batcher, Part, RankingPart
 from fewlink.web.middleware import ApiError
 from fewlink.web.server import make_app
-from fewlink.web.service import Answer, Answers, Part, RankingPart
 
 ANN, OSLO, BOB, ROME, CY = range(5)
 REFERENCES = References(((ANN, ROME),))
@@ -155,7 +154,7 @@ def test_a_full_queue_says_when_to_retry() -> None:
 
 
 def batched(work: Callable[[Sequence[int], Callable[[int], bool]], Iterable[tuple[int, int]]]) -> Batcher[int, int]:
-    return Batcher(work, waiting=10, gather=0.01, together=4)
+    return Batcher(work, gather=0.01, together=4)
 
 
 def test_batches_of_a_batcher() -> None:
@@ -232,3 +231,24 @@ def test_a_disconnected_client_is_not_scored_and_pending_requests_are_finished()
         gate.set()
         assert first.result(20) == 200
     assert scorer_of(linker).calls == [[2]]
+
+
+def test_a_long_turn_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.web.batching.GRACE", 0.2)
+    gate = threading.Event()
+
+    def work(questions: Sequence[int], wanted: Callable[[int], bool]) -> Iterable[tuple[int, int]]:
+        gate.wait(20)
+        return enumerate(questions)
+
+    async def close() -> tuple[list[Any], float]:
+        batcher: Batcher[int, int] = Batcher(work)
+        async with batcher:
+            tasks = [asyncio.create_task(batcher.ask(number)) for number in range(3)]
+            await asyncio.sleep(0.05)
+            begin = time.monotonic()
+        return await asyncio.gather(*tasks, return_exceptions=True), time.monotonic() - begin
+
+    errors, seconds = asyncio.run(close())
+    gate.set()
+    assert [str(error) for error in errors] == ["the server is stopping"] * 3 and seconds < 5

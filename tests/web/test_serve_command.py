@@ -12,13 +12,15 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.web.servers import trail_run
+from tests.web.servers import small, trail_run
 from typer.testing import CliRunner
 
 from fewlink.base.errors import FewlinkError, MissingExtra
 from fewlink.cli import app
+from fewlink.web import ServerSettings
 from fewlink.web.server import GIVEN, TOKEN, ServeOptions, from_environment
 
 
@@ -57,10 +59,57 @@ def test_what_cannot_be_served_raises(tmp_path: Path) -> None:
         ):
             serve(tmp_path, "--port", str(port))
     with pytest.raises(FewlinkError, match=r"cannot listen on no\.such\.host\.invalid"):
-        serve(tmp_path, "--host", "no.such.host.invalid")
+        serve(tmp_path, "--host", "no.such.host.invalid", "--allow-anyone")
     for token in ("", " x", "a\nb", "é"):
         with pytest.raises(FewlinkError, match="the token is empty"):
             serve(tmp_path, "--token", token)
+
+
+def test_an_address_that_others_reach_needs_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN, raising=False)
+    started = list[str]()
+
+    def load(**place: object) -> None:
+        started.append(str(place["source"]))
+        raise FewlinkError("started")
+
+    monkeypatch.setattr("fewlink.web.server.load", load)
+    graph = tmp_path / "graph.tsv"
+    graph.write_text("a\tr\tb\n")
+    for host in ("0.0.0.0", "::"):
+        with pytest.raises(FewlinkError, match=f"other machines may reach {host}: set a token .*--allow-anyone"):
+            serve(graph, "--port", "0", "--host", host)
+    assert not started
+    for words in (
+        ["--host", "127.0.0.1"],
+        ["--host", "0.0.0.0", "--token", "t"],
+        ["--host", "0.0.0.0", "--allow-anyone"],
+    ):
+        with pytest.raises(FewlinkError, match="started"):
+            serve(graph, "--port", "0", *words)
+    with pytest.raises(FewlinkError, match="cannot write the access log"):
+        serve(graph, "--port", "0", "--access-log", tmp_path / "none" / "log")
+
+
+def test_limits_and_names_of_the_command_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("fewlink.web.server.load", lambda **place: small())
+    monkeypatch.setattr("fewlink.web.server.prepare", lambda: None)
+
+    def make(linker: object, settings: ServerSettings, project: Path, **more: object) -> None:
+        given.update(settings=settings, project=project, **more)
+        raise FewlinkError("made")
+
+    monkeypatch.setattr("fewlink.web.server.make_app", make)
+    graph = tmp_path / "graph.tsv"
+    graph.write_text("a\tr\tb\n")
+    words = ["--most-seconds", "10", "--public-name", "Graph.Example", "--access-log", str(tmp_path / "log")]
+    with pytest.raises(FewlinkError, match="made"):
+        serve(graph, "--port", "0", *words)
+    settings = given["settings"]
+    assert (settings.seconds, settings.queued, settings.deadline, settings.measure) == (10, 20, 25, True)
+    assert settings.hosts == {"localhost", "127.0.0.1", "[::1]", "graph.example"}
+    assert given["access_log"].place == str(tmp_path / "log") and callable(given["on_stop"])
 
 
 def test_a_missing_extra_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

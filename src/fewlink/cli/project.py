@@ -1,4 +1,4 @@
-"""`fewlink project …`: files of curators' decisions, which `fewlink serve` keeps."""
+"""`fewlink serve`, and `fewlink project …`: files of curators' decisions, which it keeps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import typer
 
 from fewlink.cli import common
+from fewlink.cli.data import NAMES, NO_NAMES, TYPES, names_choice
+from fewlink.cli.predict import SOURCE
 
 app = typer.Typer(help="Files of curators' decisions: list, log, export, import, undo.", no_args_is_help=True)
 FILE = typer.Argument(..., metavar="FILE", help="A project file, as fewlink serve --project makes it.")
@@ -126,3 +128,103 @@ def undo_decision(
     with ProjectFile(file, must_exist=True) as opened:
         undone = opened.undo(opened.only(project), event, who)
     print(f"undone: {undone.head} → {undone.tail} was {undone.kind} by {undone.who or 'nobody named'} at {undone.time}")
+
+
+def serve(
+    source: str = SOURCE,
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; 0.0.0.0 accepts other machines, with a token."),
+    port: int = typer.Option(8000, min=0, max=65535, help="Port to listen on; 0 chooses a free one."),
+    token: str = typer.Option(
+        None, envvar="FEWLINK_TOKEN", show_envvar=False, help="Token that clients must send; or set FEWLINK_TOKEN."
+    ),
+    types: Path = TYPES,
+    names: Path = NAMES,
+    no_names: bool = NO_NAMES,
+    bench: str = common.MOVED_BENCH,
+    device: str = common.DEVICE,
+    most_heads: int = typer.Option(5_000, min=1, max=100_000, help="Most heads in one request."),
+    most_k: int = typer.Option(100, min=1, max=1_000, help="Most tails per head in one request."),
+    most_seconds: float = typer.Option(60, min=1, help="Most seconds of one request, as estimated before it starts."),
+    workers: int = typer.Option(1, min=1, max=64, help="Number of processes, each with its own model and limits."),
+    references: Path = typer.Option(
+        None, help="File of triples whose relations the graph lacks: OpenRefine can add columns of their tails."
+    ),
+    reference: list[str] = typer.Option(
+        [], metavar="'HEAD => RELATION => TAIL'", help="One more of these triples; repeatable."
+    ),
+    project: Path = typer.Option(
+        None, metavar="FILE", help="File that decisions are kept in; by default beside the graph or run."
+    ),
+    access_log: str = typer.Option(
+        None, metavar="FILE", help="Add a line of JSON for each request to this file; - for standard output."
+    ),
+    allow_anyone: bool = typer.Option(
+        False, "--allow-anyone", help="Answer other machines without a token: whoever reaches the port may ask."
+    ),
+    proxy: str = typer.Option(
+        None, metavar="ADDRESS", help="Address of a reverse proxy: its X-Forwarded-For header says who the client is."
+    ),
+    public_name: str = typer.Option(
+        None, metavar="NAME", help="Host name that a reverse proxy passes on; by default only this machine's."
+    ),
+) -> None:
+    """Serve predictions over HTTP, with a page to review them and a description of the interface at /docs.
+
+    OpenRefine reconciles names with the graph's entities at /reconcile, and adds columns of known and predicted tails.
+
+    A graph needs no training: TRAIL answers with the weights that come with fewlink. Concurrent requests are scored
+    together. Decisions of curators are kept in a project file (see fewlink project); nothing else is written, and no
+    path is accepted from a request. Costly requests are refused, or take turns with others; see docs/deployment.md
+    for a server that others use, and /metrics for its figures.
+
+    Example: `fewlink serve my-graph.tsv`, or `fewlink serve runs/umls-trail`
+
+    Example: `FEWLINK_TOKEN=secret fewlink serve runs/umls-trail --host 0.0.0.0 --port 80`
+    """
+    from fewlink.base.errors import FewlinkError, MissingExtra
+    from fewlink.prediction.query import parse_triple
+
+    more = tuple(map(parse_triple, reference))
+    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        raise FewlinkError("the token is empty, has spaces around it or is not printable ASCII: use letters or digits")
+    common.check_graph_or_run(source)
+    common.check_files(types, names, references)
+    common.check_benchmarks(bench)
+    common.check_device(device)
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise MissingExtra("fewlink serve", "serve") from None
+    from fewlink.graph.compile import read_names_of
+    from fewlink.web import ServerSettings
+    from fewlink.web.server import ServeOptions, serve
+
+    chosen = names_choice(names, no_names)
+    options = ServeOptions(
+        source,
+        common.resolve_device(device),
+        host,
+        port,
+        workers,
+        bench,
+        types=None if types is None else str(types),
+        names=str(chosen) if isinstance(chosen, Path) else chosen,
+        project=None if project is None else str(project),
+        extensions=("fewlink.bridges.openrefine:install",),
+        access_log=access_log,
+        allow_anyone=allow_anyone,
+        public_name=public_name,
+        proxy=proxy,
+    )
+    triples = (*(read_names_of(references) if references else ()), *more)
+    settings = ServerSettings(
+        heads=most_heads,
+        k=most_k,
+        token=token,
+        references=triples,
+        seconds=most_seconds,
+        queued=2 * most_seconds,
+        deadline=2.5 * most_seconds,
+    )
+    serve(options, settings)

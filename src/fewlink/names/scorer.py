@@ -31,6 +31,7 @@ class NamedScorer:
     """TRAIL's scores with what the names of a graph's entities say; made by `with_names`."""
 
     most_references = TrailScorer.most_references
+    thread_safe = True
     has_trail_units = True  # names add to logits
 
     def __init__(self, scorer: TrailScorer, columns: NameColumns, gate: Gate) -> None:
@@ -61,11 +62,13 @@ class NamedScorer:
         key, index = references.astype(np.int64).tobytes(), self.columns.index
         if candidates is not None:
             index.cover(candidates)
-        if key not in self._said or self._said[key].covered != index.number:
-            if len(self._said) >= MOST_TASKS:
-                self._said.pop(next(iter(self._said)), None)
-            self._said[key] = self.columns.references(references[: self.most_references])
-        return self._said[key]
+        said = self._said.get(key)
+        if said is None or said.covered != index.number:
+            said = self.columns.references(references[: self.most_references])
+            self._said[key] = said
+            for oldest in list(self._said)[:-MOST_TASKS]:  # of a copy: another thread may change it meanwhile
+                self._said.pop(oldest, None)
+        return said
 
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """TRAIL's reasons, and what the names add."""

@@ -279,10 +279,11 @@ class Linker(GraphQuestions):
         overall: bool = False,
         constraints: Constraints | None = None,
         trust: Trust | None = None,
+        settle: bool = True,
     ) -> RankedPairs:
         """The k best tails of each of the heads (h,) among candidates (c,); or, `overall`, the k best pairs of all.
 
-        Without `constraints` those that can be read off safely are used: a head is not its own tail.
+        By default it is constrained that a head is not its own tail. Unless `settle`, ruled-out pairs are kept.
         """
         k = query.check_count(k)
         used = constraints or Constraints.of(None, self.graph, references)
@@ -290,7 +291,8 @@ class Linker(GraphQuestions):
         name = references.relation.name if references.relation else ""
         question = Question(name, references.ids, heads, candidates)
         pool = max(100 * k, 10_000)
-        most, deep = (pool, k + len(heads)) if used.between_pairs else (k, k)
+        settle = settle and used.between_pairs
+        most, deep = (pool, k + len(heads)) if settle else (k, k)
         parts: list[RankedPairs] = []
         scorer = learning_scorer(self.scorer, known_graph(self.benchmark), references.ids, references.rejected_ids)
         for part in rank_tails(
@@ -300,7 +302,7 @@ class Linker(GraphQuestions):
             if overall and sum(map(len, parts)) > 2 * pool:
                 parts = [self.best_pairs(parts, most, trust)]
         pairs = self.best_pairs(parts, most, trust) if overall else RankedPairs.joined(parts)
-        return used.settle(pairs, self.keys(pairs, trust), k, overall) if used.between_pairs else pairs
+        return used.settle(pairs, self.keys(pairs, trust), k, overall) if settle else pairs
 
     @property
     def reads_trust(self) -> bool:
@@ -315,14 +317,15 @@ class Linker(GraphQuestions):
         if not self.reads_trust:
             return None
         key = dataclasses.replace(references, rejected=()), None if candidates is None else candidates.tobytes()
-        if key not in self._trust:
-            if len(self._trust) >= MOST_TRUST:
-                del self._trust[next(iter(self._trust))]
+        trust = self._trust.get(key)
+        if trust is None:
             forward = references.inverted() if references.inverse else references
             present = query.relations_of(self.graph, forward.pairs) if references.relation is None else []
             known = Trust(len(references.pairs), known=True, relation=present[0]) if present else None
-            self._trust[key] = known or measure_trust(self.scorer, self.graph, references, candidates)
-        return self._trust[key]
+            self._trust[key] = trust = known or measure_trust(self.scorer, self.graph, references, candidates)
+            for oldest in list(self._trust)[:-MOST_TRUST]:  # of a copy: another thread may change it meanwhile
+                self._trust.pop(oldest, None)
+        return trust
 
     def best_pairs(self, parts: Sequence[RankedPairs], k: int, trust: Trust | None = None) -> RankedPairs:
         """The k best of all pairs: by probability, or else by score."""

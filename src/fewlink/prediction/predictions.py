@@ -144,14 +144,19 @@ def _margin(scores: np.ndarray) -> float:
     """Between the two highest scores, at most `MOST_MARGIN`."""
     if len(scores) < 2:
         return MOST_MARGIN
-    second, first = np.partition(scores, len(scores) - 2)[-2:].astype(float)
+    first, second = _highest(scores, 2).astype(float)
     return float(min(first - second, MOST_MARGIN))
+
+
+def _highest(scores: np.ndarray, k: int) -> np.ndarray:
+    """The k highest scores (k,), highest first; `np.partition` takes seconds where millions of scores are equal."""
+    return np.asarray(torch.from_numpy(scores).topk(k).values)
 
 
 def _top(scores: np.ndarray, k: int) -> np.ndarray:
     """The places of the k highest scores, highest first; ties in order."""
     if k < len(scores):
-        least = np.partition(scores, len(scores) - k)[len(scores) - k]
+        least = _highest(scores, k)[-1]
         above = np.flatnonzero(scores > least)
         places = np.sort(np.concatenate([above, np.flatnonzero(scores == least)[: k - len(above)]]))
     else:

@@ -45,6 +45,7 @@ class TrailScorer:
     """
 
     most_references = MOST_REFERENCES
+    thread_safe = True  # several threads may ask at the same time
     has_trail_units = True  # what its scores are worth is known to those who learn from decisions
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
@@ -57,7 +58,7 @@ class TrailScorer:
         self._tasks: dict[bytes, RememberedTask] = {}  # the last used last
         self._without_each: dict[bytes, Encoded | None] = {}  # of the task explained last
         self._idle: list[CpuPropagation] = []  # over the whole graph, each used by one thread at a time
-        self._lock = threading.Lock()  # remembered tasks are one thread's at a time
+        self._lock = threading.RLock()  # of what is remembered; nothing long is computed with it held
 
     def limit_edges(self, edges: int) -> None:
         """Read a part of about this many edges around each head, whatever the size of the graph: fewer are quicker."""
@@ -84,7 +85,7 @@ class TrailScorer:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+        self.__dict__.update(state, _lock=threading.RLock())
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Tensor:
@@ -93,7 +94,7 @@ class TrailScorer:
         if self.device.type == "cuda":
             with self._lock:
                 return self._on_gpu(*self._remembered(question.references), question)
-        with self._lock, torch_threads(1):
+        with torch_threads(1):
             known = self._remembered(question.references)
             if len(question.heads) == 1:
                 return self._one_head(*known, int(question.heads[0]), question.candidates)[None]
@@ -103,12 +104,14 @@ class TrailScorer:
     @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """What carried the score of one pair, given references (K, 2)."""
-        with self._lock, torch_threads(1):
+        with torch_threads(1):
             task, encoded = self._remembered(references)
             key = references.astype(np.int64).tobytes()
-            if key not in self._without_each:
+            without_each = self._without_each
+            if key not in without_each:
                 graph, local, _ = self._read(task)
-                self._without_each = {key: encode_without_each(self.network, graph, local)}
+                without_each = {key: encode_without_each(self.network, graph, local)}
+                self._without_each = without_each
             graph, local, part = self._read(task, head)
             nodes = None
             if part is not None:
@@ -118,9 +121,7 @@ class TrailScorer:
                     return Reasons(
                         float(self.network.score(nothing, encoded.task[0])), measured=True, graph=self.source
                     )
-            reasons = explain(
-                self.network, graph, local, encoded, self._without_each[key], head, tail, most, nodes=nodes
-            )
+            reasons = explain(self.network, graph, local, encoded, without_each[key], head, tail, most, nodes=nodes)
             return dataclasses.replace(reasons, graph=self.source)
 
     def task(self, references: np.ndarray) -> Tasks:
@@ -137,14 +138,18 @@ class TrailScorer:
     def _remembered(self, references: np.ndarray) -> RememberedTask:
         """The task with these references, new or remembered; of too many the one used longest ago is forgotten."""
         key = references.astype(np.int64).tobytes()
-        known = self._tasks.pop(key, None)
-        if known is None:
-            task = self.task(references)
-            graph, local, _ = self._read(task)
-            known = RememberedTask(task, self.network.encode(graph, local, read_tasks(graph, local)))
-        self._tasks[key] = known
-        if len(self._tasks) > MOST_TASKS:
-            del self._tasks[next(iter(self._tasks))]
+        with self._lock:
+            known = self._tasks.pop(key, None)
+            if known is not None:
+                self._tasks[key] = known
+                return known
+        task = self.task(references)
+        graph, local, _ = self._read(task)
+        known = RememberedTask(task, self.network.encode(graph, local, read_tasks(graph, local)))
+        with self._lock:
+            self._tasks[key] = known
+            if len(self._tasks) > MOST_TASKS:
+                del self._tasks[next(iter(self._tasks))]
         return known
 
     def _read(self, task: Tasks, *more: int) -> tuple[ReadGraph, Tasks, GraphPart | None]:
@@ -169,12 +174,14 @@ class TrailScorer:
             self._idle.append(propagation)
             return self.network.score(states, encoded.task)
         places = part.places(candidates)
-        inside = places >= 0
-        states = torch.zeros(len(candidates), self.network.shape.width)
+        inside = torch.from_numpy(places >= 0)
         propagation = CpuPropagation(self.network, graph.edges)
         head = int(part.places(np.array([head]))[0])
-        states[torch.from_numpy(inside)] = propagation.states_of(local, encoded, head, torch.from_numpy(places[inside]))
-        return self.network.score(states, encoded.task)
+        states = propagation.states_of(local, encoded, head, torch.from_numpy(places)[inside])
+        outside = self.network.score(torch.zeros(1, self.network.shape.width), encoded.task)
+        scores = outside.repeat(len(candidates))
+        scores[inside] = self.network.score(states, encoded.task)
+        return scores
 
     def _on_gpu(self, task: Tasks, encoded: Encoded, question: Question) -> Tensor:
         """Scores (H, C) on a GPU, several heads at once."""

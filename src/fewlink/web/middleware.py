@@ -1,10 +1,14 @@
-"""Checks of every request before the app (host, token, size of the body), and security headers of every answer."""
+"""Checks of every request before the app (host, token, size of the body), security headers of every answer, metrics and
+the access log."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import json
-from collections.abc import MutableMapping, Sequence
+import time
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -15,10 +19,19 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fewlink import __version__
 from fewlink.base.errors import FewlinkError, ScoreError, UnknownName
+from fewlink.operations.admission import CALLER, Caller, Refused
+from fewlink.operations.connections import Connections
+from fewlink.operations.logs import AccessLog
+from fewlink.operations.metrics import Registry, open_files, resident_bytes
+from fewlink.prediction import Linker
 from fewlink.web.schema import ServerSettings
 
 OPEN = frozenset({"/", "/docs", "/health"})  # paths that need no token
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+REFUSALS = frozenset({"busy", "closing", "cost", "deadline", "limit"})  # codes of errors that metrics count
+GONE = 499  # the status in metrics and logs of a request whose client has disconnected
 SHARED = "/reconcile"  # pages of other sites may read the answers under this path (CORS), as its protocol demands
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -32,11 +45,93 @@ HEADERS = {
 }
 
 
-class SecurityMiddleware:
-    """An ASGI middleware that checks host, token and size of a request and adds security headers to the answer."""
+FREE = 16 << 10  # bytes of a body that do not count as buffered
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+
+class ObservingMiddleware:
+    """The outermost middleware: says whose request it is, counts it, and writes its line of the access log."""
+
+    def __init__(self, app: ASGIApp, registry: Registry, log: AccessLog | None = None) -> None:
+        self.app, self.log, self.open = app, log, 0
+        self.requests = registry.counter(
+            "fewlink_requests_total", "Requests by path, method and status.", ("path", "method", "status")
+        )
+        self.seconds = registry.histogram("fewlink_request_seconds", "Seconds until the answer was sent.", ("path",))
+        self.waited = registry.histogram("fewlink_queue_seconds", "Seconds that a request waited for its turns.")
+        self.refused = registry.counter("fewlink_refused_total", "Requests that were refused, by reason.", ("reason",))
+        registry.gauge("fewlink_open_requests", "Requests that are being answered.", lambda: self.open)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        caller, begin, status, size = Caller((scope.get("client") or ("",))[0]), time.perf_counter(), 0, 0
+
+        async def counted(message: Message) -> None:
+            nonlocal status, size
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if reason := scope.get("refused"):
+                    self.refused.add(reason)
+            size += len(message.get("body", b""))
+            await send(message)
+
+        self.open += 1
+        token = CALLER.set(caller)
+        try:
+            await self.app(scope, receive, counted)
+        finally:
+            CALLER.reset(token)
+            self.open -= 1
+            seconds, status = time.perf_counter() - begin, status or GONE
+            path = getattr(scope.get("route"), "path", "other")
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self.requests.add(path, method, str(status))
+            self.seconds.observe(seconds, path)
+            if caller.waited:
+                self.waited.observe(caller.waited)
+            if self.log is not None:
+                facts = {"client": caller.client, "method": scope["method"], "path": scope["path"], "status": status}
+                self.log.write(**facts, seconds=seconds, size=size, waited=caller.waited)
+
+
+def register(registry: Registry, app: FastAPI, linker: Linker, connections: Connections, log: AccessLog | None) -> None:
+    """The metrics of a server besides those of its requests."""
+    state, graph, began = app.state, linker.graph, time.time()
+    facts = {"version": __version__, "model": linker.scorer.name, "graph": linker.benchmark.name}
+    readings: dict[str, tuple[str, Callable[[], float]]] = {
+        "fewlink_graph_entities": ("Entities of the graph.", lambda: len(graph.entities)),
+        "fewlink_graph_triples": ("Triples of the graph.", lambda: graph.triple_count),
+        "fewlink_waiting_requests": ("Requests that were let in.", lambda: len(state.service.admission)),
+        "fewlink_waiting_seconds": ("Their estimated seconds of work.", lambda: state.service.admission.left),
+        "fewlink_queue_length": ("Parts of requests in the queue.", lambda: len(state.service.batcher.queue)),
+        "fewlink_batches": ("Batches that were answered.", lambda: state.service.batcher.batches),
+        "fewlink_connections": ("Open connections.", lambda: len(connections)),
+        "fewlink_dropped_connections": ("Slow or idle ones closed for new ones.", lambda: connections.dropped),
+        "fewlink_buffered_bytes": ("Bytes of unfinished requests.", lambda: connections.buffered),
+        "fewlink_dropped_log_lines": ("Lines of the access log not written.", lambda: log.dropped if log else 0),
+        "process_resident_memory_bytes": ("Memory in use.", resident_bytes),
+        "process_open_fds": ("Open files and sockets.", open_files),
+        "process_start_time_seconds": ("When the server started, in seconds since 1970.", lambda: began),
+    }
+    registry.gauge("fewlink_info", "Version, model and graph.", lambda: 1, facts)
+    for name, (about, read) in readings.items():
+        registry.gauge(name, about, read)
+
+
+class Disconnected(Exception):
+    """The client has gone before it sent the whole request."""
+
+
+class SecurityMiddleware:
+    """An ASGI middleware that checks host, token and size of a request and adds security headers to the answer.
+
+    If the client disconnects, the app is cancelled.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, connections: Connections | None = None) -> None:
         self.app, self.settings = app, settings
+        self.connections = Connections() if connections is None else connections
         self.token = None if settings.token is None else settings.token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,11 +154,14 @@ class SecurityMiddleware:
                 await Response(status_code=204)(scope, receive, with_headers)
                 return
             self.check(scope)
-            receive = await self.read_body(scope, receive)
+            receive_all = await self.read_body(scope, receive)
         except ApiError as error:
+            scope["refused"] = error.code
             await error.response()(scope, receive, with_headers)
             return
-        await self.app(scope, receive, with_headers)
+        except Disconnected:
+            return
+        await unless_disconnected(self.app, scope, receive_all, receive, with_headers)
 
     def check(self, scope: MutableMapping[str, Any]) -> None:
         """Raise for a wrong token or a foreign Host header, which a page of another site would send (DNS rebinding)."""
@@ -103,21 +201,51 @@ class SecurityMiddleware:
         )
         if length.isdecimal() and int(length[:20]) > most:
             raise too_large
-        parts, size, more = [], 0, True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":  # the client has disconnected
-                break
-            parts.append(message.get("body", b""))
-            size, more = size + len(parts[-1]), message.get("more_body", False)
-            if size > most:
-                raise too_large
+        parts, size, more, reserved = [], 0, True, 0
+        try:
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise Disconnected
+                parts.append(message.get("body", b""))
+                size, more = size + len(parts[-1]), message.get("more_body", False)
+                if size > most:
+                    raise too_large
+                if more and (further := size - FREE - reserved) > 0:
+                    if not self.connections.reserve(further):
+                        wait = {"Retry-After": "5"}
+                        raise ApiError(503, "busy", "too many unfinished requests: try again in 5 s", headers=wait)
+                    reserved += further
+        finally:
+            self.connections.release(reserved)
         pieces = iter([{"type": "http.request", "body": b"".join(parts), "more_body": False}])
+        never: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
         async def receive_body() -> Message:
-            return next(pieces, None) or await receive()
+            if (piece := next(pieces, None)) is not None:
+                return piece
+            return await never  # the middleware waits for the disconnection
 
         return receive_body
+
+
+async def unless_disconnected(app: ASGIApp, scope: Scope, receive_all: Receive, receive: Receive, send: Send) -> None:
+    """Run the app on a whole request, and cancel it if the client disconnects."""
+
+    async def disconnected() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    running, gone = asyncio.ensure_future(app(scope, receive_all, send)), asyncio.ensure_future(disconnected())
+    try:
+        await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+    finally:
+        for task in (running, gone):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
 
 
 def is_shared(scope: MutableMapping[str, Any]) -> bool:
@@ -158,7 +286,7 @@ class ApiError(Exception):
         headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.headers = status, headers
+        self.status, self.code, self.headers = status, code, headers
         content = {"code": code, "message": message, "field": field, "suggestions": list(suggestions) or None}
         self.content = {"error": {key: value for key, value in content.items() if value is not None}}
 
@@ -174,8 +302,11 @@ def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = No
 def install(app: FastAPI) -> None:
     """Make an app send all errors in one form."""
 
-    async def send(_: Request, error: Exception) -> Response:
-        return as_api_error(error).response()
+    async def send(request: Request, error: Exception) -> Response:
+        sent = as_api_error(error)
+        if sent.code in REFUSALS:
+            request.scope["refused"] = sent.code
+        return sent.response()
 
     for kind in (ApiError, FewlinkError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, send)
@@ -185,6 +316,9 @@ def as_api_error(error: Exception) -> ApiError:
     """404 for an unknown name, 500 for a failure of the model or the server, 422 for what a user can correct."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, Refused):
+        headers = None if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+        return ApiError(422 if headers is None else 503, error.reason, str(error), headers=headers)
     if isinstance(error, ScoreError):
         return ApiError(500, "score", str(error))
     if isinstance(error, UnknownName):

@@ -28,6 +28,7 @@ from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References, find_relation, id_texts
 from fewlink.prediction.trust import Trust
 from fewlink.questions.adjustment import Adjustment, adjustment_of, lacking_note
+from fewlink.web.batching import RankingPart, find_candidates_of
 from fewlink.web.middleware import ApiError, as_json
 from fewlink.web.schema import (
     MOST_REFERENCES,
@@ -46,7 +47,7 @@ from fewlink.web.schema import (
     Undone,
     UndoRequest,
 )
-from fewlink.web.service import RankingPart, Service, TrustPart, find_candidates_of
+from fewlink.web.service import Service
 
 DEEP = 50  # tails of each head that can be suggested
 REFRESH = 5  # acceptances after which they are read as references: until then scores are corrected, in milliseconds
@@ -197,13 +198,8 @@ class Projects:
         """The pairs to decide next; the model ranks again only if references or the pool have changed."""
         known = await asyncio.to_thread(self.known, number)
         whole, in_all, notes = await asyncio.to_thread(self._pool, body, known, service)
-        if whole not in self._ranked:
-            parts = [await service.rank(part) for part in whole.turns()]
-            asked = TrustPart(whole.references, whole.candidates)
-            trust = await service.batcher.ask(asked) if self.linker.reads_trust else None
-            assert trust is None or isinstance(trust, Trust)
-            self._ranked[whole] = RankedPairs.joined(parts), trust
-        ranked, trust = self._ranked[whole]
+        ranked, trust = self._ranked.get(whole) or await service.ranked(whole)
+        self._ranked[whole] = ranked, trust
         self._ranked.move_to_end(whole)
         while len(self._ranked) > KEPT:
             self._ranked.popitem(last=False)

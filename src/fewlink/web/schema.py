@@ -28,8 +28,13 @@ class ServerSettings:
     explained: int = 100  # rows of one request with reasons
     body: int = 1 << 20  # bytes
     waiting: int = 256  # requests in the queue; further ones are rejected
+    seconds: float = 60.0  # estimated, of one request; longer ones are rejected
+    queued: float = 120.0  # estimated, of all requests; further ones are rejected
+    deadline: float = 150.0  # seconds after which a request is given up
+    turn: float = 0.25  # seconds of a request that are answered before others have their turn
     gather: float = 0.004  # seconds that a request waits for similar ones
     together: int = 64  # requests of one batch; 1 disables batching
+    measure: bool = False  # measure at the start what requests cost; otherwise only while answering
     token: str | None = None
     hosts: frozenset[str] | None = None  # names that the server may be called by; None: any
     references: tuple[tuple[str, str, str], ...] = ()  # (head, relation, tail) of relations that the graph lacks

@@ -12,27 +12,32 @@ import hashlib
 import json
 import os
 import pkgutil
-import socket
 import sys
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+import anyio.to_thread
 import uvicorn
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Query
 from starlette.responses import Response
 
 import fewlink
 from fewlink.base.errors import FewlinkError
+from fewlink.operations import metrics
+from fewlink.operations.connections import Connections, within_open_files
+from fewlink.operations.logs import AccessLog
+from fewlink.operations.process import LIMITS, OPTIONS, Server, end_soon, listen, prepare
+from fewlink.operations.protocol import ON_STOP, STATE
 from fewlink.prediction import Linker, load
 from fewlink.prediction.constraints import KINDS
 from fewlink.web import middleware, projects
 from fewlink.web import service as facts
-from fewlink.web.batching import Batcher, unless_disconnected
-from fewlink.web.middleware import SecurityMiddleware, as_json, own_hosts
+from fewlink.web.batching import Answer, Answers, Batcher, Part
+from fewlink.web.middleware import ObservingMiddleware, SecurityMiddleware, as_json, own_hosts
 from fewlink.web.schema import (
     MOST_REFERENCES,
     NAME_LENGTH,
@@ -49,7 +54,7 @@ from fewlink.web.schema import (
     ServerSettings,
     TypeOffer,
 )
-from fewlink.web.service import MANY, Answer, Answers, Part, Service
+from fewlink.web.service import MANY, Service
 
 SCRIPTS = {  # of each page
     "page": (
@@ -69,18 +74,14 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         413: "The body is too large",
         421: "The Host header names another server",
         422: "The request is invalid",
-        503: "Too many requests are waiting",
+        503: "Too many requests are waiting: Retry-After says when to try again",
+        504: "The deadline has passed",
     }.items()
 }
 LISTED = 2_000  # relations that are listed at most
+SHORT = 0.1  # of the longest request that is allowed: shorter ones are answered beside longer ones
+THREADS = 16  # for answers that need no model; more would hold up the event loop
 TOKEN, GIVEN = "FEWLINK_TOKEN", "FEWLINK_SERVE"  # environment variables: of the user, and for the workers
-OPTIONS: dict[str, Any] = {
-    "log_level": "warning",
-    "access_log": False,
-    "server_header": False,
-    "proxy_headers": False,
-    "timeout_graceful_shutdown": 30,  # seconds for pending requests when the server stops
-}
 
 
 def make_app(
@@ -89,23 +90,46 @@ def make_app(
     project: Path | None = None,
     *,
     extensions: Sequence[str] = (),
+    access_log: AccessLog | None = None,
+    on_stop: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """An app that answers from this linker, and keeps decisions in the file `project`.
 
     `extensions` are functions as `package.module:function`: each is called with app, linker and settings to add routes.
+    `on_stop` is called when the server begins to stop.
     """
     settings = settings or ServerSettings()
-    answers = Answers(linker, settings)
+    answers, registry = Answers(linker, settings), metrics.Registry()
+    connections = Connections(within_open_files(LIMITS))
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         batcher: Batcher[Part, Answer] = Batcher(
-            answers.batch, waiting=settings.waiting, gather=settings.gather, together=settings.together
+            answers.batch,
+            gather=settings.gather,
+            together=settings.together,
+            turn=settings.turn,
+            short=SHORT * settings.seconds if getattr(linker.scorer, "thread_safe", False) else None,
+            key_of=lambda part: part.key,
         )
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         async with batcher:
-            app.state.service = Service(linker, settings, batcher)
-            yield
+            app.state.service = service = Service(linker, settings, batcher, answers)
+            measuring = asyncio.create_task(batcher.measured(answers.to_measure())) if settings.measure else None
+
+            def stop() -> None:
+                if not service.admission.closed:
+                    service.admission.closed = True
+                    app.state.closing = asyncio.ensure_future(batcher.close())
+                    on_stop()
+
+            yield {STATE: connections, ON_STOP: stop}
+            service.admission.closed = True
+        if measuring is not None:
+            measuring.cancel()
         app.state.projects.close()
+        if access_log is not None:
+            access_log.close()
 
     app = FastAPI(
         title="fewlink",
@@ -117,7 +141,9 @@ def make_app(
         responses=ERRORS,
     )
     app.state.answers = answers
-    app.add_middleware(SecurityMiddleware, settings=settings)
+    app.add_middleware(SecurityMiddleware, settings=settings, connections=connections)
+    app.add_middleware(ObservingMiddleware, registry=registry, log=access_log)  # outermost
+    middleware.register(registry, app, linker, connections, access_log)
     middleware.install(app)
     app.state.projects = projects.Projects(linker, project)
     projects.install(app, app.state.projects)
@@ -125,10 +151,8 @@ def make_app(
     app.state.described = [lambda: pairs("reference", "accepted")]  # relations that extensions may offer
     app.state.rejected = lambda: pairs("rejected")
 
-    async def answered(request: Request, answer: Coroutine[Any, Any, dict[str, Any]]) -> Response:
-        content = await unless_disconnected(asyncio.create_task(answer), asyncio.create_task(_disconnected(request)))
-        if content is None:
-            return Response(status_code=499)  # the client has disconnected
+    async def answered(answer: Coroutine[Any, Any, dict[str, Any]]) -> Response:
+        content = await answer
         many = len(content.get("predictions", ())) > MANY
         return await asyncio.to_thread(as_json, content) if many else as_json(content)
 
@@ -144,6 +168,10 @@ def make_app(
     async def health() -> Response:
         """Whether the server is running; needs no token."""
         return as_json({"status": "ok", "version": fewlink.__version__})
+
+    @app.get("/metrics", include_in_schema=False)
+    async def all_metrics() -> Response:
+        return Response(registry.text(), media_type=metrics.CONTENT_TYPE)
 
     @app.get("/about", response_model=About)
     def about() -> Response:
@@ -176,14 +204,14 @@ def make_app(
         return as_json(facts.example(linker, number))
 
     @app.post("/predict", response_model=PredictAnswer)
-    async def predict(query: PredictRequest, request: Request) -> Response:
+    async def predict(query: PredictRequest) -> Response:
         """The best tails of each head, or the best pairs of all heads of a type."""
-        return await answered(request, app.state.projects.predict(query, app.state.service))
+        return await answered(app.state.projects.predict(query, app.state.service))
 
     @app.post("/explain", response_model=ExplainAnswer)
-    async def explain(query: ExplainRequest, request: Request) -> Response:
+    async def explain(query: ExplainRequest) -> Response:
         """What contributed to the score of one pair."""
-        return await answered(request, app.state.service.explain(query))
+        return await answered(app.state.service.explain(query))
 
     for extension in extensions:
         pkgutil.resolve_name(extension)(app, linker, settings)
@@ -222,12 +250,6 @@ def about_facts(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
             "explained": settings.explained,
         },
     }
-
-
-async def _disconnected(request: Request) -> None:
-    """Returns when the client has disconnected."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 class Page(NamedTuple):
@@ -281,6 +303,10 @@ class ServeOptions:
     names: str | Literal[False] | None = None
     project: str | None = None
     extensions: tuple[str, ...] = ()
+    access_log: str | None = None
+    allow_anyone: bool = False  # on an address that other machines reach, without a token
+    public_name: str | None = None  # a name that a proxy passes on in the Host header
+    proxy: str | None = None  # the address of a proxy whose X-Forwarded-For header names the client
 
     @property
     def place(self) -> dict[str, Any]:
@@ -297,37 +323,46 @@ class ServeOptions:
 
 
 def serve(options: ServeOptions, settings: ServerSettings) -> None:
-    """Answer requests until the process is stopped; pending ones are finished."""
-    settings = replace(settings, hosts=own_hosts(options.host))
+    """Answer requests until the process is stopped; pending ones are finished if they are short."""
+    hosts = own_hosts(options.host)
+    if hosts is None and settings.token is None and not options.allow_anyone:
+        raise FewlinkError(
+            f"other machines may reach {options.host}: set a token with --token or FEWLINK_TOKEN, or give "
+            "--allow-anyone to answer whoever asks"
+        )
+    if hosts is not None and options.public_name:
+        hosts |= {options.public_name.lower()}
+    settings = replace(settings, hosts=hosts, measure=True)
     listener = listen(options.host, options.port)
+    log = None if options.access_log is None else AccessLog(options.access_log)
     linker = load(**options.place)
-    linker.names.complete("a", 1)  # builds the search index before the first request
-    app = make_app(linker, settings, options.project_file, extensions=options.extensions)
     host = f"[{options.host}]" if ":" in options.host else options.host
     title = f"{linker.scorer.name} on {linker.benchmark.name}: http://{host}:{listener.getsockname()[1]}/"
-    print(f"{title} (Ctrl-C stops)", file=sys.stderr, flush=True)
-    if settings.hosts is None and settings.token is None:
-        print(
-            "note: anyone who can reach this machine can send requests; set --token to restrict access", file=sys.stderr
-        )
+    trusted = {"proxy_headers": options.proxy is not None, "forwarded_allow_ips": options.proxy}
+    config = {**OPTIONS, **trusted}
     if options.workers == 1:
-        uvicorn.Server(uvicorn.Config(app, **OPTIONS)).run(sockets=[listener])
+        linker.names.complete("a", 1)  # builds the search index before the first request
+        more: dict[str, Any] = {"extensions": options.extensions, "access_log": log, "on_stop": end_soon}
+        app = make_app(linker, settings, options.project_file, **more)
+        server = Server(uvicorn.Config(app, **config))
+        prepare()
+        print(f"{title} (Ctrl-C stops)", file=sys.stderr, flush=True)
+        server.run(sockets=[listener])
         return
-    del linker, app  # each worker makes its own
-    limits = {
-        "heads": settings.heads,
-        "k": settings.k,
-        "hosts": settings.hosts and sorted(settings.hosts),
-        "references": settings.references,
-    }
+    print(f"{title} (Ctrl-C stops; {options.workers} processes)", file=sys.stderr, flush=True)
+    if log is not None:
+        log.close()  # each worker opens its own
+    del linker
+    kept = {field: getattr(settings, field) for field in ("heads", "k", "references", "seconds", "queued", "deadline")}
+    limits = {**kept, "hosts": settings.hosts and sorted(settings.hosts)}
     given = {"place": options.place, "limits": limits, "project": str(options.project_file)}
-    os.environ[GIVEN] = json.dumps({**given, "extensions": options.extensions})
+    os.environ[GIVEN] = json.dumps({**given, "extensions": options.extensions, "access_log": options.access_log})
     if settings.token is not None:
         os.environ[TOKEN] = settings.token
     port = listener.getsockname()[1]
     listener.close()  # uvicorn opens it again for the workers
     factory = "fewlink.web.server:from_environment"
-    uvicorn.run(factory, host=options.host, port=port, factory=True, workers=options.workers, **OPTIONS)
+    uvicorn.run(factory, host=options.host, port=port, factory=True, workers=options.workers, **config)
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Any:
@@ -335,22 +370,16 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Any:
     given = json.loads(environment[GIVEN])
     limits = given["limits"]
     hosts, references = limits.pop("hosts"), tuple(map(tuple, limits.pop("references", ())))
-    token = environment.get(TOKEN)
-    settings = ServerSettings(**limits, token=token, hosts=hosts and frozenset(hosts), references=references)
-    return make_app(load(**given["place"]), settings, Path(given["project"]), extensions=given.get("extensions", ()))
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; raises if the address cannot be used."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(1024)
-    except (OSError, OverflowError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FewlinkError(
-            f"cannot listen on {host}, port {port} ({reason}): choose others with --host, --port"
-        ) from None
-    return listener
+    settings = ServerSettings(
+        **limits,
+        token=environment.get(TOKEN),
+        hosts=hosts and frozenset(hosts),
+        references=references,
+        measure=environment is os.environ,
+    )
+    log = AccessLog(given["access_log"]) if given.get("access_log") else None
+    more: dict[str, Any] = {"extensions": given.get("extensions", ()), "access_log": log}
+    if environment is os.environ:  # a process of its own
+        prepare()
+        more["on_stop"] = end_soon
+    return make_app(load(**given["place"]), settings, Path(given["project"]), **more)

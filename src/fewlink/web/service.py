@@ -4,89 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fewlink.base.errors import FewlinkError, UnknownName
 from fewlink.data.candidates import by_similarity
+from fewlink.operations.admission import Admission
 from fewlink.prediction import Explanation, Linker
 from fewlink.prediction.constraints import Constraints, check_kinds
 from fewlink.prediction.names import Names, entity_of
 from fewlink.prediction.predictions import RankedPairs
-from fewlink.prediction.query import (
-    References,
-    distinct_heads,
-    find_candidates,
-    find_relation,
-    is_open,
-    no_candidate_note,
-)
+from fewlink.prediction.query import References, distinct_heads, find_relation, no_candidate_note
 from fewlink.prediction.trust import Trust
-from fewlink.web.batching import Batcher
+from fewlink.web.batching import (
+    Answer,
+    Answers,
+    Batcher,
+    ExplanationPart,
+    Part,
+    RankingPart,
+    TrustPart,
+    find_candidates_of,
+)
 from fewlink.web.middleware import ApiError
 from fewlink.web.schema import ExplainRequest, PredictRequest, QueryRequest, ServerSettings
 
-TURN = 50  # heads of a long request that are scored before other requests have their turn
+TURN = 50  # heads of a long request that are scored at most before other requests have their turn
+MOST_SETTLED = 1_000_000  # rows of which better ones may rule out others
 MANY = 500  # rows above which an answer is written in a thread, not in the event loop
-
-
-@dataclass(frozen=True)
-class RankingPart:
-    """The k best tails of each of these heads; if `overall`, the k best pairs of all heads. Entities are numbers."""
-
-    references: References
-    heads: tuple[int, ...]
-    k: int
-    candidates: str | tuple[int, ...] | None
-    exclude_known: bool
-    overall: bool
-    constraints: tuple[str, ...] = ()
-
-    def turns(self) -> Iterator[RankingPart]:
-        if self.constraints:  # pairs of all heads rule out each other
-            yield self
-            return
-        for begin in range(0, len(self.heads), TURN):
-            yield replace(self, heads=self.heads[begin : begin + TURN])
-
-    @property
-    def key(self) -> Hashable:
-        """What parts that share a call have in common."""
-        heads = self.heads if self.overall or self.constraints else None
-        return self.references, self.candidates, self.exclude_known, heads, self.constraints
-
-
-@dataclass(frozen=True)
-class ExplanationPart:
-    """The reasons for the score of one pair."""
-
-    references: References
-    head: int
-    tail: int
-
-    @property
-    def key(self) -> Hashable:
-        return self
-
-
-@dataclass(frozen=True)
-class TrustPart:
-    """How far answers with these references and candidates can be trusted."""
-
-    references: References
-    candidates: str | tuple[int, ...] | None
-
-    @property
-    def key(self) -> Hashable:
-        return self
-
-
-Part = RankingPart | ExplanationPart | TrustPart
-Answer = RankedPairs | Explanation | Trust | None
-Member = tuple[int, Part]  # a part and its place in the batch
 
 
 class Resolver:
@@ -197,133 +145,132 @@ def by_likeness(linker: Linker, references: References, others: bool) -> np.ndar
     return order if others else order[:similar]
 
 
-class Answers:
-    """Answers a batch of parts; used by one thread at a time."""
-
-    def __init__(self, linker: Linker, settings: ServerSettings) -> None:
-        self.linker, self.settings = linker, settings
-        self.calls = 0  # of the linker, to measure what batching saves
-
-    def batch(
-        self, parts: Sequence[Part], is_waiting: Callable[[int], bool] = lambda place: True
-    ) -> Iterator[tuple[int, Answer | Exception]]:
-        """The place of each part with its answer or an error; `is_waiting(place)`: whether a client waits for it."""
-        groups: dict[Hashable, list[Member]] = {}
-        for place, part in enumerate(parts):
-            groups.setdefault(part.key, []).append((place, part))
-        for group in groups.values():
-            for members in self._calls(group):
-                waiting = [member for member in members if is_waiting(member[0])]
-                answers: Sequence[Answer | Exception]
-                try:
-                    answers = self._call([part for _, part in waiting]) if waiting else []
-                except Exception as error:  # every client of the call receives it; the thread continues
-                    answers = [error] * len(waiting)
-                yield from zip((place for place, _ in waiting), answers, strict=True)
-
-    def _calls(self, members: Sequence[Member]) -> Iterator[list[Member]]:
-        """Members for one call each, with at most as many rows (heads times the largest k) as one request may have."""
-        call: list[Member] = []
-        heads, k = 0, 0
-        for member in members:
-            part = member[1]
-            more_heads, own_k = (len(part.heads), part.k) if isinstance(part, RankingPart) else (1, 1)
-            if call and (heads + more_heads) * max(k, own_k) > self.settings.rows:
-                yield call
-                call, heads, k = [], 0, 0
-            call.append(member)
-            heads, k = heads + more_heads, max(k, own_k)
-        yield call
-
-    def _call(self, parts: Sequence[Part]) -> Sequence[Answer]:
-        self.calls += 1
-        first = parts[0]
-        if isinstance(first, ExplanationPart):
-            return [self.linker.explain_ids(first.references, first.head, first.tail)] * len(parts)
-        if isinstance(first, TrustPart):
-            return [self._trust(first)] * len(parts)
-        return self._rank([part for part in parts if isinstance(part, RankingPart)])
-
-    def _rank(self, parts: Sequence[RankingPart]) -> list[Answer]:
-        """One call for the heads of all parts and the largest k; each part gets its own heads and its own k."""
-        first, linker = parts[0], self.linker
-        candidates = find_candidates_of(linker, first)
-        heads = np.array(list(dict.fromkeys(head for part in parts for head in part.heads)), np.int32)
-        k = max(part.k for part in parts)
-        trust = self._trust(first) if first.overall else None
-        used = Constraints.of(first.constraints, linker.graph, first.references)
-        known, overall = first.exclude_known, first.overall
-        pairs = linker.rank(first.references, heads, k, candidates, known, overall, constraints=used, trust=trust)
-        if first.overall:
-            return [pairs.take(np.arange(min(part.k, len(pairs)))) for part in parts]
-        begins = np.flatnonzero(np.diff(pairs.heads, prepend=-1))  # the rows of a head are consecutive
-        rows = dict(zip(pairs.heads[begins].tolist(), np.split(np.arange(len(pairs)), begins[1:]), strict=False))
-        none = np.zeros(0, np.int64)
-        return [pairs.take(np.concatenate([rows.get(head, none)[: part.k] for head in part.heads])) for part in parts]
-
-    def _trust(self, part: RankingPart | TrustPart) -> Trust | None:
-        candidates = None if is_open(part.candidates) else find_candidates_of(self.linker, part)
-        return self.linker.trust(part.references, candidates)
-
-
-def find_candidates_of(linker: Linker, part: RankingPart | TrustPart) -> np.ndarray:
-    if isinstance(part.candidates, tuple):
-        return np.array(part.candidates, np.int32)
-    return find_candidates(linker.benchmark, linker.names, part.candidates, part.references)
-
-
 class Service:
-    """Whole requests: resolved, answered part by part, so that a long one lets others pass, and put together."""
+    """Whole requests: resolved, let in by their cost, answered part by part, so that others have their turns, and put
+    together."""
 
-    def __init__(self, linker: Linker, settings: ServerSettings, batcher: Batcher[Part, Answer]) -> None:
-        self.linker, self.batcher, self.resolver = linker, batcher, Resolver(linker, settings)
+    def __init__(
+        self, linker: Linker, settings: ServerSettings, batcher: Batcher[Part, Answer], answers: Answers
+    ) -> None:
+        self.linker, self.settings, self.batcher = linker, settings, batcher
+        self.resolver, self.estimates = Resolver(linker, settings), answers.estimates
+        self.admission = Admission(
+            seconds=settings.seconds,
+            queued=settings.queued,
+            deadline=settings.deadline,
+            requests=settings.waiting + len(batcher.lanes),
+        )
 
     async def predict(self, request: PredictRequest) -> dict[str, Any]:
         whole, in_all, notes = await asyncio.to_thread(self.resolver.ranking, request)
-        answer = await self._predict(request, whole, notes)
+        rows = whole.k * (1 if whole.overall else len(whole.heads)) if request.explain else 0
+        size = await asyncio.to_thread(self._size, whole)
+        with self.admission.enter(*self._cost(whole, size, rows)):
+            parts = await self._rank(whole, size)
+            trust = await self._trust(TrustPart(whole.references, whole.candidates), size)
+            answer, pairs = await asyncio.to_thread(self._joined, whole, parts, trust, notes)
+            if request.explain:
+                for row, head, tail in zip(answer["predictions"], *pairs, strict=True):
+                    row["reasons"] = (await self._explain(ExplanationPart(whole.references, head, tail))).to_dict()
         return {"heads": len(whole.heads), "heads_in_all": in_all, **answer}
 
-    async def _predict(self, request: PredictRequest, whole: RankingPart, notes: list[str]) -> dict[str, Any]:
-        parts = [await self.rank(part) for part in whole.turns()]
-        part = TrustPart(whole.references, whole.candidates)
-        trust = await self._trust(part) if self.linker.reads_trust else None
-        pairs = self.linker.best_pairs(parts, whole.k, trust) if whole.overall else RankedPairs.joined(parts)
-        used, heads = Constraints.of(whole.constraints, self.linker.graph, whole.references), np.array(whole.heads)
+    async def explain(self, request: ExplainRequest) -> dict[str, Any]:
+        part = await asyncio.to_thread(self.resolver.explanation, request)
+        with self.admission.enter(self.estimates.explanation(part.references)):
+            return (await self._explain(part)).to_dict()
+
+    async def ranked(self, whole: RankingPart) -> tuple[RankedPairs, Trust | None]:
+        """The ranked pairs of a request that asks for nothing else, and the trust in them."""
+        size = await asyncio.to_thread(self._size, whole)
+        with self.admission.enter(*self._cost(whole, size)):
+            parts = await self._rank(whole, size)
+            return RankedPairs.joined(parts), await self._trust(TrustPart(whole.references, whole.candidates), size)
+
+    async def _rank(self, whole: RankingPart, size: int) -> list[RankedPairs]:
+        """The ranked pairs of some heads after others, so that each turn is short; pairs are not settled yet."""
+        if self._between_pairs(whole):
+            self._check_settled(whole)
+            whole = replace(whole, k=whole.k + len(whole.heads), overall=False)
+        parts: list[RankedPairs] = []
+        begin = 0
+        while begin < len(whole.heads):
+            head, new = self.estimates.head(size), self.estimates.references(whole.references)
+            count = self.estimates.heads_in(self.settings.turn, size, TURN)
+            some = whole.heads[begin : begin + count]
+            begin += count
+            part = await self.batcher.ask(replace(whole, heads=some), new + len(some) * head)
+            assert isinstance(part, RankedPairs)
+            parts.append(part)
+        return parts
+
+    def _size(self, whole: RankingPart) -> int:
+        return self.estimates.size(whole.references, len(find_candidates_of(self.linker, whole)))
+
+    def _cost(self, whole: RankingPart, size: int, explained: int = 0) -> tuple[float, str]:
+        """Estimated seconds of a request, and how to split it; empty if it has one head and no reasons."""
+        references = whole.references
+        head = self.estimates.head(size)
+        once = self.estimates.references(references) + self.estimates.trust(references, size)
+        reasons = self.estimates.explanation(references, explained) if explained else 0.0
+        if len(whole.heads) < 2 and not explained:
+            return once + head * len(whole.heads), ""
+        most = max(1, int((self.settings.seconds - once) / max(head, 1e-9)))
+        less = f"ask for at most {most:,} heads at a time"
+        if whole.overall:
+            less += ", with 'first' and 'count'"
+        if reasons > self.settings.seconds / 2:
+            less = "ask for reasons of single rows at /explain"
+        return once + head * len(whole.heads) + reasons, f"{less}, or start the server with a higher --most-seconds"
+
+    def _between_pairs(self, whole: RankingPart) -> bool:
+        """Whether pairs of several heads rule out each other."""
+        used = bool(whole.constraints)
+        return used and Constraints.of(whole.constraints, self.linker.graph, whole.references).between_pairs
+
+    def _check_settled(self, whole: RankingPart) -> None:
+        heads = len(whole.heads)
+        if not whole.overall and heads * (heads + whole.k) > MOST_SETTLED:
+            message = f"with these constraints all heads are answered together, and {heads:,} are too many"
+            raise ApiError(422, "limit", f"{message}: ask for at most {int(MOST_SETTLED**0.5) - whole.k:,}", "heads")
+
+    def _joined(
+        self, whole: RankingPart, parts: list[RankedPairs], trust: Trust | None, notes: list[str]
+    ) -> tuple[dict[str, Any], tuple[list[int], list[int]]]:
+        """The answer to a request without reasons, and the heads and tails of its rows."""
+        linker, heads = self.linker, np.array(whole.heads)
+        used = Constraints.of(whole.constraints, linker.graph, whole.references)
+        if used.between_pairs and whole.constraints:
+            pool = max(100 * whole.k, 10_000)
+            pairs = linker.best_pairs(parts, pool, trust) if whole.overall else RankedPairs.joined(parts)
+            keys = linker.keys(pairs, trust if whole.overall else None)
+            pairs = used.settle(pairs, keys, whole.k, whole.overall)
+        else:
+            pairs = linker.best_pairs(parts, whole.k, trust) if whole.overall else RankedPairs.joined(parts)
         if whole.constraints:
-            notes += used.notes(heads, find_candidates_of(self.linker, whole))
+            notes += used.notes(heads, find_candidates_of(linker, whole))
         if not whole.overall:
             unranked = np.setdiff1d(used.open_heads(heads), pairs.heads)
-            notes += [no_candidate_note(self.linker.names, head) for head in whole.heads if head in unranked]
-        count = None if whole.overall else len(await asyncio.to_thread(find_candidates_of, self.linker, whole))
-        table = functools.partial(self.linker.table, pairs, notes, trust=trust, candidates=count)
-        predictions = await asyncio.to_thread(table) if len(pairs) > MANY else table()
-        rows = predictions.to_dicts()
-        if request.explain:
-            for row, head, tail in zip(rows, pairs.heads.tolist(), pairs.tails.tolist(), strict=True):
-                explanation = await self._explain(ExplanationPart(whole.references, head, tail))
-                row["reasons"] = explanation.to_dict()
-        said = predictions.trust and vars(predictions.trust)
-        more = {
-            "tail_types": tail_types(self.linker, np.unique(pairs.tails)),
+            notes += [no_candidate_note(linker.names, head) for head in whole.heads if head in unranked]
+        count = None if whole.overall else len(find_candidates_of(linker, whole))
+        predictions = linker.table(pairs, notes, trust=trust, candidates=count)
+        answer = {
+            "predictions": predictions.to_dicts(),
+            "notes": list(predictions.notes),
+            "trust": predictions.trust and vars(predictions.trust),
+            "tail_types": tail_types(linker, np.unique(pairs.tails)),
             "sets": list(map(vars, predictions.sets)),
         }
-        return {"predictions": rows, "notes": list(predictions.notes), "trust": said, **more}
+        return answer, (pairs.heads.tolist(), pairs.tails.tolist())
 
-    async def explain(self, request: ExplainRequest) -> dict[str, Any]:
-        return (await self._explain(await asyncio.to_thread(self.resolver.explanation, request))).to_dict()
-
-    async def rank(self, part: RankingPart) -> RankedPairs:
-        answer = await self.batcher.ask(part)
-        assert isinstance(answer, RankedPairs)
-        return answer
-
-    async def _trust(self, part: TrustPart) -> Trust | None:
-        answer = await self.batcher.ask(part)
+    async def _trust(self, part: TrustPart, size: int) -> Trust | None:
+        if not self.linker.reads_trust:
+            return None
+        answer = await self.batcher.ask(part, self.estimates.trust(part.references, size))
         assert answer is None or isinstance(answer, Trust)
         return answer
 
     async def _explain(self, part: ExplanationPart) -> Explanation:
-        answer = await self.batcher.ask(part)
+        answer = await self.batcher.ask(part, self.estimates.explanation(part.references))
         assert isinstance(answer, Explanation)
         return answer
 

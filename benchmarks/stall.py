@@ -1,0 +1,268 @@
+"""Whether one client can stall the server: small requests and /health while a costly request and slow sockets go on.
+
+python benchmarks/stall.py GRAPH [--slow 1000] [--heads 50] [--seconds 30] [--record NAME]
+
+`fewlink serve GRAPH` runs in its own process. The costly request has 200 references, 50 heads and all candidates; where
+it is refused as too costly, it is split as the refusal says, and sent again and again. Half of the slow sockets send a
+header byte by byte, the others a body. The small request has 3 references of another relation, one head and the open
+candidates. `late` is how much later than asked for the measuring process itself wakes up: on a busy machine /health
+cannot be better. At the end the server gets SIGTERM while the costly request runs. The record is records/NAME.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from measure import print_table, write_record
+
+REFERENCES = 200
+MOST_SECONDS = 900.0  # that an answer is waited for
+
+
+class Client:
+    """A keep-alive connection; `seconds` of each request, by status."""
+
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
+        self.port, self.source = port, address
+        self.seconds: list[float] = []
+        self.statuses: dict[int, int] = {}
+        self._open()
+
+    def _open(self) -> None:
+        self.connection = http.client.HTTPConnection(
+            "127.0.0.1", self.port, timeout=MOST_SECONDS, source_address=(self.source, 0)
+        )
+
+    def ask(self, path: str, body: Any = None, timed: bool = True) -> tuple[int, Any]:
+        start = time.perf_counter()
+        try:
+            headers = {"Content-Type": "application/json"}
+            self.connection.request(
+                "POST" if body else "GET", path, json.dumps(body).encode() if body else None, headers
+            )
+            answer = self.connection.getresponse()
+            status, content = answer.status, json.loads(answer.read())
+        except (OSError, http.client.HTTPException):
+            self.connection.close()
+            self._open()
+            status, content = 0, None
+        if timed:
+            self.seconds.append(time.perf_counter() - start)
+            self.statuses[status] = self.statuses.get(status, 0) + 1
+        return status, content
+
+
+def quantile(seconds: list[float], share: float) -> float:
+    ordered = sorted(seconds) or [float("nan")]
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+@contextmanager
+def server(graph: str, *more: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process of `fewlink serve`, and its port."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "fewlink", "serve", graph, "--port", "0", "--project", f"{folder}/project"]
+        with (Path(folder) / "log").open("w") as log:
+            process = subprocess.Popen([*command, *more], stderr=log, text=True)
+        try:
+            while not (match := re.search(r"http://127\.0\.0\.1:(\d+)/", (Path(folder) / "log").read_text())):
+                if process.poll() is not None:
+                    raise SystemExit((Path(folder) / "log").read_text())
+                time.sleep(0.1)
+            yield process, int(match[1])
+            print(f"log: {(Path(folder) / 'log').stat().st_size:,} bytes")
+        finally:
+            process.kill()
+            process.wait()
+
+
+def resident(process: subprocess.Popen[str]) -> float:
+    """Resident memory of a process, in MiB."""
+    return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * 4096 / 2**20
+
+
+def slow_sockets(port: int, count: int, ready: Any, stop: Any) -> None:
+    """Keep `count` sockets open that send a byte a second; closed ones are opened again."""
+    starts = [
+        b"GET /about HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n" + b" " * 60_000,
+    ]
+    sockets: list[socket.socket | None] = [None] * count
+    while not stop.is_set():
+        for place, one in enumerate(sockets):
+            try:
+                if one is None:
+                    one = socket.create_connection(("127.0.0.1", port), 1)
+                    one.setblocking(False)
+                    sockets[place] = one
+                    one.sendall(starts[place % 2])
+                else:
+                    one.send(b"a")
+            except BlockingIOError:
+                continue
+            except OSError:
+                if one is not None:
+                    one.close()
+                sockets[place] = None
+        ready.set()
+        stop.wait(1)
+
+
+def questions(graph: str, heads_of: int) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
+    """The costly request, small ones about references that are used again, and small ones about new references."""
+    import numpy as np
+
+    from fewlink.prediction import load
+
+    linker = load(graph)
+    triples, names = linker.graph.triples(), linker.graph.entities
+    relations = np.argsort(-np.bincount(triples[:, 1]), kind="stable").tolist()
+
+    def pairs(relation: int) -> list[list[str]]:
+        return [[names[head], names[tail]] for head, _, tail in triples[triples[:, 1] == relation][:6_000].tolist()]
+
+    many, others = pairs(relations[0]), pairs(relations[1])
+    heads = list(dict.fromkeys([*(head for head, _ in many), *(names[n] for n in range(min(len(names), 5_000)))]))
+    costly = {
+        "references": many[:REFERENCES],
+        "heads": heads[-heads_of:],
+        "candidates": "all",
+        "k": min(100, 10_000 // heads_of),
+    }
+    used = [{"references": others[:3], "heads": [head], "k": 10} for head, _ in others[3:103]]
+    new = [{"references": others[i : i + 3], "heads": [others[i + 3][0]], "k": 10} for i in range(103, 1_103, 4)]
+    return costly, used or new, new or used
+
+
+class Costly(threading.Thread):
+    """Sends the costly request until it is stopped; if it is refused as too costly, with fewer heads."""
+
+    def __init__(self, port: int, body: dict[str, Any]) -> None:
+        super().__init__(daemon=True)
+        self.port, self.body, self.halt = port, body, threading.Event()
+        self.answers: list[tuple[int, int, float, str]] = []  # heads, status, seconds, message
+
+    def run(self) -> None:
+        client = Client(self.port)
+        while not self.halt.is_set():
+            start = time.perf_counter()
+            status, content = client.ask("/predict", self.body)
+            message = "" if status == 200 or content is None else content["error"]["message"]
+            self.answers.append((len(self.body["heads"]), status, time.perf_counter() - start, message))
+            if status in (413, 422):
+                fewer = re.search(r"at most ([\d,]+) heads", message)
+                most = int(fewer[1].replace(",", "")) if fewer else len(self.body["heads"]) // 2
+                self.body = {**self.body, "heads": self.body["heads"][: max(1, most)]}
+            elif status == 0:
+                return
+
+
+def measured(port: int, small: list[dict[str, Any]], seconds: float, pause: float = 0.05) -> dict[str, Any]:
+    """Small requests and /health for some seconds, each over one connection."""
+    clients = {"small": Client(port), "health": Client(port)}
+    until, late = time.perf_counter() + seconds, list[float]()
+
+    def load(name: str) -> None:
+        place = 0
+        while time.perf_counter() < until:
+            if name == "small":
+                clients[name].ask("/predict", small[place % len(small)])
+            else:
+                clients[name].ask("/health")
+            place += 1
+            slept = time.perf_counter()
+            time.sleep(pause)
+            late.append(time.perf_counter() - slept - pause)
+
+    threads = [threading.Thread(target=load, args=(name,)) for name in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    row: dict[str, Any] = {"late p99 s": quantile(late, 0.99), "late most s": max(late)}
+    for name, client in clients.items():
+        row |= {f"{name} {what}": quantile(client.seconds, share) for what, share in (("p50 s", 0.5), ("p95 s", 0.95))}
+        row |= {f"{name} p99 s": quantile(client.seconds, 0.99), f"{name} most s": max(client.seconds)}
+        row |= {f"{name} requests": len(client.seconds)}
+        row |= {f"{name} not 200": sum(n for status, n in client.statuses.items() if status != 200)}
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("graph")
+    parser.add_argument("--slow", type=int, default=1_000)
+    parser.add_argument("--heads", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--record", default="")
+    options = parser.parse_args()
+    costly, used, new = questions(options.graph, options.heads)
+    rows = []
+    context = get_context("spawn")
+    with server(options.graph) as (process, port):
+        client = Client(port)
+        for body in used[:3]:
+            client.ask("/predict", body)
+        memory = resident(process)
+
+        def row(what: str, small: list[dict[str, Any]]) -> None:
+            facts = measured(port, small, options.seconds)
+            more = {"MiB over idle": resident(process) - memory, "load average": os.getloadavg()[0]}
+            rows.append({"server": what, **facts, **more})
+            print({key: round(value, 3) if isinstance(value, float) else value for key, value in rows[-1].items()})
+
+        row("idle", used)
+        row("idle, new references", new[:100])
+        large = Costly(port, costly)
+        large.start()
+        time.sleep(2)
+        row("costly request", used)
+        ready, stop = context.Event(), context.Event()
+        slow = context.Process(target=slow_sockets, args=(port, options.slow, ready, stop))
+        if options.slow:
+            slow.start()
+            ready.wait(60)
+            row("costly request and slow sockets", used)
+            row("costly request and slow sockets, new references", new[100:])
+        large.halt.set()
+        start = time.perf_counter()
+        process.send_signal(signal.SIGTERM)
+        ended = process.wait(MOST_SECONDS) is not None and time.perf_counter() - start
+        stop.set()
+        if options.slow:
+            slow.join(10)
+            slow.terminate()
+        large.join(10)
+    print_table([{k: v for k, v in each.items() if "health" not in k or "p99" in k} for each in rows])
+    for heads, status, seconds, message in large.answers[:6]:
+        print(f"costly: {heads} heads, status {status}, {seconds:.1f} s {message}")
+    print(f"ended {ended:.1f} s after SIGTERM")
+    if options.record:
+        from fewlink.base.memory import hardware
+
+        about = {"graph": Path(options.graph).name, "slow": options.slow, "hardware": hardware()}
+        shown = ("server", *(f"small {what}" for what in ("p50 s", "p95 s", "requests", "not 200")))
+        shown += ("health p95 s", "health p99 s", "health not 200", "late p99 s", "MiB over idle", "load average")
+        kept = [{name: row[name] for name in shown} for row in rows]
+        answers = [{"heads": h, "status": s, "seconds": t, "message": m} for h, s, t, m in large.answers[:10]]
+        write_record(options.record, {**about, "rows": kept, "costly": answers, "seconds to end": ended})
+
+
+if __name__ == "__main__":
+    main()

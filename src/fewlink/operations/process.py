@@ -1,0 +1,74 @@
+"""The process of a server: its socket, the limits it runs under, and its end within seconds of a signal."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+
+from fewlink.base.errors import FewlinkError
+from fewlink.operations.connections import ConnectionLimits
+from fewlink.operations.logs import limit_repeats
+from fewlink.operations.protocol import GuardedProtocol
+
+LIMITS = ConnectionLimits()
+OPTIONS: dict[str, Any] = {  # of uvicorn
+    "http": GuardedProtocol,
+    "ws": "none",
+    "lifespan": "on",
+    "log_level": "warning",
+    "access_log": False,
+    "server_header": False,
+    "proxy_headers": False,
+    "backlog": 100,  # connections that are accepted in one turn of the event loop
+    "h11_max_incomplete_event_size": LIMITS.header,
+    "timeout_keep_alive": int(LIMITS.idle_seconds),
+    "timeout_graceful_shutdown": 6,  # seconds for pending requests when the server stops
+}
+BACKLOG = 1024  # connections that wait to be accepted
+LAST = 9.0  # seconds after which a stopping process ends whatever it does
+SWITCH = 0.001  # seconds after which a thread that computes in Python lets the event loop have a turn
+ENDED = 143  # the exit code of a process that SIGTERM ended
+
+
+class Server(uvicorn.Server):
+    """More connections may wait to be accepted than asyncio accepts in one turn."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        for one in sockets or ():
+            one.listen(BACKLOG)
+
+
+def prepare() -> None:
+    """Settings of a process that serves: threads have short turns, and repeated log messages are limited."""
+    sys.setswitchinterval(SWITCH)
+    limit_repeats("uvicorn.error", "asyncio")
+
+
+def end_soon(seconds: float = LAST, end: Callable[[int], Any] = os._exit) -> None:
+    """End this process after some seconds, even if a thread still computes."""
+    timer = threading.Timer(seconds, end, (ENDED,))
+    timer.daemon = True
+    timer.start()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises if the address cannot be used."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except (OSError, OverflowError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FewlinkError(
+            f"cannot listen on {host}, port {port} ({reason}): choose others with --host, --port"
+        ) from None
+    return listener
