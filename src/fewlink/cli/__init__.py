@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 
@@ -11,7 +10,7 @@ import typer
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, ProcessLost
 from fewlink.bridges import commands
-from fewlink.cli import data, embeddings, evaluate, predict, project, results, train
+from fewlink.cli import common, data, embeddings, evaluate, predict, project, results, train
 from fewlink.stix import commands as stix
 
 app = typer.Typer(
@@ -89,11 +88,9 @@ def options(
     """Complete the long tail of a knowledge graph from a handful of examples."""
 
 
+@common.escaped_output()
 def main() -> None:
     """Run the command; an error that the user can correct is printed in one line, with exit code 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character shows "?" for it
-            stream.reconfigure(errors="replace")
     memory.keep_freed()
     try:
         app()

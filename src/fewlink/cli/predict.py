@@ -23,6 +23,11 @@ SOURCE = typer.Argument(
 )
 
 
+EXACT = typer.Option(
+    False, "--exact", help="In TSV, write names that begin with = + - or @ without an apostrophe for spreadsheets."
+)
+
+
 def predict(
     source: str = SOURCE,
     references: Path = typer.Option(None, help="File of references: a head, a tab and a tail per line."),
@@ -69,6 +74,7 @@ def predict(
     device: str = common.DEVICE,
     json: bool = common.JSON,
     tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),
+    exact: bool = EXACT,
 ) -> None:
     """Rank tails for some heads, given a handful of references of a relation. Entities are ids or readable names.
 
@@ -132,7 +138,7 @@ def predict(
     if json:
         print(predictions.to_json())
     elif tsv:
-        print(predictions.to_tsv(), end="")
+        print(predictions.to_tsv(exact=exact), end="")
     else:
         _print_predictions(linker, predictions)
 
@@ -188,6 +194,7 @@ def complete(
     no_names: bool = NO_NAMES,
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
+    exact: bool = EXACT,
 ) -> None:
     """Find all missing links of a relation: the best pairs of all entities like its heads, into a file.
 
@@ -229,6 +236,7 @@ def complete(
             candidates=_candidates(linker, candidates),
             constraints=constraint,
             out=out,
+            exact=exact,
             on_heads=lambda done, count: advance(done, f"of {count:,}"),
         )
     common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
@@ -285,6 +293,7 @@ def check(
     bench: str = common.MOVED_BENCH,
     json: bool = common.JSON,
     tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),
+    exact: bool = EXACT,
 ) -> None:
     """Find triples of a graph that look wrong: the oddest first, each with what speaks against it.
 
@@ -308,7 +317,7 @@ def check(
         found = linker.check(relation, top, on_relation=advance)
     common.print_notes(found.notes)
     if json or tsv:
-        print(found.to_json() if json else found.to_tsv(), end="\n" if json else "")
+        print(found.to_json() if json else found.to_tsv(exact=exact), end="\n" if json else "")
         return
     rows = [[row.oddness, row.head_name, row.relation_name, row.tail_name, row.reason] for row in found]
     common.print_table(["oddness", "head", "relation", "tail", "what speaks against it"], rows)

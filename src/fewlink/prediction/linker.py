@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, shown
 from fewlink.curation.learning import learning_scorer
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
@@ -67,9 +67,8 @@ class Linker(GraphQuestions):
 
     def __repr__(self) -> str:
         calibrated = "calibrated" if self.calibration else "not calibrated"
-        return (
-            f"Linker({self.scorer.name} on {self.benchmark.name}, {len(self.graph.entities):,} entities, {calibrated})"
-        )
+        what = f"{self.scorer.name} on {self.benchmark.name}, {len(self.graph.entities):,} entities, {calibrated}"
+        return f"Linker({shown(what)})"
 
     @classmethod
     def load(
