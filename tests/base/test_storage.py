@@ -193,3 +193,9 @@ def test_drafts_of_killed_processes_are_removed_and_those_of_running_ones_stay(t
     with storage.new_folder(tmp_path / "kept", FORMAT, {}):
         pass
     assert not dead.exists() and living.exists()
+
+
+def test_a_key_that_comes_twice_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1, "b": {"c": 1, "d": 2, "c": 1}}')
+    with pytest.raises(InputError, match=r"a.json: is JSON that cannot be read \(the key 'c' comes twice\)"):
+        storage.read_json(tmp_path / "a.json")

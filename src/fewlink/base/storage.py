@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,10 +46,10 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; all its strings can be written as UTF-8."""
+    """The content of a JSON file; all its strings can be written as UTF-8, and no object has a key twice."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=unique_keys)
         if "\\u" in text:  # an escape may be half a surrogate pair
             json.dumps(content, ensure_ascii=False).encode()
     except OSError as error:
@@ -59,6 +60,15 @@ def read_json(path: Path) -> Any:
         raise InputError(path, f"is not JSON ({error.msg})", error.lineno) from None
     except (ValueError, RecursionError) as error:  # numbers or nesting too large for the parser
         raise InputError(path, f"is JSON that cannot be read ({error})") from None
+    return content
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a JSON file; raises ValueError if a key comes twice, of which Python would keep the last."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key '{twice}' comes twice")
     return content
 
 

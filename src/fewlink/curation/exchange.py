@@ -95,9 +95,7 @@ def to_triples(file: ProjectFile, project: str | int) -> str:
     relation = file.project(project).name
     rows = [(head, relation, tail) for head, tail in file.pairs(project, *KINDS[:2])]
     if broken := next((name for row in rows for name in row if re.search("[\t\n\r]", name)), None):
-        raise FewlinkError(
-            f"'{broken}' has a tab or a line end, which separate triples: export .nt or .json instead"
-        )
+        raise FewlinkError(f"'{broken}' has a tab or a line end, which separate triples: export .nt or .json instead")
     return "".join("\t".join(row) + "\n" for row in rows)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fewlink.base.errors import InputError, choose
+from fewlink.base.storage import unique_keys
 
 SUFFIX = ".json"
 KINDS = {"attack-pattern": "technique", "intrusion-set": "group", "course-of-action": "mitigation"}
@@ -67,9 +68,9 @@ def read_bundle(path: Path, bad: Callable[[str], None] | None = None) -> Bundle:
 
     tell, bundle = bad or stop, Bundle()
     try:
-        content = json.loads(_content(path))
+        content = json.loads(_content(path), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        raise InputError(path, f"is not JSON ({error})") from None
+        raise InputError(path, f"is not valid JSON ({error})") from None
     if not isinstance(content, dict) or not isinstance(content.get("objects", []), list):
         raise InputError(path, "is not a STIX bundle: an object with a list of objects")
     objects = dict(_checked(content.get("objects", []), tell))
