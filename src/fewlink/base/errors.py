@@ -7,7 +7,9 @@ terminal nor run a formula in a spreadsheet.
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -63,6 +65,31 @@ class InputError(FewlinkError):
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}" if self.line is not None else f"{self.path}"
         return shown(f"{where}: {self.problem}")
+
+
+OPEN_PIPES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # what a shell gives a command for <(…)
+
+
+def check_file(path: str | Path) -> None:
+    """Raise if a path is not that of a file: opening a FIFO would wait for a writer, and a device has no end."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        raise InputError(path, f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if stat.S_ISDIR(mode):
+        raise InputError(path, "cannot be read (Is a directory)")
+    if not stat.S_ISREG(mode) and not str(path).startswith(OPEN_PIPES):
+        kind = "a FIFO" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise InputError(path, f"cannot be read (it is {kind}, not a file)")
+
+
+def read_file(path: str | Path) -> bytes:
+    """The content of a small file. Raises if it cannot be read."""
+    check_file(path)
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror})") from None
 
 
 class UnknownName(FewlinkError):

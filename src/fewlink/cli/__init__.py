@@ -8,7 +8,7 @@ import sys
 import typer
 
 from fewlink.base import memory
-from fewlink.base.errors import FewlinkError, ProcessLost
+from fewlink.base.errors import FewlinkError, ProcessLost, shown
 from fewlink.bridges import commands
 from fewlink.cli import common, data, embeddings, evaluate, predict, project, results, train
 from fewlink.stix import commands as stix
@@ -105,3 +105,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:  # of the system: a full disk, a name that is too long
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"error: {shown(place)}{shown(error.strerror or error)}", file=sys.stderr)
+        sys.exit(2)

@@ -190,12 +190,12 @@ def check_graph_or_run(source: str) -> None:
 
 
 def check_files(*paths: Path | None) -> None:
-    """Raise if one of these files or folders is given and does not exist."""
-    from fewlink.base.errors import InputError
+    """Raise if one of these files or folders is given and does not exist, or is a FIFO, a socket or a device."""
+    from fewlink.base.errors import check_file
 
     for path in paths:
-        if path is not None and not os.path.exists(path):
-            raise InputError(path, "cannot be read (No such file or directory)")
+        if path is not None and not os.path.isdir(path):
+            check_file(path)
 
 
 def check_device(device: str) -> None:

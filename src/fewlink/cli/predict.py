@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -147,7 +148,7 @@ def _candidates(linker: Linker, choice: str) -> str | list[str]:
     """A word or type as it is, or the names in a file; a type takes precedence over a file of the same name."""
     from fewlink.prediction.query import WORDS, read_names
 
-    if choice in WORDS or linker.names.has_type(choice) or not Path(choice).is_file():
+    if choice in WORDS or linker.names.has_type(choice) or not os.path.isfile(choice):
         return choice
     return read_names(Path(choice))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from fewlink.base.errors import FewlinkError, InputError, choose
+from fewlink.base.errors import FewlinkError, InputError, choose, read_file
 from fewlink.base.storage import write_bytes
 from fewlink.curation.schema import KINDS, Event
 from fewlink.curation.store import ProjectFile, now
@@ -48,9 +48,7 @@ def import_file(file: ProjectFile, project: str, path: Path, *, format: str | No
     What the project has already is not added again. Decisions without a name or time get `who` and the present time.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(path, f"cannot be read ({error.strerror})") from None
+        text = read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(path, "is not UTF-8 text") from None
     return import_text(file, project, text, format or format_of(path), who=who, path=path)

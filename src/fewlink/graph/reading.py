@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple, cast
 import numpy as np
 
 from fewlink.base import memory
-from fewlink.base.errors import FewlinkError, InputError, MissingExtra
+from fewlink.base.errors import FewlinkError, InputError, MissingExtra, check_file
 from fewlink.graph.vocabulary import Interner
 
 BLOCK_BYTES = 32 << 20
@@ -276,6 +276,7 @@ def _unix(raw: bytes) -> bytes:
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn errors of the system and of decompression into errors that name the file."""
+    check_file(path)
     try:
         yield
     except OSError as error:  # gzip and pyarrow raise OSErrors without a strerror
