@@ -10,9 +10,10 @@ import difflib
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 # What a terminal obeys or that reorders text: C0 and C1 controls, line separators, bidirectional embeddings, overrides
 # and isolates; and halves of surrogate pairs, which cannot be written.
@@ -90,6 +91,15 @@ def read_file(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise InputError(path, f"cannot be read ({error.strerror})") from None
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a JSON file; raises ValueError if a key comes twice, of which Python would keep the last."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key '{twice}' comes twice")
+    return content
 
 
 class UnknownName(FewlinkError):

@@ -7,13 +7,12 @@ import hashlib
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, unique_keys
 
 MANIFEST = "manifest.json"
 CHANGED = "was changed or damaged since it was written: make the folder again"
@@ -60,15 +59,6 @@ def read_json(path: Path) -> Any:
         raise InputError(path, f"is not JSON ({error.msg})", error.lineno) from None
     except (ValueError, RecursionError) as error:  # numbers or nesting too large for the parser
         raise InputError(path, f"is JSON that cannot be read ({error})") from None
-    return content
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of a JSON file; raises ValueError if a key comes twice, of which Python would keep the last."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key '{twice}' comes twice")
     return content
 
 
@@ -121,11 +111,14 @@ def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str
         raise InputError(path, f"has format {actual!r}, this version of fewlink reads {format!r}: make it again")
     if manifest.pop("sha256", None) != _sha256_json(manifest):
         raise InputError(path / MANIFEST, CHANGED)
-    files: dict[str, Any] = manifest["files"]
+    try:
+        files = {path / name: {"bytes": f["bytes"], "sha256": f["sha256"]} for name, f in manifest["files"].items()}
+        total = sum(f["bytes"] for f in files.values())
+    except (AttributeError, KeyError, TypeError):
+        raise InputError(path / MANIFEST, CHANGED) from None
     if verify is None:
-        verify = sum(f["bytes"] for f in files.values()) <= ALWAYS_VERIFIED_BYTES
-    for name, expected in files.items():
-        file = path / name
+        verify = total <= ALWAYS_VERIFIED_BYTES
+    for file, expected in files.items():
         if not file.is_file():
             raise InputError(file, "is missing from its folder: make the folder again")
         if file.stat().st_size != expected["bytes"] or (verify and sha256_file(file) != expected["sha256"]):

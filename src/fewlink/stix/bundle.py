@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fewlink.base.errors import InputError, choose, read_file
-from fewlink.base.storage import unique_keys
+from fewlink.base.errors import InputError, choose, read_file, unique_keys
 
 SUFFIX = ".json"
 KINDS = {"attack-pattern": "technique", "intrusion-set": "group", "course-of-action": "mitigation"}
