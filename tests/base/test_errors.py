@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+import io
+import json
 import pickle
+import sys
 
 import pytest
 
-from fewlink.base.errors import FewlinkError, InputError, MissingExtra, UnknownName
+from fewlink.base.errors import (
+    FewlinkError,
+    InputError,
+    MissingExtra,
+    UnknownName,
+    json_shown,
+    shown,
+    table_cell,
+)
+from fewlink.base.progress import progress
 
 
 @pytest.mark.parametrize(
@@ -21,3 +33,51 @@ def test_an_error_survives_pickling(error: FewlinkError, message: str) -> None:
     assert type(again) is type(error)
     assert str(again) == str(error) == message
     assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain text, Ελλάδα, 漢字, 👩‍🚀", "plain text, Ελλάδα, 漢字, 👩‍🚀"),
+        ("\x1b]52;c;eA==\x07", "\\x1b]52;c;eA==\\x07"),
+        ("a\tb\nc\rd\x00\x7f\x9b", "a\\tb\\nc\\rd\\x00\\x7f\\x9b"),
+        ("left‮thgir⁦x", "left\\u202ethgir\\u2066x"),
+        ("half \ud83d", "half \\ud83d"),
+    ],
+)
+def test_control_characters_are_shown_escaped(text: str, expected: str) -> None:
+    assert shown(text) == expected == str(FewlinkError(text))
+    assert str(InputError(text, text)) == f"{expected}: {expected}"
+    assert shown(shown(text)) == expected
+    assert shown("a\n\tb\x1b", lines=True) == "a\n\tb\\x1b"
+
+
+def test_escaped_json_has_the_same_value() -> None:
+    value = {"a\x1b\x9b‮\n\ud83d": ["\x7f", "é"]}
+    text = json_shown(json.dumps(value, indent=1, ensure_ascii=False))
+    assert json.loads(text) == value
+    assert shown(text, lines=True) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "cell", "exact"),
+    [
+        ("=1+1", "'=1+1", "=1+1"),
+        ("@a", "'@a", "@a"),
+        ("a\tb\\n", "a\\tb\\\\n", "a\\tb\\\\n"),
+        ("-\x1b", "'-\\x1b", "-\\x1b"),
+        ("a=1", "a=1", "a=1"),
+        ("'=1", "'=1", "'=1"),
+    ],
+)
+def test_cells_of_tables(text: str, cell: str, exact: str) -> None:
+    assert table_cell(text) == cell
+    assert table_cell(text, exact=True) == exact
+
+
+def test_a_title_of_progress_is_not_read_as_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress("reading [/red]\x1b.tsv", 1.0) as advance:
+        advance(1.0, "[/bold]\x1b")
+    assert "\x1b.tsv" not in sys.stderr.getvalue()  # type: ignore[attr-defined]

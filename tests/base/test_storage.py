@@ -440,3 +440,9 @@ def test_a_folder_that_never_stops_changing_is_an_error(tmp_path: Path, monkeypa
         storage.read_folder(place, FORMAT, lambda found, manifest: write(place))
     with pytest.raises(ZeroDivisionError):  # an error of the reader itself is raised
         storage.read_folder(place, FORMAT, lambda found, manifest: 1 // 0)
+
+
+def test_a_key_that_comes_twice_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1, "b": {"c": 1, "d": 2, "c": 1}}')
+    with pytest.raises(InputError, match=r"a.json: is JSON that cannot be read \(the key 'c' comes twice\)"):
+        storage.read_json(tmp_path / "a.json")

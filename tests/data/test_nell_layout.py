@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import io
+import lzma
 import random
+import shutil
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +19,9 @@ from hypothesis import strategies as st
 from tests.conftest import LAYOUT, named, write_layout
 
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.data import SPLITS, Benchmark
+from fewlink.data import SPLITS, Benchmark, nell_layout
 from fewlink.data.nell_layout import is_layout, read_layout
+from fewlink.graph import reading
 
 CITIES = ["oslo", "rome"]
 
@@ -275,3 +282,66 @@ def test_a_damaged_archive_is_a_clean_error(tmp_path: Path, ending: str) -> None
             read_layout(damaged)
         except FewlinkError as error:
             assert "damaged" in str(error) or "ent2ids" in str(error)
+
+
+def test_a_relation_that_comes_twice_in_a_file_of_tasks_is_an_error(tmp_path: Path) -> None:
+    folder = write_layout(tmp_path / "tiny")
+    text = (folder / "dev_tasks.json").read_text()
+    (folder / "dev_tasks.json").write_text(text.rstrip().removesuffix("}") + ', "likes": [["cy", "likes", "bob"]]}')
+    with pytest.raises(InputError, match=r"dev_tasks.json: .*the key 'likes' comes twice"):
+        read_layout(folder)
+
+
+def test_an_archive_with_a_file_twice_or_two_benchmarks_is_an_error(tmp_path: Path) -> None:
+    folder = write_layout(tmp_path / "tiny")
+    for name, problem in (
+        ("some/where/path_graph", "contains some/where/path_graph twice"),
+        ("other/path_graph", "several benchmarks"),
+    ):
+        member = tarfile.TarInfo(name)
+        member.size = 6
+        with pytest.raises(InputError, match=problem):
+            read_layout(archive(tmp_path / "tiny.tar.gz", folder, (member, b"a\tr\tb\n")))
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress, bytes])
+def test_an_archive_that_ends_early_is_an_error(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    """Also where a file in it ends, or a compressed part: what is missing would not be noticed."""
+    whole = archive(tmp_path / "tiny.tar.gz", write_layout(tmp_path / "tiny"))
+    content = gzip.decompress(whole.read_bytes())
+    path = tmp_path / "part.tar"
+    path.write_bytes(compress(content[:2048]) + compress(content[2048:]))
+    assert read_layout(path)[0].tasks
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        ends = [member.offset for member in tar][2:]
+    for end in ends:
+        path.write_bytes(compress(content[:end]))
+        with pytest.raises(InputError, match=r"is cut off: the end mark|layout: .* missing"):
+            read_layout(path)
+    if compress is not bytes:
+        second = bytearray(compress(content[2048:]))
+        second[len(second) // 2] ^= 0xFF
+        path.write_bytes(compress(content[:2048]) + second)
+        with pytest.raises(InputError, match=r"cut off or not a valid|cannot be unpacked"):
+            read_layout(path)
+
+
+def test_an_archive_that_the_disk_has_no_room_for_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = archive(tmp_path / "tiny.tar.gz", write_layout(tmp_path / "tiny"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=nell_layout.KEPT_FREE + 100))
+    with pytest.raises(InputError, match=r"unpacks to over 100 bytes"):
+        read_layout(path)
+    path.write_bytes(gzip.decompress(path.read_bytes()))
+    with pytest.raises(InputError, match=r"unpacks to 0.0 GB or more, and 0.0 GB are free in .*: free some, or"):
+        read_layout(path)
+
+
+def test_a_bomb_in_an_archive_is_an_error_also_if_it_is_no_part_of_the_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "SMALL_UNPACKED", 1 << 20)
+    member = tarfile.TarInfo("some/readme")
+    member.size = 20 << 20
+    path = archive(tmp_path / "tiny.tar.gz", write_layout(tmp_path / "tiny"), (member, bytes(member.size)))
+    with pytest.raises(InputError, match=r"unpacks to over 200 times its size"):
+        read_layout(path)

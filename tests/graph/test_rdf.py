@@ -10,8 +10,9 @@ import pytest
 from tests.conftest import compiled, named
 
 from fewlink.base.errors import InputError
-from fewlink.graph import compile_graph, reading
+from fewlink.graph import compile_graph
 from fewlink.graph.reading import Peeked
+from fewlink.graph.vocabulary import local_name
 
 pyoxigraph = pytest.importorskip("pyoxigraph")
 
@@ -189,4 +190,4 @@ def test_the_best_label_is_kept_in_any_order() -> None:
         graph, report = compiled(content.encode(), "g.nt")
         assert graph.name(graph.entities.id("x:a")) == ("one" if order is texts else "two lines")
         assert report.literals == 0
-    assert reading.local_name(b"http://e/a#") == b"http://e/a#"
+    assert local_name(b"http://e/a#") == b"http://e/a#"

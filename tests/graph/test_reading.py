@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import itertools
 import lzma
 import random
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -305,3 +308,103 @@ def test_a_bad_row_of_a_side_file_is_an_error_with_file_and_line(tmp_path: Path,
     (tmp_path / "types.tsv").write_bytes(content)
     with pytest.raises(InputError, match=problem):
         list(read_pairs_table(tmp_path / "types.tsv"))
+
+
+# parts, bombs, stray quotes
+
+
+def lines_of(count: int, first: str) -> bytes:
+    return b"".join(f"{first}{i}\tr\tb{i}\n".encode() for i in range(count))
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
+@pytest.mark.parametrize("damage", ["changed", "cut", "zeros after it", "other bytes after it"])
+def test_a_second_part_of_a_compressed_file_is_read_or_an_error(ending: str, damage: str) -> None:
+    compress = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd}[ending]
+    first, second = compress(lines_of(2000, "a")), bytearray(compress(lines_of(1000, "c")))
+    assert compiled(first + second, f"g.tsv{ending}")[0].triple_count == 3000
+    if damage == "zeros after it":
+        if ending != ".zst":
+            assert compiled(first + second + bytes(8), f"g.tsv{ending}")[0].triple_count == 3000
+        return
+    if damage == "changed":
+        second[1 if ending == ".zst" else 40] ^= 0xFF  # a .zst file of pyarrow has no checksum of its content
+    second = second[: len(second) // 2] if damage == "cut" else second
+    second += b"hello" if damage.startswith("other") else b""
+    with pytest.raises(InputError, match=rf"g.tsv{ending}: is cut off or not a valid {ending} file after [\d,]+ unp"):
+        compiled(first + bytes(second), f"g.tsv{ending}")
+
+
+def test_how_much_was_unpacked_is_told() -> None:
+    first = lines_of(2000, "a")
+    with pytest.raises(InputError, match=rf"after {len(first):,} unpacked bytes"):
+        compiled(lzma.compress(first) + lzma.compress(b"x")[:20], "g.tsv.xz")
+
+
+@pytest.mark.parametrize("name", ["g.tsv", "g.csv", "g.nt", "g.ttl", "g.rdf", "g.srj"])
+def test_a_bomb_is_an_error_that_says_how_to_read_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SMALL_UNPACKED", 1 << 20)
+    content = gzip.compress(b"\n" * (5 << 20))
+    with pytest.raises(InputError, match=r"unpacks to over 200 times its size.* set FEWLINK_MAX_UNPACKED"):
+        compiled(content, f"{name}.gz")
+    monkeypatch.setenv("FEWLINK_MAX_UNPACKED", "2M")
+    with pytest.raises(InputError, match=r"unpacks to over 2,097,152 bytes: set FEWLINK_MAX_UNPACKED"):
+        compiled(content, f"{name}.gz")
+    monkeypatch.setenv("FEWLINK_MAX_UNPACKED", "10M")
+    with pytest.raises(FewlinkError, match=r"no triples in|is not valid"):
+        compiled(content, f"{name}.gz")
+    monkeypatch.setenv("FEWLINK_MAX_UNPACKED", "much")
+    with pytest.raises(FewlinkError, match=r"FEWLINK_MAX_UNPACKED is 'much': give a number of bytes, such as 50G"):
+        compiled(content, f"{name}.gz")
+
+
+@pytest.mark.parametrize("blank", [b"\n", b" \n", b"\r\n", b" \r\n"])
+@pytest.mark.parametrize("name", ["g.tsv", "g.csv"])
+def test_blank_lines_cost_little_and_count_as_lines(name: str, blank: bytes) -> None:
+    flood = blank * (4 << 20)
+    text = b"a\tr\tb\n" + flood + b"b\tr\tc\n" + blank + b"only\ttwo\n"
+    begin = time.process_time()
+    with pytest.raises(InputError, match=rf"{name}:{(4 << 20) + 4}: has 2 columns"):
+        compiled(text.replace(b"\t", b"," if name == "g.csv" else b"\t"), name)
+    assert time.process_time() - begin < 5  # 84 s for 180 MB once
+
+
+def test_a_file_of_bad_lines_only_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_BAD", 1000)
+    with pytest.raises(InputError, match=r"has over 1,000 bad lines and no triple; the first: .*g.tsv:1: has 1 c"):
+        compiled(b"bad\n" * 2000, "g.tsv", on_error="skip")
+    assert compiled(b"a\tr\tb\n" + b"bad\n" * 2000, "g.tsv", on_error="skip")[1].skipped == 2000
+    assert compiled(b"<x:a> <x:r> <x:b> .\n" + b"bad\n" * 2000, "g.nt", on_error="skip")[1].skipped == 2000
+
+
+@pytest.mark.parametrize("stray", ['a500,"r,b500', '"a500,r,b500', 'a500,r,"b500', 'a500,r,"b"500'])
+def test_a_stray_quote_costs_one_line(stray: str) -> None:
+    lines = [f"a{i},r,b{i}" for i in range(5000)]
+    lines[500] = stray
+    content = "\n".join(lines).encode() + b"\n"
+    graph, report = compiled(content, "g.csv", on_error="skip")
+    assert (graph.triple_count, report.skipped) == (4999, 1)
+    assert "g.csv:501: " in report.problems[0]
+    with pytest.raises(InputError, match=r"g.csv:501: (has a quote without an end|is not valid CSV)"):
+        compiled(content, "g.csv")
+    lines[4000] = "only,two"
+    report = compiled("\n".join(lines).encode(), "g.csv", on_error="skip")[1]
+    assert report.skipped == 2 and "g.csv:4001: has 2 columns" in report.problems[1]
+
+
+def test_two_stray_quotes_do_not_swallow_what_is_between_them() -> None:
+    lines = [f"a{i},r,b{i}" for i in range(300)]
+    lines[100], lines[130] = 'a100,"r,b100', 'a130,r",b130'
+    graph, report = compiled("\n".join(lines).encode(), "g.csv", on_error="skip")
+    assert graph.triple_count == 299 and report.skipped == 1  # r" is a name: a quote inside a field is a character
+
+
+@given(
+    st.lists(st.tuples(*[st.text(st.sampled_from('ab,"\n\r é'), min_size=1, max_size=6)] * 3), min_size=1, max_size=9)
+)
+def test_any_names_are_read_from_quoted_csv(triples: list[tuple[str, str, str]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(triples)
+    graph, _ = compiled(text.getvalue().encode(), "g.csv")
+    expected = {tuple(name.replace("\r\n", "\n") for name in triple) for triple in triples}
+    assert {*named(graph)} == expected

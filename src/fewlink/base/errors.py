@@ -1,17 +1,60 @@
-"""Errors for users: each names the file, line, field or entity and says what to do; and names looked up in tables."""
+"""Errors for users: each names the file, line, field or entity and says what to do; names looked up in tables.
+
+Names come from files of strangers. `shown`, `json_shown` and `table_cell` write them so that they can neither control a
+terminal nor run a formula in a spreadsheet.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 import re
+import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+# What a terminal obeys or that reorders text: C0 and C1 controls, line separators, bidirectional embeddings, overrides
+# and isolates; and halves of surrogate pairs, which cannot be written.
+CONTROLS = "\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff"
+CONTROL = re.compile(f"[{CONTROLS}]")
+CONTROL_IN_LINES = re.compile(f"(?![\\n\\t])[{CONTROLS}]")
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")  # how a formula begins; spreadsheets take wide signs too
+SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def shown(text: object, *, lines: bool = False) -> str:
+    """The text with control characters written as `\\x1b` or `\\u202e`, on one line; with `lines`, \\n and \\t stay."""
+    return (CONTROL_IN_LINES if lines else CONTROL).sub(_escape, str(text))
+
+
+def json_shown(text: str) -> str:
+    """JSON text without raw control characters except line ends; it stands for the same value."""
+    return CONTROL_IN_LINES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def table_cell(text: object, *, exact: bool = False) -> str:
+    """A cell of tab-separated text: control characters as in `shown`, and a backslash as two.
+
+    Unless `exact`, one that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    cell = shown(str(text).replace("\\", "\\\\"))
+    return f"'{cell}" if not exact and cell.startswith(FORMULA) else cell
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    number = ord(character)
+    return SHORT.get(character) or (f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}")
+
 
 class FewlinkError(Exception):
-    """An error that the user can fix. The command line prints only the message and exits with 2."""
+    """An error that the user can fix. The command line prints only the message, on one line, and exits with 2."""
+
+    def __str__(self) -> str:
+        return shown(super().__str__())
 
 
 class InputError(FewlinkError):
@@ -23,7 +66,41 @@ class InputError(FewlinkError):
 
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}" if self.line is not None else f"{self.path}"
-        return f"{where}: {self.problem}"
+        return shown(f"{where}: {self.problem}")
+
+
+OPEN_PIPES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # what a shell gives a command for <(…)
+
+
+def check_file(path: str | Path) -> None:
+    """Raise if a path is not that of a file: opening a FIFO would wait for a writer, and a device has no end."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        raise InputError(path, f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if stat.S_ISDIR(mode):
+        raise InputError(path, "cannot be read (Is a directory)")
+    if not stat.S_ISREG(mode) and not str(path).startswith(OPEN_PIPES):
+        kind = "a FIFO" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise InputError(path, f"cannot be read (it is {kind}, not a file)")
+
+
+def read_file(path: str | Path) -> bytes:
+    """The content of a small file. Raises if it cannot be read."""
+    check_file(path)
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror})") from None
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a JSON file; raises ValueError if a key comes twice, of which Python would keep the last."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key '{twice}' comes twice")
+    return content
 
 
 def wrong_format(path: Path, found: Any, expected: str, remedy: str = "make it again") -> InputError:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ REPORTED_FROM = 1 << 30  # bytes: smaller needs are not printed
 PROGRAM = 4e8  # bytes that Python and torch take by themselves
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
+UNPACKED = "FEWLINK_MAX_UNPACKED"
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # as numbered in malloc.h
 LARGEST_ARRAY, MOST_FREE = 32 << 20, 512 << 20  # bytes: the most that glibc accepts, and all that may stay free
@@ -65,6 +67,17 @@ def free_bytes(device: str = "cpu") -> int | None:
         return int(torch.cuda.mem_get_info(torch.device(device))[0]) + cached
     known = [free for free in (_free_on_machine(), _free_in_container()) if free is not None]
     return min(known) if known else None
+
+
+def most_unpacked() -> int | None:
+    """The most bytes that a compressed file may unpack to, if the user has set them in $FEWLINK_MAX_UNPACKED."""
+    text = os.environ.get(UNPACKED, "").strip()
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d{1,15})([KMGT]?)B?", text.upper())
+    if found is None or not int(found[1]):
+        raise FewlinkError(f"{UNPACKED} is '{text}': give a number of bytes, such as 50G")
+    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[found[2]]
 
 
 def keep_freed() -> None:

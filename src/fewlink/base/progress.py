@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from fewlink.base.errors import shown
+
 QUIET_SECONDS = 5.0  # shorter work prints nothing
 LINE_SECONDS = 10.0
 
@@ -30,6 +32,7 @@ def silent(done: float, note: str = "") -> None:
 @contextmanager
 def progress(title: str, total: float | None) -> Iterator[Advance]:
     """Yield `advance(done, note)`, to be called with the amount done so far (not the increment)."""
+    title = shown(title)
     if sys.stderr.isatty():
         with _bar(title, total) as advance:
             yield advance
@@ -42,13 +45,13 @@ def _bar(title: str, total: float | None) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    more = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    more = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False))
     with Progress(*columns, *more, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(title, total=total, note="")
 
         def advance(done: float, note: str = "") -> None:
-            bars.update(task, completed=done, note=note)
+            bars.update(task, completed=done, note=shown(note))
 
         yield advance
 
@@ -63,6 +66,6 @@ def _lines(title: str, total: float | None) -> Advance:
             return
         last = time.monotonic()
         share = f" {100 * done / total:3.0f}%" if total else ""
-        print(f"{title}{share} {last - start:5.0f} s {note}".rstrip(), file=sys.stderr, flush=True)
+        print(f"{title}{share} {last - start:5.0f} s {shown(note)}".rstrip(), file=sys.stderr, flush=True)
 
     return advance

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from fewlink.base.errors import FewlinkError, InputError, choose
+from fewlink.base.errors import FewlinkError, InputError, choose, read_file
 from fewlink.base.settings import Settings
 
 S = TypeVar("S", bound=Settings)
@@ -116,8 +116,8 @@ def _read(which: str) -> tuple[dict[str, Any], Path]:
     """The content and the path of a recipe's file."""
     path = Path(which)
     try:
-        text = path.read_text("utf-8") if path.suffix == ".toml" else choose("recipe", which, recipe_texts())
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_file(path).decode() if path.suffix == ".toml" else choose("recipe", which, recipe_texts())
+    except UnicodeDecodeError as error:
         raise InputError(path, f"cannot be read ({error})") from None
     path = path if path.suffix == ".toml" else Path(f"{which}.toml")
     try:

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fewlink.base.errors import FewlinkError, InputError, wrong_format
+from fewlink.base.errors import FewlinkError, InputError, unique_keys, wrong_format
 from fewlink.base.progress import Advance, progress, silent
 
 MANIFEST = "manifest.json"
@@ -126,10 +126,10 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; all its strings can be written as UTF-8."""
+    """The content of a JSON file; all its strings can be written as UTF-8, and no object has a key twice."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=unique_keys)
         if "\\u" in text:  # an escape may be half a surrogate pair
             json.dumps(content, ensure_ascii=False).encode()
     except OSError as error:

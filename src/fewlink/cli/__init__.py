@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import sys
 
 import typer
 
 from fewlink.base import memory
-from fewlink.base.errors import FewlinkError, ProcessLost
+from fewlink.base.errors import FewlinkError, ProcessLost, shown
 from fewlink.bridges import commands
-from fewlink.cli import data, embeddings, evaluate, predict, project, results, train
+from fewlink.cli import common, data, embeddings, evaluate, predict, project, results, train
 from fewlink.stix import commands as stix
 from fewlink.verification import commands as verification
 
@@ -105,11 +104,9 @@ ADVICE = {  # for errors of the operating system that no command has foreseen
 }
 
 
+@common.escaped_output()
 def main() -> None:
     """Run the command; an error that the user can correct is printed in one line, with exit code 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character shows "?" for it
-            stream.reconfigure(errors="replace")
     memory.keep_freed()
     try:
         try:
@@ -128,7 +125,7 @@ def main() -> None:
         if error.errno not in ADVICE:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what could not be printed is not tried again
-        where = f"{error.filename}: " if error.filename else ""
+        where = f"{shown(error.filename)}: " if error.filename else ""
         print(f"error: {where}{error.strerror}: {ADVICE[error.errno]}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

@@ -5,15 +5,19 @@ Commands check their arguments with the functions `check_…`, which import noth
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import typer
+
+from fewlink.base.errors import json_shown, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,6 +46,37 @@ REPLACE = typer.Option(False, "--replace", help="Replace records of the same mea
 SET = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting of the recipe; repeatable.")
 
 
+class EscapedStream:
+    """A standard stream that writes control characters as `shown` does; line ends and tabs stay.
+
+    rich, which prints colours, finds the stream itself by `rich_proxied_file`: what it prints is escaped before.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        self.rich_proxied_file.write(shown(text, lines=True))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+@contextlib.contextmanager
+def escaped_output() -> Iterator[None]:
+    """Whatever a command prints, names from files included, cannot control the terminal."""
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character shows "?" for it
+            stream.reconfigure(errors="replace")
+    sys.stdout, sys.stderr = (cast("TextIO", EscapedStream(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: str | None = None) -> None:
     """Print a table with numbers aligned right and never broken; names are, where the lines are too short."""
     from rich import box
@@ -50,7 +85,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: st
 
     cells = [list(row) for row in rows]
     table = Table(
-        title=Text(title) if title else None,
+        title=Text(shown(title)) if title else None,
         title_justify="left",
         box=box.SIMPLE_HEAD,
         title_style="bold",
@@ -60,7 +95,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: st
     )
     for index, column in enumerate(columns):
         numeric = bool(cells) and all(_is_figure(row[index]) for row in cells)
-        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
+        table.add_column(Text(shown(column)), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
     for row in cells:
         table.add_row(*(Text(format_cell(value)) for value in row))
     _console().print(table)
@@ -89,11 +124,11 @@ def format_cell(value: Any) -> str:
     if isinstance(value, float):
         size = abs(value)
         return f"{value:.3f}" if size < 10 else f"{value:.1f}" if size < 1000 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else shown(value)
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1, ensure_ascii=False))
+    print(json_shown(json.dumps(value, indent=1, ensure_ascii=False)))
 
 
 def print_progress(line: str) -> None:
@@ -154,13 +189,13 @@ def check_graph_or_run(source: str) -> None:
 
 
 def check_files(*paths: Path | None) -> None:
-    """Raise if one of these files or folders is given and does not exist."""
-    from fewlink.base.errors import InputError
-    from fewlink.base.storage import exists
+    """Raise if one of these files or folders is given and does not exist, or is a FIFO, a socket or a device."""
+    from fewlink.base.errors import check_file
+    from fewlink.base.storage import place_of
 
     for path in paths:
-        if path is not None and not exists(path):
-            raise InputError(path, "cannot be read (No such file or directory)")
+        if path is not None and not place_of(path).is_dir():
+            check_file(path)
 
 
 def check_device(device: str) -> None:

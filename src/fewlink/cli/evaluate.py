@@ -83,7 +83,7 @@ def evaluate(
         raise FewlinkError(f"draws must be 0 or more, got {draws}")
     common.check_benchmarks(what, bench)
     listed = [name for name in scorer if ":" not in name]
-    common.check_files(*(Path(name.rpartition(":")[0]) for name in scorer if ".py:" in name))
+    common.check_files(checkpoint, *(Path(name.rpartition(":")[0]) for name in scorer if ".py:" in name))
     common.check_model("scorer", listed, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "trail-names", "ultra"))
     common.check_device(device)
     from fewlink.base import distributed

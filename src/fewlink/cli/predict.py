@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,11 @@ SOURCE = typer.Argument(
     ...,
     metavar="GRAPH|RUN",
     help="A file of triples, a compiled graph or a benchmark; or a run folder, or one written by save_pretrained.",
+)
+
+
+EXACT = typer.Option(
+    False, "--exact", help="In TSV, write names that begin with = + - or @ without an apostrophe for spreadsheets."
 )
 
 
@@ -78,6 +84,7 @@ def predict(
     device: str = common.DEVICE,
     json: bool = common.JSON,
     tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),
+    exact: bool = EXACT,
 ) -> None:
     """Rank tails for some heads, given a handful of references of a relation. Entities are ids or readable names.
 
@@ -145,7 +152,7 @@ def predict(
     if json:
         print(predictions.to_json())
     elif tsv:
-        print(predictions.to_tsv(), end="")
+        print(predictions.to_tsv(exact=exact), end="")
     else:
         _print_predictions(linker, predictions)
 
@@ -154,7 +161,7 @@ def _candidates(linker: Linker, choice: str) -> str | list[str]:
     """A word or type as it is, or the names in a file; a type takes precedence over a file of the same name."""
     from fewlink.prediction.query import WORDS, read_names
 
-    if choice in WORDS or linker.names.has_type(choice) or not Path(choice).is_file():
+    if choice in WORDS or linker.names.has_type(choice) or not os.path.isfile(choice):
         return choice
     return read_names(Path(choice))
 
@@ -201,6 +208,7 @@ def complete(
     no_names: bool = NO_NAMES,
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
+    exact: bool = EXACT,
 ) -> None:
     """Find all missing links of a relation: the best pairs of all entities like its heads, into a file.
 
@@ -242,6 +250,7 @@ def complete(
             candidates=_candidates(linker, candidates),
             constraints=constraint,
             out=out,
+            exact=exact,
             on_heads=lambda done, count: advance(done, f"of {count:,}"),
         )
     common.print_notes([*([found.trust.sentence] if found.trust else []), *found.notes])
@@ -298,6 +307,7 @@ def check(
     bench: str = common.MOVED_BENCH,
     json: bool = common.JSON,
     tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),
+    exact: bool = EXACT,
 ) -> None:
     """Find triples of a graph that look wrong: the oddest first, each with what speaks against it.
 
@@ -321,7 +331,7 @@ def check(
         found = linker.check(relation, top, on_relation=advance)
     common.print_notes(found.notes)
     if json or tsv:
-        print(found.to_json() if json else found.to_tsv(), end="\n" if json else "")
+        print(found.to_json() if json else found.to_tsv(exact=exact), end="\n" if json else "")
         return
     rows = [[row.oddness, row.head_name, row.relation_name, row.tail_name, row.reason] for row in found]
     common.print_table(["oddness", "head", "relation", "tail", "what speaks against it"], rows)

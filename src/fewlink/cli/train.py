@@ -70,7 +70,7 @@ def train(
         raise FewlinkError("give a BENCH and --out FOLDER to train, or --resume RUN to continue")
     common.check_model("model", [model] if model else [], common.TRAINED)
     common.check_benchmarks(*(bench or []))
-    common.check_files(resume, embeddings)
+    common.check_files(resume, embeddings, start)
     common.check_device(device)
     from fewlink.base import distributed
     from fewlink.data import open_benchmark

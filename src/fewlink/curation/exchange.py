@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from fewlink.base.errors import InputError, choose
+from fewlink.base.errors import FewlinkError, InputError, choose, read_file
 from fewlink.base.storage import write_bytes
 from fewlink.curation.schema import KINDS, Event
 from fewlink.curation.store import ProjectFile, now
@@ -61,9 +61,7 @@ def import_file(
     kept as they are.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(path, f"cannot be read ({error.strerror})") from None
+        text = read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(path, "is not UTF-8 text") from None
     return import_text(file, project, text, format or format_of(path), who=who, path=path, find=find)
@@ -121,10 +119,15 @@ def to_tsv(file: ProjectFile, project: str | int) -> str:
 
 
 def to_triples(file: ProjectFile, project: str | int) -> str:
-    """References and accepted pairs as lines of head, relation and tail, which all commands read as triples."""
+    """References and accepted pairs as lines of head, relation and tail, which all commands read as triples.
+
+    Names stand as they are; raises for one with a tab or line end, which a reader would take for two.
+    """
     relation = file.project(project).name
-    rows = ((head, relation, tail) for head, tail in file.pairs(project, *KINDS[:2]))
-    return "".join("\t".join(cell.translate(ESCAPES) for cell in row) + "\n" for row in rows)
+    rows = [(head, relation, tail) for head, tail in file.pairs(project, *KINDS[:2])]
+    if broken := next((name for row in rows for name in row if re.search("[\t\n\r]", name)), None):
+        raise FewlinkError(f"'{broken}' has a tab or a line end, which separate triples: export .nt or .json instead")
+    return "".join("\t".join(row) + "\n" for row in rows)
 
 
 def to_ntriples(file: ProjectFile, project: str | int) -> str:

@@ -8,6 +8,7 @@ Entities are stored by their ids in the graph.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from fewlink.base.errors import FewlinkError, InputError, UnknownName, did_you_mean
+from fewlink.base.errors import FewlinkError, InputError, UnknownName, check_file, did_you_mean
 from fewlink.curation.schema import COPIES, FORMAT, KINDS, SCHEMA, UPGRADES, Decision, Event, Project, problem_of
 
 APPLICATION = 0x46574C4B  # "FWLK": marks the SQLite file as ours
@@ -48,6 +49,8 @@ class ProjectFile:
 
     def _check_file(self, must_exist: bool) -> None:
         """Raise for a file that SQLite could not open or would take for its own."""
+        if os.path.exists(self.path):
+            check_file(self.path)
         try:
             with self.path.open("rb") as file:
                 start = file.read(len(MAGIC))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from fewlink.base.errors import FewlinkError, InputError, MissingExtra, choose, did_you_mean
+from fewlink.base.errors import FewlinkError, InputError, MissingExtra, check_file, choose, did_you_mean
 from fewlink.base.storage import cache_home, exists, is_folder_of, write_bytes
 from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark
 from fewlink.data.carving import CarveSettings, carve
@@ -117,6 +117,8 @@ def open_graph(which: str | Path, *, types: Path | str | None = None, names: Pat
 
 def check_benchmark(which: str | Path) -> None:
     """Raise if `open_benchmark` would find nothing of this name; nothing is opened."""
+    if os.path.exists(which) and not os.path.isdir(which):
+        check_file(which)
     if not exists(which) or str(which) in CATALOGUE:
         _stored(str(which))
         _check_tasks(which)

@@ -7,16 +7,18 @@ Required: `path_graph` (triples) and `{train,dev,test}_tasks.json`. Rebuilt if a
 
 from __future__ import annotations
 
+import bz2
 import dataclasses
+import gzip
 import lzma
 import os
+import shutil
 import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -27,10 +29,11 @@ from fewlink.data.candidates import likely_tails
 from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
 from fewlink.graph.compile import labels_from
 from fewlink.graph.graph import types_from_names
+from fewlink.graph.reading import Parts, Unpacked
 
 REQUIRED = ("path_graph", *(f"{split}_tasks.json" for split in SPLITS))
 OPTIONAL = ("rel2candidates.json", "e1rel_e2.json", "ent2ids", "relation2ids", "entity2text.txt", "relation2text.txt")
-LARGEST_UNPACKED = 64 << 30
+KEPT_FREE = 64 << 20  # bytes of the disk that unpacking leaves free
 
 
 def is_layout(folder: Path) -> bool:
@@ -203,22 +206,69 @@ def _compare(file: str, listed: set[str], rebuilt: set[str], remarks: list[str])
 def _unpacked(archive: Path) -> Iterator[Path]:
     """The folder of the layout in an archive, unpacked safely: no path traversal, no links out, a limit on the size."""
     with tempfile.TemporaryDirectory(prefix="fewlink-") as place:
+        room = shutil.disk_usage(place).free - KEPT_FREE
         try:
-            with tarfile.open(archive, "r:*") as tar:
-                members, total = [], 0
-                for member in tar:
-                    if member.isfile() and Path(member.name).name in REQUIRED + OPTIONAL:
-                        members.append(member)
-                        total += member.size
-                    if total > LARGEST_UNPACKED:
-                        raise InputError(archive, f"unpacks to over {LARGEST_UNPACKED >> 30} GiB")
-                tar.extractall(place, members=members, filter="data")
-        except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            with archive.open("rb") as raw, _content(archive, raw, room) as content:
+                _extract(archive, content, place, room)
+        except (tarfile.TarError, EOFError, OSError, ValueError) as error:
             raise InputError(archive, f"cannot be unpacked ({error})") from None
         folders = sorted({p.parent for p in Path(place).rglob("path_graph")})
         if not folders:
             raise InputError(archive, "contains no path_graph: is it in the NELL-One layout?")
+        if len(folders) > 1:
+            inside = ", ".join(str(folder.relative_to(place)) for folder in folders)
+            raise InputError(archive, f"contains several benchmarks ({inside}): unpack it and name one of them")
         try:
             yield folders[0]
         except InputError as error:  # name the path in the archive, not the temporary one
             raise InputError(archive / error.path.relative_to(place), error.problem, error.line) from None
+
+
+def _content(archive: Path, raw: IO[bytes], room: int) -> IO[bytes]:
+    """What a file holds, decompressed as its first bytes say; raises if a part of it is missing."""
+    begin = raw.read(6)
+    raw.seek(0)
+    inner: Any = None
+    if begin.startswith(b"\x1f\x8b"):
+        inner = gzip.GzipFile(fileobj=raw)
+    elif begin == b"\xfd7zXZ\x00":
+        inner = Parts(raw, lzma.LZMADecompressor)
+    elif begin.startswith(b"BZh"):
+        inner = Parts(raw, bz2.BZ2Decompressor)
+    return raw if inner is None else cast("IO[bytes]", Unpacked(archive, raw, inner, max(room, 1)))
+
+
+def _extract(archive: Path, content: IO[bytes], place: str, room: int) -> None:
+    """Unpack the files of the layout; raises if they need more room, a file comes twice or the end is cut."""
+    total, names, last = 0, set[str](), Last(content)
+    with tarfile.open(fileobj=last.as_file(), mode="r|") as tar:
+        for member in tar:
+            if not member.isfile() or Path(member.name).name not in REQUIRED + OPTIONAL:
+                continue
+            if member.name in names:
+                raise InputError(archive, f"contains {member.name} twice")
+            names.add(member.name)
+            total += member.size
+            if total > room:
+                needs = f"unpacks to {total / 1e9:,.1f} GB or more, and {max(room, 0) / 1e9:,.1f} GB are free"
+                raise InputError(archive, f"{needs} in {Path(place).parent}: free some, or set TMPDIR to another disk")
+            tar.extract(member, place, filter="data")
+    while last.read(1 << 20):
+        pass
+    if last.end.strip(b"\0"):
+        raise InputError(archive, "is cut off: the end mark of a tar archive is missing")
+
+
+class Last:
+    """A file that remembers the last block that was read: an archive ends with zeros."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.end = file, b""
+
+    def read(self, size: int) -> bytes:
+        content = self.file.read(size)
+        self.end = (self.end + content)[-tarfile.BLOCKSIZE :]
+        return content
+
+    def as_file(self) -> IO[bytes]:
+        return cast("IO[bytes]", self)

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.progress import progress
 from fewlink.graph.formats import read_triples
 from fewlink.graph.graph import Graph, TypeTable, spans, types_from_file, types_from_names
-from fewlink.graph.reading import Block, CompileReport, check_describes, check_on_error, local_name, read_pairs_table
-from fewlink.graph.vocabulary import Interner, Vocabulary
+from fewlink.graph.reading import Block, CompileReport, read_pairs_table
+from fewlink.graph.vocabulary import Interner, Vocabulary, local_name
 
 SHOWN_RELATIONS = 20
+SAMPLED_ROWS = 1000  # of a side file, to see whether they are triples
 NEAR = 0.9  # share of common pairs from which two relations count as near-copies
 EXAMPLES = 5
 RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
@@ -27,6 +29,13 @@ VOCABULARIES = (
     "http://www.w3.org/2002/07/owl#",
     "http://www.w3.org/2004/02/skos/core#",
 )
+
+
+def check_on_error(on_error: str) -> bool:
+    """Whether bad lines are skipped. Raises if `on_error` is neither `stop` nor `skip`."""
+    if on_error not in ("stop", "skip"):
+        raise FewlinkError(f"on-error is 'stop' or 'skip', not '{on_error}'")
+    return on_error == "skip"
 
 
 def compile_graph(
@@ -181,6 +190,29 @@ def check_side_files(
         check_describes(types, entities, relations, "an entity, a tab and a type")
     if names is not None:
         check_describes(names, entities, relations, "an id, a tab and a readable name", of_relations=True)
+
+
+def check_describes(
+    path: Path, entities: Vocabulary, relations: Vocabulary, line: str, *, of_relations: bool = False
+) -> None:
+    """Raise if a side file of a graph (types, readable names) holds triples, or no row about the graph.
+
+    `line` says in words what each line holds; `of_relations`, it may also describe a relation.
+    """
+    found, triples, rows = False, 0, 0
+    for row in read_pairs_table(path):
+        found = found or row[0] in entities or (of_relations and row[0] in relations)
+        triples += len(row) == 3 and row[0] in entities and row[1] in relations and row[2] in entities
+        rows += 1
+        if rows >= SAMPLED_ROWS and found:
+            break
+    if triples > rows / 2:
+        raise InputError(path, f"holds triples: each line must be {line}")
+    if not found and len(entities):
+        raise InputError(
+            path,
+            f"names no entity of the graph, whose first is '{entities[0]}': does the file belong to another graph?",
+        )
 
 
 def check_graph(

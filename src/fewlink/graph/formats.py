@@ -10,6 +10,8 @@ import csv
 import functools
 import itertools
 import re
+import xml.parsers.expat
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -23,6 +25,7 @@ from fewlink.graph.reading import (
     BLOCK_ROWS,
     COMPRESSIONS,
     LONGEST_NAME,
+    NEWLINE,
     Block,
     CompileReport,
     Peeked,
@@ -33,7 +36,6 @@ from fewlink.graph.reading import (
     is_text,
     reading,
     whole_lines,
-    xml_error_line,
 )
 from fewlink.stix.bundle import is_bundle, read_bundle
 
@@ -42,8 +44,9 @@ HEADERS = (
     {b"relation", b"predicate", b"edge", b"r", b"p", b"type"},
     {b"tail", b"object", b"target", b"t", b"o", b"to"},
 )
-NEWLINE = 10
 PIECE_BYTES = 1 << 18
+MOST_LINES = 100  # that a quoted field may span; more mean that its end is missing
+ROWS_INSIDE = 3  # lines inside a quoted field that look like rows: its quotes are stray
 RDF = {
     "N-Triples": "N_TRIPLES",
     "N-Quads": "N_QUADS",
@@ -111,17 +114,26 @@ def _delimited_blocks(source: Source, file: IO[bytes], separator: bytes) -> Iter
         if separator == b"," and b'"' in raw:  # a quoted field may contain line ends: the csv module reads the rest
             yield from blocks_of(source, _quoted_rows(source, itertools.chain([raw], parts)))
             return
-        if (block := _split_whole(raw, separator)) is not None:
+        if (block := _split_whole(_without_empty_lines(raw), separator)) is not None:
             yield block
         else:
             yield from blocks_of(source, ((line, text.split(separator)) for line, text in source.lines(raw)))
         source.line += raw.count(b"\n")
 
 
+def _without_empty_lines(raw: bytes) -> bytes:
+    if b"\n\n" not in raw and not raw.startswith(b"\n"):
+        return raw
+    is_end = np.frombuffer(b"\n" + raw, np.uint8) == NEWLINE
+    return bytes(np.frombuffer(raw, np.uint8)[~(is_end[1:] & is_end[:-1])].data)
+
+
 def _split_whole(raw: bytes, separator: bytes) -> Block | None:
     """All lines at once; None if any of them is not three non-empty fields of text."""
     data = np.frombuffer(raw, np.uint8)
     ends = _field_ends(data, separator)
+    if not len(ends):
+        return Block([], np.zeros((0, 3), np.int32))
     if len(ends) % 3 or not is_text(raw):
         return None
     kinds = data[ends].reshape(-1, 3)
@@ -135,7 +147,7 @@ def _split_whole(raw: bytes, separator: bytes) -> Block | None:
 
 def _field_ends(data: np.ndarray, separator: bytes) -> np.ndarray:
     """Where fields end, searched in pieces that fit into the processor's cache."""
-    ends = []
+    ends = [np.zeros(0, np.int64)]
     for begin in range(0, len(data), PIECE_BYTES):
         piece = data[begin : begin + PIECE_BYTES]
         ends.append(np.flatnonzero((piece == separator[0]) | (piece == NEWLINE)) + begin)
@@ -171,24 +183,42 @@ def _without_header(source: Source, block: Block) -> Block:
 
 
 def _quoted_rows(source: Source, parts: Iterator[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """The rows of a CSV file from its first block with a quote on, by the csv module."""
+    """The rows of a CSV file from its first block with a quote on.
 
-    def lines() -> Iterator[str]:
-        for part in parts:
-            for text in part.decode("utf-8", "surrogateescape").replace("\r", RETURN).split("\n")[:-1]:
-                yield text + "\n"
-
-    reader = csv.reader(lines(), strict=True)
-    while True:
-        line = source.line + reader.line_num + 1
+    A row may span `MOST_LINES` lines. One that does not end there, or is not valid, is reported as one bad line, and
+    reading goes on with the line after it: a stray quote costs one line.
+    """
+    lines = (text for part in parts for text in part.decode("utf-8", "surrogateescape").split("\n")[:-1])
+    ahead: deque[str] = deque()  # lines that were read for a row that turned out to be shorter
+    number = source.line + 1
+    while (first := ahead.popleft() if ahead else next(lines, None)) is not None:
+        if '"' not in first:
+            yield number, [field.encode("utf-8", "surrogateescape") for field in first.split(",")]
+            number += 1
+            continue
+        taken = [first]
         try:
-            row = next(reader)
-        except StopIteration:
-            return
+            row = next(csv.reader(_row_lines(taken, ahead, lines), strict=True))
+            if len(row) != 3 and len(taken) > 1:
+                raise csv.Error(f"{len(row)} columns on {len(taken)} lines")
+            if len(taken) > ROWS_INSIDE + 1 and all(line.count(",") == 2 for line in taken[1:-1]):
+                raise csv.Error(f"a quoted field of {len(taken)} lines, which are rows of their own")
         except csv.Error as error:
-            source.bad(f"is not valid CSV ({error})", line)
+            ahead.extendleft(reversed(taken[1:]))
+            problem = "has a quote without an end" if len(taken) >= MOST_LINES else f"is not valid CSV ({error})"
+            source.bad(problem, number)
+            number += 1
         else:
-            yield line, [f.replace(RETURN, "\r").encode("utf-8", "surrogateescape") for f in row]
+            yield number, [field.replace(RETURN, "\r").encode("utf-8", "surrogateescape") for field in row]
+            number += len(taken)
+
+
+def _row_lines(taken: list[str], ahead: deque[str], lines: Iterator[str]) -> Iterator[str]:
+    """The lines that a row may have, for the csv module; those after the first are added to `taken`."""
+    yield taken[0].replace("\r", RETURN) + "\n"
+    while len(taken) < MOST_LINES and (text := ahead.popleft() if ahead else next(lines, None)) is not None:
+        taken.append(text)
+        yield text.replace("\r", RETURN) + "\n"
 
 
 def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
@@ -203,6 +233,7 @@ def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Blo
             for line, text in source.lines(raw):
                 try:
                     terms.read(pyoxigraph.parse(input=text + b"\n", format=language))
+                    source.good = source.good or bool(terms.fields)
                 except (SyntaxError, ValueError) as error:
                     source.bad(
                         f"is not {_article(syntax)} {syntax} line ({getattr(error, 'msg', None) or error})", line
@@ -225,6 +256,19 @@ def read_rdf(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
             bad = line or bad
         else:
             yield terms.take()
+
+
+def xml_error_line(path: Path) -> int | None:
+    """The line on which a file stops being XML; None if it is XML."""
+    parser = xml.parsers.expat.ParserCreate()
+    with path.open("rb") as raw, decompressed(path, raw) as file:
+        try:
+            while chunk := file.read(1 << 16):
+                parser.Parse(chunk)
+            parser.Parse(b"", True)
+        except xml.parsers.expat.ExpatError as error:
+            return error.lineno
+    return None
 
 
 def read_results(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:

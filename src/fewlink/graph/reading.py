@@ -6,10 +6,10 @@ import codecs
 import gzip
 import io
 import lzma
+import os
 import re
-import xml.parsers.expat
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,15 +18,22 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, InputError, MissingExtra
-from fewlink.graph.vocabulary import Interner, Vocabulary
+from fewlink.base import memory
+from fewlink.base.errors import FewlinkError, InputError, MissingExtra, check_file
+from fewlink.graph.vocabulary import Interner
 
 BLOCK_BYTES = 32 << 20
 BLOCK_ROWS = 1 << 17
 LONGEST_LINE = 1 << 20
 LONGEST_NAME = 1 << 17  # bytes; the csv module has the same limit
 SHOWN_PROBLEMS = 5
-SAMPLED_ROWS = 1000  # of a side file, to see whether they are triples
+MOST_BAD = 1_000_000  # bad lines before the first triple
+NEWLINE = 10
+FILLED = ~np.isin(np.arange(256), list(b" \n\r\v\f"))  # by byte: False for the white space of a blank line
+PIECE_BYTES = 1 << 20  # read at once from a compressed file
+SMALL_UNPACKED = 256 << 20  # bytes that any compressed file may unpack to
+MOST_RATIO = 200  # of unpacked to packed bytes, if there are more; text of triples has less than 50
+LEAST_LIMIT, TIMES_MEMORY = 4 << 30, 16  # text may be larger than the free memory: its names are stored once
 COMPRESSIONS = (".gz", ".xz", ".zst")
 LABELS = frozenset({"http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel"})
 OWN_IRIS = ("urn:fewlink:entity:", "urn:fewlink:relation:")  # what our exports of RDF write before ids that are no IRIs
@@ -86,6 +93,7 @@ class Source:
     def __init__(self, path: Path, skip: bool, report: CompileReport) -> None:
         self.path, self.skip, self.report = path, skip, report
         self.line = 0  # lines before the current block
+        self.good = False  # whether a triple was found
 
     def bad(self, problem: str, line: int | None) -> None:
         """Raise an error for a bad line, or count it."""
@@ -93,12 +101,21 @@ class Source:
         if not self.skip:
             raise error
         self.report.skipped += 1
+        if self.report.skipped > MOST_BAD and not (self.good or self.report.triples):
+            first = self.report.problems[0]
+            raise InputError(self.path, f"has over {MOST_BAD:,} bad lines and no triple; the first: {first}")
         if len(self.report.problems) < SHOWN_PROBLEMS:
             self.report.problems.append(str(error))
 
     def lines(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
-        """The lines of the current block with their numbers."""
-        return enumerate(raw.split(b"\n")[:-1], self.line + 1)
+        """The lines of the current block that are not blank, with their numbers."""
+        data = np.frombuffer(raw, np.uint8)
+        ends = np.flatnonzero(data == NEWLINE)
+        filled = np.cumsum(FILLED[data], dtype=np.int32)[ends]
+        numbers = np.flatnonzero(np.diff(filled, prepend=0))
+        begins = np.where(numbers > 0, ends[numbers - 1] + 1, 0)
+        places = zip(numbers.tolist(), begins.tolist(), ends[numbers].tolist(), strict=True)
+        return ((self.line + 1 + number, raw[begin:end]) for number, begin, end in places)
 
 
 class Peeked(io.RawIOBase):
@@ -198,26 +215,6 @@ class RdfTerms:
         return True
 
 
-def local_name(iri: bytes) -> bytes:
-    """What follows the last slash or hash of an http address; any other name as it is."""
-    if not iri.startswith((b"http://", b"https://")):
-        return iri
-    return iri[max(iri.rfind(b"/"), iri.rfind(b"#")) + 1 :] or iri
-
-
-def xml_error_line(path: Path) -> int | None:
-    """The line on which a file stops being XML; None if it is XML."""
-    parser = xml.parsers.expat.ParserCreate()
-    with path.open("rb") as raw, decompressed(path, raw) as file:
-        try:
-            while chunk := file.read(1 << 16):
-                parser.Parse(chunk)
-            parser.Parse(b"", True)
-        except xml.parsers.expat.ExpatError as error:
-            return error.lineno
-    return None
-
-
 def blocks_of(source: Source, rows: Iterable[tuple[int, list[bytes]]]) -> Iterator[Block]:
     """Blocks of triples from rows (line number, [head, relation, tail]); bad rows are reported, blank ones left out."""
     fields: list[bytes] = []
@@ -245,6 +242,7 @@ def _add_row(source: Source, fields: list[bytes], row: list[bytes], line: int) -
     elif max(map(len, row)) > LONGEST_NAME:
         source.bad(f"has a name of over {LONGEST_NAME:,} bytes", line)
     else:
+        source.good = True
         fields.extend(row)
 
 
@@ -291,6 +289,7 @@ def _unix(raw: bytes) -> bytes:
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn errors of the system and of decompression into errors that name the file."""
+    check_file(path)
     try:
         yield
     except OSError as error:  # gzip and pyarrow raise OSErrors without a strerror
@@ -301,25 +300,84 @@ def reading(path: Path) -> Iterator[None]:
 
 def decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
     """The content of an open file, decompressed as its suffix says."""
-    suffix = path.suffix.lower()
+    suffix, inner = path.suffix.lower(), cast(Any, None)
     if suffix == ".gz":
-        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
-    if suffix == ".xz":
-        return lzma.LZMAFile(raw)  # type: ignore[return-value]
-    if suffix == ".zst":
+        inner = gzip.GzipFile(fileobj=raw)
+    elif suffix == ".xz":
+        inner = Parts(raw, lzma.LZMADecompressor)
+    elif suffix == ".zst":
         try:
             import pyarrow
         except ImportError:
             raise MissingExtra("reading a .zst file", "scale") from None
-        return pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd")  # type: ignore[no-any-return]
-    return raw
+        inner = pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, mode="r"), "zstd")
+    return raw if inner is None else cast("IO[bytes]", Unpacked(path, raw, inner))
 
 
-def check_on_error(on_error: str) -> bool:
-    """Whether bad lines are skipped. Raises if `on_error` is neither `stop` nor `skip`."""
-    if on_error not in ("stop", "skip"):
-        raise FewlinkError(f"on-error is 'stop' or 'skip', not '{on_error}'")
-    return on_error == "skip"
+class Unpacked(io.RawIOBase):
+    """The content of a compressed file. Raises if a part is damaged or cut off, or if there is more than `most` bytes.
+
+    Without $FEWLINK_MAX_UNPACKED, a file that unpacks to `MOST_RATIO` times its size is refused too.
+    """
+
+    def __init__(self, path: Path, raw: IO[bytes], inner: Any, most: int | None = None) -> None:
+        self.path, self.inner, self.count = path, inner, 0
+        self.given = memory.most_unpacked()
+        self.most = self.given or most or max(LEAST_LIMIT, TIMES_MEMORY * (memory.free_bytes() or 0))
+        self.packed = os.fstat(raw.fileno()).st_size if hasattr(raw, "fileno") else 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        if size < 0:
+            return b"".join(iter(lambda: self.read(BLOCK_BYTES), b""))
+        content = bytearray()
+        try:
+            while len(content) < size and (piece := self.inner.read(min(size - len(content), PIECE_BYTES))):
+                content += piece
+                self._count(len(piece))
+        except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
+            place = f"after {self.count:,} unpacked bytes ({error})"
+            raise InputError(self.path, f"is cut off or not a valid {self.path.suffix} file {place}") from None
+        return bytes(content)
+
+    def _count(self, more: int) -> None:
+        self.count += more
+        if self.count > self.most:
+            room = f"set {memory.UNPACKED}, such as {memory.UNPACKED}=100G, if there is room for more"
+            raise InputError(self.path, f"unpacks to over {self.most:,} bytes: {room}")
+        if not self.given and self.count > max(SMALL_UNPACKED, MOST_RATIO * self.packed):
+            way = f"if it is in order, set {memory.UNPACKED}, such as {memory.UNPACKED}=10G"
+            raise InputError(self.path, f"unpacks to over {MOST_RATIO} times its size, which data rarely does: {way}")
+
+    def close(self) -> None:
+        self.inner.close()
+        super().close()
+
+
+class Parts:
+    """The content of an .xz or .bz2 file of one or several parts, all of which must be whole. The file stays open."""
+
+    def __init__(self, raw: IO[bytes], make: Callable[[], Any]) -> None:
+        self.raw, self.make, self.part = raw, make, make()
+
+    def read(self, size: int) -> bytes:
+        content, packed = b"", b""
+        while not content:
+            if self.part.eof:  # zeros may follow a part
+                packed = self.part.unused_data.lstrip(b"\0")
+                while not packed and (more := self.raw.read(PIECE_BYTES)):
+                    packed = more.lstrip(b"\0")
+                if not packed:
+                    return b""
+                self.part = self.make()
+            elif self.part.needs_input and not (packed := self.raw.read(PIECE_BYTES)):
+                raise EOFError("it ends in the middle of a part")
+            content, packed = self.part.decompress(packed, size), b""
+        return content
+
+    def close(self) -> None: ...
 
 
 def read_pairs_table(path: Path, least: int = 2) -> Iterator[list[str]]:
@@ -335,29 +393,6 @@ def read_pairs_table(path: Path, least: int = 2) -> Iterator[list[str]]:
             if len(row) < least or not all(row[:least]):
                 raise InputError(path, f"needs at least {least} columns separated by tabs", line)
             yield [name.decode() for name in row]
-
-
-def check_describes(
-    path: Path, entities: Vocabulary, relations: Vocabulary, line: str, *, of_relations: bool = False
-) -> None:
-    """Raise if a side file of a graph (types, readable names) holds triples, or no row about the graph.
-
-    `line` says in words what each line holds; `of_relations`, it may also describe a relation.
-    """
-    found, triples, rows = False, 0, 0
-    for row in read_pairs_table(path):
-        found = found or row[0] in entities or (of_relations and row[0] in relations)
-        triples += len(row) == 3 and row[0] in entities and row[1] in relations and row[2] in entities
-        rows += 1
-        if rows >= SAMPLED_ROWS and found:
-            break
-    if triples > rows / 2:
-        raise InputError(path, f"holds triples: each line must be {line}")
-    if not found and len(entities):
-        raise InputError(
-            path,
-            f"names no entity of the graph, whose first is '{entities[0]}': does the file belong to another graph?",
-        )
 
 
 def _is_binary(path: Path) -> bool:

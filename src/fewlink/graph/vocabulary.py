@@ -158,3 +158,10 @@ class Vocabulary:
             raise IndexError(f"id {number} is outside the {len(self)} names")
         begin = int(self.ends[number - 1]) if number else 0
         return self.text[begin : int(self.ends[number])].tobytes()
+
+
+def local_name(iri: bytes) -> bytes:
+    """What follows the last slash or hash of an http address; any other name as it is."""
+    if not iri.startswith((b"http://", b"https://")):
+        return iri
+    return iri[max(iri.rfind(b"/"), iri.rfind(b"#")) + 1 :] or iri

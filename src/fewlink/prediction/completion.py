@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, json_shown
 from fewlink.data import Benchmark, Task
 from fewlink.data.candidates import by_similarity
 from fewlink.data.training_graph import known_graph
@@ -95,13 +95,15 @@ class GraphQuestions:
         candidates: Choice = None,
         constraints: ConstraintChoice = None,
         out: str | Path | None = None,
+        exact: bool = False,
         on_heads: Callable[[int, int], None] = lambda done, count: None,
     ) -> Predictions:
         """The `top` best missing pairs of a relation, of all entities like its heads, or of these `heads` or a type.
 
         Each head gives up to k pairs. A relation of the graph is hidden from TRAIL, and known pairs from all over it
         are the references. With `out`, pairs are written to that file (JSON lines, or TSV by its suffix) and an
-        interrupted call goes on where it stopped. `on_heads` is called with the heads done and their number.
+        interrupted call goes on where it stopped; `exact` is as in `Predictions.to_tsv`. `on_heads` is called with the
+        heads done and their number.
         """
         if self.inverse:
             raise FewlinkError("missing links are pairs: complete the linker itself, not its inverse")
@@ -147,7 +149,7 @@ class GraphQuestions:
         settled = used.settle(pairs, linker.keys(pairs, trust), top, True) if used.between_pairs else pairs
         predictions = linker.table(settled.take(np.arange(min(top, len(settled)))), notes, None, trust)
         if out is not None:
-            write_completion(Path(out), predictions, facts)
+            write_completion(Path(out), predictions, facts, exact=exact)
         return predictions
 
     def _hiding(self, references: References, all_over: bool) -> tuple[Self, References]:
@@ -268,12 +270,12 @@ def best_of_heads(
     return best(parts, pool)
 
 
-def write_completion(out: Path, predictions: Predictions, facts: Mapping[str, Any]) -> None:
+def write_completion(out: Path, predictions: Predictions, facts: Mapping[str, Any], *, exact: bool = False) -> None:
     """Write a finished file: what it was made with in the first line, then a row for each pair."""
-    made_with = json.dumps(facts, ensure_ascii=False)
+    made_with = json_shown(json.dumps(facts, ensure_ascii=False))
     if out.suffix in JSON_LINES:
         lines = [json.dumps({"made_with": facts}, ensure_ascii=False)]
         lines += [json.dumps(row, ensure_ascii=False) for row in predictions.to_dicts()]
         finish(out, "".join(line + "\n" for line in lines))
     else:
-        finish(out, f"# made with {made_with}\n{predictions.to_tsv()}")
+        finish(out, f"# made with {made_with}\n{predictions.to_tsv(exact=exact)}")

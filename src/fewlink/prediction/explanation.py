@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from fewlink.base.errors import shown
 from fewlink.graph import Graph
 from fewlink.prediction.names import Entity, entity_of, hop, short_relation
 from fewlink.prediction.query import FAR, direct_relations, distance, simple_path
@@ -47,7 +48,7 @@ class Path:
     def __str__(self) -> str:
         names = [entity.name for entity in self.entities]
         hops = [hop(step.relation, step.inverse) for step in self.steps]
-        return " ".join([names[0], *(word for both in zip(hops, names[1:], strict=True) for word in both)])
+        return shown(" ".join([names[0], *(word for both in zip(hops, names[1:], strict=True) for word in both)]))
 
     def relations(self) -> str:
         """Its relations in words, as in "born, then in backwards"."""
@@ -144,9 +145,8 @@ class Explanation:
             sentences += [*self._paths(), *self._evidence(), *self._left_out()]
         else:
             sentences += [*self._kinds_of_paths(), *self._evidence(), *self._references()]
-        for end in (self.tail, self.head):
-            sentences += self._neighbours(end, "tail" if end is self.tail else "head")
-        return [*sentences, f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}."]
+        sentences += [*self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
+        return [*map(shown, sentences), shown(f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}.")]
 
     def _pair(self, head: Entity, tail: Entity) -> str:
         """A pair in the direction of the relation."""

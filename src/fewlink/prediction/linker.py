@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, shown
 from fewlink.curation.learning import learning_scorer
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
@@ -70,7 +70,7 @@ class Linker(GraphQuestions):
 
     def __repr__(self) -> str:
         facts = f"{len(self.graph.entities):,} entities, {'' if self.calibration else 'not '}calibrated"
-        return f"Linker({self.scorer.name} on {self.benchmark.name}, {facts})"
+        return f"Linker({shown(f'{self.scorer.name} on {self.benchmark.name}, {facts}')})"
 
     @classmethod
     def load(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import torch
 
-from fewlink.base.errors import FewlinkError, MissingExtra, ScoreError
+from fewlink.base.errors import FewlinkError, MissingExtra, ScoreError, json_shown, shown, table_cell
 from fewlink.base.metrics import realistic_rank
 from fewlink.prediction.explanation import Explanation
 from fewlink.questions.answer_sets import AnswerSet
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 COLUMNS = ("head", "head_name", "rank", "tail", "tail_name", "score", "probability", "known", "in_set", "reasons")
 OPTIONAL = ("in_set", "reasons")  # columns that are left out of tab-separated text where no row has them
 SHOWN = 20  # rows in a repr
-ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 MOST_MARGIN = 6.0
 SCORED_AT_ONCE = 1 << 23  # scores held at once: 32 MB of float32, and some masks of that shape
 
@@ -274,16 +273,17 @@ class Predictions(Sequence[Prediction]):
 
     def to_json(self, indent: int | None = 1) -> str:
         """A list of objects, one for each row."""
-        return json.dumps(self.to_dicts(), indent=indent, ensure_ascii=False, allow_nan=False)
+        return json_shown(json.dumps(self.to_dicts(), indent=indent, ensure_ascii=False, allow_nan=False))
 
-    def to_tsv(self) -> str:
+    def to_tsv(self, *, exact: bool = False) -> str:
         """A header and a line for each row; a tab or line break inside a name is written \\t or \\n.
 
-        Reasons, if there are any, are written as sentences in one column.
+        A name that a spreadsheet would take for a formula gets an apostrophe in front, unless `exact`. Reasons, if
+        there are any, are written as sentences in one column.
         """
         given = {c for c in OPTIONAL if any(getattr(row, c) is not None for row in self.rows)}
         columns = [c for c in COLUMNS if c not in OPTIONAL or c in given]
-        lines = [columns, *([_cell(row, column) for column in columns] for row in self.rows)]
+        lines = [columns, *([_cell(row, column, exact) for column in columns] for row in self.rows)]
         return "".join("\t".join(line) + "\n" for line in lines)
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -297,7 +297,7 @@ class Predictions(Sequence[Prediction]):
 
     def __repr__(self) -> str:
         if not self.rows:
-            return "no predictions" + "".join(f"\n{note}" for note in self.notes)
+            return "no predictions" + "".join(f"\n{shown(note)}" for note in self.notes)
         columns, rows = self._shown()
         cells = [columns, *rows]
         widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
@@ -322,21 +322,21 @@ class Predictions(Sequence[Prediction]):
             names = (row.tail_name, row.head_name) if self.inverse else (row.head_name, row.tail_name)
             cells = [names[0], str(plain_rank(row.rank)), names[1], f"{row.score:.4g}"]
             cells += [*([probability] if calibrated else []), "yes" if row.known else ""]
-            rows.append([cell.translate(ESCAPES) for cell in cells])
+            rows.append([table_cell(cell, exact=True) for cell in cells])
         return columns, rows
 
     def _header(self) -> list[str]:
-        return [*([self.trust.sentence] if self.trust else []), *self.set_sentences()]
+        return [*([shown(self.trust.sentence)] if self.trust else []), *self.set_sentences()]
 
     def set_sentences(self, most: int = 3) -> list[str]:
         """What the answer sets say, the first of them where several entities were asked about."""
         name = len(self.sets) > 1
         lines = [f"{each.asked_name}: {each.sentence}" if name else each.sentence for each in self.sets[:most]]
-        return [*lines, *([f"… and of {len(self.sets) - most:,} more"] if len(self.sets) > most else [])]
+        return [*map(shown, lines), *([f"… and of {len(self.sets) - most:,} more"] if len(self.sets) > most else [])]
 
     def _more(self) -> list[str]:
         hidden = len(self.rows) - SHOWN
-        return [*([f"… and {hidden:,} more"] if hidden > 0 else []), *self.notes]
+        return [*([f"… and {hidden:,} more"] if hidden > 0 else []), *map(shown, self.notes)]
 
 
 def plain_rank(rank: float) -> int | float:
@@ -344,7 +344,7 @@ def plain_rank(rank: float) -> int | float:
     return int(rank) if rank == int(rank) else rank
 
 
-def _cell(row: Prediction, column: str) -> str:
+def _cell(row: Prediction, column: str, exact: bool) -> str:
     value = getattr(row, column)
     if isinstance(value, Explanation):
         value = " ".join(value.sentences())
@@ -352,4 +352,6 @@ def _cell(row: Prediction, column: str) -> str:
         value = plain_rank(value)
     if value is None:
         return ""
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value).translate(ESCAPES)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return table_cell(value, exact=exact or not isinstance(value, str))

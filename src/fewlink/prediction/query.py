@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, InputError, UnknownName, did_you_mean
+from fewlink.base.errors import FewlinkError, InputError, UnknownName, did_you_mean, read_file
 from fewlink.data import Benchmark, Task, candidates_of
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import Graph
@@ -362,9 +362,7 @@ def parse_triple(text: str) -> tuple[str, str, str]:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a text file with their numbers."""
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(path, f"cannot be read ({error.strerror})") from None
+        text = read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(path, "is not UTF-8 text") from None
     yield from enumerate((line.rstrip("\r") for line in text.split("\n")), 1)

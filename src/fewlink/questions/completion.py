@@ -60,9 +60,9 @@ def finish(out: Path, text: str) -> None:
 
 def check_out(out: Path) -> None:
     """Raise if a finished file is there, or nothing can be written."""
-    if out.exists():
+    if os.path.exists(out):
         raise InputError(out, "exists already: remove it, or choose another file")
-    if not out.parent.is_dir():
+    if not os.path.isdir(out.parent):
         raise InputError(out, "cannot be written: its folder does not exist")
 
 

@@ -9,12 +9,12 @@ from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
+from fewlink.base.errors import json_shown, shown, table_cell
 from fewlink.graph import Graph
 from fewlink.questions.check import WORDS, Odd
 from fewlink.questions.relations import Fit
 
 SHOWN = 20  # rows in a repr
-ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 @dataclass(frozen=True)
@@ -67,32 +67,35 @@ class Answers(Sequence[T], Generic[T]):
         return [asdict(row) for row in self.rows]
 
     def to_json(self, indent: int | None = 1) -> str:
-        return json.dumps(self.to_dicts(), indent=indent, ensure_ascii=False, allow_nan=False)
+        return json_shown(json.dumps(self.to_dicts(), indent=indent, ensure_ascii=False, allow_nan=False))
 
     def _columns(self) -> list[str]:
         return [str(column.name) for column in fields(self.rows[0])] if self.rows else []
 
-    def to_tsv(self) -> str:
-        """A header and a line for each row; a tab or line break inside a name is written \\t or \\n."""
+    def to_tsv(self, *, exact: bool = False) -> str:
+        """A header and a line for each row; a tab or line break inside a name is written \\t or \\n.
+
+        A name that a spreadsheet would take for a formula gets an apostrophe in front, unless `exact`.
+        """
         columns = self._columns()
-        lines = [columns, *([_cell(getattr(row, column)) for column in columns] for row in self.rows)]
+        lines = [columns, *([_cell(getattr(row, column), exact) for column in columns] for row in self.rows)]
         return "".join("\t".join(line) + "\n" for line in lines if line)
 
     def __repr__(self) -> str:
         if not self.rows:
-            return "\n".join(["nothing found", *self.notes])
+            return "\n".join(["nothing found", *map(shown, self.notes)])
         columns = [column for column in self._columns() if column not in ("head", "tail", "relation")]
         cells = [columns, *([_cell(getattr(row, column)) for column in columns] for row in self.rows[:SHOWN])]
         widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
         more = [f"… and {len(self.rows) - SHOWN:,} more"] if len(self.rows) > SHOWN else []
-        return "\n".join([*(line.rstrip() for line in lines), *more, *self.notes])
+        return "\n".join([*(line.rstrip() for line in lines), *more, *map(shown, self.notes)])
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, exact: bool = True) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.3f}" if isinstance(value, float) else str(value).translate(ESCAPES)
+    return f"{value:.3f}" if isinstance(value, float) else table_cell(value, exact=exact or not isinstance(value, str))
 
 
 def odd_triples(graph: Graph, checked: Sequence[Odd], top: int | None = None) -> Answers[CheckedTriple]:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fewlink.base.errors import InputError, choose
+from fewlink.base.errors import InputError, choose, read_file, unique_keys
 
 SUFFIX = ".json"
 KINDS = {"attack-pattern": "technique", "intrusion-set": "group", "course-of-action": "mitigation"}
@@ -67,9 +67,9 @@ def read_bundle(path: Path, bad: Callable[[str], None] | None = None) -> Bundle:
 
     tell, bundle = bad or stop, Bundle()
     try:
-        content = json.loads(_content(path))
+        content = json.loads(read_file(path), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        raise InputError(path, f"is not JSON ({error})") from None
+        raise InputError(path, f"is not valid JSON ({error})") from None
     if not isinstance(content, dict) or not isinstance(content.get("objects", []), list):
         raise InputError(path, "is not a STIX bundle: an object with a list of objects")
     objects = dict(_checked(content.get("objects", []), tell))
@@ -199,7 +199,7 @@ class Link:
 def read_links(path: Path) -> list[Link]:
     """Lines of a head, a relation, a tail and perhaps a probability, separated by tabs."""
     links = []
-    for line, text in enumerate(_content(path).decode("utf-8", "replace").splitlines(), 1):
+    for line, text in enumerate(read_file(path).decode("utf-8", "replace").splitlines(), 1):
         row = text.split("\t")
         if not text.strip():
             continue
@@ -217,13 +217,6 @@ def _probability(text: str, path: Path, line: int) -> float:
     if not 0 <= probability <= 1:
         raise InputError(path, f"has the probability '{text}': it must be from 0 to 1", line)
     return probability
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(path, f"cannot be read ({error.strerror})") from None
 
 
 def relationships(links: Iterable[Link], bundle: Bundle, *, author: str, note: str, now: datetime) -> dict[str, Any]:

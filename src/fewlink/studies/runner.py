@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fewlink.base.errors import FewlinkError, InputError, choose
+from fewlink.base.errors import FewlinkError, InputError, choose, read_file
 from fewlink.base.progress import duration
 from fewlink.base.recipes import OWN
 from fewlink.base.settings import Settings
@@ -164,8 +164,8 @@ def read_plan(which: str) -> Plan:
     path = Path(which)
     if path.suffix == ".toml":
         try:
-            text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = read_file(path).decode()
+        except UnicodeDecodeError as error:
             raise InputError(path, f"cannot be read ({error})") from None
     else:
         text = choose("study", which, plan_texts())
