@@ -17,9 +17,9 @@ from fewlink.base.errors import FewlinkError
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.prediction import Linker
-from fewlink.prediction.explanation import explain_pair
 from fewlink.prediction.names import short_relation
 from fewlink.prediction.query import distance, simple_path
+from fewlink.prediction.reasons import explain_pair
 from fewlink.scorers import Question, Reasons
 from fewlink.trail.network import Shape, TrailNetwork
 from fewlink.trail.reading import ReadGraph

@@ -20,10 +20,11 @@ from fewlink.prediction.calibration import Calibration, calibration_of, shipped_
 from fewlink.prediction.completion import GraphQuestions
 from fewlink.prediction.constraints import Choice as ConstraintChoice
 from fewlink.prediction.constraints import Constraints
-from fewlink.prediction.explanation import Explanation, explain_pair
+from fewlink.prediction.explanation import Explanation
 from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Prediction, Predictions, RankedPairs, rank_tails
 from fewlink.prediction.query import Choice, Pairs, References
+from fewlink.prediction.reasons import explain_pair
 from fewlink.prediction.trust import Trust, head_fans, measure_trust
 from fewlink.questions.answer_sets import answer_sets
 from fewlink.scorers import Question, Scorer
