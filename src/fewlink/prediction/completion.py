@@ -30,6 +30,7 @@ from fewlink.questions.check import LEAST, check_relations
 from fewlink.questions.completion import complete_heads, finish
 from fewlink.questions.relations import RelationFinder
 from fewlink.questions.tables import Answers, CheckedTriple, RelationFit, odd_triples, relation_fits
+from fewlink.report import drawing
 from fewlink.scorers import Question, Scorer
 
 POOL = 10  # times as many pairs as asked for are kept, for constraints between pairs
@@ -40,7 +41,7 @@ JSON_LINES = (".jsonl", ".json", ".ndjson")
 
 
 class GraphQuestions:
-    """The part of a `Linker` that asks about a whole relation or graph; the attributes are the linker's."""
+    """The part of a `Linker` that asks about a whole relation or graph, and says what it is; its attributes."""
 
     benchmark: Benchmark
     scorer: Scorer
@@ -56,6 +57,22 @@ class GraphQuestions:
     keys: Callable[..., np.ndarray]
     best_pairs: Callable[..., RankedPairs]
     table: Callable[..., Predictions]
+
+    def __repr__(self) -> str:
+        calibrated = "calibrated" if self.calibration else "not calibrated"
+        return (
+            f"Linker({self.scorer.name} on {self.benchmark.name}, {len(self.graph.entities):,} entities, {calibrated})"
+        )
+
+    def _repr_html_(self) -> str:
+        graph, types = self.graph, self.graph.types
+        facts = {
+            **{"model": self.scorer.name, "graph": self.benchmark.name, "entities": f"{len(graph.entities):,}"},
+            **{"entity types": f"{len(types.names):,}" if types else "none"},
+            **{"relations": f"{len(graph.relations):,}", "triples": f"{graph.triple_count:,}"},
+            **{"calibrated": "yes" if self.calibration else "no: scores and ranks, no probabilities"},
+        }
+        return drawing.block(drawing.facts(facts))
 
     def complete(
         self,

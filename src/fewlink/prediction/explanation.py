@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from fewlink.prediction.names import Entity, hop, short_relation
 from fewlink.prediction.query import FAR
+from fewlink.report import drawing
+from fewlink.report.drawing import Cell, DrawnPath, Hop
 
 MENTIONED = 3  # paths and neighbours in sentences
+DRAWN = 4  # paths in a drawing
 LEAST = 0.005  # contributions to the score below this are not mentioned
 REFERENCE = "reference"  # the relation of a step between the ends of a reference
 End = Literal["head", "tail"]
@@ -143,6 +146,61 @@ class Explanation:
             sentences += self._neighbours(end, "tail" if end is self.tail else "head")
         return [*sentences, f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}."]
 
+    def to_svg(self) -> str:
+        """The paths that count most, as a drawing in the colour of the text around it; empty if there are none."""
+        paths = self._drawn()
+        drawn = [self._as_drawn(path) for path in paths]
+        return drawing.path_graph(self.head.name, self.tail.name, drawn) if drawn else ""
+
+    def _repr_html_(self) -> str:
+        lead = "".join(self._lead()) or f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}."
+        return drawing.block(drawing.paragraphs([lead]), self.details())
+
+    def summary(self) -> str:
+        """The first sentence without the pair: what counts most."""
+        pair = f"{self._pair(self.head, self.tail)}: "
+        text = next(iter(self.sentences())).removeprefix(pair)
+        return text[:1].upper() + text[1:]
+
+    def details(self) -> str:
+        """As HTML: the drawing, what each kind of evidence adds, and what these two do not show in words."""
+        low, high = min([0.0, *self.shares.values()]), max([0.0, *self.shares.values()])
+        bars = [
+            [Cell(drawing.escape(self._kind(kind))), Cell(drawing.bar(share, low, high) + f"{share:+.2f}")]
+            for kind, share in self.shares.items()
+            if abs(share) >= LEAST
+        ]
+        evidence = drawing.paragraphs([f"Evidence in the score of {self.score:.2f}:"]) + drawing.table({}, bars)
+        return self.to_svg() + (evidence if bars else "") + drawing.bullets(self._beside_drawing())
+
+    def _beside_drawing(self) -> list[str]:
+        """The sentences that say more than the drawing and the bars."""
+        drawn, helping = self._drawn(), [path for path in self.paths if path.counts()]
+        others = [path for path in helping if path not in drawn]
+        more = [f"Also: {'; '.join(map(self._counted, others[:MENTIONED]))}."] if others else []
+        if self.measured:
+            words = [*self._names(), *more, *self._without_paths(helping), *self._left_out()]
+        else:
+            words = [*self._names(), *more, *self._references()]
+        return [*words, *self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
+
+    def _drawn(self) -> list[Path]:
+        """The paths of the drawing: edges from head to tail, then those that add most."""
+        direct = self._direct()
+        others = [path for path in self.paths if path not in direct and path.counts()]
+        return [*direct, *sorted(others, key=lambda path: -(path.weight or 0.0))][:DRAWN]
+
+    def _as_drawn(self, path: Path) -> DrawnPath:
+        hops = (
+            Hop(short_relation(step.relation), step.inverse, entity.name, step.relation == REFERENCE)
+            for step, entity in zip(path.steps, path.entities[1:], strict=True)
+        )
+        begins = path.entities[0] == self.head
+        weight = [f"{path.weight:+.2f}"] if path.counts() else []
+        like = [f"like {path.like} of {len(self.references)} references"] if path.like else []
+        caption = ", ".join([*weight, *like, *([] if begins else ["from a reference"])])
+        return DrawnPath(tuple(hops), caption, path.weight or 0.0, None if begins else path.entities[0].name)
+
     def _pair(self, head: Entity, tail: Entity) -> str:
         """A pair in the direction of the relation."""
         first, second = (tail, head) if self.inverse else (head, tail)
@@ -235,12 +293,16 @@ class Explanation:
             "From the references": [p for p in helping if p.entities[0] != self.head],
         }
         sentences = [f"{side}: {'; '.join(map(self._counted, paths))}." for side, paths in sides.items() if paths]
+        return [*sentences, *self._without_paths(helping)]
+
+    def _without_paths(self, helping: Sequence[Path]) -> list[str]:
+        """What the score would be without the paths that count."""
         if self.together is not None and self.together >= LEAST and len(helping) > 1:
             lower = f"the score would be {self.together:.2f} lower; the numbers are for each path alone"
-            sentences.append(f"Without all of these paths {lower}.")
-        elif len(helping) == 1:
-            sentences.append(f"Without this path the score would be {helping[0].weight:.2f} lower.")
-        return sentences
+            return [f"Without all of these paths {lower}."]
+        if len(helping) == 1:
+            return [f"Without this path the score would be {helping[0].weight:.2f} lower."]
+        return []
 
     def _counted(self, path: Path) -> str:
         like = [f"like {path.like} of {len(self.references)} references"] if path.like else []

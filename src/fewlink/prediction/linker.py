@@ -66,12 +66,6 @@ class Linker(GraphQuestions):
         self._trust: dict[object, Trust] = {}
         _ = self.graph.slots  # candidates are looked up in them: computed now, not during the first query
 
-    def __repr__(self) -> str:
-        calibrated = "calibrated" if self.calibration else "not calibrated"
-        return (
-            f"Linker({self.scorer.name} on {self.benchmark.name}, {len(self.graph.entities):,} entities, {calibrated})"
-        )
-
     @classmethod
     def load(
         cls,
