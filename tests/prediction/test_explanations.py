@@ -262,6 +262,7 @@ def test_a_drawing_and_html_say_what_the_sentences_say() -> None:
     for text in ("disease", "causes", "+1.50, like 1 of 2 references", "+0.25, from a reference", "reference"):
         assert text in drawn.texts
     assert "-0.10" not in drawn.text and "0.00" not in drawn.text  # the third path adds nothing
+    assert repr(explanation).splitlines() == explanation.sentences()
     page = Markup(explanation._repr_html_())
     assert page.texts[0] == explanation.sentences()[0] and page.count("svg") == 1
     assert "Evidence in the score of 2.50: paths from the head +2.00 paths from the references -0.50" in page.text

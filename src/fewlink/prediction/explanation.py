@@ -99,7 +99,7 @@ class LikeName:
     weight: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """What contributed to the score of one pair.
 
@@ -130,6 +130,9 @@ class Explanation:
     at_tail: tuple[EdgesAtTail, ...] = ()
     names: tuple[LikeName, ...] = ()
     inverse: bool = False
+
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, texts and numbers for JSON, sentences included."""
