@@ -275,13 +275,14 @@ def variables(theme: Mapping[str, str]) -> str:
     return "".join(f"--{name}:{value};" for name, value in theme.items())
 
 
-def standalone(chart: str) -> str:
-    """A chart as a complete SVG file with a light and a dark theme."""
+def standalone(chart: str, width: int | None = None) -> str:
+    """A chart as a complete SVG file with a light and a dark theme, so many pixels wide or else as wide as the page."""
     themes = (
         f"svg{{{variables(LIGHT)}background:var(--paper)}}@media(prefers-color-scheme:dark){{svg{{{variables(DARK)}}}}}"
     )
+    size = "" if width is None else f"svg.chart{{width:{width}px;max-width:100%}}"
     whole = chart.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return whole.replace("<title", f"<style>{themes}{STYLE}</style><title", 1)
+    return whole.replace("<title", f"<style>{themes}{STYLE}{size}</style><title", 1)
 
 
 def _bar(across: Scale, y: float, name: str, mean: float, deviation: float, style: int, marked: bool) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 BOX, GAP = 126, 100  # width of a node, and least length of an edge
 LINE = 14  # height of a line of text
 MOST_LINES = 3  # of the name of a node, and of a relation
-SMALL = 11 / 12  # letters of relations and captions
+SMALL, BOLD = 11 / 12, 1.1  # width of the letters of relations and captions, and of the names of both ends
 ACCENT, AGAINST, RULE = "#3d85c6", "#c2703d", "rgba(128,128,128,.28)"
 STYLE = (
     ".fewlink{font-size:13px;line-height:1.5;max-width:64rem}"
@@ -169,7 +169,8 @@ def _edge(left: float, right: float, y: float, hop: Hop, thick: float) -> str:
 
 
 def _node(x: float, y: float, tall: float, name: str, end: bool = False) -> str:
-    lines = wrapped(name, BOX - 10, max(2, int(tall // LINE) - 1) if end else MOST_LINES)
+    room, most = ((BOX - 10) / BOLD, max(2, int(tall // LINE) - 1)) if end else (BOX - 10, MOST_LINES)
+    lines = wrapped(name, room, most)
     colours = (
         f'fill="{ACCENT}" fill-opacity=".16" stroke="{ACCENT}" stroke-width="1.5"'
         if end
