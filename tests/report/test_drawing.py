@@ -114,7 +114,7 @@ def test_tables_have_headings_and_spans() -> None:
     ],
 )
 def test_bars_begin_at_zero(value: float, low: float, high: float, place: str) -> None:
-    bar = drawing.bar(value, low, high)
+    bar = drawing.bar(value, "", low, high)
     assert place in bar and ("fl-against" in bar) == (value < 0)
 
 

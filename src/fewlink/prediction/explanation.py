@@ -169,7 +169,7 @@ class Explanation:
         """As HTML: the drawing, what each kind of evidence adds, and what these two do not show in words."""
         low, high = min([0.0, *self.shares.values()]), max([0.0, *self.shares.values()])
         bars = [
-            [Cell(drawing.escape(self._kind(kind))), Cell(drawing.bar(share, low, high) + f"{share:+.2f}")]
+            [Cell(drawing.escape(self._kind(kind))), Cell(drawing.bar(share, f"{share:+.2f}", low, high))]
             for kind, share in self.shares.items()
             if abs(share) >= LEAST
         ]

@@ -311,7 +311,7 @@ class Predictions(Sequence[Prediction]):
         cells.append(Cell(drawing.named(*found)))
         if calibrated:
             p = row.probability
-            cells.append(Cell("" if p is None else drawing.bar(p) + drawing.percent(p)))
+            cells.append(Cell("" if p is None else drawing.bar(p, drawing.percent(p))))
         cells += [Cell(f"{row.score:.2f}", "fl-number fl-soft"), *([Cell("yes" if row.known else "")] if known else [])]
         yield cells
         if row.reasons is not None:

@@ -102,7 +102,7 @@ class Answers(Sequence[T], Generic[T]):
 def _html_cell(row: CheckedTriple | RelationFit, column: str) -> Cell:
     value = getattr(row, column)
     if isinstance(value, float):
-        return Cell(drawing.bar(value) + f"{value:.2f}")
+        return Cell(drawing.bar(value, f"{value:.2f}"))
     if column in ("head_name", "tail_name"):
         return Cell(drawing.named(value, getattr(row, column.removesuffix("_name"))))
     return Cell(drawing.escape(_cell(value)))

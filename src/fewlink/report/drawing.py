@@ -18,15 +18,16 @@ MOST_LINES = 3  # of the name of a node, and of a relation
 SMALL, BOLD = 11 / 12, 1.1  # width of the letters of relations and captions, and of the names of both ends
 ACCENT, AGAINST, RULE = "#3d85c6", "#c2703d", "rgba(128,128,128,.28)"
 STYLE = (
-    ".fewlink{font-size:13px;line-height:1.5;max-width:64rem}"
+    ".fewlink{font-size:13px;line-height:1.5;max-width:64rem;overflow-x:auto}"
     ".fewlink p{margin:.35em 0}.fewlink ul{margin:.35em 0;padding-left:1.3em}"
     ".fewlink table{border-collapse:collapse;border:0;margin:.4em 0;font-size:inherit}"
     ".fewlink td{font-variant-numeric:tabular-nums}"
     ".fewlink th,.fewlink td{text-align:left!important;vertical-align:top!important;background:none!important;"
-    f"border:0;border-bottom:1px solid {RULE};padding:.25em 1em .25em 0;white-space:normal;overflow-wrap:anywhere}}"
+    f"border:0;border-bottom:1px solid {RULE};padding:.25em 1em .25em 0;white-space:normal;overflow-wrap:break-word}}"
     ".fewlink tr{background:none!important}.fewlink thead th{opacity:.75;font-weight:600;white-space:nowrap}"
     ".fewlink tbody th{font-weight:600}"
     ".fewlink .fl-number{text-align:right!important;white-space:nowrap}"
+    ".fewlink .fl-valued{white-space:nowrap}"
     ".fewlink .fl-soft{opacity:.7}.fewlink .fl-id{opacity:.7;font-size:.88em;white-space:nowrap}"
     f".fewlink .fl-set{{box-shadow:inset 3px 0 {ACCENT};padding-left:.7em}}"
     ".fewlink .fl-why td{border-top:0}.fewlink summary{cursor:pointer}"
@@ -34,7 +35,7 @@ STYLE = (
     "background:rgba(128,128,128,.22);border-radius:2px}"
     f".fewlink .fl-bar i{{position:absolute;top:0;bottom:0;border-radius:2px;background:{ACCENT}}}"
     f".fewlink .fl-bar .fl-against{{background:{AGAINST}}}"
-    ".fewlink svg{display:block;max-width:100%;height:auto;margin:.5em 0}"
+    ".fewlink svg{display:block;max-width:100%;min-width:36rem;height:auto;margin:.5em 0}"
 )
 
 
@@ -215,13 +216,14 @@ def named(name: str, id: str) -> str:
     return escape(name) if name == id else f'{escape(name)} <span class="fl-id">{escape(id)}</span>'
 
 
-def bar(value: float, low: float = 0.0, high: float = 1.0) -> str:
-    """A bar from zero to a value between low ≤ 0 and high."""
+def bar(value: float, text: str, low: float = 0.0, high: float = 1.0) -> str:
+    """A bar from zero to a value between low ≤ 0 and high, and the value as text."""
     span = high - low or 1.0
     left, right = ((min(max(edge, low), high) - low) / span for edge in (min(value, 0.0), max(value, 0.0)))
     kind = ' class="fl-against"' if value < 0 else ""
     style = f"left:{left:.1%};width:{right - left:.1%}"
-    return f'<span class="fl-bar" aria-hidden="true"><i{kind} style="{style}"></i></span>'
+    drawn = f'<span class="fl-bar" aria-hidden="true"><i{kind} style="{style}"></i></span>'
+    return f'<span class="fl-valued">{drawn}{escape(text)}</span>'
 
 
 def percent(probability: float) -> str:
