@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from tests.report.markup import Markup
 
 from fewlink.base.errors import FewlinkError, MissingExtra
 from fewlink.prediction import Explanation, Prediction, Predictions
-from fewlink.prediction.explanation import Path, Reference, Step
+from fewlink.prediction.explanation import Path as GraphPath
+from fewlink.prediction.explanation import Reference, Step
 from fewlink.prediction.names import Entity
 from fewlink.prediction.predictions import TrustNote
 from fewlink.questions.answer_sets import AnswerSet
@@ -92,7 +94,7 @@ def entity(name: str) -> Entity:
 def explained(name: str = "Rome") -> Explanation:
     """Why Ann → Italy, over a place of this name."""
     ann, rome, italy = map(entity, ("Ann", name, "Italy"))
-    path = Path((Step("born", False), Step(name, True)), 1.5, (ann, rome, italy), 1)
+    path = GraphPath((Step("born", False), Step(name, True)), 1.5, (ann, rome, italy), 1)
     reference = Reference(entity("Bob"), entity("Spain"), 0.5)
     more = {"evidence": {"head": "paths from the head"}, "measured": True}
     return Explanation(ann, italy, 3.0, {"head": 2.0, "references": -0.5}, (path,), (reference,), (), **more)
@@ -139,3 +141,13 @@ def test_html_is_safe_with_any_name() -> None:
     trust = TrustNote(False, True, EVIL)
     for page in (Predictions([row], [EVIL], trust)._repr_html_(), row._repr_html_(), explained(EVIL)._repr_html_()):
         assert "<script" not in page and '<script>alert("1")</script>&' in Markup(page).text
+
+
+def test_the_stored_look() -> None:
+    """`tests/fixtures/predictions.html` was looked at in a browser, light and dark: look again if it changes."""
+    sets = [AnswerSet("Q1", "Oslo", 1, 0.9, False, "the first tail is right in 9 of 10 such questions")]
+    rows = [replace(ROWS[0], reasons=explained()), *ROWS[1:]]
+    table = Predictions(rows, ["a note"], TrustNote(False, True, "its references are found")).with_sets(sets)
+    page = f"<!doctype html>\n<meta charset=utf-8>\n{table._repr_html_()}\n{explained()._repr_html_()}\n"
+    stored = Path(__file__).parent.parent / "fixtures" / "predictions.html"
+    assert page.replace(">", ">\n") == stored.read_text("utf-8").replace(">", ">\n")

@@ -47,6 +47,11 @@ DARK = {
     **{"series-1": "#7fb2f0", "series-2": "#f0a35e", "series-3": "#5fd0a5", "series-4": "#cf9cf0"},
     **{"series-5": "#f58a98", "series-6": "#cdd06a", "series-7": "#66c8e0", "series-8": "#b4b6bf"},
 }
+ANY_PAGE = {  # colours that show on light and dark pages alike
+    **{"paper": "transparent", "ink": "currentColor", "soft": "currentColor", "rule": "rgba(128,128,128,.3)"},
+    **{"series-1": "#3d85c6", "series-2": "#c2703d", "series-3": "#2f9e78", "series-4": "#a362bd"},
+    **{"series-5": "#d14e68", "series-6": "#8f8f2e", "series-7": "#2c94ab", "series-8": "#80838d"},
+}
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 Scale = Callable[[float], float]
 Styles = Mapping[str, int]
@@ -275,14 +280,20 @@ def variables(theme: Mapping[str, str]) -> str:
     return "".join(f"--{name}:{value};" for name, value in theme.items())
 
 
-def standalone(chart: str, width: int | None = None) -> str:
-    """A chart as a complete SVG file with a light and a dark theme, so many pixels wide or else as wide as the page."""
+def in_notebook(chart: str, width: int = 480) -> str:
+    """A chart as HTML in the colours of the page around it, light or dark, at most so many pixels wide."""
+    look = f"{variables(ANY_PAGE)}max-width:{width}px;margin:.7em 0"
+    style = STYLE.replace(".chart", ".fewlink-chart .chart")
+    return f'<div class="fewlink-chart" style="{look}"><style>{style}</style>{chart}</div>'
+
+
+def standalone(chart: str) -> str:
+    """A chart as a complete SVG file with a light and a dark theme."""
     themes = (
         f"svg{{{variables(LIGHT)}background:var(--paper)}}@media(prefers-color-scheme:dark){{svg{{{variables(DARK)}}}}}"
     )
-    size = "" if width is None else f"svg.chart{{width:{width}px;max-width:100%}}"
     whole = chart.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return whole.replace("<title", f"<style>{themes}{STYLE}{size}</style><title", 1)
+    return whole.replace("<title", f"<style>{themes}{STYLE}</style><title", 1)
 
 
 def _bar(across: Scale, y: float, name: str, mean: float, deviation: float, style: int, marked: bool) -> str:
