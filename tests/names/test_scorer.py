@@ -29,7 +29,7 @@ from fewlink.names.gate import Gate
 from fewlink.names.likeness import GramIndex
 from fewlink.names.scorer import NamedScorer, with_names
 from fewlink.prediction import Linker
-from fewlink.prediction.explanation import explain_pair
+from fewlink.prediction.reasons import explain_pair
 from fewlink.scorers import ExplainingScorer, Question
 from fewlink.trail.scorer import TrailScorer
 from fewlink.trail.shipped import shipped_scorer

@@ -11,15 +11,16 @@ import pytest
 from safetensors.torch import load_file
 from tests.conftest import graph_of
 from tests.prediction.linkers import REFERENCES, fsrl, trail, umls
+from tests.report.markup import Markup, read_svg
 
 import fewlink
 from fewlink.base.errors import FewlinkError
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.prediction import Linker
-from fewlink.prediction.explanation import explain_pair
 from fewlink.prediction.names import short_relation
 from fewlink.prediction.query import distance, simple_path
+from fewlink.prediction.reasons import explain_pair
 from fewlink.scorers import Question, Reasons
 from fewlink.trail.network import Shape, TrailNetwork
 from fewlink.trail.reading import ReadGraph
@@ -242,6 +243,51 @@ def test_a_path_through_a_reference_or_unlike_all_references() -> None:
     alone = Reasons(1.0, paths=[((0, 1), 0.5)], entities=[(ann, rome, italy)], measured=True)
     sentences = explain_pair(Told(alone), graph, np.array([[eve, oslo]]), ann, italy).sentences()
     assert sentences[0] == "ann → italy: joined by born, then in; no reference is joined in this way."
+
+
+def test_a_drawing_and_html_say_what_the_sentences_say() -> None:
+    virus, disease, human, flu, _, ann = range(6)
+    reasons = Reasons(
+        2.5,
+        {"head": 2.0, "references": -0.5},
+        [((CAUSES, AFFECTS), 1.5), ((REFERENCE, IS), 0.25), ((AFFECTS, REFERENCE + 1, REFERENCE), 0.001)],
+        references=[0.75, -0.1],
+        measured=True,
+        entities=[(virus, disease, human), (flu, ann, human), (virus, ann, flu, human)],
+        together=1.8,
+    )
+    explanation = explain_pair(Told(reasons), VIRUSES, np.array([[flu, ann], [flu, human]]), virus, human)
+    read_svg(explanation.to_svg())
+    drawn = Markup(explanation.to_svg())
+    for text in ("disease", "causes", "+1.50, like 1 of 2 references", "+0.25, from a reference", "reference"):
+        assert text in drawn.texts
+    assert "-0.10" not in drawn.text and "0.00" not in drawn.text  # the third path adds nothing
+    assert repr(explanation).splitlines() == explanation.sentences()
+    page = Markup(explanation._repr_html_())
+    assert page.texts[0] == explanation.sentences()[0] and page.count("svg") == 1
+    assert "Evidence in the score of 2.50: paths from the head +2.00 paths from the references -0.50" in page.text
+    assert page.texts[-2:] == [explanation.sentences()[3], explanation.sentences()[-2]]
+    assert explanation.summary() == "1 of 2 references is joined in the same way, by causes, then affects."
+
+
+def test_html_without_paths_or_evidence_is_in_words() -> None:
+    explanation = explain_pair(Told(Reasons(2.0)), VIRUSES, np.array([[3, 5]]), 0, 2)
+    assert explanation.to_svg() == ""
+    assert Markup(explanation._repr_html_()).text == "virus → human has a score of 2.00."
+    row = fsrl().predict(REFERENCES, ["alga"], 1, explain=True)[0]
+    assert "Neighbours of alga with most attention" in Markup(row._repr_html_()).text
+
+
+def test_at_most_four_paths_are_drawn_and_the_others_named() -> None:
+    graph = graph_of(*(f"a r{i} x{i}" for i in range(6)), *(f"x{i} s b" for i in range(6)), "c t d")
+    a, b, c, d = (graph.entities.id(name) for name in "abcd")
+    walked = [(a, graph.entities.id(f"x{i}"), b) for i in range(6)]
+    paths = [((graph.relations.id(f"r{i}"), graph.relations.id("s")), 0.1 + i) for i in range(6)]
+    reasons = Reasons(1.0, {}, paths, entities=walked, measured=True)
+    explanation = explain_pair(Told(reasons), graph, np.array([[c, d]]), a, b)
+    drawn = Markup(explanation.to_svg()).texts
+    assert {"x5", "x4", "x3", "x2"} < set(drawn) and not {"x0", "x1"} & set(drawn)
+    assert "Also: a —r0→ x0 —s→ b (+0.10); a —r1→ x1 —s→ b (+1.10)." in Markup(explanation._repr_html_()).texts
 
 
 def test_fsrl_explains_with_its_attention() -> None:

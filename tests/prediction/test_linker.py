@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.conftest import benchmark_of, graph_of, task_of
 from tests.prediction.linkers import REFERENCES, fsrl, trail, trail_run, umls
+from tests.report.markup import Markup
 
 import fewlink
 from fewlink.base.errors import FewlinkError, UnknownName
@@ -254,7 +255,9 @@ def test_references_of_a_relation_that_the_graph_has_are_noted() -> None:
 
 
 def test_opening_a_run() -> None:
-    assert "trail-0.1 on umls" in repr(fewlink.load(str(trail_run())))
+    linker = fewlink.load(str(trail_run()))
+    assert "trail-0.1 on umls" in repr(linker)
+    assert Markup(linker._repr_html_()).text.startswith("model trail-0.1 graph umls entities 123 entity types none")
     for name in ("/nowhere", "x" * 300, "a\0b"):
         with pytest.raises(FewlinkError, match="does not exist: give a file of triples, a benchmark or a trained run"):
             fewlink.load(name)

@@ -1,15 +1,23 @@
-"""Predictions as a table: rows, dicts, JSON, TSV, pandas and repr."""
+"""Predictions as a table: rows, dicts, JSON, TSV, pandas, repr and HTML."""
 
 from __future__ import annotations
 
 import builtins
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.report.markup import Markup
 
 from fewlink.base.errors import FewlinkError, MissingExtra
-from fewlink.prediction import Prediction, Predictions
+from fewlink.prediction import Explanation, Prediction, Predictions
+from fewlink.prediction.explanation import Path as GraphPath
+from fewlink.prediction.explanation import Reference, Step
+from fewlink.prediction.names import Entity
+from fewlink.prediction.predictions import TrustNote
+from fewlink.questions.answer_sets import AnswerSet
 
 ROWS = [
     Prediction("Q1", "Oslo", 1.0, "Q2", "a\tb", 3.25, 0.5, False),
@@ -68,11 +76,78 @@ def test_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
         Predictions(ROWS).to_pandas()
 
 
-def test_repr_and_html() -> None:
+def test_repr() -> None:
     text = repr(Predictions(ROWS, ["a note"]))
     assert text.splitlines()[0].split() == ["head", "rank", "tail", "score", "probability", "known"]
     assert "a\\tb" in text and "2.5" in text and text.endswith("a note")
     assert repr(Predictions([], ["nothing is left"])) == "no predictions\nnothing is left"
     assert "… and 40 more" in repr(Predictions(ROWS * 20))
-    page = Predictions(ROWS, ["<b>"])._repr_html_()
-    assert "<script>" not in page and "&lt;script&gt;" in page and "&lt;b&gt;" in page
+
+
+EVIL = '<script>alert("1")</script>&\x00\u202e'
+
+
+def entity(name: str) -> Entity:
+    return Entity(f"id of {name}", name)
+
+
+def explained(name: str = "Rome") -> Explanation:
+    """Why Ann → Italy, over a place of this name."""
+    ann, rome, italy = map(entity, ("Ann", name, "Italy"))
+    path = GraphPath((Step("born", False), Step(name, True)), 1.5, (ann, rome, italy), 1)
+    reference = Reference(entity("Bob"), entity("Spain"), 0.5)
+    more = {"evidence": {"head": "paths from the head"}, "measured": True}
+    return Explanation(ann, italy, 3.0, {"head": 2.0, "references": -0.5}, (path,), (reference,), (), **more)
+
+
+def test_html_has_names_ids_bars_and_notes() -> None:
+    trust = TrustNote(False, True, "its references are found")
+    markup = Markup(Predictions(ROWS, ["a note"], trust)._repr_html_())
+    assert markup.text.startswith("its references are found head rank tail probability score known")
+    assert "Oslo Q1 1 a b Q2 50% 3.25 2.5 <script> Q3 2.00 yes Rome Q9" in markup.text
+    assert markup.text.endswith("a note") and markup.text.count("Oslo") == 1  # a head with two tails is named once
+    bars = [attributes["style"] for tag, attributes in markup.tags if tag == "i"]
+    assert bars == ["left:0.0%;width:50.0%", "left:0.0%;width:25.0%"]
+    assert "… and 40 more" in Markup(Predictions(ROWS * 20)._repr_html_()).text
+    assert Markup(Predictions([], ["nothing is left"])._repr_html_()).text == "no predictions nothing is left"
+
+
+def test_html_leaves_out_empty_columns_and_turns_with_the_question() -> None:
+    plain = [replace(ROWS[0], probability=None)]
+    assert Markup(Predictions(plain)._repr_html_()).text.startswith("head rank tail score Oslo Q1 1 a b")
+    assert Markup(Predictions(plain, inverse=True)._repr_html_()).text.startswith("tail rank head score a b Q2 1 Oslo")
+
+
+def test_html_marks_the_answer_set() -> None:
+    sets = [AnswerSet("Q1", "Oslo", 1, 0.9, False, "the first tail is right in 9 of 10 such questions")]
+    page = Predictions(ROWS[:2]).with_sets(sets)._repr_html_()
+    cells = [attributes.get("class", "") for tag, attributes in Markup(page).tags if tag == "td"]
+    assert sum("fl-set" in kind for kind in cells) == 1 and "the first tails that are meant above" in page
+    assert "meant above" not in Predictions(ROWS[:2])._repr_html_()
+
+
+def test_html_has_the_reasons_below_each_row() -> None:
+    rows = [replace(row, reasons=explained()) for row in ROWS[:2]]
+    page = Predictions(rows)._repr_html_()
+    markup = Markup(page)
+    assert markup.count("details") == markup.count("svg") == 2 and "1 of 1 references is joined in the same way" in page
+    assert not any("open" in attributes for _, attributes in markup.tags)
+    assert [dict(a) for tag, a in Markup(rows[0]._repr_html_()).tags if tag == "details"] == [{"open": ""}]
+    assert {a.get("rowspan") for tag, a in markup.tags if tag == "th" and "rowspan" in a} == {"4"}
+
+
+def test_html_is_safe_with_any_name() -> None:
+    row = Prediction(EVIL, EVIL, 1.0, EVIL, EVIL + "2", 1.0, 0.5, False, explained(EVIL))
+    trust = TrustNote(False, True, EVIL)
+    for page in (Predictions([row], [EVIL], trust)._repr_html_(), row._repr_html_(), explained(EVIL)._repr_html_()):
+        assert "<script" not in page and '<script>alert("1")</script>&' in Markup(page).text
+
+
+def test_the_stored_look() -> None:
+    """`tests/fixtures/predictions.html` was looked at in a browser, light and dark: look again if it changes."""
+    sets = [AnswerSet("Q1", "Oslo", 1, 0.9, False, "the first tail is right in 9 of 10 such questions")]
+    rows = [replace(ROWS[0], reasons=explained()), *ROWS[1:]]
+    table = Predictions(rows, ["a note"], TrustNote(False, True, "its references are found")).with_sets(sets)
+    page = f"<!doctype html>\n<meta charset=utf-8>\n{table._repr_html_()}\n{explained()._repr_html_()}\n"
+    stored = Path(__file__).parent.parent / "fixtures" / "predictions.html"
+    assert page.replace(">", ">\n") == stored.read_text("utf-8").replace(">", ">\n")

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from tests.conftest import graph_of
 from tests.questions.graphs import people
+from tests.report.markup import Markup
 
 from fewlink.questions.check import ANY_ENTITY, SAME_KIND, TRUE, WORDS, check_relations, read_relation
-from fewlink.questions.tables import odd_triples
+from fewlink.questions.tables import Answers, CheckedTriple, RelationFit, odd_triples
 
 
 @pytest.mark.parametrize(
@@ -63,3 +64,14 @@ def test_a_table_of_the_oddest_of_all() -> None:
     assert "person0x3" in repr(table) and table.to_dicts()[0]["reason"] in WORDS.values()
     nothing = odd_triples(graph_of("a in b"), check_relations(graph_of("a in b")))
     assert not nothing and "three triples" in repr(nothing)
+    assert "three triples" in Markup(nothing._repr_html_()).text
+
+
+def test_answers_as_html() -> None:
+    evil = "<script>&"
+    odd = CheckedTriple(0.875, "h", evil, "r", "works for", "t", "t", "entities like the head have other tails")
+    page = Markup(Answers((odd,) * 21, ("a note",))._repr_html_())
+    assert page.text.startswith("oddness head relation tail reason 0.88 <script>& h works for t entities like the head")
+    assert page.text.endswith("… and 1 more a note") and page.count("tr") == 21
+    fit = Answers((RelationFit("r", "r", 0.5, True, "graph"),))
+    assert Markup(fit._repr_html_()).text == "relation fit known by r 0.50 yes graph"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewlink.base.errors import FewlinkError
-from fewlink.report import axes, charts
+from fewlink.report import charts
 from fewlink.report.charts import Point
 
 SERIES = {"a": [Point(1, 0.1, 0.0), Point(3, 0.3, 0.0), Point(5, 0.5, 0.0)]}
@@ -47,7 +47,7 @@ def test_a_power_is_a_straight_line_on_logarithmic_axes() -> None:
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(1, 1000, 4), (0.02, 3, 4), (5, 5, 2), (1, 1, 2)])
 def test_powers_of_ten_enclose_the_values(low: float, high: float, expected: int) -> None:
-    powers = axes.powers_of_ten(low, high)
+    powers = charts.powers_of_ten(low, high)
     assert powers[0] <= low and high <= powers[-1] and len(powers) == expected
 
 
@@ -183,11 +183,29 @@ def test_values_that_are_not_finite_are_refused_by_name(value: float) -> None:
     ],
 )
 def test_ticks_are_round_numbers_around_the_values(low: float, high: float, expected: list[float]) -> None:
-    assert axes.ticks(low, high) == pytest.approx(expected)
+    assert charts.ticks(low, high) == pytest.approx(expected)
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_ticks_enclose_the_values_and_are_few(low: float, size: float) -> None:
-    ticks = axes.ticks(low, low + size)
+    ticks = charts.ticks(low, low + size)
     assert ticks[0] <= low + 1e-6 * size and ticks[-1] >= low + size - 1e-6 * size
     assert 2 <= len(ticks) <= 8
+
+
+def test_a_chart_in_a_notebook_has_the_colours_of_the_page() -> None:
+    page = charts.in_notebook(charts.bars({"r": {"a": (0.5, 0.0), "b": (0.25, 0.0)}}, title="t", value_label="v"), 300)
+    assert "--ink:currentColor" in page and "max-width:300px" in page and "prefers-color-scheme" not in page
+    style = page[page.index("<style>") + len("<style>") : page.index("</style>")]
+    assert all(rule.startswith(".fewlink-chart .chart") for rule in style.split("}") if rule)
+    assert set(re.findall(r"var\((--[a-z0-9-]+)\)", page)) <= {f"--{name}" for name in charts.ANY_PAGE} | {"--series"}
+
+    def contrast(colour: str, page: float) -> float:
+        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+        return (max(light, page) + 0.05) / (min(light, page) + 0.05)
+
+    for name, colour in charts.ANY_PAGE.items():
+        if name.startswith("series"):
+            assert contrast(colour, 1.0) >= 3 and contrast(colour, 0.006) >= 3, name  # white, and #111

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, json_shown
+from fewlink.base.errors import FewlinkError, json_shown, shown
 from fewlink.data import Benchmark, Task
 from fewlink.data.candidates import by_similarity
 from fewlink.data.training_graph import known_graph
@@ -31,6 +31,7 @@ from fewlink.questions.check import LEAST, check_relations
 from fewlink.questions.completion import complete_heads, finish
 from fewlink.questions.relations import RelationFinder
 from fewlink.questions.tables import Answers, CheckedTriple, RelationFit, odd_triples, relation_fits
+from fewlink.report import drawing
 from fewlink.scorers import Question, Scorer
 
 POOL = 10  # times as many pairs as asked for are kept, for constraints between pairs
@@ -41,7 +42,7 @@ JSON_LINES = (".jsonl", ".json", ".ndjson")
 
 
 class GraphQuestions:
-    """The part of a `Linker` that asks about a whole relation or graph; the attributes are the linker's."""
+    """The part of a `Linker` that asks about a whole relation or graph, and says what it is; its attributes."""
 
     benchmark: Benchmark
     scorer: Scorer
@@ -82,6 +83,20 @@ class GraphQuestions:
             return probabilities
         answered = [self.graph.entities.id(head) for head in self.project.answered()]
         return self.project.adjustment(probabilities, np.isin(heads, answered))
+
+    def __repr__(self) -> str:
+        facts = f"{len(self.graph.entities):,} entities, {'' if self.calibration else 'not '}calibrated"
+        return f"Linker({shown(f'{self.scorer.name} on {self.benchmark.name}, {facts}')})"
+
+    def _repr_html_(self) -> str:
+        graph, types = self.graph, self.graph.types
+        facts = {
+            **{"model": self.scorer.name, "graph": self.benchmark.name, "entities": f"{len(graph.entities):,}"},
+            **{"entity types": f"{len(types.names):,}" if types else "none"},
+            **{"relations": f"{len(graph.relations):,}", "triples": f"{graph.triple_count:,}"},
+            **{"calibrated": "yes" if self.calibration else "no: scores and ranks, no probabilities"},
+        }
+        return drawing.block(drawing.facts(facts))
 
     def complete(
         self,

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, cast
-
-import numpy as np
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from fewlink.base.errors import shown
-from fewlink.graph import Graph
-from fewlink.prediction.names import Entity, entity_of, hop, short_relation
-from fewlink.prediction.query import FAR, direct_relations, distance, simple_path
-from fewlink.scorers import ExplainingScorer, Question, Reasons, Scorer
+from fewlink.prediction.names import Entity, hop, short_relation
+from fewlink.prediction.query import FAR
+from fewlink.report import drawing
+from fewlink.report.drawing import Cell, DrawnPath, Hop
 
 MENTIONED = 3  # paths and neighbours in sentences
+DRAWN = 4  # paths in a drawing
 LEAST = 0.005  # contributions to the score below this are not mentioned
 REFERENCE = "reference"  # the relation of a step between the ends of a reference
-MOST_DIRECT = 3  # edges between head and tail that are named
 End = Literal["head", "tail"]
 Named = Literal["head", "reference"]
 
@@ -102,7 +100,7 @@ class LikeName:
     weight: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """What contributed to the score of one pair.
 
@@ -134,6 +132,9 @@ class Explanation:
     names: tuple[LikeName, ...] = ()
     inverse: bool = False
 
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
+
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, texts and numbers for JSON, sentences included."""
         return {**asdict(self), "sentences": self.sentences()}
@@ -147,6 +148,61 @@ class Explanation:
             sentences += [*self._kinds_of_paths(), *self._evidence(), *self._references()]
         sentences += [*self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
         return [*map(shown, sentences), shown(f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}.")]
+
+    def to_svg(self) -> str:
+        """The paths that count most, as a drawing in the colour of the text around it; empty if there are none."""
+        paths = self._drawn()
+        drawn = [self._as_drawn(path) for path in paths]
+        return drawing.path_graph(self.head.name, self.tail.name, drawn) if drawn else ""
+
+    def _repr_html_(self) -> str:
+        lead = "".join(self._lead()) or f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}."
+        return drawing.block(drawing.paragraphs([lead]), self.details())
+
+    def summary(self) -> str:
+        """The first sentence without the pair: what counts most."""
+        pair = f"{self._pair(self.head, self.tail)}: "
+        text = next(iter(self.sentences())).removeprefix(pair)
+        return text[:1].upper() + text[1:]
+
+    def details(self) -> str:
+        """As HTML: the drawing, what each kind of evidence adds, and what these two do not show in words."""
+        low, high = min([0.0, *self.shares.values()]), max([0.0, *self.shares.values()])
+        bars = [
+            [Cell(drawing.escape(self._kind(kind))), Cell(drawing.bar(share, f"{share:+.2f}", low, high))]
+            for kind, share in self.shares.items()
+            if abs(share) >= LEAST
+        ]
+        evidence = drawing.paragraphs([f"Evidence in the score of {self.score:.2f}:"]) + drawing.table({}, bars)
+        return self.to_svg() + (evidence if bars else "") + drawing.bullets(self._beside_drawing())
+
+    def _beside_drawing(self) -> list[str]:
+        """The sentences that say more than the drawing and the bars."""
+        drawn, helping = self._drawn(), [path for path in self.paths if path.counts()]
+        others = [path for path in helping if path not in drawn]
+        more = [f"Also: {'; '.join(map(self._counted, others[:MENTIONED]))}."] if others else []
+        if self.measured:
+            words = [*self._names(), *more, *self._without_paths(helping), *self._left_out()]
+        else:
+            words = [*self._names(), *more, *self._references()]
+        return [*words, *self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
+
+    def _drawn(self) -> list[Path]:
+        """The paths of the drawing: edges from head to tail, then those that add most."""
+        direct = self._direct()
+        others = [path for path in self.paths if path not in direct and path.counts()]
+        return [*direct, *sorted(others, key=lambda path: -(path.weight or 0.0))][:DRAWN]
+
+    def _as_drawn(self, path: Path) -> DrawnPath:
+        hops = (
+            Hop(short_relation(step.relation), step.inverse, entity.name, step.relation == REFERENCE)
+            for step, entity in zip(path.steps, path.entities[1:], strict=True)
+        )
+        begins = path.entities[0] == self.head
+        weight = [f"{path.weight:+.2f}"] if path.counts() else []
+        like = [f"like {path.like} of {len(self.references)} references"] if path.like else []
+        caption = ", ".join([*weight, *like, *([] if begins else ["from a reference"])])
+        return DrawnPath(tuple(hops), caption, path.weight or 0.0, None if begins else path.entities[0].name)
 
     def _pair(self, head: Entity, tail: Entity) -> str:
         """A pair in the direction of the relation."""
@@ -240,12 +296,16 @@ class Explanation:
             "From the references": [p for p in helping if p.entities[0] != self.head],
         }
         sentences = [f"{side}: {'; '.join(map(self._counted, paths))}." for side, paths in sides.items() if paths]
+        return [*sentences, *self._without_paths(helping)]
+
+    def _without_paths(self, helping: Sequence[Path]) -> list[str]:
+        """What the score would be without the paths that count."""
         if self.together is not None and self.together >= LEAST and len(helping) > 1:
             lower = f"the score would be {self.together:.2f} lower; the numbers are for each path alone"
-            sentences.append(f"Without all of these paths {lower}.")
-        elif len(helping) == 1:
-            sentences.append(f"Without this path the score would be {helping[0].weight:.2f} lower.")
-        return sentences
+            return [f"Without all of these paths {lower}."]
+        if len(helping) == 1:
+            return [f"Without this path the score would be {helping[0].weight:.2f} lower."]
+        return []
 
     def _counted(self, path: Path) -> str:
         like = [f"like {path.like} of {len(self.references)} references"] if path.like else []
@@ -308,93 +368,3 @@ class Explanation:
         if self.shared:
             return [f"{end.name} shares with the references' {self._end('tail')}s: {named}."]
         return [f"Neighbours of {end.name} with most attention: {named}."]
-
-
-def explain_pair(
-    scorer: Scorer, graph: Graph, references: np.ndarray, head: int, tail: int, most: int = 5, inverse: bool = False
-) -> Explanation:
-    """Why a scorer gives a pair its score, given references (K, 2); scorers without reasons give only the score.
-
-    `inverse`: the pair and the references are read from tail to head.
-    """
-    if isinstance(scorer, ExplainingScorer):
-        reasons, evidence = scorer.explain(references, head, tail, most), scorer.evidence
-    else:
-        score = float(np.asarray(scorer(Question("", references, np.array([head]), np.array([tail]))))[0, 0])
-        reasons, evidence = Reasons(score), {}
-    graph = reasons.graph or graph
-    paths = []
-    for place, (relations, weight) in enumerate(reasons.paths):
-        walked = list(reasons.entities[place]) if reasons.entities else simple_path(graph, head, relations, tail)
-        if not walked:
-            continue
-        of_graph = walked[0] == head and max(relations) < 2 * len(graph.relations)
-        like = joined(graph, references, relations) if of_graph else None
-        path = path_of(graph, walked, relations, weight, like)
-        paths.append(replace(path, steps=tuple(map(_turned, path.steps))) if inverse else path)
-    direct = [path for path in paths if len(path.steps) == 1 and path.like is not None] or [
-        path_of(graph, [head, tail], [relation], None, joined(graph, references, [relation]))
-        for relation in direct_relations(graph, head, tail)[:MOST_DIRECT]
-    ]
-    paths = [*direct, *(path for path in paths if path not in direct)]
-    named = any(path.entities[0].id == graph.entities[head] and path.counts() for path in paths)
-    return Explanation(
-        entity_of(graph, head),
-        entity_of(graph, tail),
-        reasons.score,
-        dict(sorted(reasons.shares.items(), key=lambda share: -share[1])),
-        tuple(paths),
-        references_with(graph, references, reasons.references),
-        tuple(neighbour_of(graph, *edge) for edge in reasons.neighbours),
-        reasons.shared,
-        evidence,
-        reasons.measured,
-        reasons.together,
-        None if named or not reasons.measured else distance(graph, head, tail),
-        tuple(edges_of_tail(graph, *each) for each in reasons.at_tail),
-        tuple(LikeName(cast(Named, of), entity_of(graph, like), weight) for of, like, weight in reasons.names),
-        inverse,
-    )
-
-
-def joined(graph: Graph, references: np.ndarray, relations: Sequence[int]) -> int:
-    """How many references a path along these relations joins."""
-    return sum(bool(simple_path(graph, head, relations, tail)) for head, tail in references.tolist())
-
-
-def path_of(
-    graph: Graph, walked: Sequence[int], relations: Sequence[int], weight: float | None, like: int | None
-) -> Path:
-    steps, entities = (step_of(graph, r) for r in relations), (entity_of(graph, entity) for entity in walked)
-    return Path(tuple(steps), weight, tuple(entities), like)
-
-
-def _turned(step: Step) -> Step:
-    """A step as seen from the tail of a question for heads: references are read backwards."""
-    return Step(REFERENCE, not step.inverse) if step.relation == REFERENCE else step
-
-
-def edges_of_tail(graph: Graph, relation: int, count: int, weight: float) -> EdgesAtTail:
-    step = step_of(graph, relation)
-    return EdgesAtTail(step.relation, step.inverse, count, weight)
-
-
-def step_of(graph: Graph, relation: int) -> Step:
-    inverse, forward = divmod(relation, len(graph.relations))
-    if inverse >= 2:
-        return Step(REFERENCE, relation > 2 * len(graph.relations))
-    return Step(graph.relation_name(forward), bool(inverse))
-
-
-def neighbour_of(graph: Graph, which: str, relation: int, entity: int, weight: float) -> Neighbour:
-    step = step_of(graph, relation)
-    return Neighbour(cast(End, which), step.relation, step.inverse, entity_of(graph, entity), weight)
-
-
-def references_with(graph: Graph, references: np.ndarray, weights: Sequence[float]) -> tuple[Reference, ...]:
-    """References with their weights; those that the scorer did not read have none."""
-    each: Sequence[float | None] = [*weights, *[None] * (len(references) - len(weights))]
-    return tuple(
-        Reference(entity_of(graph, int(head)), entity_of(graph, int(tail)), weight)
-        for (head, tail), weight in zip(references, each, strict=True)
-    )

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, shown
+from fewlink.base.errors import FewlinkError
 from fewlink.curation.learning import learning_scorer
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
@@ -20,10 +20,11 @@ from fewlink.prediction.calibration import Calibration, calibration_of, shipped_
 from fewlink.prediction.completion import GraphQuestions
 from fewlink.prediction.constraints import Choice as ConstraintChoice
 from fewlink.prediction.constraints import Constraints
-from fewlink.prediction.explanation import Explanation, explain_pair
+from fewlink.prediction.explanation import Explanation
 from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Prediction, Predictions, RankedPairs, rank_tails
 from fewlink.prediction.query import Choice, Pairs, References
+from fewlink.prediction.reasons import explain_pair
 from fewlink.prediction.trust import Trust, already_there, head_fans, measure_trust
 from fewlink.questions.answer_sets import answer_sets
 from fewlink.scorers import Question, Scorer
@@ -67,10 +68,6 @@ class Linker(GraphQuestions):
         self.project = None
         self._trust: dict[object, Trust] = {}
         _ = self.graph.slots  # candidates are looked up in them: computed now, not during the first query
-
-    def __repr__(self) -> str:
-        facts = f"{len(self.graph.entities):,} entities, {'' if self.calibration else 'not '}calibrated"
-        return f"Linker({shown(f'{self.scorer.name} on {self.benchmark.name}, {facts}')})"
 
     @classmethod
     def load(

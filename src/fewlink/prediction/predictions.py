@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import html
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,6 +15,8 @@ from fewlink.base.errors import FewlinkError, MissingExtra, ScoreError, json_sho
 from fewlink.base.metrics import realistic_rank
 from fewlink.prediction.explanation import Explanation
 from fewlink.questions.answer_sets import AnswerSet
+from fewlink.report import drawing
+from fewlink.report.drawing import Cell
 from fewlink.scorers import Question, Scorer
 
 if TYPE_CHECKING:
@@ -213,6 +215,9 @@ class Prediction:
         values = {column: getattr(self, column) for column in (*COLUMNS, "base_probability")}
         return {**values, "rank": plain_rank(self.rank), "reasons": self.reasons.to_dict() if self.reasons else None}
 
+    def _repr_html_(self) -> str:
+        return Predictions([self])._repr_html_()
+
 
 @dataclass(frozen=True, repr=False)
 class Predictions(Sequence[Prediction]):
@@ -305,11 +310,38 @@ class Predictions(Sequence[Prediction]):
         return "\n".join([*self._header(), *(line.rstrip() for line in lines), *self._more()])
 
     def _repr_html_(self) -> str:
-        columns, rows = self._shown()
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-        above, below = ("".join(f"<p>{html.escape(line)}</p>" for line in of) for of in (self._header(), self._more()))
-        return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+        rows = self.rows[:SHOWN]
+        calibrated, known = any(row.probability is not None for row in rows), any(row.known for row in rows)
+        asked, found = ("tail", "head") if self.inverse else ("head", "tail")
+        columns = {asked: "", "rank": "fl-number", found: ""} | ({"probability": ""} if calibrated else {})
+        columns |= {"score": "fl-number"} | ({"known": ""} if known else {})
+        lines: list[list[Cell]] = []
+        for _, same in itertools.groupby(rows, lambda row: row.tail if self.inverse else row.head):
+            group = list(same)
+            of_head = [line for row in group for line in self._lines(row, calibrated, known, len(rows) == 1)]
+            ends = (group[0].tail_name, group[0].tail) if self.inverse else (group[0].head_name, group[0].head)
+            of_head[0].insert(0, Cell(drawing.named(*ends), rows=len(of_head), heading=True))
+            lines += of_head
+        legend = f"Ranks with a bar beside them: the first {found}s that are meant above."
+        marked = [legend] if self.sets and any(row.in_set for row in rows) else []
+        above, below = (drawing.paragraphs(texts, "fl-soft") for texts in (self._header(), [*marked, *self._more()]))
+        shown = drawing.table(columns, lines) if rows else drawing.paragraphs(["no predictions"])
+        return drawing.block(above, shown, below)
+
+    def _lines(self, row: Prediction, calibrated: bool, known: bool, opened: bool) -> Iterator[list[Cell]]:
+        """A prediction as cells without the entity asked about, and its reasons in a line below."""
+        found = (row.head_name, row.head) if self.inverse else (row.tail_name, row.tail)
+        cells = [Cell(str(plain_rank(row.rank)), "fl-number fl-set" if row.in_set and self.sets else "fl-number")]
+        cells.append(Cell(drawing.named(*found)))
+        if calibrated:
+            p = row.probability
+            cells.append(Cell("" if p is None else drawing.bar(p, drawing.percent(p))))
+        cells += [Cell(f"{row.score:.2f}", "fl-number fl-soft"), *([Cell("yes" if row.known else "")] if known else [])]
+        yield cells
+        if row.reasons is not None:
+            summary = f"<summary>{drawing.escape(row.reasons.summary())}</summary>"
+            details = f"<details{' open' * opened}>{summary}{row.reasons.details()}</details>"
+            yield [Cell("", "fl-set" if row.in_set and self.sets else ""), Cell(details, columns=len(cells) - 1)]
 
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """Column titles and cells of the first rows."""

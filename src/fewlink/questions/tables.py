@@ -13,6 +13,8 @@ from fewlink.base.errors import json_shown, shown, table_cell
 from fewlink.graph import Graph
 from fewlink.questions.check import WORDS, Odd
 from fewlink.questions.relations import Fit
+from fewlink.report import drawing
+from fewlink.report.drawing import Cell
 
 SHOWN = 20  # rows in a repr
 
@@ -90,6 +92,23 @@ class Answers(Sequence[T], Generic[T]):
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
         more = [f"… and {len(self.rows) - SHOWN:,} more"] if len(self.rows) > SHOWN else []
         return "\n".join([*(line.rstrip() for line in lines), *more, *map(shown, self.notes)])
+
+    def _repr_html_(self) -> str:
+        columns = [column for column in self._columns() if column not in ("head", "tail", "relation")]
+        titles = {column.removesuffix("_name").replace("_", " "): "" for column in columns}
+        rows = [[_html_cell(row, column) for column in columns] for row in self.rows[:SHOWN]]
+        more = [f"… and {len(self.rows) - SHOWN:,} more"] if len(self.rows) > SHOWN else []
+        shown = drawing.table(titles, rows) if rows else drawing.paragraphs(["nothing found"])
+        return drawing.block(shown, drawing.paragraphs([*more, *self.notes], "fl-soft"))
+
+
+def _html_cell(row: CheckedTriple | RelationFit, column: str) -> Cell:
+    value = getattr(row, column)
+    if isinstance(value, float):
+        return Cell(drawing.bar(value, f"{value:.2f}"))
+    if column in ("head_name", "tail_name"):
+        return Cell(drawing.named(value, getattr(row, column.removesuffix("_name"))))
+    return Cell(drawing.escape(_cell(value)))
 
 
 def _cell(value: object, exact: bool = True) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fewlink.base.errors import FewlinkError
-from fewlink.report.axes import LINEAR, LOGARITHMIC, Scale
+from fewlink.report.drawing import cut, escape, svg_text, text_width
 
 WIDTH = 420  # of every chart; a unit is a pixel if the page is wide enough
 COLOURS = 8  # --series-1 … --series-8
@@ -48,7 +47,70 @@ DARK = {
     **{"series-1": "#7fb2f0", "series-2": "#f0a35e", "series-3": "#5fd0a5", "series-4": "#cf9cf0"},
     **{"series-5": "#f58a98", "series-6": "#cdd06a", "series-7": "#66c8e0", "series-8": "#b4b6bf"},
 }
+ANY_PAGE = {  # colours that show on light and dark pages alike
+    **{"paper": "transparent", "ink": "currentColor", "soft": "currentColor", "rule": "rgba(128,128,128,.3)"},
+    **{"series-1": "#3d85c6", "series-2": "#c2703d", "series-3": "#2f9e78", "series-4": "#a362bd"},
+    **{"series-5": "#d14e68", "series-6": "#8f8f2e", "series-7": "#2c94ab", "series-8": "#80838d"},
+}
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+Scale = Callable[[float], float]
 Styles = Mapping[str, int]
+
+
+class Axis(NamedTuple):
+    """A kind of axis: the bound that values must exceed, its ticks from low to high, its scale and its tick labels."""
+
+    above: float
+    ticks: Callable[[float, float], list[float]]
+    scale: Callable[[float, float, float, float], Scale]
+    label: Callable[[float, Sequence[float]], str]
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """About `count` round numbers (1, 2, 2.5 or 5 times a power of ten apart) that enclose low and high."""
+    if high <= low:
+        low, high = (low - abs(low) / 2, low + abs(low) / 2) if low else (0.0, 1.0)
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{n * step:.10g}") for n in range(first, last + 1)]
+
+
+def powers_of_ten(low: float, high: float) -> list[float]:
+    """Powers of ten that enclose low and high, both above zero; at least two."""
+    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    return [10.0**n for n in range(first, max(last, first + 1) + 1)]
+
+
+def scale(low: float, high: float, start: float, end: float) -> Scale:
+    """The linear map from [low, high] to [start, end]; to the middle if low and high are equal."""
+    if high == low:
+        return lambda value: (start + end) / 2
+    return lambda value: start + (value - low) / (high - low) * (end - start)
+
+
+def log_scale(low: float, high: float, start: float, end: float) -> Scale:
+    """The same for logarithms."""
+    linear = scale(math.log10(low), math.log10(high), start, end)
+    return lambda value: linear(math.log10(value))
+
+
+def power_label(value: float, ticks: Sequence[float]) -> str:
+    """A power of ten: .01 to 1000 in digits, others as 10⁴."""
+    power = round(math.log10(value))
+    return f"{value:g}" if -2 <= power <= 3 else "10" + str(power).translate(SUPERSCRIPTS)
+
+
+def tick_label(value: float, ticks: Sequence[float]) -> str:
+    """A tick with as many decimals as all ticks need, without a leading zero."""
+    decimals = max(len(f"{tick:.6g}".partition(".")[2]) for tick in ticks)
+    text = f"{value:,.{decimals}f}" if value else "0"
+    return text.replace("0.", ".", 1) if abs(value) < 1 else text
+
+
+LINEAR = Axis(-math.inf, ticks, scale, tick_label)
+LOGARITHMIC = Axis(0.0, powers_of_ten, log_scale, power_label)
 
 
 class Point(NamedTuple):
@@ -103,17 +165,17 @@ def lines(
     rows = axis.ticks(low, high)
     key, taken = _legend(drawn, styles, "line") if keyed else ("", 0)
     top, bottom, left = 46 + taken, 236 + taken, 40.0
-    right = WIDTH - max(16.0, _width(axis.label(columns[-1], columns)) / 2)
+    right = WIDTH - max(16.0, text_width(axis.label(columns[-1], columns)) / 2)
     inset = 14 if len(xs) <= 6 else 0
     across = axis.scale(min(columns[0], xs[0]), max(columns[-1], xs[-1]), left + inset, right - inset)
     down = axis.scale(rows[0], rows[-1], bottom, top)
-    parts = [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), key, _text(0, 34 + taken, y_label, "soft")]
+    parts = [svg_text(0, 14, cut(title, WIDTH * 0.9), "name"), key, svg_text(0, 34 + taken, y_label, "soft")]
     for value in rows:
         parts.append(f'<path class="grid" d="M{left:g} {down(value):.1f}H{right:g}"/>')
-        parts.append(_text(left - 8, down(value) + 4, axis.label(value, rows), "soft end"))
+        parts.append(svg_text(left - 8, down(value) + 4, axis.label(value, rows), "soft end"))
     parts.append(f'<path class="axis" d="M{left:g} {bottom}H{right:g}"/>')
-    parts += [_text(across(value), bottom + 18, axis.label(value, columns), "soft middle") for value in columns]
-    parts.append(_text(right, bottom + 36, x_label, "soft end"))
+    parts += [svg_text(across(value), bottom + 18, axis.label(value, columns), "soft middle") for value in columns]
+    parts.append(svg_text(right, bottom + 36, x_label, "soft end"))
     for name, points in drawn.items():
         style = styles[name]
         edge = [(p.x, p.mean + p.deviation) for p in points]
@@ -162,14 +224,14 @@ def bars(
     if min(m for m, _ in pairs) >= 0:
         low = 0.0
     lines_at = [value for value in LINEAR.ticks(low, high) if low <= value <= high]
-    left, right = (min(max(map(_width, drawn)) + 8, WIDTH * 0.42) if beside else 2.0), WIDTH - 78.0
+    left, right = (min(max(map(text_width, drawn)) + 8, WIDTH * 0.42) if beside else 2.0), WIDTH - 78.0
     across = LINEAR.scale(low, high, left, right)
     parts, y = [], 42.0 + taken
     for row, cells in drawn.items():
         if beside:
-            parts.append(_text(left - 8, y + 10, _cut(row, left - 8), "end"))
+            parts.append(svg_text(left - 8, y + 10, cut(row, left - 8), "end"))
         else:
-            parts.append(_text(0, y + 12, _cut(row, WIDTH), "soft"))
+            parts.append(svg_text(0, y + 12, cut(row, WIDTH), "soft"))
             y += 18
         for name in (n for n in names if n in cells):
             mean, deviation = cells[name]
@@ -177,10 +239,10 @@ def bars(
             y += 15
         y += 5 if beside else 9
     behind = [f'<path class="grid" d="M{across(v):.1f} {36 + taken}V{y:.1f}"/>' for v in lines_at]
-    below = [_text(across(v), y + 15, LINEAR.label(v, lines_at), "soft middle") for v in lines_at]
-    heading = [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), key, *behind]
+    below = [svg_text(across(v), y + 15, LINEAR.label(v, lines_at), "soft middle") for v in lines_at]
+    heading = [svg_text(0, 14, cut(title, WIDTH * 0.9), "name"), key, *behind]
     axis = f'<path class="axis" d="M{across(0):.1f} {36 + taken}V{y:.1f}"/>'
-    label = _text(WIDTH, y + 15, value_label, "soft end")
+    label = svg_text(WIDTH, y + 15, value_label, "soft end")
     texts = (f"{row}: " + ", ".join(f"{n} {figure(*c[n])}" for n in c) for row, c in drawn.items())
     return _svg(title, f"{value_label}. {'; '.join(texts)}.", y + 22, [*heading, *parts, axis, *below, label])
 
@@ -204,7 +266,7 @@ def scatter(points: Sequence[tuple[float, float, str]], *, title: str) -> str:
     ]
     frame = f'<rect class="frame" x="1" y="{top:g}" width="{size:g}" height="{size:g}" rx="4"/>'
     text = "A map of " + ", ".join(f"{count:,} {name}" for name, count in counts.items()) + "."
-    return _svg(title, text, top + size + 2, [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), key, frame, *dots])
+    return _svg(title, text, top + size + 2, [svg_text(0, 14, cut(title, WIDTH * 0.9), "name"), key, frame, *dots])
 
 
 def swatch(style: int, kind: str = "line") -> str:
@@ -216,6 +278,13 @@ def swatch(style: int, kind: str = "line") -> str:
 def variables(theme: Mapping[str, str]) -> str:
     """A theme as CSS."""
     return "".join(f"--{name}:{value};" for name, value in theme.items())
+
+
+def in_notebook(chart: str, width: int = 480) -> str:
+    """A chart as HTML in the colours of the page around it, light or dark, at most so many pixels wide."""
+    look = f"{variables(ANY_PAGE)}max-width:{width}px;margin:.7em 0"
+    style = STYLE.replace(".chart", ".fewlink-chart .chart")
+    return f'<div class="fewlink-chart" style="{look}"><style>{style}</style>{chart}</div>'
 
 
 def standalone(chart: str) -> str:
@@ -230,7 +299,7 @@ def standalone(chart: str) -> str:
 def _bar(across: Scale, y: float, name: str, mean: float, deviation: float, style: int, marked: bool) -> str:
     zero, end = across(0), across(mean)
     parts = [
-        f"<title>{_escape(f'{name}: {figure(mean, deviation)}')}</title>",
+        f"<title>{escape(f'{name}: {figure(mean, deviation)}')}</title>",
         f'<rect class="bar" x="{min(zero, end):.1f}" y="{y:.1f}" width="{abs(end - zero):.1f}" height="12" rx="1"/>',
     ]
     tip = end
@@ -240,12 +309,12 @@ def _bar(across: Scale, y: float, name: str, mean: float, deviation: float, styl
     if marked:
         parts.append(_mark(style, end, y + 6))
         tip = max(tip, end + 4)
-    parts.append(_text(max(tip, zero) + 5, y + 10, figure(mean, deviation), "value"))
+    parts.append(svg_text(max(tip, zero) + 5, y + 10, figure(mean, deviation), "value"))
     return _coloured(style, *parts)
 
 
 def _mark(style: int, x: float, y: float, name: str = "") -> str:
-    tooltip = f"<title>{_escape(name)}</title>" if name else ""
+    tooltip = f"<title>{escape(name)}</title>" if name else ""
     place = f'transform="translate({x:.1f} {y:.1f})"'
     return f'<path class="mark" d="{MARKERS[_marker(style)]}" {place}>{tooltip}</path>'
 
@@ -255,12 +324,12 @@ def _legend(names: Iterable[str], styles: Styles, kind: str, labels: Sequence[st
     names = list(names)
     parts, x, y = [], 0.0, 32
     for name, label in zip(names, labels or names, strict=True):
-        label = _cut(label, WIDTH - 28)
-        taken = 28 + _width(label)
+        label = cut(label, WIDTH - 28)
+        taken = 28 + text_width(label)
         if x and x + taken > WIDTH:
             x, y = 0.0, y + 19
         parts.append(_coloured(styles[name], _sample(styles[name], kind, x, y)))
-        parts.append(_text(x + 28, y + 4, label))
+        parts.append(svg_text(x + 28, y + 4, label))
         x += taken + 14
     return "".join(parts), y - 10
 
@@ -302,42 +371,18 @@ def _say_large(point: Point) -> str:
     return f"{point.x:,.0f}: {point.mean:.3g}"
 
 
-def _width(text: str) -> float:
-    """About the width of a text in the widest of the usual fonts."""
-    return sum(4.2 if c in "fijlrt.,:;'|-()[] " else 11 if c in "mwMW@" else 7.4 for c in text)
-
-
-def _cut(text: str, room: float) -> str:
-    """The text, or as much of it as fits."""
-    if _width(text) <= room:
-        return text
-    while text and _width(text) > room - 11:
-        text = text[:-1]
-    return text + "…"
-
-
-def _text(x: float, y: float, text: str, kind: str = "") -> str:
-    kind = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}"{kind}>{_escape(text)}</text>'
-
-
-def _escape(text: str) -> str:
-    """Text for XML, which has no control characters."""
-    return html.escape("".join(c if c.isprintable() else " " for c in text))
-
-
 def _svg(title: str, description: str, height: float, parts: Iterable[str]) -> str:
     body = "".join(parts)
     digest = hashlib.sha256(f"{title}{description}{body}".encode()).hexdigest()[:10]
     return (
         f'<svg class="chart" role="img" viewBox="0 0 {WIDTH} {height:.0f}" aria-labelledby="t{digest}"'
-        f' aria-describedby="d{digest}"><title id="t{digest}">{_escape(title)}</title>'
-        f'<desc id="d{digest}">{_escape(description)}</desc>{body}</svg>'
+        f' aria-describedby="d{digest}"><title id="t{digest}">{escape(title)}</title>'
+        f'<desc id="d{digest}">{escape(description)}</desc>{body}</svg>'
     )
 
 
 def _nothing(title: str) -> str:
-    texts = [_text(0, 14, _cut(title, WIDTH * 0.9), "name"), _text(0, 36, "nothing to show", "soft")]
+    texts = [svg_text(0, 14, cut(title, WIDTH * 0.9), "name"), svg_text(0, 36, "nothing to show", "soft")]
     return _svg(title, "Nothing to show.", 48, texts)
 
 

@@ -1,0 +1,255 @@
+"""Texts, path graphs and tables as SVG and HTML, in the colours of the page that shows them.
+
+Lines and letters are drawn in `currentColor` and greys that show on light and dark pages alike. There are no scripts,
+no ids and nothing to be fetched, so that many outputs stand on one page, such as a notebook.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+BOX, GAP = 126, 100  # width of a node, and least length of an edge
+LINE = 14  # height of a line of text
+MOST_LINES = 3  # of the name of a node, and of a relation
+SMALL, BOLD = 11 / 12, 1.1  # width of the letters of relations and captions, and of the names of both ends
+ACCENT, AGAINST, RULE = "#3d85c6", "#c2703d", "rgba(128,128,128,.28)"
+STYLE = (
+    ".fewlink{font-size:13px;line-height:1.5;max-width:64rem;overflow-x:auto}"
+    ".fewlink p{margin:.35em 0}.fewlink ul{margin:.35em 0;padding-left:1.3em}"
+    ".fewlink table{border-collapse:collapse;border:0;margin:.4em 0;font-size:inherit}"
+    ".fewlink td{font-variant-numeric:tabular-nums}"
+    ".fewlink th,.fewlink td{text-align:left!important;vertical-align:top!important;background:none!important;"
+    f"border:0;border-bottom:1px solid {RULE};padding:.25em 1em .25em 0;white-space:normal;overflow-wrap:break-word}}"
+    ".fewlink tr{background:none!important}.fewlink thead th{opacity:.75;font-weight:600;white-space:nowrap}"
+    ".fewlink tbody th{font-weight:600}"
+    ".fewlink .fl-number{text-align:right!important;white-space:nowrap}"
+    ".fewlink .fl-valued{white-space:nowrap}"
+    ".fewlink .fl-soft{opacity:.7}.fewlink .fl-id{opacity:.7;font-size:.88em;white-space:nowrap}"
+    f".fewlink .fl-set{{box-shadow:inset 3px 0 {ACCENT};padding-left:.7em}}"
+    ".fewlink .fl-why td{border-top:0}.fewlink summary{cursor:pointer}"
+    ".fewlink .fl-bar{display:inline-block;position:relative;width:7em;height:.62em;margin-right:.6em;"
+    "background:rgba(128,128,128,.22);border-radius:2px}"
+    f".fewlink .fl-bar i{{position:absolute;top:0;bottom:0;border-radius:2px;background:{ACCENT}}}"
+    f".fewlink .fl-bar .fl-against{{background:{AGAINST}}}"
+    ".fewlink svg{display:block;max-width:100%;min-width:36rem;height:auto;margin:.5em 0}"
+)
+
+
+def text_width(text: str) -> float:
+    """About the width of a text of 12 px in the widest of the usual fonts."""
+    return sum(map(_character_width, text))
+
+
+def _character_width(c: str) -> float:
+    if c > "\u02ff" and unicodedata.east_asian_width(c) in "WF":
+        return 12.5
+    return 4.2 if c in "fijlrt.,:;'|-()[] " else 11 if c in "mwMW@" else 7.4
+
+
+def cut(text: str, room: float) -> str:
+    """The text, or as much of it as fits."""
+    if text_width(text) <= room:
+        return text
+    while text and text_width(text) > room - 11:
+        text = text[:-1]
+    return text + "…"
+
+
+def wrapped(text: str, room: float, most: int) -> list[str]:
+    """The text in at most so many lines that fit; what is too long is cut at its end."""
+    lines = [""]
+    for piece in re.findall(r"[^\s/._-]*[\s/._-]*", text):
+        while piece:
+            if text_width((lines[-1] + piece).rstrip()) <= room:
+                lines[-1] += piece
+                break
+            if lines[-1]:
+                lines.append("")
+                continue
+            fits = next((n for n in range(len(piece), 1, -1) if text_width(piece[:n]) <= room), 1)
+            lines[-1], piece = piece[:fits], piece[fits:]
+    lines = [line.strip() for line in lines]
+    return lines if len(lines) <= most else [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), room)]
+
+
+def svg_text(x: float, y: float, text: str, kind: str = "") -> str:
+    kind = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{kind}>{escape(text)}</text>'
+
+
+def escape(text: str) -> str:
+    """Text for XML, which has no control characters."""
+    return html.escape("".join(c if c.isprintable() else " " for c in text))
+
+
+class Hop(NamedTuple):
+    """A step of a path to the entity called `to`, along a relation or, if `inverse`, against it."""
+
+    relation: str
+    inverse: bool
+    to: str
+    given: bool = False  # a reference, not an edge of the graph
+
+
+class DrawnPath(NamedTuple):
+    """A path to the tail from the head or, if given, from `start`; a larger `weight` makes its lines thicker."""
+
+    hops: Sequence[Hop]
+    caption: str = ""
+    weight: float = 0.0
+    start: str | None = None
+
+
+def path_graph(head: str, tail: str, paths: Sequence[DrawnPath]) -> str:
+    """Paths from left to right, one below the other, between boxes for head and tail that they share."""
+    later = [path.start is not None for path in paths]  # another start stands beside the head
+    steps = max([2, *(len(path.hops) + beside for path, beside in zip(paths, later, strict=True))])
+    names = [name for path in paths for name in _inner_names(path)]
+    tall = 10 + LINE * max([2, *(len(wrapped(name, BOX - 10, MOST_LINES)) for name in names)])
+    over = LINE * max(len(_edge_lines(hop)) for path in paths for hop in path.hops)
+    pitch = max(tall, over + tall / 2 + 6) + (LINE + 8 if any(path.caption for path in paths) else 8)
+    width, first = (steps + 1) * BOX + steps * GAP, max(over + 8, tall / 2 + 2)
+    heaviest = max([*(path.weight for path in paths), 1e-9])
+    parts = []
+    for row, (path, beside) in enumerate(zip(paths, later, strict=True)):
+        y, columns = first + row * pitch, len(path.hops) + beside
+        middles = [BOX / 2 + (i + beside) / columns * (width - BOX) for i in range(len(path.hops) + 1)]
+        for hop, start, end in zip(path.hops, middles, middles[1:], strict=False):
+            parts.append(_edge(start + BOX / 2 + 2, end - BOX / 2 - 2, y, hop, 1.2 + max(path.weight, 0) / heaviest))
+        inner = _inner_names(path)
+        parts += [_node(x, y, tall, name) for x, name in zip(middles[not beside :], inner, strict=False)]
+        if path.caption:
+            fitting = cut(path.caption, (width - 2 * BOX - 16) / SMALL)
+            parts.append(_centred(width / 2, y + tall / 2 + LINE - 1, fitting, 'font-size="11" opacity=".75"'))
+    top, bottom = first - tall / 2, first + (len(paths) - 1) * pitch + tall / 2
+    for x, name in ((BOX / 2, head), (width - BOX / 2, tail)):
+        parts.append(_node(x, (top + bottom) / 2, bottom - top, name, end=True))
+    high = bottom + (LINE + 4 if any(path.caption for path in paths) else 4)
+    told = "; ".join(_told(head, path) for path in paths)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{high:.0f}" '
+        f'viewBox="0 0 {width} {high:.0f}" font-family="system-ui, sans-serif" font-size="12" fill="currentColor" '
+        f'aria-label="{escape(f"Paths from {head} to {tail}: {told}")}">{"".join(parts)}</svg>'
+    )
+
+
+def _inner_names(path: DrawnPath) -> list[str]:
+    """The names of the nodes that are only on this path."""
+    return [*([] if path.start is None else [path.start]), *(hop.to for hop in path.hops[:-1])]
+
+
+def _edge_lines(hop: Hop) -> list[str]:
+    return wrapped(hop.relation, (GAP - 16) / SMALL, MOST_LINES)
+
+
+def _told(head: str, path: DrawnPath) -> str:
+    arrows = (f"←{hop.relation}— {hop.to}" if hop.inverse else f"—{hop.relation}→ {hop.to}" for hop in path.hops)
+    told = " ".join([head if path.start is None else path.start, *arrows])
+    return f"{told} ({path.caption})" if path.caption else told
+
+
+def _edge(left: float, right: float, y: float, hop: Hop, thick: float) -> str:
+    """An arrow with its relation above the line."""
+    tip, back = (left, left + 8) if hop.inverse else (right, right - 8)
+    line = (back, right) if hop.inverse else (left, back)
+    lines = wrapped(hop.relation, (right - left - 12) / SMALL, MOST_LINES)
+    dashes = ' stroke-dasharray="4 3"' if hop.given else ""
+    words = (
+        _centred((left + right) / 2, y - 7 - LINE * (len(lines) - 1 - i), text, 'font-size="11"')
+        for i, text in enumerate(lines)
+    )
+    return (
+        f'<g><title>{escape(hop.relation)}</title><path d="M{line[0]:.1f} {y:.1f}H{line[1]:.1f}" stroke="currentColor" '
+        f'stroke-opacity=".65" stroke-width="{thick:.2f}"{dashes}/><path fill-opacity=".8" '
+        f'd="M{tip:.1f} {y:.1f}L{back:.1f} {y - 4:.1f}V{y + 4:.1f}z"/>{"".join(words)}</g>'
+    )
+
+
+def _node(x: float, y: float, tall: float, name: str, end: bool = False) -> str:
+    room, most = ((BOX - 10) / BOLD, max(2, int(tall // LINE) - 1)) if end else (BOX - 10, MOST_LINES)
+    lines = wrapped(name, room, most)
+    colours = (
+        f'fill="{ACCENT}" fill-opacity=".16" stroke="{ACCENT}" stroke-width="1.5"'
+        if end
+        else 'fill-opacity=".05" stroke="currentColor" stroke-opacity=".4"'
+    )
+    place = f'x="{x - BOX / 2 + 1:.1f}" y="{y - tall / 2:.1f}" width="{BOX - 2}" height="{tall:.1f}"'
+    weight = 'font-weight="600"' if end else ""
+    words = (_centred(x, y + 4 + LINE * (i - (len(lines) - 1) / 2), text, weight) for i, text in enumerate(lines))
+    return f'<g><title>{escape(name)}</title><rect {place} rx="4" {colours}/>{"".join(words)}</g>'
+
+
+def _centred(x: float, y: float, text: str, look: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" {look}>{escape(text)}</text>'
+
+
+class Cell(NamedTuple):
+    """A cell of a table as HTML, of a class `kind`; a `heading` names its `rows`."""
+
+    content: str
+    kind: str = ""
+    rows: int = 1
+    columns: int = 1
+    heading: bool = False
+
+
+def block(*parts: str) -> str:
+    """HTML that stands alone, with its style."""
+    return f'<div class="fewlink"><style>{STYLE}</style>{"".join(parts)}</div>'
+
+
+def paragraphs(texts: Iterable[str], kind: str = "") -> str:
+    mark = f' class="{kind}"' if kind else ""
+    return "".join(f"<p{mark}>{escape(text)}</p>" for text in texts)
+
+
+def bullets(texts: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>" if texts else ""
+
+
+def named(name: str, id: str) -> str:
+    """An entity: its name and, if different, its id."""
+    return escape(name) if name == id else f'{escape(name)} <span class="fl-id">{escape(id)}</span>'
+
+
+def bar(value: float, text: str, low: float = 0.0, high: float = 1.0) -> str:
+    """A bar from zero to a value between low ≤ 0 and high, and the value as text."""
+    span = high - low or 1.0
+    left, right = ((min(max(edge, low), high) - low) / span for edge in (min(value, 0.0), max(value, 0.0)))
+    kind = ' class="fl-against"' if value < 0 else ""
+    style = f"left:{left:.1%};width:{right - left:.1%}"
+    drawn = f'<span class="fl-bar" aria-hidden="true"><i{kind} style="{style}"></i></span>'
+    return f'<span class="fl-valued">{drawn}{escape(text)}</span>'
+
+
+def percent(probability: float) -> str:
+    """A probability as people say it, never 0 % or 100 %."""
+    return "< 1%" if probability < 0.01 else "> 99%" if probability > 0.99 else f"{probability:.0%}"
+
+
+def table(columns: Mapping[str, str], rows: Iterable[Sequence[Cell]]) -> str:
+    """A table; `columns` are titles with the class of their heading."""
+    titles = "".join(f'<th scope="col"{_marked(kind)}>{escape(title)}</th>' for title, kind in columns.items())
+    head = f"<thead><tr>{titles}</tr></thead>" if any(columns) else ""
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f"<table>{head}<tbody>{body}</tbody></table>"
+
+
+def facts(values: Mapping[str, str]) -> str:
+    """Names and values, one below the other."""
+    return table({}, ([Cell(escape(name), heading=True), Cell(escape(text))] for name, text in values.items()))
+
+
+def _cell(cell: Cell) -> str:
+    spans = "".join(f' {name}="{n}"' for name, n in (("rowspan", cell.rows), ("colspan", cell.columns)) if n > 1)
+    if cell.heading:
+        return f'<th scope="row{"group" if cell.rows > 1 else ""}"{_marked(cell.kind)}{spans}>{cell.content}</th>'
+    return f"<td{_marked(cell.kind)}{spans}>{cell.content}</td>"
+
+
+def _marked(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
