@@ -1,6 +1,6 @@
-"""Write docs/results.md, leaderboard.md, findings.md, speed.md and its pictures, and README's table.
+"""Write docs/results.md, leaderboard.md, findings.md, speed.md and its pictures, commands.md, and README's table.
 
-Also the figures of recipes and weights. Everything comes from stored records.
+Also the figures of recipes and weights. Figures come from stored records, the reference of commands from the commands.
 
 python docs/generate.py [--check]
 """
@@ -28,8 +28,9 @@ from fewlink.trail.shipped import NAME, shipped
 from fewlink.training import families
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "benchmarks"))
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "docs" / "site")]
 
+import command_reference  # noqa: E402
 import page  # noqa: E402
 import summary  # noqa: E402
 
@@ -370,6 +371,7 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         ROOT / "src" / "fewlink" / "recipes" / "measured.json": by_recipe(nell, plain),
         ROOT / "docs" / "results.md": text,
         ROOT / "docs" / "speed.md": page.page(speed),
+        ROOT / "docs" / "commands.md": command_reference.page(),
         **{ROOT / "docs" / "pictures" / name: picture for name, picture in page.pictures(speed).items()},
         ROOT / "docs" / "pictures" / "trail-steps.svg": trail_picture(
             "steps", lambda row: row["steps"], "What training brings", "training steps"

@@ -1,0 +1,53 @@
+"""What the pages need besides Markdown: links out of the folder, pages that may be missing, tables that scroll."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+REPOSITORY = "https://github.com/fewlink/fewlink/blob/main/"
+
+
+def repository_links(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Links to files outside this folder lead to the repository."""
+    folder = Path(app.srcdir) / Path(docname).parent
+
+    def outside(match: re.Match[str]) -> str:
+        target, _, anchor = match[1].partition("#")
+        path = Path(os.path.normpath(folder / target))
+        if "://" in target or not target or path.is_relative_to(app.srcdir) or not path.exists():
+            return match[0]
+        inside = path.relative_to(Path(app.srcdir).parent).as_posix()
+        return f"]({REPOSITORY}{inside}{'#' * bool(anchor)}{anchor})"
+
+    source[0] = re.sub(r"\]\(([^()\s]+)\)", outside, source[0])
+
+
+def optional_pages(app: Sphinx, docname: str, source: list[str]) -> None:
+    """`<!-- if PAGE -->…<!-- end -->` stays where the page exists, a file or, with a `*`, any such file."""
+
+    def kept(match: re.Match[str]) -> str:
+        return match[2] if any(Path(app.srcdir).glob(match[1])) else ""
+
+    source[0] = re.sub(r"^<!-- if (\S+) -->\n(.*?)^<!-- end -->\n", kept, source[0], flags=re.DOTALL | re.MULTILINE)
+
+
+def scrolling_tables(app: Sphinx, doctree: nodes.document) -> None:
+    """Every table in a box of its own that scrolls sideways, reachable by keyboard."""
+    for table in list(doctree.findall(nodes.table)):
+        before = nodes.raw("", '<div class="wide" tabindex="0" role="region" aria-label="table">', format="html")
+        place, after = table.parent, nodes.raw("", "</div>", format="html")
+        position = place.index(table)
+        place[position : position + 1] = [before, table, after]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("source-read", optional_pages)
+    app.connect("source-read", repository_links)
+    app.connect("doctree-read", scrolling_tables)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
