@@ -45,7 +45,8 @@ def described(command: Any, parent: Any, level: int) -> Iterator[str]:
     for parameter in command.get_params(context):
         record = None if getattr(parameter, "hidden", False) else parameter.get_help_record(context)
         if record is not None and parameter.name != "help":
-            rows.append(f"| {code(record[0])} | {cell(record[1])} |")
+            name = plain(record[0], parameter.param_type_name == "argument")
+            rows.append(f"| {code(name)} | {cell(record[1])} |")
     if rows:
         yield "\n".join(["| argument or option | |", "|---|---|", *rows]) + "\n"
 
@@ -68,6 +69,14 @@ def first_sentence(command: Any) -> str:
 
 def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def plain(option: str, argument: bool) -> str:
+    """An option with what it takes in plain words, `<path>` as PATH; an argument by its name alone."""
+    if argument:
+        return option.partition(" <")[0]
+    words = {"str": "TEXT", "path": "PATH", "int": "NUMBER", "float": "NUMBER"}
+    return re.sub(r"<(?:list\[)?(\w+)\]?>", lambda match: words.get(match[1], match[1].upper()), option)
 
 
 def code(text: str) -> str:

@@ -28,6 +28,13 @@ def repository_links(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = re.sub(r"\]\(([^()\s]+)\)", outside, source[0])
 
 
+def file_titles(app: Sphinx, docname: str, source: list[str]) -> None:
+    """The title of a code block, the file that it belongs to, as its caption."""
+    source[0] = re.sub(
+        r'^```(\w+) title="([^"\n]+)"\n', r"```{code-block} \1\n:caption: \2\n\n", source[0], flags=re.MULTILINE
+    )
+
+
 def optional_pages(app: Sphinx, docname: str, source: list[str]) -> None:
     """`<!-- if PAGE -->…<!-- end -->` stays where the page exists, a file or, with a `*`, any such file."""
 
@@ -48,6 +55,7 @@ def scrolling_tables(app: Sphinx, doctree: nodes.document) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", optional_pages)
+    app.connect("source-read", file_titles)
     app.connect("source-read", repository_links)
     app.connect("doctree-read", scrolling_tables)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
