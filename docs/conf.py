@@ -21,7 +21,7 @@ copyright = "the fewlink authors"
 version = release = fewlink.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "mathml", "pages", "public_names"]
-exclude_patterns = ["*.in.md", "site", "README.md", "**/.ipynb_checkpoints"]
+exclude_patterns = ["*.in.md", "**/*.in.md", "site", "README.md", "**/.ipynb_checkpoints"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 nitpicky = True
 

@@ -20,6 +20,7 @@ from fewlink.base.recipes import recipe_texts
 from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_records
 from fewlink.history.attack import frozen_attack
 from fewlink.history.tables import stored_tables
+from fewlink.prediction.calibration import Calibration, shipped_calibration
 from fewlink.report import charts, tables
 from fewlink.report.tables import SELECTIONS, by_selection, select, spread, values
 from fewlink.studies import published_figures, read_plan
@@ -37,6 +38,9 @@ import summary  # noqa: E402
 COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.1", "trail")  # relation by relation
 CARVED = ("fb15k-237-few", "codex-s-few")
 BENCHMARKS = ("nell-one", *CARVED, "attack-few", "umls")  # of TRAIL
+
+SHORT_HEAD = "NELL-One test, K = 3, MRR"
+LANDING = ("popularity", "fsrl", "metar-in-train", "gana", "rules", "complex", "ultra-50g", "trail", "trail-shipped")
 
 AREA = "area, mean of relations"
 SIZES = ("coverage", "mean size", "median size")
@@ -253,6 +257,14 @@ def attack_page() -> str:
     return between((ROOT / "docs" / "attack.md").read_text("utf-8"), "study", f"\n{middle}\n")
 
 
+def reliability(calibration: Calibration) -> str:
+    """A chart of the share of right first answers against their probability, and the diagonal."""
+    points = [charts.Point(each.predicted, each.observed, 0.0) for each in calibration.first_bins if each.count]
+    series = {"first answers": points, "perfect": [charts.Point(0.0, 0.0, 0.0), charts.Point(1.0, 1.0, 0.0)]}
+    chart = charts.lines(series, title="Probabilities on graphs that were left out", x_label="probability", y_label="right")
+    return charts.standalone(chart)
+
+
 def weights_facts() -> str:
     """What the shipped weights are, in a line."""
     facts, count = shipped().facts, sum(tensor.numel() for tensor in shipped().weights.values())
@@ -364,7 +376,15 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         "{{names}}": record_table("names", "rows", ("graph", "part", *NAMES), kind="3 references"),
     }
     short = [r for r in nell if not r.model.startswith("trail-0.1-no-")]
-    middle = tables.in_short(short, head="NELL-One test, K = 3, MRR").markdown()
+    middle = tables.in_short(short, head=SHORT_HEAD).markdown()
+    landing, best = ROOT / "docs" / "index.md", [r for r in nell if r.model in LANDING]
+    trust, concept = shipped_calibration(), ROOT / "docs" / "concepts" / "calibration.in.md"
+    assert trust is not None
+    calibrated = {
+        "{{count}}": f"{trust.count:,}",
+        "{{relations}}": str(trust.relations),
+        "{{over relations}}": f"{trust.over_relations:.2f}".lstrip("0"),
+    }
     card = ROOT / "src" / "fewlink" / "builtin" / "trail.md"
     figures = weights_figures(ROOT / "results")
     return {
@@ -379,6 +399,9 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         ROOT / "docs" / "pictures" / "trail-parameters.svg": trail_picture(
             "width", parameters, "What a larger network brings", "parameters"
         ),
+        ROOT / "docs" / "pictures" / "calibration.svg": reliability(trust),
+        ROOT / "docs" / "concepts" / "calibration.md": with_parts(concept.read_text("utf-8"), calibrated),
+        landing: between(landing.read_text("utf-8"), "results", tables.in_short(best, head=SHORT_HEAD).markdown()),
         ROOT / "docs" / "trail.md": with_parts(trail, parts),
         ROOT / "docs" / "leaderboard.md": functools.reduce(
             lambda text, part: text.replace(*part), board.items(), rivals

@@ -129,7 +129,7 @@ def tidy(output: str) -> str:
 
 def wrapped(line: str) -> list[str]:
     """A sentence in several lines; a row of a table as it is."""
-    return [line] if re.search(r"\S  |──|\t|^\{", line) else textwrap.wrap(line, LONGEST, break_on_hyphens=False)
+    return [line] if re.search(r"\S  |──|\t|^[{<]", line) else textwrap.wrap(line, LONGEST, break_on_hyphens=False)
 
 
 def main() -> None:

@@ -76,7 +76,7 @@ def plain(option: str, argument: bool) -> str:
     if argument:
         return option.partition(" <")[0]
     words = {"str": "TEXT", "path": "PATH", "int": "NUMBER", "float": "NUMBER"}
-    return re.sub(r"<(?:list\[)?(\w+)\]?>", lambda match: words.get(match[1], match[1].upper()), option)
+    return re.sub(r"<(?:list\[)?(\w+)[^>]*>", lambda match: words.get(match[1], match[1].upper()), option)
 
 
 def code(text: str) -> str:

@@ -11,21 +11,39 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 REPOSITORY = "https://github.com/fewlink/fewlink/blob/main/"
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+
+
+def included(app: Sphinx, docname: str, source: list[str]) -> None:
+    """`<!-- include PATH -->` is another Markdown file, with its links as seen from here."""
+    here = Path(app.srcdir) / Path(docname).parent
+
+    def text(match: re.Match[str]) -> str:
+        path = Path(os.path.normpath(here / match[1]))
+        app.env.note_dependency(str(path))
+
+        def moved(link: re.Match[str]) -> str:
+            if "://" in link[1] or link[1].startswith("#"):
+                return link[0]
+            return f"]({Path(os.path.relpath(path.parent / link[1], here)).as_posix()})"
+
+        return LINK.sub(moved, path.read_text("utf-8"))
+
+    source[0] = re.sub(r"^<!-- include (\S+) -->$", text, source[0], flags=re.MULTILINE)
 
 
 def repository_links(app: Sphinx, docname: str, source: list[str]) -> None:
     """Links to files outside this folder lead to the repository."""
-    folder = Path(app.srcdir) / Path(docname).parent
+    docs, here = Path(app.srcdir), Path(app.srcdir) / Path(docname).parent
 
     def outside(match: re.Match[str]) -> str:
         target, _, anchor = match[1].partition("#")
-        path = Path(os.path.normpath(folder / target))
-        if "://" in target or not target or path.is_relative_to(app.srcdir) or not path.exists():
+        path = Path(os.path.normpath(here / target))
+        if "://" in target or not target or path.is_relative_to(docs) or not path.exists():
             return match[0]
-        inside = path.relative_to(Path(app.srcdir).parent).as_posix()
-        return f"]({REPOSITORY}{inside}{'#' * bool(anchor)}{anchor})"
+        return f"]({REPOSITORY}{path.relative_to(docs.parent).as_posix()}{'#' * bool(anchor)}{anchor})"
 
-    source[0] = re.sub(r"\]\(([^()\s]+)\)", outside, source[0])
+    source[0] = LINK.sub(outside, source[0])
 
 
 def file_titles(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -55,6 +73,7 @@ def scrolling_tables(app: Sphinx, doctree: nodes.document) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", optional_pages)
+    app.connect("source-read", included)
     app.connect("source-read", file_titles)
     app.connect("source-read", repository_links)
     app.connect("doctree-read", scrolling_tables)
