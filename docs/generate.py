@@ -39,9 +39,6 @@ COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.1", "trail")  # relati
 CARVED = ("fb15k-237-few", "codex-s-few")
 BENCHMARKS = ("nell-one", *CARVED, "attack-few", "umls")  # of TRAIL
 
-SHORT_HEAD = "NELL-One test, K = 3, MRR"
-LANDING = ("popularity", "fsrl", "metar-in-train", "gana", "rules", "complex", "ultra-50g", "trail", "trail-shipped")
-
 AREA = "area, mean of relations"
 SIZES = ("coverage", "mean size", "median size")
 NAMES = ("relations", "queries", "MRR of TRAIL", "names, graph left out", "names, as shipped")
@@ -376,8 +373,7 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         "{{names}}": record_table("names", "rows", ("graph", "part", *NAMES), kind="3 references"),
     }
     short = [r for r in nell if not r.model.startswith("trail-0.1-no-")]
-    middle = tables.in_short(short, head=SHORT_HEAD).markdown()
-    landing, best = ROOT / "docs" / "index.md", [r for r in nell if r.model in LANDING]
+    middle = tables.in_short(short, head="NELL-One test, K = 3, MRR").markdown()
     trust, concept = shipped_calibration(), ROOT / "docs" / "concepts" / "calibration.in.md"
     assert trust is not None
     calibrated = {
@@ -401,7 +397,6 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         ),
         ROOT / "docs" / "pictures" / "calibration.svg": reliability(trust),
         ROOT / "docs" / "concepts" / "calibration.md": with_parts(concept.read_text("utf-8"), calibrated),
-        landing: between(landing.read_text("utf-8"), "results", tables.in_short(best, head=SHORT_HEAD).markdown()),
         ROOT / "docs" / "trail.md": with_parts(trail, parts),
         ROOT / "docs" / "leaderboard.md": functools.reduce(
             lambda text, part: text.replace(*part), board.items(), rivals

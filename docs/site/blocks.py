@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 FENCE = r"```(?P<language>\w+)(?: title=\"(?P<title>[^\"\n]+)\")?\n(?P<code>.*?)^```$"
 BLOCK = re.compile(rf"^(?:{FENCE}|<!-- setup\n(?P<setup>.*?)^-->$)", re.DOTALL | re.MULTILINE)
 WIDTH = "88"  # columns of the terminal
+BAR = r"[\w ]+ \d+% +\d+ s|\w+ +\d+ s of \d"  # progress, which is not output
 LONGEST = 96  # characters of a line
 
 
@@ -118,7 +119,7 @@ def run(command: str) -> str:
 
 def tidy(output: str) -> str:
     """Lines without spaces at their ends, none empty at the beginning, at the end and in a row; long sentences wrapped."""
-    lines = [line.rstrip() for line in output.split("\n") if not re.match(r"[\w ]+ \d+% +\d+ s", line)]  # a bar
+    lines = [line.rstrip() for line in output.split("\n") if not re.match(BAR, line)]
     epochs = [number for number, line in enumerate(lines) if re.search(r" (epoch|step) [\d,]+/[\d,]+ ", line)]
     if len(epochs) > 3:
         lines[epochs[1] : epochs[-1]] = ["…"]

@@ -49,7 +49,7 @@ def main() -> None:
             browser.run("document.querySelector('.row').focus(); scrollTo(0, 0)")
             browser.press("a")
             browser.until(lambda: browser.texts("#accepted-list li"))
-            browser.look(PICTURES / "page.png", 1240, 860, FEATURES)
+            browser.look(PICTURES / "page-list.png", 1240, 860, FEATURES)
             browser.open("about:blank")
             browser.open(f"{address}/#ask&{urlencode({**question, 'view': 'decide'})}")
             browser.until(lambda: browser.texts("#card .shares dt"), 60)
