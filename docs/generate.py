@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path += [str(ROOT / "benchmarks"), str(ROOT / "docs" / "site")]
 
 import command_reference  # noqa: E402
+
 import page  # noqa: E402
 import summary  # noqa: E402
 
@@ -258,7 +259,9 @@ def reliability(calibration: Calibration) -> str:
     """A chart of the share of right first answers against their probability, and the diagonal."""
     points = [charts.Point(each.predicted, each.observed, 0.0) for each in calibration.first_bins if each.count]
     series = {"first answers": points, "perfect": [charts.Point(0.0, 0.0, 0.0), charts.Point(1.0, 1.0, 0.0)]}
-    chart = charts.lines(series, title="Probabilities on graphs that were left out", x_label="probability", y_label="right")
+    chart = charts.lines(
+        series, title="Probabilities on graphs that were left out", x_label="probability", y_label="right"
+    )
     return charts.standalone(chart)
 
 

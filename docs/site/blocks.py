@@ -1,6 +1,6 @@
 """Run the code blocks of a page, and paste what they print.
 
-python docs/site/blocks.py docs/tutorials/own-graph.md [--write]
+python docs/site/blocks.py docs/tutorials/own-graph.md … [--write]
 
 The blocks of a page run in order, in one empty folder. In `console` blocks the lines after `$ ` are commands; what
 stands below them is their output. `python` blocks share their variables; an `output` block below one is what it
@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,13 +136,19 @@ def wrapped(line: str) -> list[str]:
 
 
 def main() -> None:
+    failures = []
     for name in (name for name in sys.argv[1:] if name != "--write"):
-        page = Path(name).resolve()
-        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            text = run_page(page.read_text("utf-8"))
+        page, begin = Path(name).resolve(), time.process_time()
+        try:
+            with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+                text = run_page(page.read_text("utf-8"))
+        except Exception as error:
+            failures.append(f"{name}: {error if isinstance(error, Failed) else traceback.format_exc()}")
+            continue
         if "--write" in sys.argv:
             page.write_text(text, "utf-8")
-        print(f"{name}: {len(list(blocks(text)))} blocks")
+        print(f"{name}: {len(list(blocks(text)))} blocks, {time.process_time() - begin:.1f} s")
+    sys.exit("\n".join(failures) or 0)
 
 
 if __name__ == "__main__":

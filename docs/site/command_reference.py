@@ -21,7 +21,10 @@ def page() -> str:
     root = get_command(app)
     context = root.context_class(root, info_name="fewlink")
     groups = {name: command for name, command in root.commands.items() if hasattr(command, "commands")}
-    rows = [f"| [`fewlink {name}`](#{anchor(f'fewlink {name}')}) | {first_sentence(command)} |" for name, command in root.commands.items()]
+    rows = [
+        f"| [`fewlink {name}`](#{anchor(f'fewlink {name}')}) | {first_sentence(command)} |"
+        for name, command in root.commands.items()
+    ]
     parts = [INTRODUCTION, "\n".join(["| command | |", "|---|---|", *rows]) + "\n"]
     for name, command in root.commands.items():
         parts += described(command, context, 2)
