@@ -100,7 +100,8 @@ def test_outputs_are_pasted(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         '```text title="a.txt"\nsome text\n```\n\n```console\n$ cat a.txt\nold\n$ printf "x\\n\\n\\ny  \\n"\n```\n\n'
-        "<!-- setup\nhidden = 6\n-->\n\n```python\nprint(hidden * 7)\n```\n\n```output\nold\n```\n\n```sh\nno-such\n```\n",
+        "<!-- setup\nhidden = 6\n-->\n\n```python\nprint(hidden * 7)\n```\n\n```output\nold\n```\n\n"
+        "```sh\nno-such\n```\n",
         "utf-8",
     )
     subprocess.run([sys.executable, str(BLOCKS), str(page), "--write"], check=True, capture_output=True, cwd=tmp_path)
@@ -145,6 +146,22 @@ def test_the_commands_and_options_of_a_page_exist(page: Path) -> None:
         check_command(words)
 
 
+def test_the_reference_has_every_command_and_option() -> None:
+    parts = re.split(r"^##+ fewlink ", (DOCS / "commands.md").read_text("utf-8"), flags=re.MULTILINE)
+    sections = {part.partition("\n")[0]: part for part in parts[1:]}
+
+    def check(command: Any, path: str) -> None:
+        for name, inner in getattr(command, "commands", {}).items():
+            assert f"{path} {name}".strip() in sections
+            check(inner, f"{path} {name}".strip())
+        for parameter in command.params if path and not hasattr(command, "commands") else ():
+            for option in (*parameter.opts, *parameter.secondary_opts):
+                shown = not option.startswith("-") or option in sections[path]
+                assert shown or parameter.hidden or option == "--help", f"{path}: {option}"
+
+    check(get_command(app), "")
+
+
 def test_commands_that_do_not_exist_are_found() -> None:
     check_command(["data", "info", "umls", "--json"])
     for words in (["date", "info"], ["data", "inform"], ["ask", "graph.tsv", "--refrence", "a"]):
@@ -180,6 +197,14 @@ def test_the_reference_has_every_public_name() -> None:
     rooms = [path.parent.name for path in (ROOT / "src" / "fewlink").glob("*/__init__.py")]
     with_names = {room for room in rooms if hasattr(importlib.import_module(f"fewlink.{room}"), "__all__")}
     assert {package.partition(".")[2] for package in packages} == with_names
+
+
+def test_from_the_landing_page_to_a_prediction() -> None:
+    """One click, and the second command predicts."""
+    assert "(quick-start.md)" in (DOCS / "index.md").read_text("utf-8")
+    blocks = fenced(DOCS / "quick-start.md", "sh", "console")
+    assert blocks[0].startswith("pip install") and blocks[1].startswith("$ fewlink ask attack")
+    assert re.search(r"^ \w+ +1  \w+", blocks[1], re.MULTILINE)
 
 
 class Links(HTMLParser):

@@ -120,7 +120,7 @@ def run(command: str) -> str:
 
 
 def tidy(output: str) -> str:
-    """Lines without spaces at their ends, none empty at the beginning, at the end and in a row; long sentences wrapped."""
+    """Lines without spaces at their ends, no empty ones at the ends or in a row; long sentences wrapped."""
     lines = [line.rstrip() for line in output.split("\n") if not re.match(BAR, line)]
     epochs = [number for number, line in enumerate(lines) if re.search(r" (epoch|step) [\d,]+/[\d,]+ ", line)]
     if len(epochs) > 3:

@@ -12,12 +12,12 @@ from sphinx.application import Sphinx
 
 REPOSITORY = "https://github.com/fewlink/fewlink/blob/main/"
 EXTERNAL: dict[str, str] = {}  # addresses outside the site, each with a page that links to it
-LONG = 32  # characters of a cell that may be broken into lines
+SHORT, LONG = 18, 32  # characters of a cell that stays in one line, and of one that needs room
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 
 
 def included(app: Sphinx, docname: str, source: list[str]) -> None:
-    """`<!-- include PATH -->` is another Markdown file, or `<!-- include PATH part MARK -->` what is between its marks."""
+    """`<!-- include PATH -->` is another Markdown file; with `part MARK` before the end, what is between its marks."""
     here = Path(app.srcdir) / Path(docname).parent
 
     def text(match: re.Match[str]) -> str:
@@ -77,8 +77,8 @@ def scrolling_tables(app: Sphinx, doctree: nodes.document) -> None:
     for table in list(doctree.findall(nodes.table)):
         for cell in table.findall(nodes.entry):
             text = cell.astext()
-            if re.fullmatch(r"[\s\d.,·±+−–%-]*", text):
-                cell["classes"].append("number")
+            if len(text) <= SHORT or re.fullmatch(r"[\s\d.,·±+−–%-]*", text):
+                cell["classes"].append("short")
             elif len(text) > LONG:
                 cell["classes"].append("prose")
         before = nodes.raw("", '<div class="wide" tabindex="0" role="region" aria-label="table">', format="html")
