@@ -22,8 +22,10 @@ check: .venv/.dev  ## lint, formatting and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-docs: .venv/.dev  ## docs/results.md, leaderboard.md, findings.md, speed.md and README's table from the stored records
+docs: .venv/.dev  ## pages of results from the stored records, README's table, and the site in build/site
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/site
+	@echo "the site: build/site/index.html"
 
 bench: .venv/.dev  ## every benchmark: ratios and growth (BENCH=--quick: small sizes, a few minutes)
 	$(BIN)/python benchmarks/suite.py $(BENCH)

@@ -1,6 +1,6 @@
-"""Write docs/results.md, leaderboard.md, findings.md, speed.md and its pictures, and README's table.
+"""Write docs/results.md, leaderboard.md, findings.md, speed.md and its pictures, commands.md, and README's table.
 
-Also the figures of recipes and weights. Everything comes from stored records.
+Also the figures of recipes and weights. Figures come from stored records, the reference of commands from the commands.
 
 python docs/generate.py [--check]
 """
@@ -20,6 +20,7 @@ from fewlink.base.recipes import recipe_texts
 from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_records
 from fewlink.history.attack import frozen_attack
 from fewlink.history.tables import stored_tables
+from fewlink.prediction.calibration import Calibration, shipped_calibration
 from fewlink.report import charts, tables
 from fewlink.report.tables import SELECTIONS, by_selection, select, spread, values
 from fewlink.studies import published_figures, read_plan
@@ -28,7 +29,9 @@ from fewlink.trail.shipped import NAME, shipped
 from fewlink.training import families
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "benchmarks"))
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "docs" / "site")]
+
+import command_reference  # noqa: E402
 
 import page  # noqa: E402
 import summary  # noqa: E402
@@ -252,6 +255,16 @@ def attack_page() -> str:
     return between((ROOT / "docs" / "attack.md").read_text("utf-8"), "study", f"\n{middle}\n")
 
 
+def reliability(calibration: Calibration) -> str:
+    """A chart of the share of right first answers against their probability, and the diagonal."""
+    points = [charts.Point(each.predicted, each.observed, 0.0) for each in calibration.first_bins if each.count]
+    series = {"first answers": points, "perfect": [charts.Point(0.0, 0.0, 0.0), charts.Point(1.0, 1.0, 0.0)]}
+    chart = charts.lines(
+        series, title="Probabilities on graphs that were left out", x_label="probability", y_label="right"
+    )
+    return charts.standalone(chart)
+
+
 def weights_facts() -> str:
     """What the shipped weights are, in a line."""
     facts, count = shipped().facts, sum(tensor.numel() for tensor in shipped().weights.values())
@@ -364,12 +377,20 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
     }
     short = [r for r in nell if not r.model.startswith("trail-0.1-no-")]
     middle = tables.in_short(short, head="NELL-One test, K = 3, MRR").markdown()
+    trust, concept = shipped_calibration(), ROOT / "docs" / "concepts" / "calibration.in.md"
+    assert trust is not None
+    calibrated = {
+        "{{count}}": f"{trust.count:,}",
+        "{{relations}}": str(trust.relations),
+        "{{over relations}}": f"{trust.over_relations:.2f}".lstrip("0"),
+    }
     card = ROOT / "src" / "fewlink" / "builtin" / "trail.md"
     figures = weights_figures(ROOT / "results")
     return {
         ROOT / "src" / "fewlink" / "recipes" / "measured.json": by_recipe(nell, plain),
         ROOT / "docs" / "results.md": text,
         ROOT / "docs" / "speed.md": page.page(speed),
+        ROOT / "docs" / "commands.md": command_reference.page(),
         **{ROOT / "docs" / "pictures" / name: picture for name, picture in page.pictures(speed).items()},
         ROOT / "docs" / "pictures" / "trail-steps.svg": trail_picture(
             "steps", lambda row: row["steps"], "What training brings", "training steps"
@@ -377,6 +398,8 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         ROOT / "docs" / "pictures" / "trail-parameters.svg": trail_picture(
             "width", parameters, "What a larger network brings", "parameters"
         ),
+        ROOT / "docs" / "pictures" / "calibration.svg": reliability(trust),
+        ROOT / "docs" / "concepts" / "calibration.md": with_parts(concept.read_text("utf-8"), calibrated),
         ROOT / "docs" / "trail.md": with_parts(trail, parts),
         ROOT / "docs" / "leaderboard.md": functools.reduce(
             lambda text, part: text.replace(*part), board.items(), rivals

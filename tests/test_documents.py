@@ -1,15 +1,24 @@
-"""Documents match the records, and README's code and commands work."""
+"""Documents match the records and the commands, their code runs, their links lead somewhere, and the site builds."""
 
 from __future__ import annotations
 
 import gzip
+import importlib
+import os
 import re
 import runpy
 import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import fewlink
@@ -17,11 +26,17 @@ from fewlink.cli import app
 from fewlink.evaluation.records import read_records
 
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text("utf-8")
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if not path.name.endswith(".in.md"))
+BLOCKS = DOCS / "site" / "blocks.py"
+HAVE_RUN = ("quick-start.md", "attack.md", "curating.md", "integrations.md", "tutorials/*.md")  # their blocks are run
+RUN = sorted((path for pattern in HAVE_RUN for path in DOCS.glob(pattern)), key=lambda path: "model" in path.name)
+NOT_RUN = {"extending.md", "leaderboard.md"}  # the first has a test of its own, the second only shows a file
 
 
 def test_generated_documents_are_fresh() -> None:
-    documents = runpy.run_path(str(ROOT / "docs" / "generate.py"))["documents"]()
+    documents = runpy.run_path(str(DOCS / "generate.py"))["documents"]()
     stale = [path.name for path, text in documents.items() if path.read_text("utf-8") != text]
     assert not stale, f"run make docs: {stale}"
 
@@ -30,48 +45,212 @@ def test_all_stored_results_are_read_together() -> None:
     assert {record.benchmark for record in read_records(ROOT / "results")} >= {"nell-one", "fb15k-237-few"}
 
 
-def blocks(language: str) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-    return [text for kind, text in found if kind == language]
+def named(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def fenced(page: Path, *languages: str) -> list[str]:
+    """The code blocks of a page in these languages; "" is a block without one. Files that are shown are left out."""
+    found = re.findall(r"^```(\w*)([^\n]*)\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    return [text for language, more, text in found if language in languages and not more]
+
+
+# Code
 
 
 def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    benchmark = fewlink.open_benchmark("umls")
-    short = {"steps": 2, "evaluate_every": 2, "views": 2, "complex_epochs": 1, "transe_epochs": 1}
-    quick = fewlink.Trail01Settings(**short, lessons=1, relations=2, queries=4, candidates=20, hard=5)
-    fewlink.train(benchmark, "trail-0.1", settings=quick, out="runs/umls-trail")  # as the command above the block
+    code = "".join(fenced(README, "python")).replace("steps=1000", "steps=10")
+    if "runs/umls-trail" in code:  # a command above the block makes it
+        short = {"steps": 2, "evaluate_every": 2, "views": 2, "complex_epochs": 1, "transe_epochs": 1}
+        quick = fewlink.Trail01Settings(**short, lessons=1, relations=2, queries=4, candidates=20, hard=5)
+        fewlink.train(fewlink.open_benchmark("umls"), "trail-0.1", settings=quick, out="runs/umls-trail")
     Path("graph.tsv").write_bytes(gzip.decompress((files("fewlink") / "builtin" / "umls.tsv.gz").read_bytes()))
-    code = "".join(blocks("python"))
-    assert code.count("steps=1000") == 1
-    exec(compile(code.replace("steps=1000", "steps=10"), "README.md", "exec"), {})  # noqa: S102
+    exec(compile(code, "README.md", "exec"), {})  # noqa: S102
 
 
-def commands() -> list[str]:
-    lines = [line.partition("#")[0].strip() for block in blocks("") for line in block.splitlines()]
-    return [line for line in lines if line.startswith("fewlink ")]
+@pytest.mark.slow
+def test_the_blocks_of_all_pages_run(tmp_path: Path) -> None:
+    """In a process of their own: a tutorial registers models, and torch is imported once for all."""
+    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(BLOCKS), *map(str, RUN)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
-@pytest.mark.parametrize("command", commands())
-def test_the_options_the_readme_shows_exist(command: str) -> None:
-    words = shlex.split(command)[1:]
-    path = [w for w in words[:2] if w.isalpha() and w != "umls"]
-    helped = CliRunner().invoke(app, [*path, "--help"])
-    assert helped.exit_code == 0, helped.output
-    for option in (w for w in words if w.startswith("--")):
-        assert option in helped.stdout
+def test_every_page_with_code_to_run_is_run() -> None:
+    assert len(RUN) >= 9
+    others = [page for page in PAGES if page not in RUN and page.name not in NOT_RUN]
+    assert not [named(page) for page in others if fenced(page, "console", "python", "output")]
 
 
-@pytest.mark.parametrize(
-    "command", [c for c in commands() if c.startswith(("fewlink evaluate umls", "fewlink data list"))]
-)
-def test_commands_on_the_built_in_data_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_fails_is_named(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ fewlink data info no-such-benchmark\n```\n", "utf-8")
+    done = subprocess.run([sys.executable, str(BLOCKS), str(page)], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode and "no-such-benchmark" in done.stderr
+
+
+def test_outputs_are_pasted(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        '```text title="a.txt"\nsome text\n```\n\n```console\n$ cat a.txt\nold\n$ printf "x\\n\\n\\ny  \\n"\n```\n\n'
+        "<!-- setup\nhidden = 6\n-->\n\n```python\nprint(hidden * 7)\n```\n\n```output\nold\n```\n\n"
+        "```sh\nno-such\n```\n",
+        "utf-8",
+    )
+    subprocess.run([sys.executable, str(BLOCKS), str(page), "--write"], check=True, capture_output=True, cwd=tmp_path)
+    text = page.read_text("utf-8")
+    assert '$ cat a.txt\nsome text\n$ printf "x\\n\\n\\ny  \\n"\nx\n\ny\n```' in text
+    assert "```output\n42\n```" in text and "old" not in text and "```sh\nno-such\n```" in text
+
+
+# Commands
+
+
+def shown_commands(page: Path) -> Iterator[list[str]]:
+    """The words after `fewlink` of each command that a page shows, in blocks and in the text."""
+    lines = []
+    for block in fenced(page, "", "sh", "bash", "console"):
+        lines += block.replace("\\\n", " ").splitlines()
+    lines += re.findall(r"(?<!`)`(fewlink [^`]+)`(?!`)", page.read_text("utf-8"))
+    for line in lines:
+        found = re.match(r"(?:\$ )?(?:\w+=\S+ )*(?:fewlink|torchrun .*-m fewlink|.*/fewlink) (.*)", line.strip())
+        if found and "…" not in (words := shlex.split(found[1], comments=True))[:1]:
+            yield words
+
+
+def check_command(words: list[str]) -> None:
+    """Raise if there is no such command, or if it has no such option."""
+    command: Any = get_command(app)
+    own = [word for word in words if word not in ("…", "...")]
+    while own and hasattr(command, "commands") and not own[0].startswith("-") and not own[0].isupper():
+        assert own[0] in command.commands, f"no command {' '.join(words)}"
+        command = command.commands[own.pop(0)]
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    for word in own:
+        if word in ("|", ">", "&&"):
+            break
+        if re.match(r"--?[a-z]", word):
+            assert word.partition("=")[0] in known | {"--help", "-h"}, f"no option {word} in: fewlink {' '.join(words)}"
+
+
+@pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *PAGES], ids=named)
+def test_the_commands_and_options_of_a_page_exist(page: Path) -> None:
+    for words in shown_commands(page):
+        check_command(words)
+
+
+def test_the_reference_has_every_command_and_option() -> None:
+    parts = re.split(r"^##+ fewlink ", (DOCS / "commands.md").read_text("utf-8"), flags=re.MULTILINE)
+    sections = {part.partition("\n")[0]: part for part in parts[1:]}
+
+    def check(command: Any, path: str) -> None:
+        for name, inner in getattr(command, "commands", {}).items():
+            assert f"{path} {name}".strip() in sections
+            check(inner, f"{path} {name}".strip())
+        for parameter in command.params if path and not hasattr(command, "commands") else ():
+            for option in (*parameter.opts, *parameter.secondary_opts):
+                shown = not option.startswith("-") or option in sections[path]
+                assert shown or parameter.hidden or option == "--help", f"{path}: {option}"
+
+    check(get_command(app), "")
+
+
+def test_commands_that_do_not_exist_are_found() -> None:
+    check_command(["data", "info", "umls", "--json"])
+    for words in (["date", "info"], ["data", "inform"], ["ask", "graph.tsv", "--refrence", "a"]):
+        with pytest.raises(AssertionError):
+            check_command(words)
+
+
+def test_commands_of_the_readme_on_built_in_data_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, shlex.split(command)[1:])
-    assert done.exit_code == 0, done.output
+    quick = [c for c in shown_commands(README) if c[:2] in (["evaluate", "umls"], ["data", "list"])]
+    assert quick
+    for words in quick:
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+
+
+# Links and the site
 
 
 def test_every_link_of_the_documents_leads_somewhere() -> None:
-    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    for document in [README, ROOT / "CONTRIBUTING.md", *PAGES]:
         for target in re.findall(r"\]\(([^)#]+)\)", document.read_text("utf-8")):
             assert target.startswith("http") or (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = (DOCS / "reference" / "python.md").read_text("utf-8")
+    described = " ".join(re.findall(r"^\{\{names fewlink (.*)\}\}$", text, re.MULTILINE)).split()
+    assert sorted(described) == sorted(set(fewlink.__all__) - {"__version__"})
+    packages = re.findall(
+        r"^\{\{names (fewlink\.\w+)\}\}$", (DOCS / "reference" / "packages.md").read_text("utf-8"), re.M
+    )
+    rooms = [path.parent.name for path in (ROOT / "src" / "fewlink").glob("*/__init__.py")]
+    with_names = {room for room in rooms if hasattr(importlib.import_module(f"fewlink.{room}"), "__all__")}
+    assert {package.partition(".")[2] for package in packages} == with_names
+
+
+def test_from_the_landing_page_to_a_prediction() -> None:
+    """One click, and the second command predicts."""
+    assert "(quick-start.md)" in (DOCS / "index.md").read_text("utf-8")
+    blocks = fenced(DOCS / "quick-start.md", "sh", "console")
+    assert blocks[0].startswith("pip install") and blocks[1].startswith("$ fewlink ask attack")
+    assert re.search(r"^ \w+ +1  \w+", blocks[1], re.MULTILINE)
+
+
+class Links(HTMLParser):
+    """The links, the anchors and the loaded files of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.anchors = {""}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.anchors |= {values[name] for name in ("id", "name") if name in values}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        elif tag in ("script", "img", "iframe", "source") and "src" in values:
+            self.loaded.append(values["src"])
+        elif tag == "link" and values.get("rel") not in ("search", "index", "next", "prev", "canonical"):
+            self.loaded.append(values["href"])
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_every_link_in_it_leads_somewhere(tmp_path: Path) -> None:
+    pytest.importorskip("furo", reason="the site needs the dev extra")
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(tmp_path / "trees")]
+    done = subprocess.run([*command, str(DOCS), str(site)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    pages = {path: Links(path.read_text("utf-8")) for path in site.rglob("*.html")}
+    assert len(pages) > 30
+    for path, page in pages.items():
+        for target in page.loaded:
+            assert not urlsplit(target).netloc, f"{path.name} loads {target}"
+            assert target.startswith("data:") or (path.parent / unquote(urlsplit(target).path)).exists(), target
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme:
+                continue
+            place = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            assert place.exists(), f"{path.name}: {link}"
+            if parts.fragment and place.suffix == ".html" and path.name not in ("search.html", "genindex.html"):
+                assert unquote(parts.fragment) in pages[place].anchors, f"{path.name}: {link}"
+    style = "".join(path.read_text("utf-8") for path in site.rglob("*.css"))
+    assert not re.findall(r"url\(['\"]?https?:[^)]*\)|@import", style)
+    assert "<math" in (site / "concepts" / "fsrl.html").read_text("utf-8")
+    assert not any("mathjax" in target.lower() for page in pages.values() for target in page.loaded)
+    assert (site / "external-links.txt").read_text("utf-8").startswith("http")
