@@ -285,9 +285,19 @@ def report(
     print(f"{out} ({out.stat().st_size / 1e3:,.0f} kB)")
 
 
+def complete_study(incomplete: str) -> list[str]:
+    """What the shell offers for a study."""
+    return [name for name in STUDIES if name.startswith(incomplete)]
+
+
 def study(
     context: typer.Context,
-    name: str = typer.Argument(None, metavar="NAME", help=f"{', '.join(STUDIES[:-1])} or {STUDIES[-1]}."),
+    name: str = typer.Argument(
+        None,
+        metavar="NAME",
+        help=f"{', '.join(STUDIES[:-1])} or {STUDIES[-1]}.",
+        autocompletion=complete_study,
+    ),
     bench: str = typer.Argument(None, metavar="BENCH", help="A benchmark in place of the study's own, NELL-One."),
     plan: Path = typer.Option(None, help="A TOML file in place of the study's own plan."),
     model: list[str] = typer.Option([], help="Only this model; may be given several times."),
@@ -342,7 +352,7 @@ def study(
         work / benchmark.name,
         resolve_device(device),
         checkpoint,
-        tell=lambda line: print(line, file=sys.stderr, flush=True),
+        tell=common.print_progress,
         on_epoch=epoch_reporter,
         on_step=lambda title: step_reporter(title, part.seeds),
     )
