@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from fewlink.embeddings import EmbeddingSettings
 
 CATALOGUE = ("attack", "attack-few", "umls", "nell-one", "wiki-one")  # its names, for completion in the shell
+STUDIES = (
+    *("overall", "relations", "ablation", "trail-0.1", "shots", "embedding", "selection"),
+    *("datasets", "rivals", "attack"),
+)
 
 
 def complete_source(incomplete: str) -> list[str]:
@@ -39,6 +43,11 @@ def complete_source(incomplete: str) -> list[str]:
 def complete_model(incomplete: str) -> list[str]:
     """What the shell offers for a model or scorer."""
     return [name for name in (*LEARNING_FREE, *EMBEDDING, *TRAINED) if name.startswith(incomplete)]
+
+
+def complete_study(incomplete: str) -> list[str]:
+    """What the shell offers for a study."""
+    return [name for name in STUDIES if name.startswith(incomplete)]
 
 
 BENCH = typer.Argument(

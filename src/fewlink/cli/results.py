@@ -10,25 +10,13 @@ import typer
 
 from fewlink.base.metrics import LABELS, labelled
 from fewlink.cli import common
-from fewlink.cli.common import FOLDER
+from fewlink.cli.common import FOLDER, STUDIES
 
 if TYPE_CHECKING:
     from fewlink.evaluation import Comparison
     from fewlink.evaluation.records import Record
     from fewlink.studies import Plan, StudyOutput
 
-STUDIES = (
-    "overall",
-    "relations",
-    "ablation",
-    "trail-0.1",
-    "shots",
-    "embedding",
-    "selection",
-    "datasets",
-    "rivals",
-    "attack",
-)
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
 FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
 SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
@@ -285,18 +273,13 @@ def report(
     print(f"{out} ({out.stat().st_size / 1e3:,.0f} kB)")
 
 
-def complete_study(incomplete: str) -> list[str]:
-    """What the shell offers for a study."""
-    return [name for name in STUDIES if name.startswith(incomplete)]
-
-
 def study(
     context: typer.Context,
     name: str = typer.Argument(
         None,
         metavar="NAME",
         help=f"{', '.join(STUDIES[:-1])} or {STUDIES[-1]}.",
-        autocompletion=complete_study,
+        autocompletion=common.complete_study,
     ),
     bench: str = typer.Argument(None, metavar="BENCH", help="A benchmark in place of the study's own, NELL-One."),
     plan: Path = typer.Option(None, help="A TOML file in place of the study's own plan."),
