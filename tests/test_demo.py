@@ -29,7 +29,7 @@ def test_the_demo_shows_true_answers_and_reasons(
     assert "Chains like these also lead from 3 of the 3 examples to their platforms." in lines
     assert any(line.startswith("Pacu —uses→") and line.endswith("—runs on→ IaaS") for line in lines)
     assert "fewlink serve attack" in shown
-    for jargon in ("MRR", "entities", "tail", "triple", "embedding", "Hits", "shot", "benchmark", "score", "weights"):
+    for jargon in ("MRR", "entities", "tail", "triple", "embedding", "Hits", "-shot", "benchmark", "score", "weights"):
         assert jargon not in shown, jargon
     assert max(map(len, lines)) <= 120
     assert "examples/attack.py" in (ROOT / "Makefile").read_text("utf-8")
