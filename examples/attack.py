@@ -1,4 +1,4 @@
-"""MITRE ATT&CK with one relation hidden: what fewlink makes of three examples of it, with the weights it comes with."""
+"""MITRE ATT&CK with one kind of fact hidden: what fewlink makes of three examples of it, without any training."""
 
 from pathlib import Path
 
@@ -22,31 +22,39 @@ for tool, platform in pairs.tolist():
 graph = whole.without(np.array([relation]))
 linker = Linker.shipped(Benchmark("attack", graph, {split: [] for split in SPLITS}))
 
+facts, things = f"{whole.triple_count:,}", f"{len(whole.entities):,}"
 print(f"""
-MITRE ATT&CK and CAPEC: {whole.triple_count:,} links between {len(whole.entities):,} groups, tools, techniques, …
-Hidden from the model in this demo: which platform a tool runs on ({len(pairs)} links). It was trained on other links
-of ATT&CK, never on these. It gets three examples:
+MITRE ATT&CK and CAPEC come with fewlink: {facts} facts about {things} threat groups, tools, techniques, platforms, …
+
+Suppose ATT&CK did not say which platforms a tool runs on. Those {len(pairs)} facts are hidden here, and fewlink was
+never trained on them. It sees the rest of ATT&CK, and three examples of what is missing:
 """)
 for tool, platform in REFERENCES:
     print(f"    {tool} runs on {platform}")
 others = [tool for tool in truth if tool not in dict(REFERENCES)]
 answers = linker.predict(REFERENCES, others, k=3, candidates="platform")
 platforms = len(linker.names.members("platform"))
-print(f"\nWhere do other tools run? Its first three answers among {platforms} platforms, best first:\n")
+print(f"\nWhere do other tools run? The first three answers, out of {platforms} platforms:\n")
+rows = [["tool", "  first answer", "  second", "  third"]]
 for tool in TOOLS:
-    best = []
+    cells = [tool]
     for row in (row for row in answers if row.head_name == tool):
         chance = "" if row.probability is None else f" {row.probability:.0%}"
-        best.append(f"{row.tail_name}{chance} {'✓' if row.tail_name in truth[tool] else '✗'}")
-    print(f"    {tool:12} {' · '.join(best)}")
-print("\n    ✓ ATT&CK says so   ✗ ATT&CK does not say so   %: how likely it is, in the model's own estimate")
+        cells.append(f"{'✓' if row.tail_name in truth[tool] else '✗'} {row.tail_name}{chance}")
+    rows.append(cells)
+widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+for cells in rows:
+    print("    " + "   ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+print("\n    ✓ ATT&CK says so   ✗ ATT&CK does not say so   %: how likely fewlink thinks it is")
 
 first = {row.head_name: row.tail_name for row in answers if row.rank < 2}
 right = sum(first[tool] in truth[tool] for tool in others)
 windows = sum("Windows" in truth[tool] for tool in others)
-print(f"\nIts first answer is right for {right} of the {len(others)} other tools. (Always saying Windows: {windows}.)")
+print(f"\nThe first answer is right for {right} of the {len(others)} other tools.")
+print(f"Saying Windows each time would be right for {windows}.")
 
-print(f"\nWhy {EXPLAINED[0]} on {EXPLAINED[1]}? In the graph:\n")
+print(f"\nWhy does it say that {EXPLAINED[0]} runs on {EXPLAINED[1]}? Because of these facts in ATT&CK:\n")
+likes = []
 for path in linker.explain(REFERENCES, *EXPLAINED).paths[:3]:
     steps = [" ".join(step.relation.split()[1:-1]) for step in path.steps]  # "tool uses technique": uses
     hops = (
@@ -54,15 +62,20 @@ for path in linker.explain(REFERENCES, *EXPLAINED).paths[:3]:
         for hop, step, entity in zip(path.steps, steps, path.entities[1:], strict=True)
     )
     print(f"    {path.entities[0].name} {' '.join(hops)}")
-    print(f"        {path.like} of the {len(REFERENCES)} examples are joined in the same way")
+    likes.append(path.like)
+print(f"\n    Chains like these also lead from {min(likes)} of the {len(REFERENCES)} examples to their platforms.")
 
 clone = Path(".venv/bin/fewlink").exists()
 command = ".venv/bin/fewlink" if clone else "fewlink"
 install = ".venv/bin/pip install -c constraints.txt -e '.[serve]'" if clone else "pip install 'fewlink[serve]'"
 print(f"""
-Ask it yourself, here or on a file of your own links (docs/attack.md):
+What next?
 
-    {command} ask attack --relation group_uses_tool --head APT38 --explain
-    {install}
-    {command} serve attack    # then open http://127.0.0.1:8000
+    Which tools may APT38 use that ATT&CK does not list?
+        {command} ask attack --relation group_uses_tool --head APT38 --explain
+    Ask in your browser, and accept or reject each answer:
+        {install}
+        {command} serve attack              # then open http://127.0.0.1:8000
+    The same for facts of your own: a file with lines such as APT38, uses, PsExec, with tabs in place of commas
+        {command} serve my-facts.tsv
 """)

@@ -1,21 +1,27 @@
-"""What is built from the repository is complete: the wheel has its data files, the sdist what its tests read."""
+"""What is built from the repository is complete: the wheel has its data files, the sdist what its tests read.
+
+The wheel alone is enough for README's first commands, from the installation to a prediction on the page.
+"""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 import tarfile
 import tomllib
+import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.web.browser import CHROMIUM, DRIVER, Browser
 
 import fewlink
 
@@ -85,6 +91,15 @@ def test_modules_import_extras_inside_functions_only() -> None:
         assert not missing, f"{path.relative_to(ROOT)} imports {missing}"
 
 
+def test_classifiers_name_the_versions_that_are_tested() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8")
+    (matrix,) = re.findall(r"python: \[(.+)\]", workflow)
+    named = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", line)]
+    assert re.findall(r"\d\.\d+", matrix) == named
+    assert PROJECT["requires-python"] == f">={named[0]}"
+    assert not [line for line in PROJECT["classifiers"] if "Windows" in line or line.endswith("OS Independent")]
+
+
 def test_versions_of_everything_the_tests_need_are_pinned() -> None:
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     pinned = {line.partition("==")[0].lower() for line in lines if "==" in line}
@@ -99,11 +114,40 @@ def test_the_citation_has_the_version_of_the_package() -> None:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a wheel and an sdist of the repository."""
-    if importlib.util.find_spec("hatchling") is None:
-        pytest.skip("needs hatchling, which builds packages")
+    for needed in ("hatchling", "hatch_fancy_pypi_readme"):
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(f"needs {needed}, which builds packages")
     folder = tmp_path_factory.mktemp("built")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=ROOT, check=True)
     return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checker", ["twine check --strict", "check_wheel_contents"])
+def test_the_package_index_takes_what_is_built(checker: str, built: Path) -> None:
+    module, *options = checker.split()
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"needs {module}")
+    files = built.glob("*" if module == "twine" else "*.whl")
+    command = [sys.executable, "-m", module, *options, *map(str, files)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_links_of_the_description_lead_to_this_version(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read(f"fewlink-{fewlink.__version__}.dist-info/METADATA").decode()
+    _, _, description = text.partition("\n\n")
+    targets = re.findall(r"\]\(([^)]+)\)", description)
+    assert len(targets) > 20
+    version = f"v{fewlink.__version__}"
+    for target in (target for target in targets if not target.startswith("#")):
+        assert f"/{version}/" in target
+        place = target.partition(f"/{version}/")[2].partition("#")[0]
+        raw = "raw.githubusercontent.com" if place.endswith(".png") else "github.com"
+        assert target.startswith(f"https://{raw}/") and (ROOT / place).exists()
 
 
 @pytest.mark.slow
@@ -147,3 +191,69 @@ def test_the_tests_of_the_sdist_run(built: Path, tmp_path: Path) -> None:
     collected = {line.partition("::")[0] for line in run("--collect-only").splitlines() if "::" in line}
     assert collected == here
     run("-m", "not slow", *QUICK_TESTS)
+
+
+def first_commands() -> list[str]:
+    """The commands of README's first block."""
+    (block,) = re.findall(r"^```\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)[:1]
+    return [line.partition("  #")[0].strip() for line in block.splitlines()]
+
+
+@pytest.mark.slow
+def test_the_readme_from_its_first_command_to_the_page(built: Path, tmp_path: Path) -> None:
+    """In an empty environment with the wheel; its dependencies come from the package index."""
+    (wheel,) = built.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True)
+    pins = (ROOT / "constraints.txt").read_text("utf-8")
+    (tmp_path / "constraints.txt").write_text(f"{pins}\nfewlink=={fewlink.__version__}\n")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    places = {"PATH": f"{tmp_path / 'empty' / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    places |= {"PIP_NO_COMPILE": "1"}
+    places["PIP_FIND_LINKS"] = f"{built} {os.environ.get('PIP_FIND_LINKS', '')}".strip()
+    environment = {**kept, **places, "PIP_CONSTRAINT": str(tmp_path / "constraints.txt"), "COLUMNS": "200"}
+
+    install, ask, serve = first_commands()
+    assert install == "pip install 'fewlink[serve]'"
+    done = subprocess.run(["bash", "-c", f"{install} --quiet"], env=environment, capture_output=True, text=True)
+    if done.returncode and "No matching distribution found for fewlink" not in done.stderr:
+        pytest.skip(f"the package index cannot be reached: {done.stderr[-300:]}")
+    assert done.returncode == 0, done.stderr
+    (record,) = tmp_path.glob(f"empty/lib/*/site-packages/fewlink-{fewlink.__version__}.dist-info/RECORD")
+    with zipfile.ZipFile(wheel) as archive:  # not the release of the same version on the index
+        lines = archive.read(f"fewlink-{fewlink.__version__}.dist-info/RECORD").decode().splitlines()
+    assert {line for line in lines if line.startswith("fewlink/")} <= set(record.read_text().splitlines())
+
+    done = subprocess.run(["bash", "-c", ask], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"Sandworm Team +1 +Windows", done.stdout) and "references are joined" in done.stdout
+
+    command = ["bash", "-c", f"exec {serve} --port 0"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr
+        try:
+            line = server.stderr.readline()
+            address = re.search(r"http://127\.0\.0\.1:\d+/", line)
+            assert address, line
+            predict_on_the_page(address[0])
+        finally:
+            server.terminate()
+
+
+def predict_on_the_page(address: str) -> None:
+    """Make a prediction as a visitor does, in Chromium if there is one, otherwise over HTTP."""
+    if CHROMIUM and DRIVER:
+        with Browser() as browser:
+            browser.open(address)
+            browser.until(lambda: "6,187 entities" in browser.text("#about"))
+            browser.click("#example")
+            browser.click("#rank")
+            browser.until(lambda: browser.texts(".row"), 60)
+            assert browser.console_errors() == []
+        return
+    with urllib.request.urlopen(address) as page:
+        assert "What else fits?" in page.read().decode()
+    question = {"references": [["APT38", "Windows"], ["TeamTNT", "Containers"]], "heads": ["FIN7"], "k": 3}
+    request = urllib.request.Request(f"{address}predict", json.dumps(question).encode())
+    request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request) as answer:
+        assert len(json.load(answer)["predictions"]) == 3

@@ -14,11 +14,19 @@ print(fewlink.evaluate(benchmark, scorer).metrics()["micro"])
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from fewlink.base.memo import lazy_names
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+
+WINDOWS = "fewlink runs on Linux and macOS; on Windows use WSL: https://learn.microsoft.com/windows/wsl/install"
+if sys.platform == "win32":
+    if "fewlink" in (sys.argv[0].replace("\\", "/").rpartition("/")[2].partition(".")[0], *sys.orig_argv[2:3]):
+        print(f"error: {WINDOWS}", file=sys.stderr)  # the command, not a program that imports the package
+        sys.exit(2)
+    raise ImportError(WINDOWS)
 
 if TYPE_CHECKING:
     from fewlink.base.errors import FewlinkError as FewlinkError

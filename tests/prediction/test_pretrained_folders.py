@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from tests.conftest import quickly
@@ -16,7 +17,7 @@ from tests.prediction.linkers import REFERENCES, fsrl_run, trail_run, umls
 import fewlink
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra
 from fewlink.prediction import Linker, pretrained, write_card
-from fewlink.prediction.pretrained import fetch
+from fewlink.prediction.pretrained import fetch, front_matter
 
 
 @pytest.mark.parametrize("trained", [trail_run, fsrl_run], ids=["trail-0.1", "fsrl"])
@@ -96,7 +97,7 @@ def test_a_card_has_all_parts_and_is_saved_with_the_model(tmp_path: Path) -> Non
         path = write_card(tmp_path / "run")
         text = path.read_text()
         Linker.load(tmp_path / "run").save_pretrained(tmp_path / "saved")
-    assert path == tmp_path / "run" / "README.md" and text.startswith("# fsrl on umls\n")
+    assert path == tmp_path / "run" / "README.md" and "\n---\n# fsrl on umls\n" in text
     for part in ("fewlink.load('run')", "fewlink predict run", "123 entities", "Over relations, the mean", "isa"):
         assert part in text
     for which in ("first answers", "the first 10 answers"):
@@ -104,7 +105,8 @@ def test_a_card_has_all_parts_and_is_saved_with_the_model(tmp_path: Path) -> Non
     assert "No percentages are shown: an error above 0.15" in text
     assert "| dev | full |" in text and "| dev | open |" in text and "| test |" not in text
     assert umls().split("test")[0].name not in text and str(tmp_path) not in text
-    assert (tmp_path / "saved" / "README.md").read_text() == text
+    saved = (tmp_path / "saved" / "README.md").read_text()
+    assert saved == text.replace("fewlink.load('run')", "fewlink.load('saved')").replace("predict run", "predict saved")
     picture = (tmp_path / "run" / "reliability.svg").read_text()
     assert (
         "](reliability.svg)" in text
@@ -127,6 +129,116 @@ def test_the_code_of_a_card_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     exec(compile(code, "card", "exec"), {})  # noqa: S102
     shown = capsys.readouterr().out  # type: ignore[attr-defined]
     assert "no percentages" in shown and "probability" not in shown
+
+
+def test_a_model_without_a_card_is_saved_with_a_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with quickly():
+        Linker.load(fsrl_run()).save_pretrained(tmp_path / "my model", license="cc0-1.0")
+    text = (tmp_path / "my model" / "README.md").read_text()
+    assert "fewlink predict 'my model' --references" in text and "Not measured" in text and "123 entities" in text
+    assert umls().split("test")[0].name not in text and str(tmp_path) not in text
+    monkeypatch.chdir(tmp_path)
+    code = text.split("```python\n")[1].split("```")[0]
+    assert len(code.splitlines()) == 3
+    exec(compile(code, "card", "exec"), {})  # noqa: S102
+    assert "congenital abnormality  1 " in capsys.readouterr().out
+    assert head_of(text)["license"] == "cc0-1.0" and "model-index" not in head_of(text)
+    with quickly():  # saved again, its card is kept
+        Linker.load(tmp_path / "my model").save_pretrained(tmp_path / "two")
+    again = (tmp_path / "two" / "README.md").read_text()
+    assert again == text.replace("'my model'", "'two'", 1).replace("predict 'my model'", "predict two")
+
+
+def head_of(card: str) -> Any:
+    """What the hub reads of a card."""
+    yaml = pytest.importorskip("yaml")
+    return yaml.safe_load(card.split("---\n")[1])
+
+
+def test_the_head_of_a_card_is_what_the_hub_reads(tmp_path: Path) -> None:
+    shutil.copytree(fsrl_run(), tmp_path / "run")
+    linker = Linker.load(tmp_path / "run")
+    with quickly():
+        text = write_card(linker).read_text()
+    head = head_of(text)
+    assert head["library_name"] == "fewlink" and head["pipeline_tag"] == "graph-ml" and head["license"] == "unknown"
+    assert {"knowledge-graph", "link-prediction", "few-shot-learning", "fsrl"} <= set(head["tags"])
+    (model,) = head["model-index"]
+    (result,) = model["results"]
+    assert model["name"] == "fsrl on umls" and result["dataset"] == {"type": "umls", "name": "umls", "split": "dev"}
+    measured = fewlink.evaluate(linker.benchmark, linker.scorer, fewlink.Protocol("dev", linker.shots, "full"))
+    (mrr,) = (each for each in result["metrics"] if each["name"] == f"MRR, {linker.shots} references, full candidates")
+    assert mrr["type"] == "mrr" and mrr["value"] == pytest.approx(measured.metrics()["micro"]["mrr"], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["a: b\n- c", 'quoted "name"', "# on"])
+def test_any_name_of_a_benchmark_is_valid_in_the_head(name: str) -> None:
+    head = head_of(front_matter("trail", name, [("dev", "MRR, 3 references, full candidates", 0.5)]))
+    assert head["model-index"][0]["results"][0]["dataset"]["name"] == name
+
+
+def test_a_card_of_an_older_version_gets_a_head(tmp_path: Path) -> None:
+    shutil.copytree(fsrl_run(), tmp_path / "run")
+    (tmp_path / "run" / "README.md").write_text("# fsrl on umls\n\nlinker = fewlink.load('old')\n")
+    with quickly():
+        Linker.load(tmp_path / "run").save_pretrained(tmp_path / "saved")
+    text = (tmp_path / "saved" / "README.md").read_text()
+    assert head_of(text)["library_name"] == "fewlink"
+    assert text.endswith("---\n# fsrl on umls\n\nlinker = fewlink.load('saved')\n")
+
+
+class Hub:
+    """Stands for huggingface_hub: keeps what is uploaded in a folder, or raises an error."""
+
+    def __init__(self, folder: Path, error: Exception | None = None) -> None:
+        self.folder, self.error, self.calls = folder, error, list[Any]()
+
+    def HfApi(self) -> Hub:
+        return self
+
+    def create_repo(self, name: str, *, private: bool, exist_ok: bool) -> None:
+        if self.error:
+            raise self.error
+        self.calls.append((name, private, exist_ok))
+
+    def upload_folder(self, *, repo_id: str, folder_path: Path, commit_message: str, delete_patterns: str) -> None:
+        self.calls.append((repo_id, delete_patterns))
+        shutil.copytree(folder_path, self.folder / repo_id)
+        (self.folder / repo_id / ".gitattributes").write_text("*.safetensors filter=lfs\n")  # as the hub adds it
+
+    def snapshot_download(self, name: str, **_: object) -> str:
+        return str(self.folder / name)
+
+
+def test_a_model_is_published_with_its_card_and_loaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(tmp_path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    linker = Linker.load(fsrl_run())
+    with quickly():
+        address = linker.push_to_hub("someone/my-model", private=True, license="apache-2.0")
+    assert address == "https://huggingface.co/someone/my-model"
+    assert hub.calls == [("someone/my-model", True, True), ("someone/my-model", "*")]
+    text = (tmp_path / "someone" / "my-model" / "README.md").read_text()
+    assert "fewlink.load('hub:someone/my-model')" in text and "fewlink predict hub:someone/my-model" in text
+    assert head_of(text)["license"] == "apache-2.0"
+    arguments = {"references": REFERENCES, "heads": ["alga"], "k": 3}
+    assert fewlink.load("hub:someone/my-model").predict(**arguments) == linker.predict(**arguments)
+
+
+def test_what_cannot_be_published_raises_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    linker = Linker.load(fsrl_run())
+    with pytest.raises(FewlinkError, match="'my-model' is not of the form owner/name"):
+        linker.push_to_hub("my-model")
+    with pytest.raises(FewlinkError, match="was not opened from a run"):
+        Linker(umls(), linker.scorer).push_to_hub("someone/x")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(tmp_path, OSError("401\nnot logged in")))
+    with quickly(), pytest.raises(FewlinkError, match=r"someone/x cannot be published \(OSError: 401 not logged in\)"):
+        linker.push_to_hub("someone/x")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingExtra, match=r"fewlink\[hub\]"):
+        linker.push_to_hub("someone/x")
 
 
 def hub(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> None:

@@ -7,11 +7,11 @@ import ctypes
 import os
 import platform
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from fewlink.base.errors import FewlinkError
+from fewlink.base.progress import tell
 
 REPORTED_FROM = 1 << 30  # bytes: smaller needs are not printed
 PROGRAM = 4e8  # bytes that Python and torch take by themselves
@@ -55,7 +55,7 @@ def ensure(work: str, parts: Parts, device: str = "cpu", advice: str = "") -> No
         )
     if need >= REPORTED_FROM:
         available = f", {_size(free)} are free" if free is not None else ""
-        print(f"{work} needs about {_size(need)} of {where}{available}", file=sys.stderr, flush=True)
+        tell(f"{work} needs about {_size(need)} of {where}{available}")
 
 
 def free_bytes(device: str = "cpu") -> int | None:

@@ -14,6 +14,9 @@ QUIET_SECONDS = 5.0  # shorter work prints nothing
 LINE_SECONDS = 10.0
 
 
+_quiet = False
+
+
 class Advance(Protocol):
     def __call__(self, done: float, note: str = "") -> None: ...
 
@@ -25,6 +28,18 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def set_quiet(quiet: bool) -> None:
+    """Whether `progress` and `tell` print nothing: standard error then has errors only."""
+    global _quiet
+    _quiet = quiet
+
+
+def tell(line: str) -> None:
+    """Print a line on standard error, unless `set_quiet` has switched that off."""
+    if not _quiet:
+        print(line, file=sys.stderr, flush=True)
+
+
 def silent(done: float, note: str = "") -> None:
     """Report no progress."""
 
@@ -33,7 +48,9 @@ def silent(done: float, note: str = "") -> None:
 def progress(title: str, total: float | None) -> Iterator[Advance]:
     """Yield `advance(done, note)`, to be called with the amount done so far (not the increment)."""
     title = shown(title)
-    if sys.stderr.isatty():
+    if _quiet:
+        yield silent
+    elif sys.stderr.isatty():
         with _bar(title, total) as advance:
             yield advance
     else:

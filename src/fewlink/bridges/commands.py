@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import typer
@@ -89,6 +88,7 @@ def to_neo4j(
 
     Example: `fewlink data to-neo4j neo4j://localhost accepted.tsv`
     """
+    from fewlink.base.progress import tell
     from fewlink.bridges.neo4j_graph import connected, write_links
     from fewlink.graph.compile import read_names_of
 
@@ -96,5 +96,5 @@ def to_neo4j(
     with connected(uri, user, password) as driver:
         written = write_links(driver, triples, id_=node_id, database=database)
     for remark in written.remarks():
-        print(f"note: {remark}", file=sys.stderr)
+        tell(f"note: {remark}")
     print(f"{written.created:,} relationships written, {written.present:,} were there already")

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import errno
+import functools
+import inspect
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import typer
 
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, ProcessLost, shown
+from fewlink.base.progress import set_quiet
 from fewlink.bridges import commands
 from fewlink.cli import common, data, embeddings, evaluate, predict, project, results, train
 from fewlink.stix import commands as stix
 from fewlink.verification import commands as verification
+
+QUIET, HELP = ("--quiet", "-q"), "Print results and errors only: no notes and no progress."
 
 app = typer.Typer(
     name="fewlink",
@@ -86,9 +93,41 @@ def _print_version(given: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     _: bool = typer.Option(False, "--version", is_eager=True, callback=_print_version, help="Show the version."),
+    quiet: bool = typer.Option(False, *QUIET, help=HELP),
 ) -> None:
     """Complete the long tail of a knowledge graph from a handful of examples."""
+    set_quiet(quiet)
+    context.call_on_close(functools.partial(set_quiet, False))
+
+
+def _quietable(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with the option `--quiet`, which may then stand after its name too."""
+
+    @functools.wraps(command)
+    def with_option(*arguments: Any, quiet: bool = False, **options: Any) -> Any:
+        if quiet:
+            set_quiet(True)
+        return command(*arguments, **options)
+
+    option = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=typer.Option(False, *QUIET, help=HELP))
+    own = inspect.signature(command)
+    with_option.__signature__ = own.replace(parameters=[*own.parameters.values(), option])  # type: ignore[attr-defined]
+    with_option.__annotations__ = {**command.__annotations__, "quiet": bool}
+    return with_option
+
+
+def _accept_quiet(commands: typer.Typer) -> None:
+    for info in commands.registered_commands:
+        if info.callback is not None:
+            info.callback = _quietable(info.callback)
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _accept_quiet(group.typer_instance)
+
+
+_accept_quiet(app)
 
 
 ADVICE = {  # for errors of the operating system that no command has foreseen

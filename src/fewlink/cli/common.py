@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import sys
 import time
@@ -18,13 +19,46 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import typer
 
 from fewlink.base.errors import json_shown, shown
+from fewlink.base.progress import tell
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fewlink.embeddings import EmbeddingSettings
 
-BENCH = typer.Argument(..., metavar="BENCH", help="A catalogue name, a benchmark folder or an archive.")
+CATALOGUE = ("attack", "attack-few", "umls", "nell-one", "wiki-one")  # its names, for completion in the shell
+STUDIES = (
+    *("overall", "relations", "ablation", "trail-0.1", "shots", "embedding", "selection"),
+    *("datasets", "rivals", "attack"),
+)
+
+
+def complete_source(incomplete: str) -> list[str]:
+    """What the shell offers for a graph, benchmark or run: names of the catalogue, and files."""
+    names = [name for name in CATALOGUE if name.startswith(incomplete)]
+    folder, start = os.path.split(incomplete)
+    with contextlib.suppress(OSError):
+        files = sorted(name for name in os.listdir(folder or ".") if start or not name.startswith("."))
+        names += [os.path.join(folder, name) for name in files if name.startswith(start)]
+    return names
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """What the shell offers for a model or scorer."""
+    return [name for name in (*LEARNING_FREE, *EMBEDDING, *TRAINED) if name.startswith(incomplete)]
+
+
+def complete_study(incomplete: str) -> list[str]:
+    """What the shell offers for a study."""
+    return [name for name in STUDIES if name.startswith(incomplete)]
+
+
+BENCH = typer.Argument(
+    ...,
+    metavar="BENCH",
+    help="A catalogue name, a benchmark folder or an archive.",
+    autocompletion=complete_source,
+)
 DEVICE = typer.Option("auto", help="auto, cpu, cuda or cuda:N.")
 JSON = typer.Option(False, "--json", help="Print JSON.")
 MOVED_BENCH = typer.Option(None, help="The run's benchmark, if it has moved since training.")
@@ -132,7 +166,7 @@ def print_json(value: Any) -> None:
 
 
 def print_progress(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    tell(line)
 
 
 def print_notes(lines: Iterable[str]) -> None:

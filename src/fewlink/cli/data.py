@@ -69,7 +69,7 @@ def list_(json: bool = common.JSON) -> None:
 
 @app.command()
 def get(
-    name: str = typer.Argument(..., help="A name from `fewlink data list`."),
+    name: str = typer.Argument(..., help="A name from `fewlink data list`.", autocompletion=common.complete_source),
     source: Path = typer.Option(None, "--from", help="A folder or archive you have, instead of a download."),
     out: Path = typer.Option(None, help="Folder for the files of attack; by default among the fetched benchmarks."),
 ) -> None:

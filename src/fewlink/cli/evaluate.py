@@ -31,6 +31,7 @@ def evaluate(
         ...,
         metavar="BENCH|RUN",
         help="A catalogue name, a benchmark folder or archive; or a run folder, or the folder of several seeds.",
+        autocompletion=common.complete_source,
     ),
     bench: str = typer.Option(None, help="With a RUN: its benchmark, if it has moved since training."),
     scorer: list[str] = typer.Option(
@@ -38,6 +39,7 @@ def evaluate(
         help="random, popularity, reference-tails, rules; complex, transe, distmult, rescal (trained first); trail "
         "(with the weights that come with fewlink), trail-names (names count too); ultra (with --checkpoint); or "
         "MODULE:FUNCTION or FILE.py:FUNCTION, your function that makes a scorer of a benchmark and a seed.",
+        autocompletion=common.complete_model,
     ),
     checkpoint: Path = typer.Option(
         None, help="With --scorer ultra: its weights, a .pth file as ULTRA's authors publish it, or .safetensors."

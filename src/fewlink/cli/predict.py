@@ -21,6 +21,7 @@ SOURCE = typer.Argument(
     ...,
     metavar="GRAPH|RUN",
     help="A file of triples, a compiled graph or a benchmark; or a run folder, or one written by save_pretrained.",
+    autocompletion=common.complete_source,
 )
 
 

@@ -10,25 +10,13 @@ import typer
 
 from fewlink.base.metrics import LABELS, labelled
 from fewlink.cli import common
-from fewlink.cli.common import FOLDER
+from fewlink.cli.common import FOLDER, STUDIES
 
 if TYPE_CHECKING:
     from fewlink.evaluation import Comparison
     from fewlink.evaluation.records import Record
     from fewlink.studies import Plan, StudyOutput
 
-STUDIES = (
-    "overall",
-    "relations",
-    "ablation",
-    "trail-0.1",
-    "shots",
-    "embedding",
-    "selection",
-    "datasets",
-    "rivals",
-    "attack",
-)
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
 FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
 SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
@@ -287,7 +275,12 @@ def report(
 
 def study(
     context: typer.Context,
-    name: str = typer.Argument(None, metavar="NAME", help=f"{', '.join(STUDIES[:-1])} or {STUDIES[-1]}."),
+    name: str = typer.Argument(
+        None,
+        metavar="NAME",
+        help=f"{', '.join(STUDIES[:-1])} or {STUDIES[-1]}.",
+        autocompletion=common.complete_study,
+    ),
     bench: str = typer.Argument(None, metavar="BENCH", help="A benchmark in place of the study's own, NELL-One."),
     plan: Path = typer.Option(None, help="A TOML file in place of the study's own plan."),
     model: list[str] = typer.Option([], help="Only this model; may be given several times."),
@@ -342,7 +335,7 @@ def study(
         work / benchmark.name,
         resolve_device(device),
         checkpoint,
-        tell=lambda line: print(line, file=sys.stderr, flush=True),
+        tell=common.print_progress,
         on_epoch=epoch_reporter,
         on_step=lambda title: step_reporter(title, part.seeds),
     )

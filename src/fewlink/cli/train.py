@@ -30,9 +30,14 @@ def train(
         metavar="BENCH",
         help="A catalogue name, a benchmark folder or an archive. The model trail takes several, also files of triples,"
         " learns from them all and is evaluated on dev of the first.",
+        autocompletion=common.complete_source,
     ),
     out: Path = typer.Option(None, help="Run folder; with several seeds, the parent of a folder seed-N for each."),
-    model: str = typer.Option(None, help="A name from `fewlink models`; by default the recipe's, or trail."),
+    model: str = typer.Option(
+        None,
+        help="A name from `fewlink models`; by default the recipe's, or trail.",
+        autocompletion=common.complete_model,
+    ),
     recipe: str = common.RECIPE,
     start: Path = typer.Option(
         None, help="With the model ultra: the weights to begin with, a .pth file as published or a .safetensors file."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import lzma
 import os
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra, check_file, choose, did_you_mean
+from fewlink.base.progress import tell
 from fewlink.base.storage import cache_home, exists, is_folder_of, write_bytes
 from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark
 from fewlink.data.carving import CarveSettings, carve
@@ -105,7 +105,7 @@ def open_graph(which: str | Path, *, types: Path | str | None = None, names: Pat
         types, names = (Path(each) if each is not None else None for each in (types, names))
         graph = compile_graph([path], types=types, names=names, report=report)
         for remark in report.remarks():
-            print(f"{path}: {remark}", file=sys.stderr)
+            tell(f"{path}: {remark}")
     elif types is not None or names is not None:
         raise FewlinkError(f"types and names describe a file of triples, which {which} is not")
     elif is_folder_of(path, GRAPH_FORMAT):
@@ -254,7 +254,7 @@ def _from_path(path: Path, verify: bool | None) -> Benchmark:
         )
     benchmark, remarks = read_layout(path)
     for remark in remarks:
-        print(f"{path}: {remark}", file=sys.stderr)
+        tell(f"{path}: {remark}")
     return benchmark
 
 

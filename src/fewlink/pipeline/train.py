@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.progress import tell
 from fewlink.base.recipes import OWN, Vectors
 from fewlink.base.storage import exists, is_folder_of, locked, locked_inside, recover
 from fewlink.data import Benchmark, open_benchmark
@@ -152,7 +152,7 @@ def _set_aside(folder: Path) -> None:
     others = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(1))
     place = next(other for other in others if not other.exists())
     folder.rename(place)
-    print(f"{folder} held vectors of another benchmark or other settings: they are in {place}", file=sys.stderr)
+    tell(f"{folder} held vectors of another benchmark or other settings: they are in {place}")
 
 
 def carve_for_run(
@@ -179,7 +179,7 @@ def _benchmark(given: Source, settings: ModelSettings, out: Path) -> Benchmark:
         )
     if not exists(place):
         for remark in (*report.remarks(), *remarks) if distributed.rank() == 0 else ():
-            print(f"{given}: {remark}", file=sys.stderr)
+            tell(f"{given}: {remark}")
         distributed.from_first(lambda: carved.save(place))
     return carved
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import platform
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from fewlink.prediction.calibration import ROUGH, Calibration
 from fewlink.prediction.linker import Linker
 from fewlink.prediction.names import readable
 from fewlink.prediction.opening import calibrate
-from fewlink.prediction.pretrained import CARD, RELIABILITY, check_not_saved
+from fewlink.prediction.pretrained import CARD, RELIABILITY, check_not_saved, front_matter, introduction
 from fewlink.prediction.query import id_texts
 from fewlink.prediction.trust import Bin
 from fewlink.report.charts import Point, lines, standalone
@@ -69,6 +68,7 @@ def measure_and_write(
         for candidates in PROTOCOLS
     ]
     parts = [
+        front_matter(config.settings.model, linker.benchmark.name, list(_figures(evaluations))).rstrip("\n"),
         *_introduction(linker, config, run),
         *("## Data\n", _data(linker, config)),
         *("## Metrics\n", _metrics(linker, evaluations)),
@@ -89,18 +89,15 @@ def _introduction(linker: Linker, config: RunConfig, run: Path) -> list[str]:
     pairs = tasks[0].pairs
     references, head = id_texts(linker.graph, pairs[: linker.shots]), linker.graph.entities[int(pairs[-1, 0])]
     folder = run.resolve().name if run.is_absolute() else str(run)  # no path of this machine in a card that is shared
-    return [
-        f"# {_plain(f'{config.settings.model} on {linker.benchmark.name}')}\n",
-        "Ranks the tails that fit a head, given a handful of pairs of a relation that the graph does not contain, "
-        "without further training. Made with fewlink.\n",
-        "## How to use it\n",
-        "```python\nimport fewlink\n"
-        f"linker = fewlink.load({folder!r})\n"
-        f"print(linker.predict(references={references!r}, heads=[{head!r}], k=10))\n```\n\n"
-        "```\n"
-        f"fewlink predict {shlex.quote(folder)} --references pairs.tsv --head {shlex.quote(head)} --top 10 --explain\n"
-        "```\n",
-    ]
+    return [introduction(_plain(f"{config.settings.model} on {linker.benchmark.name}"), folder, references, head)]
+
+
+def _figures(evaluations: Sequence[Evaluation]) -> Iterator[tuple[str, str, float]]:
+    """The figures of the card's head: a split, the name of a metric and its value."""
+    for evaluation in evaluations:
+        protocol, micro = evaluation.protocol, evaluation.metrics()["micro"]
+        for label, name in METRICS.items():
+            yield protocol.split, f"{label}, {protocol.shots} references, {protocol.candidates} candidates", micro[name]
 
 
 def _data(linker: Linker, config: RunConfig) -> str:

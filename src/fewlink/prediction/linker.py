@@ -35,7 +35,7 @@ from fewlink.training.run import Deployed
 MOST_TRUST = 64  # questions whose trust is remembered
 
 
-class Linker(GraphQuestions):
+class Linker(GraphQuestions, pretrained.Shared):
     """Ranks tails for heads, given a handful of references of a relation. Entities are ids or readable names.
 
     `names` finds and completes entities; `shots` is the number of references taken if only a relation is named;
@@ -136,15 +136,6 @@ class Linker(GraphQuestions):
     def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:
         """The model that `save_pretrained` wrote; `load` opens it too."""
         return cls.load(folder, device=device)
-
-    def save_pretrained(self, folder: str | Path) -> Path:
-        """Write a self-contained folder: model, vectors, graph, calibration and card, with checksums.
-
-        What only training needs (the last checkpoint, vectors of views) is left out.
-        """
-        if self.run is None:
-            raise FewlinkError(f"{self.scorer.name} was not opened from a run: only a trained run can be saved")
-        return pretrained.save(self.run, self.measured, Path(folder), self.origin)
 
     def predict(
         self,

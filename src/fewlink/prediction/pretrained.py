@@ -3,23 +3,26 @@
 config.json, best/, embeddings/   as in a run folder, without what only training needs
 benchmark/                        the compiled benchmark
 serving/                          the graph used for predictions and its vectors, if it is not the benchmark's
-calibration.json, README.md …     if the run has them
+calibration.json, README.md …     the card always, the others if the run has them
 manifest.json                     every file with its sha256
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra
-from fewlink.base.storage import is_folder_of, new_folder, open_folder, read_folder
+from fewlink.base.storage import is_folder_of, new_folder, open_folder, read_folder, write_bytes
 from fewlink.data import CATALOGUE, Benchmark, open_benchmark
 from fewlink.data.benchmark import FORMAT as BENCHMARK_FORMAT
 from fewlink.data.catalogue import check_source, open_graph
@@ -41,10 +44,17 @@ T = TypeVar("T")
 SHIPPED = "trail"  # the model that reads a graph without training
 HUB, HUB_NAME = "hub:", re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
+TAGS = ("knowledge-graph", "knowledge-graph-completion", "link-prediction", "few-shot-learning")
+UNKNOWN = "unknown"  # the hub's word for a licence that is not stated
 
 
-def save(run: Path, benchmark: Benchmark, folder: Path, origin: str = "") -> Path:
-    """Write the folder atomically; an existing folder of this format is replaced. `origin`: as of `origin_of`."""
+def save(
+    run: Path, benchmark: Benchmark, folder: Path, *, origin: str = "", place: str = "", license: str = UNKNOWN
+) -> Path:
+    """Write the folder atomically; an existing folder of this format is replaced. `origin`: as of `origin_of`.
+
+    Its card says how to load it from `place`, by default a folder of its name.
+    """
     if folder.resolve() == run.resolve():
         raise FewlinkError(f"{folder} is the run itself: choose another folder")
     config = RunConfig.read(run)
@@ -58,9 +68,10 @@ def save(run: Path, benchmark: Benchmark, folder: Path, origin: str = "") -> Pat
         benchmark.save(draft / BENCHMARK)
         if deployed := Deployed.open(run):
             deployed.save(draft)
-        for name in (CALIBRATION, CARD, RELIABILITY):
+        for name in (CALIBRATION, RELIABILITY):
             if (run / name).is_file():
                 shutil.copyfile(run / name, draft / name)
+        write_bytes(draft / CARD, saved_card(run, benchmark, place or folder.name, license).encode())
     return folder
 
 
@@ -192,3 +203,117 @@ def shipped_scorer(
     if not names or not isinstance(scorer, TrailScorer):
         return scorer
     return with_names(scorer, graph, text=model, descriptions=described)
+
+
+class Shared:
+    """What saves and publishes a linker's model. `run` is its run folder, `measured` the benchmark of the run."""
+
+    run: Path | None
+    measured: Benchmark
+    origin: str
+
+    def save_pretrained(self, folder: str | Path, *, license: str = UNKNOWN) -> Path:
+        """Write a self-contained folder: model, vectors, graph, calibration and card, with checksums.
+
+        What only training needs (the last checkpoint, vectors of views) is left out. `license`: the identifier in the
+        card, such as "apache-2.0"; think of the data too.
+        """
+        return save(self._trained(), self.measured, Path(folder), origin=self.origin, license=license)
+
+    def push_to_hub(self, name: str, *, private: bool = False, license: str = UNKNOWN) -> str:
+        """Publish the folder of `save_pretrained` on the Hugging Face hub as `owner/name`; returns its address.
+
+        `fewlink.load("hub:owner/name")` opens it. Log in first: `hf auth login`. The graph is part of the folder.
+        """
+        run, name = self._trained(), name.removeprefix(HUB)
+        if not HUB_NAME.fullmatch(name):
+            raise FewlinkError(f"'{name}' is not of the form owner/name")
+        try:
+            from huggingface_hub import HfApi
+        except ImportError:
+            raise MissingExtra("push_to_hub", "hub") from None
+        with tempfile.TemporaryDirectory() as temporary:
+            facts = {"origin": self.origin, "place": HUB + name, "license": license}
+            folder = save(run, self.measured, Path(temporary) / "model", **facts)
+            try:
+                hub = HfApi()
+                hub.create_repo(name, private=private, exist_ok=True)
+                hub.upload_folder(
+                    repo_id=name, folder_path=folder, commit_message="Model written by fewlink", delete_patterns="*"
+                )
+            except Exception as error:  # of many kinds: no network, not logged in, no permission
+                message = " ".join(str(error).split())
+                raise FewlinkError(f"{name} cannot be published ({type(error).__name__}: {message})") from None
+        return f"https://huggingface.co/{name}"
+
+    def _trained(self) -> Path:
+        if self.run is None:
+            raise FewlinkError("this model was not opened from a run: only a trained run can be saved")
+        return self.run
+
+
+def front_matter(model: str, benchmark: str, figures: Sequence[tuple[str, str, float]] = ()) -> str:
+    """The head of a card, which the hub reads. `figures`: a split, the name of a metric and its value."""
+    lines = [f"license: {UNKNOWN}", "library_name: fewlink", "pipeline_tag: graph-ml", "tags:"]
+    lines += [f"- {tag}" for tag in (*TAGS, json.dumps(model))]
+    if figures:
+        lines += ["model-index:", f"- name: {json.dumps(f'{model} on {benchmark}')}", "  results:"]
+    for split in dict.fromkeys(split for split, _, _ in figures):
+        lines += ["  - task:", "      type: graph-ml", "      name: Few-shot link prediction"]
+        lines += ["    dataset:", f"      type: {json.dumps(benchmark)}", f"      name: {json.dumps(benchmark)}"]
+        lines += [f"      split: {split}", "    metrics:"]
+        for _, name, value in (figure for figure in figures if figure[0] == split):
+            kind = name.partition(",")[0].lower()
+            lines += [f"    - type: {kind}", f"      name: {json.dumps(name)}", f"      value: {value:.4f}"]
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def introduction(title: str, place: str, references: Sequence[tuple[str, str]], head: str) -> str:
+    """The first part of a card: what the model does, and how to use it in three lines of Python or with a command."""
+    return f"""# {title}
+
+Ranks the tails that fit a head, given a handful of pairs of a relation that the graph does not contain, without \
+further training. Made with [fewlink](https://github.com/fewlink/fewlink), `pip install 'fewlink[hub]'`.
+
+## How to use it
+
+```python
+import fewlink
+linker = fewlink.load({place!r})
+print(linker.predict(references={list(references)!r}, heads=[{head!r}], k=10))
+```
+
+```
+fewlink predict {shlex.quote(place)} --references pairs.tsv --head {shlex.quote(head)} --top 10 --explain
+```
+"""
+
+
+def saved_card(run: Path, benchmark: Benchmark, place: str, license: str) -> str:
+    """The run's card, or a short one if it has none, for a model that is loaded from `place`."""
+    model = RunConfig.read(run).settings.model
+    if (run / CARD).is_file():
+        text = (run / CARD).read_text("utf-8")
+    else:
+        graph, tasks = benchmark.graph, [task for split in ("dev", "test", "train") for task in benchmark.split(split)]
+        pairs = tasks[0].pairs if tasks else graph.triples()[:4, [0, 2]]
+        named = [(graph.entities[head], graph.entities[tail]) for head, tail in pairs[:4].tolist()]
+        text = f"""{introduction(f"{model} on {benchmark.name}", place, named[:-1] or named, named[-1][0])}
+## Data
+
+Benchmark {benchmark.name}, sha256 `{benchmark.fingerprint}`: {len(graph.entities):,} entities, \
+{len(graph.relations):,} relations, {graph.triple_count:,} triples.
+
+## Figures
+
+Not measured. `fewlink card RUN` measures a run, calibrates its probabilities and writes both into its card.
+"""
+    if not text.startswith("---\n"):
+        text = front_matter(model, benchmark.name) + text
+    for pattern, line in (
+        (r"^linker = fewlink\.load\(.*\)$", f"linker = fewlink.load({place!r})"),
+        (r"^fewlink predict (?:'[^']*'|\S+)", f"fewlink predict {shlex.quote(place)}"),
+        *([] if license == UNKNOWN else [(r"^license: .*$", f"license: {license}")]),
+    ):
+        text = re.sub(pattern, line.replace("\\", r"\\"), text, count=1, flags=re.MULTILINE)
+    return text

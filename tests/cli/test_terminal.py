@@ -1,0 +1,153 @@
+"""What terminals and shells expect of the command: `--quiet`, colours on demand, completion; where it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.test_cli import commands
+from tests.conftest import Fewlink
+
+from fewlink import cli
+from fewlink.base import progress
+from fewlink.cli import common
+from fewlink.data.catalogue import CATALOGUE
+
+START = "import sys; sys.argv[0] = 'fewlink'; from fewlink.cli import main; main()"
+ASK = ("ask", "attack", "--relation", "group_uses_tool", "--head", "APT38", "--top", "2")
+
+
+def run(*arguments: str, code: str = START, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with these variables and no others that matter to terminals."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "TERM")}
+    environment = {**kept, "PYTHONPATH": str(Path(cli.__file__).parents[2]), "TERM": "xterm-256color", **environment}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.mark.parametrize("words", [("--quiet", *ASK), (*ASK, "--quiet"), (*ASK, "-q")])
+def test_quiet_leaves_results_on_stdout_and_nothing_else(words: tuple[str, ...], fewlink: Fewlink) -> None:
+    loud, quiet = fewlink(*ASK), fewlink(*words)
+    assert loud.err.startswith("note: ") and "PsExec" in loud.out
+    assert (quiet.err, quiet.out, quiet.code) == ("", loud.out, 0)
+
+
+def test_quiet_is_for_one_command_and_keeps_errors(fewlink: Fewlink, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = fewlink("evaluate", "nosuch", "--quiet")
+    assert wrong.code == 2 and wrong.err.startswith("error: ")
+    fewlink("--quiet", "version")
+    progress.tell("a remark")
+    assert capsys.readouterr().err == "a remark\n"
+
+
+def test_quiet_progress_prints_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+
+    def work() -> str:
+        with progress.progress("work", 2) as advance:
+            advance(1)
+        progress.tell("a remark")
+        return capsys.readouterr().err
+
+    assert "work  50%" in work()
+    progress.set_quiet(True)
+    try:
+        assert work() == ""
+    finally:
+        progress.set_quiet(False)
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_every_command_takes_quiet(command: tuple[str, ...], fewlink: Fewlink) -> None:
+    assert "--quiet" in fewlink(*command, "--help").out
+
+
+def test_colours_are_for_terminals_or_on_demand() -> None:
+    words = ("data", "list")
+    plain, coloured = run(*words), run(*words, FORCE_COLOR="1")
+    assert plain.returncode == coloured.returncode == 0
+    assert "\x1b[" not in plain.stdout and "\x1b[" in coloured.stdout
+    colours = ("\x1b[3", "\x1b[9", "\x1b[1;3", "\x1b[38", "\x1b[48")
+    helped, without = (run("--help", FORCE_COLOR="1", **more) for more in ({}, {"NO_COLOR": "1"}))
+    assert any(code in helped.stdout for code in colours)
+    assert not any(code in without.stdout for code in colours)
+    assert not any(code in run(*words, FORCE_COLOR="1", NO_COLOR="1").stdout for code in colours)
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home folder in which `fewlink --install-completion` was run in bash, with the command in bin."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "bin").mkdir()
+    command = home / "bin" / "fewlink"
+    command.write_text(
+        f'#!{sys.executable}\nimport sys\nsys.argv[0] = "fewlink"\nfrom fewlink.cli import main\nmain()\n'
+    )
+    command.chmod(0o755)
+    (home / "my-graph.tsv").write_text("a\tr\tb\n")
+    told = {"HOME": str(home), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    done = run("--install-completion", "bash", **told)
+    assert done.returncode == 0 and "completion installed" in done.stdout, done.stderr
+    return home
+
+
+def completed(home: Path, line: str) -> list[str]:
+    """What bash offers at the end of a line."""
+    words = line.split(" ")
+    script = (
+        f"source {home}/.bash_completions/fewlink.sh; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1};"
+        '_fewlink_completion fewlink; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    places = {"HOME": str(home), "PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2]), **places}
+    command = ["bash", "--noprofile", "--norc", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=home, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("fewlink pre", ["predict", "pretrain"]),
+        ("fewlink data ca", ["carve"]),
+        ("fewlink ask att", ["attack", "attack-few"]),
+        ("fewlink serve my", ["my-graph.tsv"]),
+        ("fewlink data get um", ["umls"]),
+        ("fewlink evaluate umls --scorer ru", ["rules"]),
+        ("fewlink train umls --model gmatching-max", ["gmatching-maxp", "gmatching-max"]),
+        ("fewlink study ri", ["rivals"]),
+        ("fewlink ask attack --refer", ["--references", "--reference"]),
+    ],
+)
+def test_bash_completes_commands_names_and_files(line: str, offered: list[str], shell: Path) -> None:
+    assert completed(shell, line) == offered
+
+
+def test_names_offered_by_the_shell_are_those_of_the_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(common.CATALOGUE) == set(CATALOGUE)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".hidden").touch()
+    (tmp_path / "runs").mkdir()
+    assert common.complete_source("") == [*common.CATALOGUE, "runs"]
+    assert common.complete_source("nosuch/") == []
+
+
+WINDOWS = "import sys; sys.platform = 'win32'; sys.argv[0] = {!r}; import fewlink"
+
+
+@pytest.mark.parametrize("start", ["fewlink", r"C:\Python\Scripts\fewlink.exe"])
+def test_the_command_refuses_windows_in_one_line(start: str) -> None:
+    done = run(code=WINDOWS.format(start))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: fewlink runs on Linux and macOS; on Windows use WSL")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_program_on_windows_gets_an_import_error() -> None:
+    caught = (
+        f"try:\n    exec({WINDOWS.format('program.py')!r})\nexcept ImportError as error:\n    print('caught', error)"
+    )
+    assert run(code=caught).stdout.startswith("caught fewlink runs on Linux and macOS; on Windows use WSL")
