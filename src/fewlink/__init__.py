@@ -23,8 +23,9 @@ __version__ = "0.2.0"
 
 WINDOWS = "fewlink runs on Linux and macOS; on Windows use WSL: https://learn.microsoft.com/windows/wsl/install"
 if sys.platform == "win32":
-    if "fewlink" in (sys.argv[0].replace("\\", "/").rpartition("/")[2].partition(".")[0], *sys.orig_argv[2:3]):
-        print(f"error: {WINDOWS}", file=sys.stderr)  # the command, not a program that imports the package
+    started = sys.argv[0].replace("\\", "/").rpartition("/")[2].partition(".")[0]
+    if started == "fewlink" or sys.orig_argv[1:3] == ["-m", "fewlink"]:  # the command, not a program with an import
+        print(f"error: {WINDOWS}", file=sys.stderr)
         sys.exit(2)
     raise ImportError(WINDOWS)
 

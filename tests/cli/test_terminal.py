@@ -138,9 +138,9 @@ def test_names_offered_by_the_shell_are_those_of_the_catalogue(tmp_path: Path, m
 WINDOWS = "import sys; sys.platform = 'win32'; sys.argv[0] = {!r}; import fewlink"
 
 
-@pytest.mark.parametrize("start", ["fewlink", r"C:\Python\Scripts\fewlink.exe"])
+@pytest.mark.parametrize("start", ["fewlink", r"C:\Python\Scripts\fewlink.exe", "-m"])
 def test_the_command_refuses_windows_in_one_line(start: str) -> None:
-    done = run(code=WINDOWS.format(start))
+    done = run(code=f"import sys; sys.orig_argv[1:] = [{start!r}, 'fewlink']; {WINDOWS.format(start)}")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: fewlink runs on Linux and macOS; on Windows use WSL")
     assert done.stderr.count("\n") == 1
