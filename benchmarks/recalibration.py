@@ -183,10 +183,10 @@ def main() -> None:
     print_table(rows)
     if not given.no_record:
         new = {(row["graph"], row["relations of"]) for row in rows}
-        before = (read_record("recalibration") or {}).get("rows", [])
+        before = (read_record("recalibration") or {}).get("measured", [])
         kept = [row for row in before if (row["graph"], row["relations of"]) not in new]
         write_record(
-            "recalibration", {"shots": SHOTS, "decisions": STEPS, "draws": given.draws, "rows": [*kept, *rows]}
+            "recalibration", {"shots": SHOTS, "decisions": STEPS, "draws": given.draws, "measured": [*kept, *rows]}
         )
 
 

@@ -4,7 +4,7 @@ Operations, for E names of about L characters: making the index hashes 2·L n-gr
 and by n-gram, O(E·L·log(E·L)), once for each graph. A question adds up one list of names for each n-gram of one name:
 the names that share an n-gram with it, each as often as they share one. Stored is the list of names of each n-gram
 (4 bytes for each n-gram of a name) and the length of each name's vector; no vector of a name is stored, since a name is
-hashed again when it is asked about. In a graph of over a million names, only those are indexed that are asked about:
+hashed again when it is asked about. In a graph of over 200,000 names, only those are indexed that are asked about:
 those of candidates and of entities like the references' tails.
 """
 
@@ -31,8 +31,8 @@ BITS = 20  # n-grams are hashed into 2^20 buckets
 MOST_GRAMS = 48  # n-grams of a name that count, the rarest first
 MOST_ENTRIES = 1 << 26  # n-grams of all names: 256 MB; names of larger graphs have fewer each
 CHUNK = 200_000  # names that are hashed together
-LARGE = 1_000_000  # names above which each is indexed when it is asked about
-SAMPLED_NAMES = 200_000  # of a graph with more than that, from which the rarity of n-grams is estimated
+LARGE = 200_000  # names above which each is indexed when it is asked about
+SAMPLED_NAMES = 200_000  # of such a graph, from which the rarity of n-grams is estimated
 SAMPLE = 2_000  # names that are looked at to see whether they say something
 DISTINCT = 0.3  # share of names whose words are their own from which they say something
 KIND = 0.5  # share of names with a colon from which what stands before it is taken for a kind
