@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import pickle
 import sys
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from fewlink.base.errors import (
     FewlinkError,
@@ -13,8 +18,10 @@ from fewlink.base.errors import (
     MissingExtra,
     UnknownName,
     json_shown,
+    reading,
     shown,
     table_cell,
+    writing,
 )
 from fewlink.base.progress import progress
 
@@ -81,3 +88,25 @@ def test_a_title_of_progress_is_not_read_as_markup(monkeypatch: pytest.MonkeyPat
     with progress("reading [/red]\x1b.tsv", 1.0) as advance:
         advance(1.0, "[/bold]\x1b")
     assert "\x1b.tsv" not in sys.stderr.getvalue()  # type: ignore[attr-defined]
+
+
+def test_what_reading_raises_names_the_file() -> None:
+    for error, message in (
+        (KeyError("files"), "a.json: is damaged (KeyError: 'files'): make it again"),
+        (ValueError("two\nlines"), "a.json: is damaged (ValueError: two lines): make it again"),
+        (MemoryError(), "a.json: is damaged (MemoryError): make it again"),
+        (PermissionError(errno.EACCES, "Permission denied"), "a.json: cannot be read (Permission denied)"),
+        (InputError("b.json", "is not JSON"), "b.json: is not JSON"),
+    ):
+        with pytest.raises(InputError) as found, reading("a.json", "make it again"):
+            raise error
+        assert str(found.value) == message
+
+
+def test_what_writing_raises_names_the_file_and_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(FewlinkError, match=r"^a\.bin cannot be written \(No space left on device\)$"), writing("a.bin"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(FewlinkError, match=r"^b\.bin cannot be written \(.+\)$"), writing("b.bin"):
+        save_file({"a": torch.ones(1)}, tmp_path / "absent" / "b.bin")
+    with pytest.raises(ZeroDivisionError), writing("a.bin"):  # a bug stays one
+        _ = 1 / 0

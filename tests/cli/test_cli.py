@@ -121,6 +121,24 @@ def test_the_names_of_models_that_commands_check_are_those_of_the_families() -> 
     assert tuple(STUDIES) == results.STUDIES
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_output_that_finds_no_space_is_told_in_one_line() -> None:
+    source = str(Path(cli.__file__).parents[2])
+    with open("/dev/full", "w") as full:
+        answer = subprocess.run(
+            [sys.executable, "-m", "fewlink", "version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": source},
+            check=False,
+        )
+    assert (answer.returncode, answer.stderr) == (
+        2,
+        "error: No space left on device: free some space, or choose another disk\n",
+    )
+
+
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
 def test_every_help_shows_an_example(command: tuple[str, ...], fewlink: Fewlink) -> None:
     answer = fewlink(*command, "--help")

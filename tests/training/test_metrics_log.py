@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 from tests.training.runs import lines_of, saved, small, umls, vectors
 from tests.training.runs import quick as quick
 
+from fewlink.base.errors import FewlinkError
 from fewlink.training.checkpoints import MetricsLog, _numbers
 from fewlink.training.trainer import train_run
+
+resource: Any = pytest.importorskip("resource") if sys.platform != "win32" else None
 
 
 def test_every_number_of_a_line_has_a_name() -> None:
@@ -33,6 +37,19 @@ def test_the_curves_are_there_by_step(tmp_path: Path) -> None:
         assert len(board.Scalars(name)) == 3
     assert {"loss", "rank_loss", "learning_rate", "seconds/step"} <= set(board.Tags()["scalars"])
     assert "step" not in board.Tags()["scalars"]
+
+
+@pytest.mark.skipif(resource is None, reason="the system has no such limits")
+def test_a_disk_without_space_is_told_in_one_line_and_the_run_goes_on_later(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for most in (200, 3_000, 30_000):  # bytes of a file: the first vectors, or a checkpoint, cannot be written
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+        try:
+            with pytest.raises(FewlinkError, match=r"cannot be written \(File too large\)"):
+                train_run(umls(), vectors(), small(), tmp_path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert train_run(umls(), vectors(), small(), tmp_path).step == 6
 
 
 def test_without_it_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,8 @@ def writing(path: str | Path) -> Iterator[None]:
     except Exception as error:
         if type(error).__name__ != "SafetensorError":
             raise
-        raise FewlinkError(f"{path} cannot be written ({describe(error)})") from None
+        reason = re.search(r"I/O error: (.*) \(os error", str(error))
+        raise FewlinkError(f"{path} cannot be written ({reason[1] if reason else describe(error)})") from None
 
 
 def describe(error: Exception) -> str:

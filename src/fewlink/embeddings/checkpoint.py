@@ -205,7 +205,7 @@ def _open(path: Path, opened: ExitStack) -> tuple[Any, dict[str, Any]]:
         raise wrong_format(path, meta.get("format"), FORMAT, REMEDY)
     with reading(path, REMEDY):
         facts = json.loads(meta["facts"])
-        if "sha256" in meta and meta["sha256"] != _sha256_file(path, facts):
+        if meta.keys() - {"format", "facts"} and meta.get("sha256") != _sha256_file(path, facts):
             raise InputError(path, f"was changed or damaged since it was written: {REMEDY}")
         if not (isinstance(facts["settings"], dict) and isinstance(facts["done"], int)):
             raise TypeError("it has no settings or epochs")

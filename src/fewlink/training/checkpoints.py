@@ -257,13 +257,14 @@ class MetricsLog:
             file.write(json.dumps(line) + "\n")
         if not self._has_tensorboard:
             return
-        if self._writer is None:
-            from torch.utils.tensorboard import SummaryWriter
+        with writing(self.run / TENSORBOARD):
+            if self._writer is None:
+                from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(self.run / TENSORBOARD), purge_step=line["step"])
-        for name, value in _numbers(line):
-            self._writer.add_scalar(name, value, line["step"])
-        self._writer.flush()
+                self._writer = SummaryWriter(str(self.run / TENSORBOARD), purge_step=line["step"])
+            for name, value in _numbers(line):
+                self._writer.add_scalar(name, value, line["step"])
+            self._writer.flush()
 
 
 def _numbers(line: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -123,11 +123,15 @@ class RunConfig:
             part = content.get(name)
             if not isinstance(part, dict) or not all(isinstance(part.get(key), kind) for key, kind in kinds.items()):
                 raise InputError(path, f"is damaged ({name}): {REMEDY}")
-        with reading(path, REMEDY):
-            values = {**content["settings"], "model": current_name(content["settings"]["model"], content["settings"])}
-            family = trained_family(values["model"])
-            parts = content.get("parts") or family.parts_of_0_1(values["model"])
-            settings = family.settings.from_dict(values)
+        try:
+            with reading(path, REMEDY):
+                values = content["settings"]
+                values = {**values, "model": current_name(values["model"], values)}
+                family = trained_family(values["model"])
+                parts = content.get("parts") or family.parts_of_0_1(values["model"])
+                settings = family.settings.from_dict(values)
+        except FewlinkError as error:
+            raise error if isinstance(error, InputError) else InputError(path, str(error)) from None
         benchmark, graph, embeddings = (content[name] for name in ("benchmark", "graph", "embeddings"))
         texts = {name: str(content.get(name, "")) for name in ("answers_with", "answering", "id")}
         return cls(settings, benchmark, graph, embeddings, parts, names=bool(content.get("names", False)), **texts)

@@ -57,6 +57,8 @@ def verify(path: str | Path) -> list[Verified]:
 
 def _inside(folder: Path) -> Iterator[Verified]:
     """What lies in a folder that is none of ours, such as one of several runs or of results."""
+    if any(folder.glob("*.npy")) or (folder / checkpoints.WEIGHTS).exists():
+        yield Verified(folder, "folder", unclear=[f"{folder}: has arrays, but no {MANIFEST} to compare them with"])
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or path.is_symlink():
             continue
