@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fewlink.base import distributed
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, wrong_format
 from fewlink.base.storage import recover, sync
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import PIECE, Shard
@@ -137,9 +138,11 @@ def _write(files: list[Path], tensors: dict[str, Tensor], facts: dict[str, Any],
     if distributed.rank() >= len(files):  # the first process has all rows
         return
     file = files[distributed.rank()]
-    stored = {name: x for name, x in tensors.items() if shard.rank == 0 or "entities" in name}
+    stored = {name: x.cpu() for name, x in tensors.items() if shard.rank == 0 or "entities" in name}
+    text = json.dumps(facts)
+    digest = _sha256(text, {name: [x] for name, x in stored.items()})
     try:
-        save_tensors(stored, file, {"format": FORMAT, "facts": json.dumps(facts)})
+        save_tensors(stored, file, {"format": FORMAT, "facts": text, "sha256": digest})
     except FewlinkError as error:
         raise _unwritable(file.parent, error) from None
 
@@ -185,8 +188,36 @@ def _open(path: Path, opened: ExitStack) -> tuple[Any, dict[str, Any]]:
         raise InputError(path, f"is not a training state ({error}): remove it to start again") from None
     meta = file.metadata() or {}
     if meta.get("format") != FORMAT:
-        raise InputError(path, f"is not a training state of format {FORMAT}: remove it to start again")
-    return file, json.loads(meta["facts"])
+        raise wrong_format(path, meta.get("format"), FORMAT, "remove it to start again")
+    text, names = meta.get("facts", ""), list(file.keys())
+    try:
+        whole = meta.get("sha256") in (None, _sha256(text, {name: _pieces(file, name) for name in names}))
+        facts = json.loads(text) if whole else None  # states of version 0.1 have no sha256
+    except (SafetensorError, ValueError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise InputError(path, "was changed or damaged since it was written: remove it to start again")
+    return file, facts
+
+
+def _sha256(facts: str, tensors: Mapping[str, Iterable[Tensor]]) -> str:
+    """The sha256 of the facts and of all tensors, each given as pieces of its rows."""
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        for number, piece in enumerate(tensors[name]):
+            if number == 0:
+                digest.update(f"{name} {piece.dtype} {tuple(piece.shape[1:])}".encode())
+            digest.update(piece.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _pieces(file: Any, name: str) -> Iterator[Tensor]:
+    """A tensor of a file, a piece at a time."""
+    stored = file.get_slice(name)
+    if not (shape := stored.get_shape()):
+        yield file.get_tensor(name)
+    for first in range(0, shape[0] if shape else 0, PIECE):
+        yield stored[first : first + PIECE]
 
 
 def _rows_of(files: list[Any], name: str, shard: Shard) -> Tensor:
