@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from safetensors.torch import save_file
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.embeddings import EmbeddingSettings, train
 from fewlink.embeddings.batches import HeldOut
+from fewlink.embeddings.checkpoint import remove_state
 
 ENTITIES = 100
 
@@ -196,6 +198,32 @@ def test_a_state_of_earlier_versions_has_no_checksum(tmp_path: Path) -> None:
         save_file({name: file.get_tensor(name) for name in file.keys()}, tmp_path / "old", facts)  # noqa: SIM118
     old, new = (train(planted(), ENTITIES, 4, small(epochs=2), resume=tmp_path / name) for name in ("old", "state"))
     assert torch.equal(old.entities, new.entities)
+
+
+def test_no_damage_of_a_state_changes_what_is_loaded(tmp_path: Path) -> None:
+    state, random = tmp_path / "state", np.random.default_rng(0)
+    made = train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
+    whole, raised = state.read_bytes(), 0
+    for at in (*random.integers(0, len(whole), 40), *range(8, 300, 7)):
+        state.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << random.integers(0, 8))]) + whole[at + 1 :])
+        raised += 1
+        with contextlib.suppress(FewlinkError):
+            loaded = train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
+            assert loaded.digest() == made.digest() and loaded.facts == made.facts
+            raised -= 1
+    assert raised > 70  # others damage the names of facts that are not used
+
+
+def test_what_a_killed_process_left_of_a_state_is_removed_with_it(tmp_path: Path) -> None:
+    state = tmp_path / ".v.state"
+    train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
+    for name in ("..v.state.part", ".v.state.epoch-3.1-of-2", ".v.state.whole"):
+        (tmp_path / name).touch()
+    for name in ("...v.state.part.new", "..v.state.epoch-4.1-of-2.new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".tmpAbC").touch()
+    remove_state(state)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_early_stopping_keeps_the_best_table() -> None:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,6 @@ from fewlink.embeddings.table import save_tensors
 
 FORMAT = "fewlink-embedding-state/1"
 REMEDY = "remove it to start again"
-DTYPES = {  # as safetensors names them
-    **{torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"},
-    **{torch.uint8: "U8", torch.int32: "I32", torch.int64: "I64", torch.bool: "BOOL"},
-}
 MAY_CHANGE = {"device", "save_every"}  # settings of a resumed run
 
 
@@ -143,10 +139,11 @@ def _write(files: list[Path], tensors: dict[str, Tensor], facts: dict[str, Any],
     if distributed.rank() >= len(files):  # the first process has all rows
         return
     file = files[distributed.rank()]
-    stored = {name: x for name, x in tensors.items() if shard.rank == 0 or "entities" in name}
+    stored = {name: x.cpu() for name, x in tensors.items() if shard.rank == 0 or "entities" in name}
+    text = json.dumps(facts)
+    digest = _sha256(text, {name: [x] for name, x in stored.items()})
     try:
-        metadata = {"format": FORMAT, "facts": json.dumps(facts), "sha256": _sha256(stored, facts)}
-        save_tensors(stored, file, metadata)
+        save_tensors(stored, file, {"format": FORMAT, "facts": text, "sha256": digest})
     except FewlinkError as error:
         raise _unwritable(file.parent, error) from None
 
@@ -205,7 +202,8 @@ def _open(path: Path, opened: ExitStack) -> tuple[Any, dict[str, Any]]:
         raise wrong_format(path, meta.get("format"), FORMAT, REMEDY)
     with reading(path, REMEDY):
         facts = json.loads(meta["facts"])
-        if meta.keys() - {"format", "facts"} and meta.get("sha256") != _sha256_file(path, facts):
+        pieces = {name: _pieces(file, name) for name in file.keys()}  # noqa: SIM118
+        if meta.keys() - {"format", "facts"} and meta.get("sha256") != _sha256(meta["facts"], pieces):
             raise InputError(path, f"was changed or damaged since it was written: {REMEDY}")
         if not (isinstance(facts["settings"], dict) and isinstance(facts["done"], int)):
             raise TypeError("it has no settings or epochs")
@@ -218,31 +216,24 @@ def check_state(path: Path) -> None:
         _open(path, opened)
 
 
-def _sha256(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> str:
-    """The checksum of facts and tensors, in the order of their names."""
-    raw = {name: x.contiguous().flatten().view(torch.uint8).numpy() for name, x in tensors.items()}
-    kinds = {name: f"{DTYPES[x.dtype]} {list(x.shape)}" for name, x in tensors.items()}
-    return _digest(facts, ((name, kinds[name], raw[name]) for name in sorted(tensors)))
+def _sha256(facts: str, tensors: Mapping[str, Iterable[Tensor]]) -> str:
+    """The sha256 of the facts and of all tensors, each given as pieces of its rows."""
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        for number, piece in enumerate(tensors[name]):
+            if number == 0:
+                digest.update(f"{name} {piece.dtype} {tuple(piece.shape[1:])}".encode())
+            digest.update(piece.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
-def _sha256_file(path: Path, facts: Mapping[str, Any]) -> str:
-    """The same of a file, whose tensors are read a piece at a time."""
-    content = np.memmap(path, np.uint8, "r")
-    size = int.from_bytes(content[:8].tobytes(), "little")
-    header = json.loads(content[8 : 8 + size].tobytes())
-    data = content[8 + size :]
-    entries = sorted((name, entry) for name, entry in header.items() if name != "__metadata__")
-    kinds = {name: f"{e['dtype']} {e['shape']}" for name, e in entries}
-    return _digest(facts, ((name, kinds[name], data[slice(*e["data_offsets"])]) for name, e in entries))
-
-
-def _digest(facts: Mapping[str, Any], tensors: Iterable[tuple[str, str, np.ndarray]]) -> str:
-    seen = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for name, kind, raw in tensors:
-        seen.update(f"{name} {kind} {len(raw)}\0".encode())
-        for first in range(0, len(raw), PIECE):
-            seen.update(raw[first : first + PIECE].data)
-    return seen.hexdigest()
+def _pieces(file: Any, name: str) -> Iterator[Tensor]:
+    """A tensor of a file, a piece at a time."""
+    stored = file.get_slice(name)
+    if not (shape := stored.get_shape()):
+        yield file.get_tensor(name)
+    for first in range(0, shape[0] if shape else 0, PIECE):
+        yield stored[first : first + PIECE]
 
 
 def _rows_of(files: list[Any], name: str, shard: Shard) -> Tensor:
