@@ -1,9 +1,14 @@
-"""Values that are computed or loaded on first use: what is derived from an object, and the names of a package."""
+"""Values that are computed or loaded on first use: what is derived from an object, the names of a package, and what was
+found out about a file, which is remembered in the user's cache folder."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
@@ -34,3 +39,27 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         raise AttributeError(f"module '{package}' has no attribute '{name}'")
 
     return load
+
+
+def cache_home() -> Path:
+    """The folder of what can be made again: in the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fewlink"
+
+
+def is_remembered(key: str, value: str) -> bool:
+    """Whether `remember` was called with this key and value last."""
+    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
+        return _memory_of(key).read_text() == value
+    return False
+
+
+def remember(key: str, value: str) -> None:
+    """Keep a value for `is_remembered`, where this is possible. A part of it, after a kill, is no value."""
+    with suppress(OSError, RuntimeError):
+        memory = _memory_of(key)
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        memory.write_text(value)
+
+
+def _memory_of(key: str) -> Path:
+    return cache_home() / "checked" / hashlib.sha256(os.fsencode(key)).hexdigest()[:32]

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fewlink.base.errors import FewlinkError, InputError, unique_keys, wrong_format
+from fewlink.base.memo import is_remembered, remember
 from fewlink.base.progress import Advance, progress, silent
 
 MANIFEST = "manifest.json"
@@ -112,8 +113,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
         yield path
         return
     with _errors_named(path), _lock(_beside(path, "lock"), path, ""):
-        folder = _beside(path, "new")
-        draft = folder / "draft"  # not of the file's kind, for those who look for such files
+        draft = (folder := _beside(path, "new")) / "draft"  # not of the file's kind, for those who look for such
         _remove(folder)
         folder.mkdir()
         try:
@@ -148,21 +148,19 @@ def with_sha256(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, "sha256": _sha256_json(json.loads(json.dumps(content)))}
 
 
+def _is_sha256(name: str) -> bool:
+    """Whether this is the name of the checksum, or that name with up to three wrong characters."""
+    return len(name) == 6 and sum(map(str.__eq__, name, "sha256")) >= 3
+
+
 def without_sha256(content: Any, path: Path, line: int | None = None, remedy: str = "restore or remove it") -> Any:
     """What `with_sha256` was given, as it was read from a file; raises if it has changed. It may have no checksum."""
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or not any(map(_is_sha256, content)):
         return content
-    if "sha256" not in content and not any(map(_nearly_sha256, content)):
-        return content
-    kept = {name: value for name, value in content.items() if name != "sha256"}
-    if content.get("sha256") != _sha256_json(kept):
+    kept = dict(content)
+    if kept.pop("sha256", None) != _sha256_json(kept):
         raise InputError(path, f"was changed or damaged since it was written: {remedy}", line)
     return kept
-
-
-def _nearly_sha256(name: str) -> bool:
-    """Whether a name may be the damaged name of the checksum."""
-    return len(name) == 6 and sum(a == b for a, b in zip(name, "sha256", strict=True)) >= 3
 
 
 @contextmanager
@@ -304,10 +302,10 @@ def _checked(folder: Path, format: str, verify: bool | None) -> dict[str, Any]:
     total = sum(size for size, _ in expected.values())
     if total <= ALWAYS_VERIFIED_BYTES and verify is not False:
         _hash(expected, silent)
-    elif verify or (verify is None and not _remembered(folder, seen)):
+    elif verify or (verify is None and not is_remembered(str(_real(folder)), _sha256_json(seen))):
         with progress(f"checking {folder} for damage", total) as advance:
             _hash(expected, advance)
-        _remembered(folder, seen, store=True)
+        remember(str(_real(folder)), _sha256_json(seen))
     return dict(manifest)
 
 
@@ -318,16 +316,6 @@ def _hash(expected: Mapping[Path, tuple[int, str]], advance: Advance) -> None:
         if sha256_file(file, lambda part, before=done: advance(before + part)) != digest:  # type: ignore[misc]
             raise InputError(file, CHANGED)
         done += size
-
-
-def _remembered(folder: Path, seen: Any, store: bool = False) -> bool:
-    """Whether a large folder was hashed before and its files have been the same since; `store` remembers it."""
-    with suppress(OSError, FewlinkError, RuntimeError):  # RuntimeError: there is no home folder
-        memory = cache_home() / "checked" / hashlib.sha256(os.fsencode(_real(folder))).hexdigest()[:32]
-        if store:
-            write_bytes(memory, _sha256_json(seen).encode())
-        return memory.read_text() == _sha256_json(seen)
-    return False
 
 
 def _format_of(folder: Path) -> str | None:
@@ -368,11 +356,6 @@ def sha256_file(path: Path, advance: Callable[[int], None] = lambda size: None) 
     except OSError as error:
         raise InputError(path, f"cannot be read ({error.strerror})") from None
     return digest.hexdigest()
-
-
-def cache_home() -> Path:
-    """The folder of what can be made again: in the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fewlink"
 
 
 def sync(path: Path) -> None:

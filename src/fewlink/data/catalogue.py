@@ -11,8 +11,9 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra, check_file, choose, did_you_mean
+from fewlink.base.memo import cache_home
 from fewlink.base.progress import tell
-from fewlink.base.storage import cache_home, exists, is_folder_of, write_bytes
+from fewlink.base.storage import exists, is_folder_of, write_bytes
 from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark
 from fewlink.data.carving import CarveSettings, carve
 from fewlink.data.nell_layout import is_layout, read_layout

@@ -33,10 +33,10 @@ from fewlink.graph.reading import (
     Source,
     blocks_of,
     decompressed,
-    is_text,
     reading,
     whole_lines,
 )
+from fewlink.graph.vocabulary import is_text
 from fewlink.stix.bundle import is_bundle, read_bundle
 
 HEADERS = (

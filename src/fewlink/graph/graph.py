@@ -93,8 +93,8 @@ class TypeTable:
 
     def save(self, folder: Path) -> None:
         self.names.save(folder, "types")
-        np.save(folder / "types.offsets.npy", self.offsets, allow_pickle=False)
-        np.save(folder / "types.members.npy", self.types, allow_pickle=False)
+        for name, array in {"offsets": self.offsets, "members": self.types}.items():
+            np.save(folder / f"types.{name}.npy", array, allow_pickle=False)
 
     @classmethod
     def open(cls, folder: Path, entities: int) -> TypeTable:
@@ -259,10 +259,8 @@ class Graph(Memo):
     def fingerprint(self) -> str:
         """sha256 of the names and edges: graphs with the same fingerprint are equal, ids included."""
         digest = hashlib.sha256()
-        for vocabulary in (self.entities, self.relations):
-            digest.update(np.ascontiguousarray(vocabulary.ends).data)
-            digest.update(np.ascontiguousarray(vocabulary.text).data)
-        for array in (self.offsets, self.relation_ids, self.tail_ids):
+        names = [array for names in (self.entities, self.relations) for array in (names.ends, names.text)]
+        for array in (*names, self.offsets, self.relation_ids, self.tail_ids):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 

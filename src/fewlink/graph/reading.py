@@ -20,7 +20,7 @@ import numpy as np
 
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra, check_file
-from fewlink.graph.vocabulary import Interner
+from fewlink.graph.vocabulary import Interner, is_text
 
 BLOCK_BYTES = 32 << 20
 BLOCK_ROWS = 1 << 17
@@ -244,17 +244,6 @@ def _add_row(source: Source, fields: list[bytes], row: list[bytes], line: int) -
     else:
         source.good = True
         fields.extend(row)
-
-
-def is_text(raw: bytes) -> bool:
-    """Whether bytes are UTF-8."""
-    if raw.isascii():
-        return True
-    try:
-        codecs.utf_8_decode(raw, "strict", True)
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def numbered_lines(source: Source, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
@@ -165,3 +166,14 @@ def local_name(iri: bytes) -> bytes:
     if not iri.startswith((b"http://", b"https://")):
         return iri
     return iri[max(iri.rfind(b"/"), iri.rfind(b"#")) + 1 :] or iri
+
+
+def is_text(raw: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    if raw.isascii():
+        return True
+    try:
+        codecs.utf_8_decode(raw, "strict", True)
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -125,8 +125,7 @@ class RunConfig:
                 raise InputError(path, f"is damaged ({name}): {REMEDY}")
         try:
             with reading(path, REMEDY):
-                values = content["settings"]
-                values = {**values, "model": current_name(values["model"], values)}
+                values = {**(given := content["settings"]), "model": current_name(given["model"], given)}
                 family = trained_family(values["model"])
                 parts = content.get("parts") or family.parts_of_0_1(values["model"])
                 settings = family.settings.from_dict(values)
@@ -151,12 +150,9 @@ class RunConfig:
         self.check_same_benchmark(run, wanted.benchmark)
         if (mine := self.embeddings["sha256"]) != (other := wanted.embeddings["sha256"]):
             raise _trained_with_other(run, "embeddings", f"{self.embeddings['model']} vectors", mine, other)
-        parts = json.loads(json.dumps(wanted.parts))  # lists as they are stored
-        for name in parts:
-            if self.parts.get(name) != parts[name]:
-                raise FewlinkError(
-                    f"{run} was trained with {name} {self.parts.get(name)}, not {parts[name]}: choose another folder"
-                )
+        for name, part in json.loads(json.dumps(wanted.parts)).items():  # lists as they are stored
+            if (mine := self.parts.get(name)) != part:
+                raise FewlinkError(f"{run} was trained with {name} {mine}, not {part}: choose another folder")
         self.check_same_settings(run, wanted.settings)
 
     def check_same_benchmark(self, run: Path, wanted: Mapping[str, Any]) -> None:
