@@ -1,13 +1,18 @@
-"""Errors for users: each names the file, line, field or entity and says what to do; and names looked up in tables."""
+"""Errors for users: each names the file, line, field or entity and says what to do.
+
+What raises them for any kind of file: other formats, damaged content, changed checksums, and names that are unknown.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 
 class FewlinkError(Exception):
@@ -24,6 +29,15 @@ class InputError(FewlinkError):
     def __str__(self) -> str:
         where = f"{self.path}:{self.line}" if self.line is not None else f"{self.path}"
         return f"{where}: {self.problem}"
+
+
+def wrong_format(path: Path, found: Any, expected: str, remedy: str = "make it again") -> InputError:
+    """The error for a file or folder of another format: a newer version of the same one, or any other."""
+    kind, number = expected.split("/")
+    newer = re.fullmatch(rf"{re.escape(kind)}/(\d{{1,9}})", str(found))
+    if newer and int(newer[1]) > int(number):
+        return InputError(path, f"was written by a newer version of fewlink (format {found}): update fewlink")
+    return InputError(path, f"has format {found!r}, this version of fewlink reads {expected!r}: {remedy}")
 
 
 class UnknownName(FewlinkError):
@@ -83,6 +97,32 @@ def writing(path: str | Path) -> Iterator[None]:
             raise
         reason = re.search(r"I/O error: (.*) \(os error", str(error))
         raise FewlinkError(f"{path} cannot be written ({reason[1] if reason else describe(error)})") from None
+
+
+def with_sha256(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a JSON file with the checksum of all of it, as its last entry `sha256`."""
+    return {**content, "sha256": _sha256(json.loads(json.dumps(content)))}
+
+
+def without_sha256(content: Any, path: Path, line: int | None = None, remedy: str = "restore or remove it") -> Any:
+    """What `with_sha256` was given, as it was read from a file; raises if it has changed. It may have no checksum."""
+    if not isinstance(content, dict):
+        return content
+    if "sha256" not in content and not any(map(_nearly_sha256, content)):
+        return content
+    kept = {name: value for name, value in content.items() if name != "sha256"}
+    if content.get("sha256") != _sha256(kept):
+        raise InputError(path, f"was changed or damaged since it was written: {remedy}", line)
+    return kept
+
+
+def _nearly_sha256(name: str) -> bool:
+    """Whether a name may be the damaged name of the checksum."""
+    return len(name) == 6 and sum(a == b for a, b in zip(name, "sha256", strict=True)) >= 3
+
+
+def _sha256(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def describe(error: Exception) -> str:

@@ -6,14 +6,13 @@ import glob
 import hashlib
 import json
 import os
-import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.base.errors import FewlinkError, InputError, wrong_format
 
 MANIFEST = "manifest.json"
 CHANGED = "was changed or damaged since it was written: make the folder again"
@@ -61,28 +60,6 @@ def read_json(path: Path) -> Any:
     except (ValueError, RecursionError) as error:  # numbers or nesting too large for the parser
         raise InputError(path, f"is JSON that cannot be read ({error})") from None
     return content
-
-
-def with_sha256(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a JSON file with the checksum of all of it, as its last entry `sha256`."""
-    return {**content, "sha256": _sha256_json(json.loads(json.dumps(content)))}
-
-
-def without_sha256(content: Any, path: Path, line: int | None = None, remedy: str = "restore or remove it") -> Any:
-    """What `with_sha256` was given, as it was read from a file; raises if it has changed. It may have no checksum."""
-    if not isinstance(content, dict):
-        return content
-    if "sha256" not in content and not any(map(_nearly_sha256, content)):
-        return content
-    kept = {name: value for name, value in content.items() if name != "sha256"}
-    if content.get("sha256") != _sha256_json(kept):
-        raise InputError(path, f"was changed or damaged since it was written: {remedy}", line)
-    return kept
-
-
-def _nearly_sha256(name: str) -> bool:
-    """Whether a name may be the damaged name of the checksum."""
-    return len(name) == 6 and sum(a == b for a, b in zip(name, "sha256", strict=True)) >= 3
 
 
 @contextmanager
@@ -149,15 +126,6 @@ def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str
 
 def is_folder_of(path: Path, format: str) -> bool:
     return os.path.isdir(path) and _format_of(Path(path)) == format
-
-
-def wrong_format(path: Path, found: Any, expected: str, remedy: str = "make it again") -> InputError:
-    """The error for a file or folder of another format: a newer version of the same one, or any other."""
-    kind, number = expected.split("/")
-    newer = re.fullmatch(rf"{re.escape(kind)}/(\d{{1,9}})", str(found))
-    if newer and int(newer[1]) > int(number):
-        return InputError(path, f"was written by a newer version of fewlink (format {found}): update fewlink")
-    return InputError(path, f"has format {found!r}, this version of fewlink reads {expected!r}: {remedy}")
 
 
 def _format_of(path: Path) -> str | None:

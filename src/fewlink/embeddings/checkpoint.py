@@ -24,8 +24,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fewlink.base import distributed
-from fewlink.base.errors import FewlinkError, InputError, reading
-from fewlink.base.storage import sync_file, sync_folder, wrong_format
+from fewlink.base.errors import FewlinkError, InputError, reading, wrong_format
+from fewlink.base.storage import sync_file, sync_folder
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import PIECE, Shard
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from fewlink import __version__
-from fewlink.base.errors import FewlinkError, InputError, reading
+from fewlink.base.errors import FewlinkError, InputError, reading, with_sha256, without_sha256
 from fewlink.base.memory import hardware
 from fewlink.base.recipes import OWN, former_name, renamed, same_settings
 from fewlink.base.settings import Settings
-from fewlink.base.storage import locked, read_json, with_sha256, without_sha256, write_bytes
+from fewlink.base.storage import locked, read_json, write_bytes
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
 
 if TYPE_CHECKING:

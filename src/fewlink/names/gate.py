@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from fewlink import __version__
-from fewlink.base.errors import InputError
-from fewlink.base.storage import with_sha256, without_sha256, write_json
+from fewlink.base.errors import InputError, with_sha256, without_sha256
+from fewlink.base.storage import write_json
 from fewlink.names.columns import COLUMNS, OF_HEAD, ReferenceNames
 
 FORMAT = "fewlink-names/1"

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fewlink.base import memory
-from fewlink.base.errors import FewlinkError, InputError, reading
+from fewlink.base.errors import FewlinkError, InputError, reading, with_sha256, without_sha256, wrong_format
 from fewlink.base.progress import duration
-from fewlink.base.storage import read_json, with_sha256, without_sha256, write_json, wrong_format
+from fewlink.base.storage import read_json, write_json
 from fewlink.base.threads import torch_threads
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, InputError, reading
-from fewlink.base.storage import read_json, with_sha256, without_sha256, write_json, wrong_format
+from fewlink.base.errors import FewlinkError, InputError, reading, with_sha256, without_sha256, wrong_format
+from fewlink.base.storage import read_json, write_json
 from fewlink.data import Benchmark, Task
 from fewlink.graph import Graph
 from fewlink.prediction import pretrained

@@ -12,9 +12,9 @@ import numpy
 import torch
 
 from fewlink import __version__
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, without_sha256
 from fewlink.base.metrics import labelled
-from fewlink.base.storage import read_json, without_sha256, write_bytes
+from fewlink.base.storage import read_json, write_bytes
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.graph import Graph
 from fewlink.prediction.calibration import ROUGH, Calibration

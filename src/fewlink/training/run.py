@@ -19,17 +19,9 @@ from typing import Any
 from fewlink import __version__
 from fewlink.base import memory
 from fewlink.base.distributed import use_device
-from fewlink.base.errors import FewlinkError, InputError, reading
+from fewlink.base.errors import FewlinkError, InputError, reading, with_sha256, without_sha256, wrong_format
 from fewlink.base.recipes import current_name
-from fewlink.base.storage import (
-    new_folder,
-    open_folder,
-    read_json,
-    with_sha256,
-    without_sha256,
-    write_json,
-    wrong_format,
-)
+from fewlink.base.storage import new_folder, open_folder, read_json, write_json
 from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.data.catalogue import open_benchmark
 from fewlink.data.training_graph import known_graph
