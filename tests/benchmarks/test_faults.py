@@ -50,13 +50,13 @@ def test_what_is_left_is_found() -> None:
     code = """
 import sys; sys.path.insert(0, {folder!r})
 import faults, pathlib, tempfile
-faults.COMMANDS["bad"] = faults.Command(
+bad = faults.Command(
     lambda: pathlib.Path("a").write_text("1"),
     lambda: (pathlib.Path(".a.new").write_text("2"), pathlib.Path(".a.new").rename("a"), pathlib.Path(".left").touch()),
     lambda: pathlib.Path("a").read_text(),
 )
 with tempfile.TemporaryDirectory() as place:
-    print(faults.check("bad", pathlib.Path(place) / "bad")["problems"])
+    print(faults.check(bad, pathlib.Path(place) / "bad")["problems"])
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     words = [sys.executable, "-c", code.format(folder=str(SCRIPT.parent))]
