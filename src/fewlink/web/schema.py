@@ -220,6 +220,7 @@ class LimitFacts(BaseModel):
     k: int
     rows: int
     explained: int
+    seconds: float = Field(description="Estimated, of one request.")
 
 
 class About(BaseModel):

@@ -249,6 +249,7 @@ def about_facts(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
             "k": settings.k,
             "rows": settings.rows,
             "explained": settings.explained,
+            "seconds": settings.seconds,
         },
     }
 
