@@ -146,7 +146,10 @@ def questions(graph: str, heads_of: int) -> tuple[dict[str, Any], list[dict[str,
         "k": min(100, 10_000 // heads_of),
     }
     used = [{"references": others[:3], "heads": [head], "k": 10} for head, _ in others[3:103]]
-    new = [{"references": others[i : i + 3], "heads": [others[i + 3][0]], "k": 10} for i in range(103, 1_103, 4)]
+    new = [
+        {"references": others[i : i + 3], "heads": [others[i + 3][0]], "k": 10}
+        for i in range(103, min(1_103, len(others) - 4), 4)
+    ]
     return costly, used or new, new or used
 
 

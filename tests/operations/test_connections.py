@@ -72,6 +72,6 @@ def test_the_limit_of_open_files_is_raised_and_bounds_the_connections(monkeypatc
     limits = within_open_files(ConnectionLimits(connections=2_000, per_client=1_000))
     assert limits.connections == limits.per_client == 768
     now["limit"] = (100, 100)
-    assert within_open_files(ConnectionLimits()).connections == 50
+    assert within_open_files(ConnectionLimits()).connections == 25
     now["limit"] = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     assert raise_open_files() is None and within_open_files(ConnectionLimits()).connections == 2_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from tests.trail.cases import network_of, random_graph
 
 from fewlink.base.errors import FewlinkError
-from fewlink.scorers import Question
+from fewlink.scorers import Question, Reasons
 from fewlink.trail import scorer as module
 from fewlink.trail.network import Shape
 from fewlink.trail.reading import ReadGraph
@@ -135,3 +136,22 @@ def test_a_limit_of_edges() -> None:
     assert not torch.allclose(scorer(question), whole)
     with pytest.raises(FewlinkError, match="at least 1"):
         scorer.limit_edges(0)
+
+
+def test_a_long_explanation_does_not_hold_up_other_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, question, gate, began = scorer_of(1), question_of(1), threading.Event(), threading.Event()
+    expected = scorer(question)
+
+    def explain(*args: object, **more: object) -> Reasons:
+        began.set()
+        assert gate.wait(20)
+        return Reasons(0.0)
+
+    monkeypatch.setattr(module, "explain", explain)
+    with ThreadPoolExecutor(2) as pool:
+        long = pool.submit(scorer.explain, question.references, 0, 1)
+        assert began.wait(20)
+        torch.testing.assert_close(pool.submit(scorer, question).result(20), expected)
+        assert not long.done()
+        gate.set()
+        assert long.result(20).score == 0.0

@@ -33,7 +33,7 @@ def test_health_and_about() -> None:
         schema.About(**about)
         assert about["graph"] == {"name": "small", "entities": 5, "relations": 3, "triples": 5, "types": 3}
         assert about["relations"]["test"] == ["visited"] and about["calibration"] is None
-        assert about["limits"]["k"] == 100 and about["evidence"] == {}
+        assert about["limits"]["k"] == 100 and about["limits"]["seconds"] == 60 and about["evidence"] == {}
     with asking(trail()) as client:
         assert client.get("/about").json()["evidence"] == trail().scorer.evidence  # type: ignore[attr-defined]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-SPARE = 256  # open files that are left for other things than connections, or half of them where they are few
+SPARE = 256  # open files left for other things and for connections that are being closed; 3/4 where they are few
 MOST_FILES = 65_536  # open files that are asked for
 
 
@@ -124,5 +124,5 @@ def raise_open_files() -> int | None:
 def within_open_files(limits: ConnectionLimits) -> ConnectionLimits:
     """The limits, lowered where this process may not open so many files."""
     files = raise_open_files()
-    most = limits.connections if files is None else max(16, min(limits.connections, files - min(SPARE, files // 2)))
+    most = limits.connections if files is None else max(16, min(limits.connections, files - min(SPARE, 3 * files // 4)))
     return replace(limits, connections=most, per_client=min(limits.per_client, most))

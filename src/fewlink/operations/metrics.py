@@ -32,14 +32,13 @@ class Counter:
 
 
 class Gauge:
-    """A number that is read when the metrics are asked for; NaN if it cannot be read."""
-
-    kind = "gauge"
+    """A number that is read when the metrics are asked for; NaN if it cannot be read. A total only grows."""
 
     def __init__(
         self, name: str, about: str, read: Callable[[], float], labels: Mapping[str, str] | None = None
     ) -> None:
         self.name, self.about, self.read, self.labels = name, about, read, dict(labels or {})
+        self.kind = "counter" if name.endswith("_total") else "gauge"
 
     def samples(self) -> list[str]:
         try:

@@ -25,7 +25,7 @@ OPTIONS: dict[str, Any] = {  # of uvicorn
     "access_log": False,
     "server_header": False,
     "proxy_headers": False,
-    "backlog": 100,  # connections that are accepted in one turn of the event loop
+    "backlog": 50,  # connections that are accepted in one turn of the event loop
     "h11_max_incomplete_event_size": LIMITS.header,
     "timeout_keep_alive": int(LIMITS.idle_seconds),
     "timeout_graceful_shutdown": 6,  # seconds for pending requests when the server stops

@@ -105,11 +105,11 @@ def register(registry: Registry, app: FastAPI, linker: Linker, connections: Conn
         "fewlink_waiting_requests": ("Requests that were let in.", lambda: len(state.service.admission)),
         "fewlink_waiting_seconds": ("Their estimated seconds of work.", lambda: state.service.admission.left),
         "fewlink_queue_length": ("Parts of requests in the queue.", lambda: len(state.service.batcher.queue)),
-        "fewlink_batches": ("Batches that were answered.", lambda: state.service.batcher.batches),
+        "fewlink_batches_total": ("Batches that were answered.", lambda: state.service.batcher.batches),
         "fewlink_connections": ("Open connections.", lambda: len(connections)),
-        "fewlink_dropped_connections": ("Slow or idle ones closed for new ones.", lambda: connections.dropped),
+        "fewlink_dropped_connections_total": ("Slow or idle ones closed for new ones.", lambda: connections.dropped),
         "fewlink_buffered_bytes": ("Bytes of unfinished requests.", lambda: connections.buffered),
-        "fewlink_dropped_log_lines": ("Lines of the access log not written.", lambda: log.dropped if log else 0),
+        "fewlink_dropped_log_lines_total": ("Lines of the access log not written.", lambda: log.dropped if log else 0),
         "process_resident_memory_bytes": ("Memory in use.", resident_bytes),
         "process_open_fds": ("Open files and sockets.", open_files),
         "process_start_time_seconds": ("When the server started, in seconds since 1970.", lambda: began),
@@ -167,7 +167,8 @@ class SecurityMiddleware:
         """Raise for a wrong token or a foreign Host header, which a page of another site would send (DNS rebinding)."""
         headers = Headers(scope=scope)
         if self.settings.hosts is not None and host_of(headers.get("host", "")) not in self.settings.hosts:
-            raise ApiError(421, "wrong-host", "this server is not known by the name in the Host header")
+            message = "this server is not known by the name in the Host header; --public-name adds one"
+            raise ApiError(421, "wrong-host", message)
         if self.token is not None and scope["path"] not in OPEN:
             given = headers.get("authorization", "")
             if is_shared(scope) and not given:

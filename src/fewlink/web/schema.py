@@ -361,6 +361,7 @@ class LimitFacts(BaseModel):
     k: int
     rows: int
     explained: int
+    seconds: float = Field(description="Estimated, of one request.")
 
 
 class About(BaseModel):

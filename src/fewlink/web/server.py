@@ -91,6 +91,7 @@ def make_app(
     *,
     extensions: Sequence[str] = (),
     access_log: AccessLog | None = None,
+    connections: Connections | None = None,
     on_stop: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """An app that answers from this linker, and keeps decisions in the file `project`.
@@ -100,7 +101,7 @@ def make_app(
     """
     settings = settings or ServerSettings()
     answers, registry = Answers(linker, settings), metrics.Registry()
-    connections = Connections(within_open_files(LIMITS))
+    connections = Connections() if connections is None else connections
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
@@ -248,6 +249,7 @@ def about_facts(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
             "k": settings.k,
             "rows": settings.rows,
             "explained": settings.explained,
+            "seconds": settings.seconds,
         },
     }
 
@@ -322,6 +324,11 @@ class ServeOptions:
         return (source.parent if source.exists() else Path()) / f"{source.name.replace(':', '-')}.decisions"
 
 
+def process_parts() -> dict[str, Any]:
+    """What an app gets that has its process for itself: connections as the process may open files, and a sure end."""
+    return {"connections": Connections(within_open_files(LIMITS)), "on_stop": end_soon}
+
+
 def serve(options: ServeOptions, settings: ServerSettings) -> None:
     """Answer requests until the process is stopped; pending ones are finished if they are short."""
     hosts = own_hosts(options.host)
@@ -342,8 +349,8 @@ def serve(options: ServeOptions, settings: ServerSettings) -> None:
     config = {**OPTIONS, **trusted}
     if options.workers == 1:
         linker.names.complete("a", 1)  # builds the search index before the first request
-        more: dict[str, Any] = {"extensions": options.extensions, "access_log": log, "on_stop": end_soon}
-        app = make_app(linker, settings, options.project_file, **more)
+        more: dict[str, Any] = {"extensions": options.extensions, "access_log": log}
+        app = make_app(linker, settings, options.project_file, **more, **process_parts())
         server = Server(uvicorn.Config(app, **config))
         prepare()
         print(f"{title} (Ctrl-C stops)", file=sys.stderr, flush=True)
@@ -381,5 +388,5 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Any:
     more: dict[str, Any] = {"extensions": given.get("extensions", ()), "access_log": log}
     if environment is os.environ:  # a process of its own
         prepare()
-        more["on_stop"] = end_soon
+        more |= process_parts()
     return make_app(load(**given["place"]), settings, Path(given["project"]), **more)
