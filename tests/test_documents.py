@@ -123,7 +123,7 @@ def shown_commands(page: Path) -> Iterator[list[str]]:
         lines += block.replace("\\\n", " ").splitlines()
     lines += re.findall(r"(?<!`)`(fewlink [^`]+)`(?!`)", page.read_text("utf-8"))
     for line in lines:
-        found = re.match(r"(?:\$ )?(?:\w+=\S+ )*(?:fewlink|torchrun .*-m fewlink|.*/fewlink) (.*)", line.strip())
+        found = re.match(r"(?:\$ )?(?:\w+=\S+ )*(?:fewlink|torchrun .*-m fewlink|\S*bin/fewlink) (.*)", line.strip())
         if found and "…" not in (words := shlex.split(found[1], comments=True))[:1]:
             yield words
 
