@@ -20,7 +20,7 @@ from fewlink.base.recipes import recipe_texts
 from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_records
 from fewlink.history.attack import frozen_attack
 from fewlink.history.tables import stored_tables
-from fewlink.prediction.calibration import Calibration, shipped_calibration
+from fewlink.prediction.calibration import shipped_calibration
 from fewlink.report import charts, tables
 from fewlink.report.tables import SELECTIONS, by_selection, select, spread, values
 from fewlink.studies import published_figures, read_plan
@@ -274,14 +274,24 @@ def attack_page() -> str:
     return between((ROOT / "docs" / "attack.md").read_text("utf-8"), "study", f"\n{middle}\n")
 
 
-def reliability(calibration: Calibration) -> str:
+def reliability() -> str:
     """A chart of the share of right first answers against their probability, and the diagonal."""
-    points = [charts.Point(each.predicted, each.observed, 0.0) for each in calibration.first_bins if each.count]
+    bins = shipped_calibration().first_bins
+    points = [charts.Point(each.predicted, each.observed, 0.0) for each in bins if each.count]
     series = {"first answers": points, "perfect": [charts.Point(0.0, 0.0, 0.0), charts.Point(1.0, 1.0, 0.0)]}
-    chart = charts.lines(
-        series, title="Probabilities on graphs that were left out", x_label="probability", y_label="right"
-    )
-    return charts.standalone(chart)
+    title = "Probabilities on graphs that were left out"
+    return charts.standalone(charts.lines(series, title=title, x_label="probability", y_label="right"))
+
+
+def calibration_page() -> str:
+    """The page on probabilities, with the figures of the calibration that comes with fewlink."""
+    facts = shipped_calibration()
+    figures = {
+        "{{count}}": f"{facts.count:,}",
+        "{{relations}}": str(facts.relations),
+        "{{over relations}}": f"{facts.over_relations:.2f}".lstrip("0"),
+    }
+    return with_parts((ROOT / "docs" / "concepts" / "calibration.in.md").read_text("utf-8"), figures)
 
 
 def weights_facts() -> str:
@@ -409,13 +419,6 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         "{{sets}}": record_table("answer_sets", "measured", ("left out", "graph", *SIZES), level=0.9),
         "{{names}}": record_table("names", "rows", ("graph", "part", *NAMES), kind="3 references"),
     }
-    trust, concept = shipped_calibration(), ROOT / "docs" / "concepts" / "calibration.in.md"
-    assert trust is not None
-    calibrated = {
-        "{{count}}": f"{trust.count:,}",
-        "{{relations}}": str(trust.relations),
-        "{{over relations}}": f"{trust.over_relations:.2f}".lstrip("0"),
-    }
     card = ROOT / "src" / "fewlink" / "builtin" / "trail.md"
     figures = weights_figures(ROOT / "results")
     return {
@@ -430,8 +433,8 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
         ROOT / "docs" / "pictures" / "trail-parameters.svg": trail_picture(
             "width", parameters, "What a larger network brings", "parameters"
         ),
-        ROOT / "docs" / "pictures" / "calibration.svg": reliability(trust),
-        ROOT / "docs" / "concepts" / "calibration.md": with_parts(concept.read_text("utf-8"), calibrated),
+        ROOT / "docs" / "pictures" / "calibration.svg": reliability(),
+        ROOT / "docs" / "concepts" / "calibration.md": calibration_page(),
         ROOT / "docs" / "trail.md": with_parts(trail, parts),
         ROOT / "docs" / "leaderboard.md": functools.reduce(
             lambda text, part: text.replace(*part), board.items(), rivals

@@ -30,7 +30,10 @@ DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if not path.name.endswith(".in.md"))
 BLOCKS = DOCS / "site" / "blocks.py"
-HAVE_RUN = ("quick-start.md", "attack.md", "curating.md", "integrations.md", "tutorials/*.md")  # their blocks are run
+HAVE_RUN = (  # pages whose blocks are run
+    *("quick-start.md", "attack.md", "benchmarks.md", "curating.md", "integrations.md", "training.md"),
+    "tutorials/*.md",
+)
 RUN = sorted((path for pattern in HAVE_RUN for path in DOCS.glob(pattern)), key=lambda path: "model" in path.name)
 NOT_RUN = {"extending.md", "leaderboard.md"}  # the first has a test of its own, the second only shows a file
 
@@ -120,7 +123,7 @@ def shown_commands(page: Path) -> Iterator[list[str]]:
         lines += block.replace("\\\n", " ").splitlines()
     lines += re.findall(r"(?<!`)`(fewlink [^`]+)`(?!`)", page.read_text("utf-8"))
     for line in lines:
-        found = re.match(r"(?:\$ )?(?:\w+=\S+ )*(?:fewlink|torchrun .*-m fewlink|.*/fewlink) (.*)", line.strip())
+        found = re.match(r"(?:\$ )?(?:\w+=\S+ )*(?:fewlink|torchrun .*-m fewlink|\S*bin/fewlink) (.*)", line.strip())
         if found and "…" not in (words := shlex.split(found[1], comments=True))[:1]:
             yield words
 

@@ -92,36 +92,35 @@ def run_page(text: str) -> str:
 
 def run(command: str) -> str:
     """What a command prints: its notes and its output. `fewlink` runs in this process, everything else in a shell."""
-    words = shlex.split(command.replace("\\\n", " "), comments=True)
-    if words[0] != "fewlink":
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-        if done.returncode:
-            raise Failed(f"{command}\n{done.stderr}")
-        return tidy(done.stdout)
+    found = re.fullmatch(r"fewlink (.*?)(?: ([|>]) (.*))?", command.replace("\\\n", " "), re.DOTALL)
+    if not found:
+        return tidy(shell(command))
     from typer.testing import CliRunner
 
     from fewlink.cli import app
 
-    own, more = words[1:], list[str]()
-    for mark in ("|", ">"):
-        if mark in own:
-            place = own.index(mark)
-            own, more = own[:place], own[place:]
-    result = CliRunner().invoke(app, own)
+    result = CliRunner().invoke(app, shlex.split(found[1], comments=True))
     if result.exit_code:
         raise Failed(f"{command}\n{result.output}\n{result.exception!r}")
-    if not more:
-        return tidy(result.output)
-    if more[0] == ">":
-        Path(more[1]).write_text(result.stdout, "utf-8")
+    if found[2] == ">":
+        Path(found[3]).write_text(result.stdout, "utf-8")
         return tidy(result.stderr)
-    done = subprocess.run(shlex.join(more[1:]), shell=True, input=result.stdout, capture_output=True, text=True)
-    return tidy(result.stderr) + tidy(done.stdout)
+    if found[2] == "|":
+        return tidy(result.stderr) + tidy(shell(found[3], result.stdout))
+    return tidy(result.output)
+
+
+def shell(command: str, text: str = "") -> str:
+    """What a command of the shell prints when it reads this text."""
+    done = subprocess.run(["bash", "-c", command], input=text, capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f"{command}\n{done.stderr}")
+    return done.stdout
 
 
 def tidy(output: str) -> str:
     """Lines without spaces at their ends, no empty ones at the ends or in a row; long sentences wrapped."""
-    lines = [line.rstrip() for line in output.split("\n") if not re.match(BAR, line)]
+    lines = [line.rstrip() for line in output.replace(str(Path.home()), "~").split("\n") if not re.match(BAR, line)]
     epochs = [number for number, line in enumerate(lines) if re.search(r" (epoch|step) [\d,]+/[\d,]+ ", line)]
     if len(epochs) > 3:
         lines[epochs[1] : epochs[-1]] = ["…"]
