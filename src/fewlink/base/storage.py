@@ -119,7 +119,7 @@ def open_folder(path: Path, format: str, verify: bool | None = None) -> dict[str
     if verify is None:
         verify = total <= ALWAYS_VERIFIED_BYTES
     for file, expected in files.items():
-        if not file.is_file():
+        if not os.path.isfile(file):
             raise InputError(file, "is missing from its folder: make the folder again")
         if file.stat().st_size != expected["bytes"] or (verify and sha256_file(file) != expected["sha256"]):
             raise InputError(file, CHANGED)

@@ -182,7 +182,9 @@ def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
             if not isinstance(event.number, int):
                 raise ValueError("an event's number is not a number")
             undo = event.kind == "undo" and isinstance(event.undoes, int)
-            if not all(isinstance(t, str) for t in texts) or not (undo or (event.kind in KINDS and not event.undoes)):
+            if not all(isinstance(t, str) for t in texts) or not (
+                undo or (event.kind in KINDS and event.undoes is None)
+            ):
                 raise ValueError(f"event {event.number} is not valid")
             events.append(event)
     except (KeyError, TypeError, ValueError) as error:

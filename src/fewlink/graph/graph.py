@@ -288,7 +288,7 @@ class Graph(Memo):
         labels = Vocabulary.open(folder, "labels") if (folder / "labels.text.npy").exists() else None
         entities, relations = Vocabulary.open(folder, "entities"), Vocabulary.open(folder, "relations")
         graph = cls(entities, relations, **edges, types=TypeTable.open(folder), labels=labels)
-        graph.__dict__["fingerprint"] = manifest["fingerprint"]
+        graph.__dict__["fingerprint"] = str(manifest.get("fingerprint"))
         return graph
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,20 @@ class Interner(dict[bytes, int]):
 
     def ids(self, names: Sequence[bytes]) -> np.ndarray:
         return np.fromiter(map(self.__getitem__, names), np.int32, count=len(names))
+
+
+class Block(NamedTuple):
+    """Some triples: `names` has each name once, by first appearance; `codes` (n, 3) are indices into it."""
+
+    names: list[bytes]
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, fields: list[bytes]) -> Block:
+        """From head, relation, tail, head, relation, …"""
+        interner = Interner()
+        codes = interner.ids(fields).reshape(-1, 3)
+        return cls(list(interner), codes)
 
 
 class Vocabulary:
@@ -117,3 +133,14 @@ def local_name(iri: bytes) -> bytes:
     if not iri.startswith((b"http://", b"https://")):
         return iri
     return iri[max(iri.rfind(b"/"), iri.rfind(b"#")) + 1 :] or iri
+
+
+def is_text(raw: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    if raw.isascii():
+        return True
+    try:
+        codecs.utf_8_decode(raw, "strict", True)
+    except UnicodeDecodeError:
+        return False
+    return True
