@@ -137,3 +137,12 @@ def test_what_cannot_be_imported_is_named_and_changes_nothing(
 def test_an_unknown_format_is_refused(file: ProjectFile) -> None:
     with pytest.raises(FewlinkError, match="unknown format 'xml'"):
         export(file, "can cure", "xml")
+
+
+@pytest.mark.parametrize("undoes", [[], {}, "", 0, False, 1.5])
+def test_an_event_that_undoes_no_event_has_null_there(file: ProjectFile, undoes: object, tmp_path: Path) -> None:
+    content = json.loads(export(file, "can cure", "json"))
+    content["log"][0]["undoes"] = undoes
+    (tmp_path / "x.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"is a damaged export \(event 1 is not valid\)"):
+        import_file(file, "again", tmp_path / "x.json")

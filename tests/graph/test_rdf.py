@@ -191,3 +191,30 @@ def test_the_best_label_is_kept_in_any_order() -> None:
         assert graph.name(graph.entities.id("x:a")) == ("one" if order is texts else "two lines")
         assert report.literals == 0
     assert local_name(b"http://e/a#") == b"http://e/a#"
+
+
+def xml(declared: str, text: str, before: str = "") -> bytes:
+    rdf = 'xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:e="http://e/"'
+    node = f'<rdf:Description rdf:about="http://e/{text}"><e:r rdf:resource="http://e/b"/></rdf:Description>'
+    return f'<?xml version="1.0"?>{before}<!DOCTYPE x [{declared}]><rdf:RDF {rdf}>{node}</rdf:RDF>'.encode()
+
+
+@pytest.mark.parametrize("before", ["", f"<!-- {'long ' * 5000} -->"], ids=["at once", "after a comment"])
+def test_entities_of_xml_are_read_unless_they_stand_for_much(before: str) -> None:
+    short = '<!ENTITY e "ent"><!ENTITY both "&e;&#105;ty">'
+    assert named(compiled(xml(short, "&both;", before), "g.rdf")[0]) == [
+        ("http://e/entity", "http://e/r", "http://e/b")
+    ]
+    laughs = '<!ENTITY l0 "lol">' + "".join(f'<!ENTITY l{i + 1} "{f"&l{i};" * 10}">' for i in range(9))
+    for name in ("g.rdf", "g.xml"):
+        with pytest.raises(InputError, match=r"declares an entity 'l3' that stands for over 2,000 bytes"):
+            compiled(xml(laughs, "&l9;", before), name)
+    with pytest.raises(InputError, match=r"declares an entity 'a' that stands for"):
+        compiled(xml('<!ENTITY a "&b;"><!ENTITY b "&a;">', "x", before), "g.rdf")
+
+
+def test_xml_without_an_element_is_an_error() -> None:
+    with pytest.raises(InputError, match=r"has no element in its first 1,048,576 bytes"):
+        compiled(b"<?xml version='1.0'?><!--" + b" " * (2 << 20), "g.rdf")
+    with pytest.raises(InputError, match=r"g.rdf:1: is not valid XML"):
+        compiled(b"no xml", "g.rdf")

@@ -294,7 +294,7 @@ def _checked(folder: Path, format: str, verify: bool | None) -> dict[str, Any]:
         raise InputError(folder / MANIFEST, CHANGED) from None
     seen = []
     for file, (size, digest) in expected.items():
-        if not file.is_file():
+        if not os.path.isfile(file):
             raise InputError(file, "is missing from its folder: make the folder again")
         if (stat := file.stat()).st_size != size:
             raise InputError(file, CHANGED)

@@ -14,7 +14,7 @@ from fewlink.base.errors import FewlinkError, InputError, choose, read_file
 from fewlink.base.storage import write_bytes
 from fewlink.curation.schema import KINDS, Event
 from fewlink.curation.store import ProjectFile, now
-from fewlink.graph.reading import OWN_IRIS
+from fewlink.graph.vocabulary import OWN_IRIS
 
 FORMAT, FORMAT_1 = "fewlink-project/2", "fewlink-project/1"  # the first has no probabilities
 HEADER = ("head", "tail", "decision", "who", "time", "probability")
@@ -228,7 +228,9 @@ def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
             if not is_probability(event.probability):
                 raise ValueError(f"the probability of event {event.number} is not a number from 0 to 1")
             undo = event.kind == "undo" and isinstance(event.undoes, int)
-            if not all(isinstance(t, str) for t in texts) or not (undo or (event.kind in KINDS and not event.undoes)):
+            if not all(isinstance(t, str) for t in texts) or not (
+                undo or (event.kind in KINDS and event.undoes is None)
+            ):
                 raise ValueError(f"event {event.number} is not valid")
             events.append(event)
     except (KeyError, TypeError, ValueError) as error:

@@ -15,8 +15,8 @@ from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.progress import progress
 from fewlink.graph.formats import read_triples
 from fewlink.graph.graph import Graph, TypeTable, spans, types_from_file, types_from_names
-from fewlink.graph.reading import Block, CompileReport, read_pairs_table
-from fewlink.graph.vocabulary import Interner, Vocabulary, local_name
+from fewlink.graph.reading import CompileReport, read_pairs_table
+from fewlink.graph.vocabulary import Block, Interner, Vocabulary, local_name
 
 SHOWN_RELATIONS = 20
 SAMPLED_ROWS = 1000  # of a side file, to see whether they are triples

@@ -26,17 +26,17 @@ from fewlink.graph.reading import (
     COMPRESSIONS,
     LONGEST_NAME,
     NEWLINE,
-    Block,
     CompileReport,
     Peeked,
     RdfTerms,
     Source,
     blocks_of,
+    check_entities,
     decompressed,
     reading,
     whole_lines,
 )
-from fewlink.graph.vocabulary import is_text
+from fewlink.graph.vocabulary import Block, is_text
 from fewlink.stix.bundle import is_bundle, read_bundle
 
 HEADERS = (
@@ -245,7 +245,10 @@ def read_rdf_lines(source: Source, file: IO[bytes], syntax: str) -> Iterator[Blo
 def read_rdf(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
     """RDF that is not one statement per line, by pyoxigraph; after a syntax error it continues where that can."""
     pyoxigraph, terms, bad, more = _pyoxigraph(syntax), RdfTerms(source), 0, True
-    quads = iter(pyoxigraph.parse(input=Peeked(file), format=getattr(pyoxigraph.RdfFormat, RDF[syntax])))
+    peeked = file if isinstance(file, Peeked) else Peeked(file)
+    if syntax == "RDF/XML":
+        check_entities(source, peeked)
+    quads = iter(pyoxigraph.parse(input=peeked, format=getattr(pyoxigraph.RdfFormat, RDF[syntax])))
     while more:
         try:
             more = terms.read(quads, 3 * BLOCK_ROWS)

@@ -8,19 +8,19 @@ import io
 import lzma
 import os
 import re
+import xml.parsers.expat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
-from urllib.parse import unquote
+from typing import IO, Any, cast
 
 import numpy as np
 
 from fewlink.base import memory
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra, check_file
-from fewlink.graph.vocabulary import Interner, is_text
+from fewlink.graph.vocabulary import Block, is_text, unquoted
 
 BLOCK_BYTES = 32 << 20
 BLOCK_ROWS = 1 << 17
@@ -33,25 +33,11 @@ FILLED = ~np.isin(np.arange(256), list(b" \n\r\v\f"))  # by byte: False for the 
 PIECE_BYTES = 1 << 20  # read at once from a compressed file
 SMALL_UNPACKED = 256 << 20  # bytes that any compressed file may unpack to
 MOST_RATIO = 200  # of unpacked to packed bytes, if there are more; text of triples has less than 50
+LONGEST_ENTITY, LONGEST_PROLOG = 2_000, 1 << 20  # bytes of XML
 LEAST_LIMIT, TIMES_MEMORY = 4 << 30, 16  # text may be larger than the free memory: its names are stored once
 COMPRESSIONS = (".gz", ".xz", ".zst")
 LABELS = frozenset({"http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel"})
-OWN_IRIS = ("urn:fewlink:entity:", "urn:fewlink:relation:")  # what our exports of RDF write before ids that are no IRIs
 UNNAMED = re.compile(r"[0-9a-f]{20,32}")  # what the parser calls a blank node without a name, at random
-
-
-class Block(NamedTuple):
-    """Some triples: `names` has each name once, by first appearance; `codes` (n, 3) are indices into it."""
-
-    names: list[bytes]
-    codes: np.ndarray
-
-    @classmethod
-    def of(cls, fields: list[bytes]) -> Block:
-        """From head, relation, tail, head, relation, …"""
-        interner = Interner()
-        codes = interner.ids(fields).reshape(-1, 3)
-        return cls(list(interner), codes)
 
 
 @dataclass
@@ -146,17 +132,6 @@ class Peeked(io.RawIOBase):
         return cast("IO[bytes]", self)
 
 
-def unquoted(iri: str) -> str:
-    """The id that an IRI of fewlink's own exports stands for; any other IRI as it is."""
-    prefix = next((prefix for prefix in OWN_IRIS if iri.startswith(prefix)), None)
-    if prefix is None:
-        return iri
-    try:
-        return unquote(iri.removeprefix(prefix), errors="strict") or iri
-    except UnicodeDecodeError:
-        return iri
-
-
 class RdfTerms:
     """Turns statements of RDF into names; labels are kept in the report, other literals are counted.
 
@@ -213,6 +188,31 @@ class RdfTerms:
         if text and len(text) <= LONGEST_NAME and rank < self.labels.get(subject, (3, b""))[0]:
             self.labels[subject] = rank, text
         return True
+
+
+def check_entities(source: Source, file: Peeked) -> None:
+    """Raise if the beginning of XML declares an entity that stands for much text: a few would fill the memory."""
+    declared: dict[str, str] = {}
+    parser, content = xml.parsers.expat.ParserCreate(), b""
+    parser.EntityDeclHandler = lambda name, of_dtd, value, *_: declared.setdefault(name, value or "")
+    root: list[str] = []
+    parser.StartElementHandler = lambda name, _: root.append(name)
+    try:
+        while not root and (more := file.file.read(1 << 16) if file.peeked and content else file.peek()):
+            content += more
+            parser.Parse(more)
+            if len(content) > LONGEST_PROLOG:
+                raise InputError(source.path, f"has no element in its first {LONGEST_PROLOG:,} bytes")
+    except xml.parsers.expat.ExpatError as error:
+        if not root:
+            raise InputError(source.path, f"is not valid XML ({error})", error.lineno) from None
+    file.begin = content
+    sizes: dict[str, int] = {}
+    for name, text in declared.items():  # an entity can only refer to those before it
+        inside = re.findall("&([^;#]+);", text)
+        sizes[name] = len(text) + sum(sizes.get(other, 0) for other in inside)
+        if sizes[name] > LONGEST_ENTITY or any(other in declared and other not in sizes for other in inside):
+            raise InputError(source.path, f"declares an entity '{name}' that stands for over {LONGEST_ENTITY:,} bytes")
 
 
 def blocks_of(source: Source, rows: Iterable[tuple[int, list[bytes]]]) -> Iterator[Block]:

@@ -6,6 +6,8 @@ import codecs
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -65,6 +67,20 @@ class Interner(dict[bytes, int]):
 
     def ids(self, names: Sequence[bytes]) -> np.ndarray:
         return np.fromiter(map(self.__getitem__, names), np.int32, count=len(names))
+
+
+class Block(NamedTuple):
+    """Some triples: `names` has each name once, by first appearance; `codes` (n, 3) are indices into it."""
+
+    names: list[bytes]
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, fields: list[bytes]) -> Block:
+        """From head, relation, tail, head, relation, …"""
+        interner = Interner()
+        codes = interner.ids(fields).reshape(-1, 3)
+        return cls(list(interner), codes)
 
 
 class Vocabulary:
@@ -177,3 +193,17 @@ def is_text(raw: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+OWN_IRIS = ("urn:fewlink:entity:", "urn:fewlink:relation:")  # what our exports of RDF write before ids that are no IRIs
+
+
+def unquoted(iri: str) -> str:
+    """The id that an IRI of fewlink's own exports stands for; any other IRI as it is."""
+    prefix = next((prefix for prefix in OWN_IRIS if iri.startswith(prefix)), None)
+    if prefix is None:
+        return iri
+    try:
+        return unquote(iri.removeprefix(prefix), errors="strict") or iri
+    except UnicodeDecodeError:
+        return iri
