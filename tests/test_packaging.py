@@ -111,6 +111,13 @@ def test_the_citation_has_the_version_of_the_package() -> None:
     assert re.findall(r"^version: (.+)$", citation, re.MULTILINE) == [fewlink.__version__]
 
 
+def test_the_change_log_begins_with_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    first, *_ = re.findall(r"^## (\S+)", text, re.MULTILINE)
+    assert first == fewlink.__version__
+    assert "## Versions" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")  # what CHANGELOG.md and README.md link to
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a wheel and an sdist of the repository."""
