@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fewlink.base import storage
 from fewlink.base.errors import InputError
 from fewlink.base.storage import (
     exists,
@@ -134,7 +135,9 @@ def _load_last_weights(folder: Path, has_best: bool) -> tuple[dict[str, Tensor],
 
 
 def recover(run: Path) -> None:
-    """After a kill between the two: bring `best/` up to `last/`."""
+    """After a kill: put both folders right, and bring `best/` up to `last/`."""
+    for name in ("last", "best"):
+        storage.recover(run / name)
     state = load_state(run)
     kept = int(open_folder(run / "best", FORMAT)["step"]) if (run / "best").exists() else 0
     if state.is_best and kept != state.step:
