@@ -523,6 +523,13 @@ def test_a_second_fit_is_refused_and_leaves_the_first_alone(tmp_path: Path) -> N
     assert not run.exists()  # it stayed empty
 
 
+def test_a_fit_killed_while_it_removes_its_work_is_finished_by_the_next(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(fitted().run, run)
+    (run / ".fit" / "last").mkdir(parents=True)
+    assert fit(graph_file(), run, change=QUICK_FIT).figures == fitted().figures and not (run / ".fit").exists()
+
+
 def test_a_serving_folder_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "run"
     shutil.copytree(fitted().run, run)

@@ -15,7 +15,7 @@ from tests.training.runs import quick as quick
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.data import Benchmark
 from fewlink.training import RunConfig, is_run, open_run
-from fewlink.training.checkpoints import locked_run, truncate_metrics
+from fewlink.training.checkpoints import locked_run, recover, truncate_metrics
 from fewlink.training.trainer import train_run
 
 
@@ -101,6 +101,17 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
             with pytest.raises(FewlinkError, match="being trained by another process"):
                 other.submit(train_run, umls(), vectors(), small(), tmp_path).result()
     train_run(umls(), vectors(), small(steps=1), tmp_path)
+
+
+def test_checkpoints_that_were_moved_when_the_process_was_killed_come_back(tmp_path: Path) -> None:
+    train_run(umls(), vectors(), small(steps=2), tmp_path)
+    before = saved(tmp_path)
+    for name in ("last", "best"):
+        (tmp_path / name).rename(tmp_path / f".{name}.previous")
+    open_run(tmp_path, umls())
+    assert not (tmp_path / "last").exists()  # reading changes nothing
+    recover(tmp_path)
+    assert saved(tmp_path) == before and not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 def test_the_scorer_belongs_to_its_graph(tmp_path: Path) -> None:

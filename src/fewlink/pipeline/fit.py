@@ -174,6 +174,8 @@ class Fit(Stages):
                 self.tell(f"deployed: {TEXTS[SHIPPED]} ({reason})")
             if self.left > ENOUGH_BACK:
                 self.tell(f"{duration(self.left)} of {duration(self.limit)} are given back: {reason}")
+        if "card" in record["seconds"]:
+            shutil.rmtree(self.run / WORK, ignore_errors=True)
         return Fitted(
             run=self.run,
             card=self.run / CARD if record["figures"] else None,
@@ -207,7 +209,6 @@ class Fit(Stages):
             with self.stage("card") as pending:
                 if pending:
                     self.write_card(benchmark, held)
-            shutil.rmtree(self.run / WORK, ignore_errors=True)
 
     def answer(self) -> None:
         """Write a run that answers on the whole graph with the shipped weights; config.json comes last."""

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fewlink.base import storage
 from fewlink.base.errors import InputError, reading, writing
 from fewlink.base.storage import (
     exists,
@@ -183,7 +184,9 @@ def _load_last_weights(folder: Path, has_best: bool) -> tuple[State, dict[str, T
 
 
 def recover(run: Path) -> None:
-    """After a kill between the two: bring `best/` up to `last/`."""
+    """After a kill: put both folders right, and bring `best/` up to `last/`."""
+    for name in ("last", "best"):
+        storage.recover(run / name)
     state = load_state(run)
     kept = _read(run, "best", lambda _, facts: int(facts["step"])) if exists(run / "best") else 0
     if state.is_best and kept != state.step:
