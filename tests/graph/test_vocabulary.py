@@ -93,3 +93,12 @@ def test_a_name_that_is_not_text_is_not_found() -> None:
 def test_an_id_out_of_range_is_an_error(number: int) -> None:
     with pytest.raises(IndexError, match="outside the 2 names"):
         Vocabulary.of(["a", "b"])[number]
+
+
+def test_text_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    Vocabulary.of(["é", "b"]).save(tmp_path, "names")
+    for text, ends in ((b"\xc3\xffb", [2, 3]), ("éb".encode(), [1, 3])):
+        np.save(tmp_path / "names.text.npy", np.frombuffer(text, np.uint8))
+        np.save(tmp_path / "names.ends.npy", np.array(ends))
+        with pytest.raises(ValueError, match=r"can't decode|ends inside of a character"):
+            Vocabulary.open(tmp_path, "names")

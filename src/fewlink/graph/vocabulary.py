@@ -168,6 +168,11 @@ class Vocabulary:
             raise ValueError(f"the arrays of {prefix} do not fit together")
         check_offsets(ends, len(text), prefix)
         check_ids(order, len(ends), prefix)
+        if text.nbytes <= CHECKED_BYTES:
+            text.tobytes().decode()  # UnicodeDecodeError is a ValueError
+            begins = ends[ends < len(text)]
+            if bool((text[begins] & 0xC0 == 0x80).any()):
+                raise ValueError(f"a name of {prefix} ends inside of a character")
         return cls(text, ends, sums, order)
 
     def _bytes(self, number: int) -> bytes:

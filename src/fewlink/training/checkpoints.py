@@ -87,6 +87,8 @@ def check_belongs(manifest: Mapping[str, Any], run: Path, folder: Path) -> None:
 
     Folders of earlier versions do not say.
     """
+    if manifest.get("format") == FORMAT and type(manifest.get("step")) is not int:
+        raise InputError(folder, f"does not say its step: {REMEDY}")
     mine, other = run_id(run), manifest.get("run")
     if mine and other and mine != other:
         raise InputError(folder, f"belongs to another run ({other}, not {mine}): restore the folder of this run")
