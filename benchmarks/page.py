@@ -52,7 +52,7 @@ HOW = {  # how each record was measured
     "stall": "Whether one client can stall the server: small requests (three references, one head) and /health, while "
     "a request of 200 references, many heads and all candidates goes on and 1,000 sockets send a header or a body byte "
     "by byte. `late` is how much later than asked for the measuring process wakes up, and the load average that of the "
-    "machine, which was shared.",
+    "machine.",
     "stall-nell": "The same on NELL-One's known graph, with 50 heads.",
     "soak": "Clients that ask for predictions, reasons, the next pairs of a project and entities, and decide pairs, "
     "while the server is killed and started again.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import socket
 import sys
@@ -33,6 +35,8 @@ OPTIONS: dict[str, Any] = {  # of uvicorn
 BACKLOG = 1024  # connections that wait to be accepted
 LAST = 9.0  # seconds after which a stopping process ends whatever it does
 SWITCH = 0.001  # seconds after which a thread that computes in Python lets the event loop have a turn
+ARENA_MAX, TRIM_THRESHOLD = -8, -1  # as numbered in malloc.h
+ARENAS, MOST_FREE = 2, 64 << 20  # heaps of the C library, and bytes that may stay free: a server runs for months
 ENDED = 143  # the exit code of a process that SIGTERM ended
 
 
@@ -46,8 +50,13 @@ class Server(uvicorn.Server):
 
 
 def prepare() -> None:
-    """Settings of a process that serves: threads have short turns, and repeated log messages are limited."""
+    """Settings of a process that serves: threads have short turns and share their freed memory, and repeated log
+    messages are limited."""
     sys.setswitchinterval(SWITCH)
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        library = ctypes.CDLL(None)
+        library.mallopt(ARENA_MAX, ARENAS)
+        library.mallopt(TRIM_THRESHOLD, MOST_FREE)
     limit_repeats("uvicorn.error", "asyncio")
 
 
