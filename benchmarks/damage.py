@@ -476,7 +476,7 @@ def _sha256(content: Any) -> str:
 
 
 class Trial(NamedTuple):
-    """A damage and what became of it: refused, same, noticed (by `fewlink verify` alone), silent or traceback."""
+    """A damage and what became of it: refused, same, silent, traceback, or noticed: by `fewlink verify` alone."""
 
     store: str
     how: str
@@ -520,8 +520,8 @@ class Trials:
             found = verify(work)
         except Exception:
             return Trial(store.name, how, "traceback", "verify: " + traceback.format_exc())
-        if outcome == "silent" and any(each.status == "damaged" for each in found):
-            outcome = "noticed"
+        if outcome == "silent" and store.name == "results" and any(each.status == "damaged" for each in found):
+            outcome = "noticed"  # whole lines are lost, whose ranks are still there
         if outcome == "refused" and all(each.status == "whole" for each in found) and not crafted:
             return Trial(store.name, how, "unverified", f"{text}\n{found}")
         return Trial(store.name, how, outcome, text)

@@ -274,8 +274,8 @@ class Trail01Vectors:
             )
             return cls(known, tuple(views))
 
-        folder = Path(folder)  # each table is hashed when it is opened
-        return read_folder(folder, FORMAT, load, verify=False) if is_folder_of(folder, FORMAT) else load(folder)
+        folder = Path(folder)
+        return read_folder(folder, FORMAT, load) if is_folder_of(folder, FORMAT) else load(folder)
 
     def check(self, benchmark: Benchmark) -> None:
         """Raises if the vectors are of another benchmark: they may have seen the answers of this one."""
