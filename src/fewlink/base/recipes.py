@@ -124,7 +124,7 @@ def _read(which: str) -> tuple[dict[str, Any], Path]:
         content = tomllib.loads(text)
         for part in content:
             choose("part of a recipe", part, dict.fromkeys(PARTS))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(path, f"is not TOML ({error})") from None
     except FewlinkError as error:
         raise InputError(path, str(error)) from None

@@ -83,15 +83,14 @@ class Source:
 
     def bad(self, problem: str, line: int | None) -> None:
         """Raise an error for a bad line, or count it."""
-        error = InputError(self.path, problem, line)
         if not self.skip:
-            raise error
+            raise InputError(self.path, problem, line)
         self.report.skipped += 1
         if self.report.skipped > MOST_BAD and not (self.good or self.report.triples):
             first = self.report.problems[0]
             raise InputError(self.path, f"has over {MOST_BAD:,} bad lines and no triple; the first: {first}")
         if len(self.report.problems) < SHOWN_PROBLEMS:
-            self.report.problems.append(str(error))
+            self.report.problems.append(str(InputError(self.path, problem, line)))
 
     def lines(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
         """The lines of the current block that are not blank, with their numbers."""

@@ -55,7 +55,7 @@ def read_gate(text: str, name: str) -> Gate:
         weights = np.array([content["weights"][column] for column in COLUMNS], float)
         facts = {key: value for key, value in content.items() if key not in ("format", "weights")}
         return Gate(weights, facts)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(name, f"is damaged ({type(error).__name__}: {error}): install fewlink again") from None
 
 

@@ -177,7 +177,7 @@ def read_plan(which: str) -> Plan:
         for version in (plan, plan.as_tiny()):
             for model in version.models:
                 version.settings_of(model)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(path, f"is not TOML ({error})") from None
     except ValidationError as error:
         first = error.errors()[0]
