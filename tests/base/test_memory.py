@@ -62,8 +62,8 @@ def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_pretraining_raises_before_it_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
     data = training_triples(open_benchmark("umls"))
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
     with pytest.raises(FewlinkError, match=r"pretraining needs about .* of memory and 0 MB are free"):
         train_vectors(data.triples, 135, len(data.relations), EmbeddingSettings(epochs=1))
 

@@ -133,7 +133,7 @@ def test_the_example_of_the_leaderboard_runs(fewlink: Fewlink, request: pytest.F
     page = (request.config.rootpath / "docs" / "leaderboard.md").read_text("utf-8")
     (code,) = re.findall(r'```python title="my_model.py"\n(.+?)```', page, re.DOTALL)
     Path("my_model.py").write_text(code)
-    (commands,) = re.findall(r"```\n(fewlink evaluate umls .+?)```", page, re.DOTALL)
+    (commands,) = re.findall(r"```sh\n(fewlink evaluate umls .+?)```", page, re.DOTALL)
     fewlink("evaluate", "umls", "--scorer", "rules", "--split", "test", "--results", "results")
     for command in commands.replace("\\\n", " ").strip().split("\n"):
         answer = fewlink(*command.split()[1:])

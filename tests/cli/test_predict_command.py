@@ -16,6 +16,7 @@ from tests.conftest import write_layout
 from typer.testing import CliRunner
 
 from fewlink.base.errors import FewlinkError
+from fewlink.base.storage import with_sha256, without_sha256
 from fewlink.cli import app
 from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings
@@ -116,8 +117,8 @@ def test_card_calibrates_probabilities(run: Path) -> None:
     shown = run_command(*words)
     assert "no percentages" in shown.stderr and "probability" not in shown.stdout
     place = run / "calibration.json"
-    content = json.loads(place.read_text())
-    place.write_text(json.dumps({**content, "first_error": 0.1, "over_relations": 0.1, "least": 0.0}))
+    content = without_sha256(json.loads(place.read_text()), place)
+    place.write_text(json.dumps(with_sha256({**content, "first_error": 0.1, "over_relations": 0.1, "least": 0.0})))
     words = ("predict", run, *PAIRS[:2], "--head", "alga", "-k", "1")
     (row,) = json.loads(run_command(*words, "--json").stdout)
     assert 0 <= row["probability"] <= 1

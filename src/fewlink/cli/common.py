@@ -90,6 +90,8 @@ class EscapedStream:
         self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
+        if not isinstance(text, str):  # click tries whether a stream takes bytes
+            raise TypeError("text is written, not bytes")
         self.rich_proxied_file.write(shown(text, lines=True))
         return len(text)
 

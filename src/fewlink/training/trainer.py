@@ -268,6 +268,8 @@ def _prepare(
     """Make every run folder ready, and lock it until `held` is closed."""
     for run in runs.values():
         check_folder(run)
+    if len({run.resolve() for run in runs.values()}) < len(runs):
+        raise FewlinkError("two seeds have the same folder: give each its own")
     for seed, run in runs.items():
         make_folder(run)
         held.enter_context(locked_run(run))
