@@ -371,6 +371,17 @@ def _archives() -> list[bytes]:
     return [archive.getvalue(), gzip.compress(archive.getvalue()), lzma.compress(archive.getvalue())]
 
 
+def sealed(content: bytes, rng: random.Random) -> bytes:
+    """A JSON object, in half of all cases with the right checksum of its own: made up, not damaged."""
+    if rng.random() < 0.5:
+        with contextlib.suppress(ValueError, RecursionError, UnicodeDecodeError):
+            value = json.loads(content)
+            if isinstance(value, dict):
+                value.pop("sha256", None)
+                return json.dumps({**value, "sha256": _sha256_json(value)}).encode("utf-8", "surrogatepass")
+    return content
+
+
 def _stored_readers(place: Place) -> Iterator[Reader]:
     """Folders, records, configurations, calibrations, recipes and plans, as fewlink writes them."""
     from importlib.resources import files
@@ -392,10 +403,17 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     builtin = files("fewlink") / "builtin"
     calibration = (builtin / "trail.calibration.json").read_bytes()
     yield Reader(
-        "calibration", [calibration], lambda content, rng: open_calibration(place.file("calibration.json", content))
+        "calibration",
+        [calibration],
+        lambda content, rng: open_calibration(place.file("calibration.json", sealed(content, rng))),
     )
     gate = (builtin / "names.json").read_bytes()
-    yield Reader("names gate", [gate], lambda content, rng: read_gate(content.decode("utf-8", "replace"), "gate"), 0.5)
+    yield Reader(
+        "names gate",
+        [gate],
+        lambda content, rng: read_gate(sealed(content, rng).decode("utf-8", "replace"), "gate"),
+        0.5,
+    )
     weights = (builtin / "trail.safetensors").read_bytes()
     yield Reader("weights", [weights], lambda content, rng: read_weights(content, "weights"), 0.2)
     recipes = [text.encode() for text in recipe_texts().values()]
@@ -414,13 +432,7 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     manifest = (folder / MANIFEST).read_bytes()
 
     def read_manifest(content: bytes, rng: random.Random) -> object:
-        """A changed manifest, in half of all cases with the right checksum of its own."""
-        if rng.random() < 0.5:
-            with contextlib.suppress(ValueError, RecursionError, UnicodeDecodeError):
-                value = json.loads(content)
-                if isinstance(value, dict):
-                    value.pop("sha256", None)
-                    content = json.dumps({**value, "sha256": _sha256_json(value)}).encode("utf-8", "surrogatepass")
+        content = sealed(content, rng)
         (folder / MANIFEST).write_bytes(content)
         return open_folder(folder, value_format), Graph.open(folder)
 
@@ -467,13 +479,15 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     line = record_file.read_bytes()
 
     def read_record(content: bytes, rng: random.Random) -> object:
-        record_file.write_bytes(content)
+        record_file.write_bytes(sealed(content, rng))
         return [record.metrics for record in read_records(store)]
 
     yield Reader("records", [line, line + line.replace(b"random", b"rules")], read_record)
+    benchmark_facts = {"name": "b", "fingerprint": "x", "source": "b", "train": ["r"]}
     config = {
-        **{"format": "fewlink-run/1", "version": "0.1", "benchmark": {"name": "b", "fingerprint": "x", "source": "b"}},
-        **{"graph": {"fingerprint": "x"}, "embeddings": {"sha256": "x"}, "parts": {}},
+        **{"version": "0.1", "benchmark": benchmark_facts, "parts": {}},
+        "graph": {"fingerprint": "x", "entities": 3, "relations": 2},
+        "embeddings": {"model": "complex", "dim": 10, "sha256": "x"},
         "settings": training_recipe("fsrl", None).settings.as_dict(),
     }
     from fewlink.training.run import CONFIG, FORMAT
@@ -483,7 +497,7 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     run.mkdir()
 
     def read_config(content: bytes, rng: random.Random) -> object:
-        (run / CONFIG).write_bytes(content)
+        (run / CONFIG).write_bytes(sealed(content, rng))
         return RunConfig.read(run).as_dict()
 
     yield Reader("run config", [json.dumps(config).encode()], read_config)

@@ -311,7 +311,7 @@ class Unpacked(io.RawIOBase):
     def __init__(self, path: Path, raw: IO[bytes], inner: Any, most: int | None = None) -> None:
         self.path, self.inner, self.count = path, inner, 0
         self.given = memory.most_unpacked()
-        self.most = self.given or most or max(LEAST_LIMIT, TIMES_MEMORY * (memory.free_bytes() or 0))
+        self.most = self.given or most or max(LEAST_LIMIT, TIMES_MEMORY * (memory.free_bytes("cpu") or 0))
         self.packed = os.fstat(raw.fileno()).st_size if hasattr(raw, "fileno") else 0
 
     def readable(self) -> bool:
