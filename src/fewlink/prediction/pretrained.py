@@ -210,6 +210,7 @@ class Shared:
 
     run: Path | None
     measured: Benchmark
+    scorer: Scorer
     origin: str
 
     def save_pretrained(self, folder: str | Path, *, license: str = UNKNOWN) -> Path:
@@ -226,7 +227,7 @@ class Shared:
         `fewlink.load("hub:owner/name")` opens it. Log in first: `hf auth login`. The graph is part of the folder.
         """
         run, name = self._trained(), name.removeprefix(HUB)
-        if not HUB_NAME.fullmatch(name):
+        if "@" in name or not HUB_NAME.fullmatch(name):
             raise FewlinkError(f"'{name}' is not of the form owner/name")
         try:
             from huggingface_hub import HfApi
@@ -248,7 +249,7 @@ class Shared:
 
     def _trained(self) -> Path:
         if self.run is None:
-            raise FewlinkError("this model was not opened from a run: only a trained run can be saved")
+            raise FewlinkError(f"{self.scorer.name} was not opened from a run: only a trained run can be saved")
         return self.run
 
 
