@@ -161,6 +161,7 @@ def test_the_command_evaluates_weights_of_a_file(fewlink: Fewlink) -> None:
     ],
 )
 def test_commands_that_do_not_fit_say_what_to_do(fewlink: Fewlink, words: str, told: str) -> None:
+    Path("a.pth").touch()
     done = fewlink(*words.split())
     assert done.code == 2 and told in done.err
 

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fewlink.base.errors import FewlinkError, InputError, reading
+from fewlink.base.errors import FewlinkError, InputError, reading, writing
 from fewlink.base.storage import new_folder, read_folder, read_json, replaced_file, write_json
 from fewlink.embeddings.interactions import Interaction, interaction
 
@@ -36,10 +35,8 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, 
     with replaced_file(path) as draft:
         draft.touch()
         mode = draft.stat().st_mode
-        try:
+        with writing(path):
             save_file(stored, draft, metadata)  # safetensors replaces the file by one that only its owner may read
-        except SafetensorError as error:
-            raise FewlinkError(f"{path} cannot be written ({error})") from None
         draft.chmod(mode)
 
 
