@@ -3,7 +3,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check docs bench clean
+.PHONY: help demo test quick long check docs bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -11,11 +11,14 @@ help:  ## list the targets
 demo: .venv/.core  ## three examples, and predictions on MITRE ATT&CK: 15 seconds, nothing is trained
 	@$(BIN)/python examples/attack.py
 
-test: .venv/.dev  ## all tests
+test: .venv/.dev  ## all tests but the longest
 	$(BIN)/python -m pytest -n 2
 
 quick: .venv/.dev  ## the tests that are not marked slow
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not long"
+
+long: .venv/.dev  ## the tests that take a minute or more, which the others leave out
+	$(BIN)/python -m pytest -n 2 -m long
 
 check: .venv/.dev  ## lint, formatting and types
 	$(BIN)/ruff check

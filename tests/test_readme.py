@@ -45,7 +45,7 @@ def test_the_first_screen_has_a_picture_three_commands_and_a_table() -> None:
     assert "pip install -c constraints.txt -e '.[serve]'" in TEXT  # in a clone
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_commands_run(fewlink: Fewlink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEWLINK_DATA", str(tmp_path / "data"))

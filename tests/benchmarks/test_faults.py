@@ -14,6 +14,10 @@ import pytest
 SCRIPT = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "faults.py"
 
 
+def long(command: str, points: int) -> Any:
+    return pytest.param(command, points, marks=pytest.mark.long)
+
+
 def faults(*words: object) -> dict[str, Any]:
     """What the script finds, in a process that has started no threads."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -25,14 +29,14 @@ def faults(*words: object) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command, points", [("compile", 40), ("append", 70), ("evaluate", 25)])
+@pytest.mark.parametrize("command, points", [("compile", 40), long("append", 70), long("evaluate", 25)])
 def test_killed_before_every_operation(command: str, points: int) -> None:
     found = faults(command)[command]
     assert found["problems"] == [] and found["points"] >= points
     assert found["before"] > 10 and found["after"] > 10
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("command, every", [("save", 29), ("pretrain", 11), ("card", 5), ("append to a run", 19)])
 def test_killed_before_some_operations(command: str, every: int) -> None:
     found = faults(command, "--every", every)[command]

@@ -13,7 +13,7 @@ import soak
 import stall
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     options = argparse.Namespace(graph="umls", minutes=0.25, clients=6, kills=1)
     results = asyncio.run(soak.soak(options, tmp_path / "project"))
@@ -21,7 +21,7 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     assert results["statuses"]["200"] > 10 and set(results["statuses"]) <= {"200", "503", "504", "404", "422"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_small_requests_beside_a_costly_one_and_slow_sockets() -> None:
     costly, used, _ = stall.questions("umls", 50)
     assert len(costly["references"]) > 100 and len(costly["heads"]) == 50
