@@ -180,8 +180,8 @@ def _load(
                 )
         files = [first]
         for file in others:
-            part, same = _open(file, opened)
-            if same != facts:
+            part, others_facts = _open(file, opened)
+            if any(others_facts[name] != facts[name] for name in ("settings", "triples", "done", "shards")):
                 raise InputError(file, f"is a part of another state than {path}: {REMEDY}")
             files.append(part)
         tensors = {
