@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import http.client
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import uvicorn
+from tests.web.servers import on_a_port
 
 from fewlink.operations.connections import ConnectionLimits, Connections
-from fewlink.operations.process import OPTIONS, listen
 from fewlink.operations.protocol import ON_STOP, STATE
 
 HEADER = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
@@ -44,18 +42,8 @@ def served(**limits: Any) -> Iterator[tuple[int, Connections, list[str]]]:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, **OPTIONS))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        while not server.started:
-            time.sleep(0.01)
-        yield listener.getsockname()[1], guard, told
-    finally:
-        server.should_exit = True
-        thread.join(20)
-        assert not thread.is_alive()
+    with on_a_port(app) as (address, _):
+        yield int(address.rpartition(":")[2]), guard, told
 
 
 def connect(port: int, sent: bytes = b"") -> socket.socket:

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fewlink.base.errors import FewlinkError, InputError, unique_keys, wrong_format
+from fewlink.base.errors import FewlinkError, InputError, unique_keys, writing, wrong_format
 from fewlink.base.memo import is_remembered, remember
 from fewlink.base.progress import Advance, progress, silent
 
@@ -76,7 +76,7 @@ def _lock(file: Path, what: Path, busy: str) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     lock = FileLock(file, mode=0o666, thread_local=False)
-    with _errors_named(what):
+    with writing(what):
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=0 if busy else SILENT_WAIT)
@@ -112,7 +112,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
     if _in_draft(path):
         yield path
         return
-    with _errors_named(path), _lock(_beside(path, "lock"), path, ""):
+    with writing(path), _lock(_beside(path, "lock"), path, ""):
         draft = (folder := _beside(path, "new")) / "draft"  # not of the file's kind, for those who look for such
         _remove(folder)
         folder.mkdir()
@@ -173,7 +173,7 @@ def new_folder(path: Path, format: str, facts: dict[str, Any]) -> Iterator[Path]
     path = _real(path)
     if Path.cwd().is_relative_to(path):
         raise FewlinkError(f"{path} is or contains the working folder and would be replaced: choose another place")
-    with _errors_named(path), locked(path):
+    with writing(path), locked(path):
         draft = path if (inside := _in_draft(path)) else _beside(path, "new")
         if not inside:
             _put_right(path)
@@ -197,7 +197,7 @@ def new_folder(path: Path, format: str, facts: dict[str, Any]) -> Iterator[Path]
 
 def recover(path: Path, busy: str = "") -> None:
     """Put right what a killed writer of a file or folder left: what was moved comes back, and drafts are removed."""
-    with _errors_named(path), locked(path, busy):
+    with writing(path), locked(path, busy):
         _put_right(_real(path))
 
 
@@ -389,12 +389,3 @@ def _moved_by_0_1(path: Path) -> list[Path]:
 
 def _sha256_json(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-@contextmanager
-def _errors_named(path: Path) -> Iterator[None]:
-    """Turn an operating system error while writing `path` into an error that names it and the reason."""
-    try:
-        yield
-    except OSError as error:
-        raise FewlinkError(f"{path} cannot be written ({error.strerror or error})") from None

@@ -33,7 +33,7 @@ from fewlink.graph.reading import (
     blocks_of,
     check_entities,
     decompressed,
-    reading,
+    reading_source,
     whole_lines,
 )
 from fewlink.graph.vocabulary import Block, is_text
@@ -73,7 +73,7 @@ def read_triples(path: Path, *, skip: bool, report: CompileReport, advance: Adva
     """The blocks of one file in the format of its name. Bad lines raise, or with `skip` are counted."""
     path = Path(path)
     source = Source(path, skip, report)
-    with reading(path):
+    with reading_source(path):
         size = path.stat().st_size
         with path.open("rb") as raw, decompressed(path, raw) as file:
             for block in prefetch(format_of(path).read(source, file)):

@@ -275,7 +275,7 @@ def _unix(raw: bytes) -> bytes:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading_source(path: Path) -> Iterator[None]:
     """Turn errors of the system and of decompression into errors that name the file."""
     check_file(path)
     try:
@@ -372,7 +372,7 @@ def read_pairs_table(path: Path, least: int = 2) -> Iterator[list[str]]:
     """Rows of a small tab-separated side file (types, readable names), each with at least `least` columns."""
     path = Path(path)
     source = Source(path, skip=False, report=CompileReport())
-    with reading(path), path.open("rb") as raw, decompressed(path, raw) as file:
+    with reading_source(path), path.open("rb") as raw, decompressed(path, raw) as file:
         for line, text in numbered_lines(source, file):
             if is_blank(row := text.split(b"\t")):
                 continue
@@ -387,5 +387,5 @@ def _is_binary(path: Path) -> bool:
     """Whether a plain file has a zero byte near its beginning."""
     if path.suffix.lower() in COMPRESSIONS:
         return False
-    with reading(path), path.open("rb") as file:
+    with reading_source(path), path.open("rb") as file:
         return b"\0" in file.read(1 << 16)

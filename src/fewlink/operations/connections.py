@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -107,10 +108,6 @@ def _waits(connection: Connection) -> bool:
 
 def raise_open_files() -> int | None:
     """Raise the limit of open files of this process as far as it may; the limit, None where there is none."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
     wanted = MOST_FILES if hard == unlimited else min(hard, MOST_FILES)
