@@ -217,7 +217,7 @@ def test_no_damage_of_a_state_changes_what_is_loaded(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_of_a_state_is_removed_with_it(tmp_path: Path) -> None:
     state = tmp_path / ".v.state"
     train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
-    for name in ("..v.state.part", ".v.state.epoch-3.1-of-2", ".v.state.whole"):
+    for name in ("..v.state.part", ".v.state.epoch-3.1-of-2", "..v.state.epoch-5.1-of-2.lock", ".v.state.whole"):
         (tmp_path / name).touch()
     for name in ("...v.state.part.new", "..v.state.epoch-4.1-of-2.new"):
         (tmp_path / name).mkdir()

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError, InputError, reading, wrong_format
-from fewlink.base.storage import recover, sync
+from fewlink.base.storage import LEFT, recover, sync
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import PIECE, Shard
 from fewlink.embeddings.table import save_tensors
@@ -122,9 +122,9 @@ def _shard_file(path: Path, facts: dict[str, Any], rank: int) -> Path:
 
 
 def _shard_files(path: Path) -> list[Path]:
-    """The files of other processes, also those that were only begun."""
+    """The files of other processes, also those that a killed process had only begun, or had only locked."""
     pattern = f"{glob.escape(path.name)}.epoch-*"
-    begun = [path.with_name(draft.name[1:].removesuffix(".new")) for draft in path.parent.glob(f".{pattern}.new")]
+    begun = {path.with_name(left[1]) for file in path.parent.glob(f".{pattern}") if (left := LEFT.fullmatch(file.name))}
     return [*path.parent.glob(pattern), *begun]
 
 
