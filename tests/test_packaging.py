@@ -178,7 +178,7 @@ def test_the_wheel_holds_every_file_of_the_package(built: Path) -> None:
     assert "fewlink = fewlink.cli:main" in points
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_tests_of_the_sdist_run(built: Path, tmp_path: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:

@@ -21,7 +21,7 @@ import torch
 
 from fewlink.embeddings import Embeddings
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 EPOCHS = 60
 PATIENCE = 90  # seconds until the hosts count as hanging, on a busy machine

@@ -148,6 +148,7 @@ def test_killed_at_every_file_operation(tmp_path: Path) -> None:
     assert found["kills"] > 25 and found["opened"] > 15 and found["empty"] > 5, found
 
 
+@pytest.mark.long
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     found = killed("moments", tmp_path, steps=150, evaluate_every=2, patience=1000)
     assert found["kills"] >= 20, found

@@ -122,8 +122,15 @@ def states(browser: Browser, address: str) -> Iterator[str]:
     yield "the HTTP interface"
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("theme", "size"),
+    [
+        ("light", "desktop"),
+        ("dark", "phone"),
+        pytest.param("dark", "desktop", marks=pytest.mark.long),
+        pytest.param("light", "phone", marks=pytest.mark.long),
+    ],
+)
 def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
     browser: Browser, address: str, theme: str, size: str
 ) -> None:
