@@ -148,12 +148,14 @@ def train_links(
         if value not in trials:
             try:
                 vectors = trained(value, min(TRIAL_EPOCHS, settings.epochs))
-                trials[value] = max(trace["held_out_mrr"] for trace in vectors.trace[:TRIAL_EPOCHS])
+                measured = [trace["held_out_mrr"] for trace in vectors.trace[:TRIAL_EPOCHS]]
+                trials[value] = max(mrr for mrr in measured if mrr is not None)  # None: not an epoch to evaluate
             except FewlinkError:  # the learning rate is too high: training diverged
                 trials[value] = 0.0
         return trials[value]
 
-    best = min(range(len(GRID)), key=lambda place: abs(np.log(GRID[place] / getattr(settings, name))))
+    start = max(getattr(settings, name), GRID[0])  # N3 may be 0
+    best = min(range(len(GRID)), key=lambda place: abs(np.log(GRID[place] / start)))
     while True:
         near = [place for place in (best, best - 1, best + 1) if 0 <= place < len(GRID)]
         higher = max(near, key=score)
