@@ -54,6 +54,12 @@ def test_new_candidates_heads_and_relations_are_scored() -> None:
     assert counting.calls == 4
 
 
+def test_no_heads_have_no_scores() -> None:
+    scorer = CachedScorer(Counting())
+    scores(scorer, [1], [3, 4])
+    assert scores(scorer, [], [3, 4]) == []
+
+
 def test_other_references_are_scored_anew() -> None:
     counting = Counting()
     scorer = CachedScorer(counting)

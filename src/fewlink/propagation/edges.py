@@ -175,12 +175,20 @@ class EdgeTable:
     ) -> EdgeTable:
         """From edges, each with its inverse, and one over their fan-out and fan-in."""
 
-        def order(row: np.ndarray, rows: int, first: np.ndarray, second: np.ndarray, longest: int) -> EdgeOrder:
+        def order(
+            row: np.ndarray,
+            rows: int,
+            first: np.ndarray,
+            second: np.ndarray,
+            longest: int,
+            *,
+            all_partial: bool = False,
+        ) -> EdgeOrder:
             at = np.argsort(row.astype(np.int64) * max(nodes, relations_count) + second, kind="stable")
             offsets = offsets_of(row[at], rows)
             ids = [torch.from_numpy(np.ascontiguousarray(a[at], np.int32)) for a in (row, first, second)]
             fans = [torch.from_numpy(a[at]) for a in (fan_out, fan_in)]
-            segments = Segments.of(offsets, longest, all_partial=row is relations)
+            segments = Segments.of(offsets, longest, all_partial=all_partial)
             return EdgeOrder(segments, ids[0], ids[1], ids[2], torch.from_numpy(offsets.astype(np.int64)), *fans)
 
         return cls(
@@ -188,7 +196,7 @@ class EdgeTable:
             relations_count,
             order(tails, nodes, heads, relations, ROW_SEGMENT),
             order(heads, nodes, tails, relations, ROW_SEGMENT),
-            order(relations, relations_count, heads, tails, RELATION_SEGMENT),
+            order(relations, relations_count, heads, tails, RELATION_SEGMENT, all_partial=True),
         )
 
     @property

@@ -110,7 +110,7 @@ class CachedScorer:
         key = question.relation, question.references.tobytes()
         columns, rows = self._cache.get(key, (np.zeros(0, question.candidates.dtype), {}))
         heads = question.heads.tolist()
-        if len(columns) and all(h in rows for h in heads) and np.isin(question.candidates, columns).all():
+        if heads and all(h in rows for h in heads) and np.isin(question.candidates, columns).all():
             at = np.searchsorted(columns, question.candidates)
             return np.stack([rows[h][at] for h in heads])
         everyone = question.candidates if self._everyone is None else self._everyone
