@@ -98,6 +98,10 @@ class EdgeOrder(Memo):
     fan_out: Tensor
     fan_in: Tensor
 
+    def edges_of(self, rows: Tensor) -> Tensor:
+        """The places of all edges of these rows (n,), one row after the other; on the CPU."""
+        return torch.from_numpy(spans(self.offsets[rows].numpy(), self.offsets[rows + 1].numpy())[0])
+
     def slots(self, transposed: bool) -> Slots:
         """Pairs of a source (`first`) and a relation (`second`), and of a row and a relation, computed once."""
         return self.once(_slots, transposed)
