@@ -171,6 +171,12 @@ def test_a_bundle_is_compiled_like_any_file_of_triples(write: Write, tmp_path: P
     assert report.skipped == 1
 
 
+def test_an_error_of_a_triple_names_no_line_since_a_bundle_has_none(write: Write) -> None:
+    long = {"type": "tool", "id": "tool--" + "x" * (1 << 17), "name": "Long"}
+    with pytest.raises(InputError, match=r"bundle\.json: has a name of over"):
+        compile_graph(write([*OBJECTS, long, link(9, "malware--2", "uses", str(long["id"]))]))
+
+
 def test_the_commands_read_a_bundle(write: Write, fewlink: Fewlink) -> None:
     checked = fewlink("data", "check", write())
     assert checked.code == 0, checked.err

@@ -278,17 +278,8 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int) -> GraphPart:
     expanded, but of a source those of its rarer relations are taken.
     """
     degrees, (fan_out, fan_in) = graph.degrees, edge_fans(graph)
-    reached = np.unique(np.asarray(sources, np.int64))
-    mass = np.full(len(reached), 1 / len(reached))
-    expanded, left, count = np.zeros(0, np.int64), most_edges, len(reached)
-    taken: list[np.ndarray] = []
-    for source in reached[degrees[reached] > SHARE * most_edges].tolist():
-        edges = np.arange(graph.offsets[source], graph.offsets[source + 1])
-        few = int(SHARE * most_edges / count)
-        edges = edges[np.argsort(-fan_out[edges], kind="stable")[:few]]
-        new = np.setdiff1d(graph.tail_ids[edges], reached)
-        reached, mass = np.append(reached, new), np.append(mass, np.full(len(new), mass[0] / max(few, 1)))
-        taken.append(edges)
+    reached, mass, taken = _from_sources(graph, np.unique(np.asarray(sources, np.int64)), most_edges)
+    expanded, left = np.zeros(0, np.int64), most_edges
     for rounds in range(ROUNDS):
         waiting = ~np.isin(reached, expanded)
         nodes, weight = reached[waiting], mass[waiting]
@@ -318,3 +309,20 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int) -> GraphPart:
         *ends, fan_out[edges], fan_in[edges], nodes=len(reached), relations_count=2 * len(graph.relations)
     )
     return GraphPart(reached, table)
+
+
+def _from_sources(
+    graph: Graph, sources: np.ndarray, most_edges: int
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """The sources and the entities that edges of rare relations join to those with very many edges, (n,); the share of
+    walks that begins at each, (n,); and these edges, of each such source."""
+    fan_out, _ = edge_fans(graph)
+    reached, mass = sources, np.full(len(sources), 1 / len(sources))
+    few, taken = int(SHARE * most_edges / len(sources)), []
+    for source in sources[graph.degrees[sources] > SHARE * most_edges].tolist():
+        edges = np.arange(graph.offsets[source], graph.offsets[source + 1])
+        edges = edges[np.argsort(-fan_out[edges], kind="stable")[:few]]
+        new = np.setdiff1d(graph.tail_ids[edges], reached)
+        reached, mass = np.append(reached, new), np.append(mass, np.full(len(new), mass[0] / max(few, 1)))
+        taken.append(edges)
+    return reached, mass, taken
