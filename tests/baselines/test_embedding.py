@@ -84,6 +84,14 @@ def test_link_prediction_is_trained_with_the_value_best_on_valid(model: str, tmp
     assert same == trials and torch.equal(again.entities, vectors.entities)
 
 
+@pytest.mark.parametrize("change", [{"evaluate_every": 2}, {"n3": 0.0}])
+def test_a_search_may_skip_evaluations_and_start_without_n3(change: dict[str, Any], tmp_path: Path) -> None:
+    (train, valid), sizes = links_of_umls(), (len(BENCHMARK.graph.entities), len(BENCHMARK.graph.relations))
+    settings = dataclasses.replace(link_settings("distmult", sizes[0]), dim=4, epochs=3, **change)
+    vectors, trials = train_links(train, valid, *sizes, settings, tmp_path)
+    assert vectors.settings["n3"] == max(trials, key=lambda value: trials[value]) and min(trials.values()) > 0
+
+
 def test_a_stopped_search_continues_to_the_same_vectors(tmp_path: Path) -> None:
     (train, valid), sizes = links_of_umls(), (len(BENCHMARK.graph.entities), len(BENCHMARK.graph.relations))
     settings = dataclasses.replace(link_settings("distmult", sizes[0]), dim=8, epochs=6)

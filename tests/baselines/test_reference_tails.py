@@ -71,3 +71,7 @@ def test_scores_do_not_depend_on_the_number_of_candidates_in_memory(triples: lis
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(learning_free, "CHUNK", 3)
         assert np.array_equal(scores(graph, [0, 1, 1], everything), whole)
+
+
+def test_there_may_be_no_candidates() -> None:
+    assert scores(graph_of("a r b"), [1], []).shape == (2, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -149,3 +150,22 @@ def test_names_and_types_of_appended_rdf_are_kept(tmp_path: Path) -> None:
     graph = append_triples(before, [tmp_path / "new.ttl"])[0].graph
     assert [graph.name(i) for i in range(len(graph.entities))] == ["A", "b", "City", "C", "Town"]
     assert graph.types is not None and list(graph.types.names) == ["City", "Town"]
+
+
+def test_names_and_types_of_an_appended_stix_bundle_are_kept(tmp_path: Path) -> None:
+    def bundle(name: str, *objects: dict[str, str]) -> Path:
+        (tmp_path / name).write_text(json.dumps({"type": "bundle", "objects": objects}))
+        return tmp_path / name
+
+    kinds = (("malware", "Rat"), ("tool", "Fox"), ("intrusion-set", "Owl"))
+    rat, fox, owl = ({"type": kind, "id": f"{kind}--1", "name": name} for kind, name in kinds)
+    use = {"type": "relationship", "id": "relationship--1", "relationship_type": "uses"}
+    old = bundle("old.json", rat, fox, {**use, "source_ref": "malware--1", "target_ref": "tool--1"})
+    new = bundle("new.json", rat, owl, {**use, "source_ref": "intrusion-set--1", "target_ref": "malware--1"})
+    before = Benchmark("b", compile_graph(old), {"train": [], "dev": [], "test": []})
+    for paths in ([new], [str(new)]):
+        graph = append_triples(before, paths)[0].graph  # type: ignore[arg-type]
+        assert [graph.name(i) for i in range(len(graph.entities))] == ["Rat", "Fox", "Owl"]
+        assert graph.types is not None
+        types = [graph.types.names[int(kind)] for kind in graph.types.types]
+        assert types == ["malware", "tool", "group"]

@@ -39,14 +39,18 @@ def test_draws_differ_by_number_and_by_seed() -> None:
     assert len(draws) == 9
 
 
-@pytest.mark.parametrize("shots", [0, -1, 4, 5])
-def test_references_that_leave_no_query_are_an_error(shots: int) -> None:
-    with pytest.raises(FewlinkError, match="visits"):
+@pytest.mark.parametrize(
+    ("shots", "problem"),
+    [(0, "visits: 0 references; give at least 1"), (-1, "at least 1"), (4, "leave no query"), (5, "leave no query")],
+)
+def test_no_references_and_references_that_leave_no_query_are_errors(shots: int, problem: str) -> None:
+    with pytest.raises(FewlinkError, match=problem):
         VISITS.split(shots)
 
 
 def test_known_tails_are_grouped_by_head() -> None:
     assert {h: t.tolist() for h, t in VISITS.known_tails.items()} == {0: [1, 3], 1: [2], 2: [1], 3: [0]}
+    assert task_of([], range=[0]).known_tails == {}
 
 
 def test_pairs_are_sorted_and_distinct() -> None:

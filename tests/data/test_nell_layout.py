@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.conftest import LAYOUT, named, write_layout
 
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.data import SPLITS, Benchmark, nell_layout
+from fewlink.data import SPLITS, Benchmark, nell_layout, open_benchmark
 from fewlink.data.nell_layout import is_layout, read_layout
 from fewlink.graph import reading
 
@@ -36,7 +36,8 @@ def tails(benchmark: Benchmark, task: str) -> list[str]:
 
 
 def archive(path: Path, folder: Path, extra: tuple[tarfile.TarInfo, bytes] | None = None) -> Path:
-    with tarfile.open(path, "w:xz" if path.suffix == ".xz" else "w:gz") as tar:
+    mode: Any = {".xz": "w:xz", ".bz2": "w:bz2", ".tbz2": "w:bz2"}.get(path.suffix.lower(), "w:gz")
+    with tarfile.open(path, mode) as tar:
         tar.add(folder, arcname="some/where")
         if extra:
             tar.addfile(extra[0], io.BytesIO(extra[1]))
@@ -218,12 +219,13 @@ def test_any_json_is_a_benchmark_or_a_clean_error(
 # archives
 
 
-@pytest.mark.parametrize("ending", [".tar.gz", ".tar.xz"])
+@pytest.mark.parametrize("ending", [".tar.gz", ".tar.xz", ".tar.bz2", ".TGZ"])
 def test_an_archive_is_read_like_its_folder(tmp_path: Path, ending: str) -> None:
     folder = write_layout(tmp_path / "tiny")
-    benchmark, remarks = read_layout(archive(tmp_path / f"tiny{ending}", folder))
+    path = archive(tmp_path / f"tiny{ending}", folder)
+    benchmark, remarks = read_layout(path)
     assert (benchmark.name, remarks) == ("tiny", [])
-    assert benchmark.fingerprint == read_layout(folder)[0].fingerprint
+    assert benchmark.fingerprint == read_layout(folder)[0].fingerprint == open_benchmark(path).fingerprint
 
 
 def test_an_error_in_an_archive_names_the_archive(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from fewlink.embeddings import EmbeddingSettings
         ({"held_out": 0.9}, "between 0 and 0.5"),
         ({"norm": 3}, "1 or 2"),
         ({"device": "gpu"}, "cpu, cuda or cuda:N"),
+        ({"device": "cuda:"}, "cpu, cuda or cuda:N"),
+        ({"device": "cuda:²"}, "cpu, cuda or cuda:N"),
         ({"mixed_precision": True}, "cuda device"),
         ({"mixed_precision": 1}, "true or false"),
         ({"learning_rat": 0.1}, "did you mean 'learning_rate'"),

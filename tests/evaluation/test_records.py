@@ -164,6 +164,19 @@ def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
     assert [r.seed for r in read_records(tmp_path)] == list(range(20))
 
 
+def test_a_draft_that_vanishes_while_records_are_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft, scandir = stored(tmp_path, record()).parent / ".other.jsonl.new", os.scandir
+    draft.mkdir()
+
+    def vanished(path: Any) -> Any:
+        return scandir(path if Path(path) != draft else draft / "gone")
+
+    monkeypatch.setattr(os, "scandir", vanished)
+    assert len(read_records(tmp_path)) == 1
+
+
 def test_a_write_that_fails_leaves_the_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = stored(tmp_path, record()).read_bytes()
 

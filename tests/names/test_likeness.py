@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -64,6 +66,39 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = index_of(NAMES)
     for array in ("offsets", "members", "rarity", "lengths"):
         assert np.array_equal(getattr(parts, array), getattr(whole, array)), array
+
+
+def test_threads_that_cover_names_at_the_same_time_lose_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(likeness, "LARGE", 5)
+    index, offsets_of = index_of(NAMES), likeness.offsets_of
+    began, other_is_done, first = threading.Event(), threading.Event(), iter([True])
+
+    def slow(rows: np.ndarray, count: int) -> np.ndarray:
+        if next(first, False):
+            began.set()
+            other_is_done.wait(0.3)  # it waits for this thread instead
+        return offsets_of(rows, count)
+
+    def cover_others() -> None:
+        index.cover(np.arange(3, 6))
+        other_is_done.set()
+
+    monkeypatch.setattr(likeness, "offsets_of", slow)
+    threads = [threading.Thread(target=index.cover, args=(np.arange(3),)), threading.Thread(target=cover_others)]
+    threads[0].start()
+    began.wait(10)
+    threads[1].start()
+    for thread in threads:
+        thread.join()
+    alone = index_of(NAMES)
+    alone.cover(np.arange(6))
+    copied = copy.deepcopy(index)
+    for each in (index, copied):
+        assert np.flatnonzero(each.covered).tolist() == [0, 1, 2, 3, 4, 5]
+        assert np.array_equal(np.sort(each.members), np.sort(alone.members))
+        assert np.array_equal(each.likeness(each.vector(NAMES[4])), alone.likeness(alone.vector(NAMES[4])))
+    copied.cover(np.arange(8))
+    assert copied.number == 8
 
 
 def test_only_the_rarest_grams_count_so_that_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

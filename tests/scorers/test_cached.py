@@ -1,14 +1,15 @@
-"""Cached scores are those of the scorer, computed once."""
+"""Cached scores are those of the scorer, computed once; the best tails of any scorer."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from fewlink.baselines.learning_free import learning_free
 from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.scorers import Question, base
+from fewlink.scorers import Question, base, best_tails
 from fewlink.scorers.base import CachedScorer
 
 REFERENCES = np.array([[0, 1]], np.int32)
@@ -53,6 +54,12 @@ def test_new_candidates_heads_and_relations_are_scored() -> None:
     assert counting.calls == 4
 
 
+def test_no_heads_have_no_scores() -> None:
+    scorer = CachedScorer(Counting())
+    scores(scorer, [1], [3, 4])
+    assert scores(scorer, [], [3, 4]) == []
+
+
 def test_other_references_are_scored_anew() -> None:
     counting = Counting()
     scorer = CachedScorer(counting)
@@ -85,3 +92,23 @@ def test_all_entities_are_scored_at_once_for_several_sets_of_candidates() -> Non
     assert scores(scorer, [1, 2], [5, 3]) == [[15, 13], [25, 23]]
     assert scores(scorer, [2], [7, 0]) == [[27, 20]]
     assert counting.calls == 1
+
+
+class Learnt:
+    """Scores on a device that follow from a parameter: those of a model that is being trained."""
+
+    name = "learnt"
+
+    def __init__(self, device: str) -> None:
+        self.worth = torch.tensor([1.0, 3.0, 3.0, 2.0], device=device, requires_grad=True)
+
+    def __call__(self, question: Question) -> torch.Tensor:
+        return self.worth[torch.from_numpy(question.candidates.astype(np.int64)).to(self.worth.device)].unsqueeze(0)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_best_tails_of_scores_on_any_device_with_or_without_gradients(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    question = Question("r", REFERENCES, np.array([0], np.int32), np.array([3, 2, 1, 0], np.int32))
+    assert best_tails(Learnt(device), question, 3) == [[(2, 3.0), (1, 3.0), (3, 2.0)]]

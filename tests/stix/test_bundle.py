@@ -16,7 +16,7 @@ from tests.conftest import Fewlink
 
 from fewlink.base.errors import InputError, UnknownName
 from fewlink.graph import CompileReport, compile_graph
-from fewlink.stix.bundle import Link, is_bundle, read_bundle, relationships
+from fewlink.stix.bundle import Link, is_bundle, read_bundle, read_links, relationships
 
 Write = Callable[..., Path]
 
@@ -83,7 +83,8 @@ def test_a_bundle_becomes_named_and_typed_triples(write: Write) -> None:
 def test_what_is_left_out_is_counted_with_its_ids(write: Write) -> None:
     assert read_bundle(write()).remarks() == [
         "left out, objects that are revoked or deprecated: 1 (tool--5)",
-        "left out, relationships that are, or that have such an end: 2 (relationship--3, relationship--6)",
+        "left out, relationships that are revoked or deprecated, or that have such an end: "
+        "2 (relationship--3, relationship--6)",
         "left out, relationships with an end that is not an entity of the bundle: 1 (relationship--5)",
     ]
 
@@ -170,6 +171,12 @@ def test_a_bundle_is_compiled_like_any_file_of_triples(write: Write, tmp_path: P
     assert report.skipped == 1
 
 
+def test_an_error_of_a_triple_names_no_line_since_a_bundle_has_none(write: Write) -> None:
+    long = {"type": "tool", "id": "tool--" + "x" * (1 << 17), "name": "Long"}
+    with pytest.raises(InputError, match=r"bundle\.json: has a name of over"):
+        compile_graph(write([*OBJECTS, long, link(9, "malware--2", "uses", str(long["id"]))]))
+
+
 def test_the_commands_read_a_bundle(write: Write, fewlink: Fewlink) -> None:
     checked = fewlink("data", "check", write())
     assert checked.code == 0, checked.err
@@ -197,8 +204,26 @@ def test_links_are_written_with_confidence_and_provenance(write: Write) -> None:
     assert (second["relationship_type"], "confidence" in second) == ("related-to", False)
     again = relationships(links, bundle, author="me", note="why", now=datetime.now(UTC))
     assert [each["id"] for each in again["objects"]] == [each["id"] for each in written["objects"]]
-    with pytest.raises(UnknownName, match="did you mean 'S9001'"):
-        relationships([Link("S9003", "x", "T9001")], bundle, author="me", note="", now=now)
+
+
+@pytest.mark.parametrize(
+    ("head", "problem"),
+    [
+        ("S9003", r"unknown entity of the bundle 'S9003'; did you mean 'S9001'[^,]*\?$"),
+        ("nobody", r"unknown entity of the bundle 'nobody'$"),
+        ("platform:windows", "'platform:windows' is a property of objects of the bundle"),
+    ],
+)
+def test_a_link_of_no_object_is_an_error_that_does_not_list_the_whole_bundle(
+    write: Write, head: str, problem: str
+) -> None:
+    with pytest.raises(UnknownName, match=problem):
+        relationships([Link(head, "x", "T9001")], read_bundle(write()), author="me", note="", now=datetime.now(UTC))
+
+
+def test_links_of_windows_programs_are_read(tmp_path: Path) -> None:
+    (tmp_path / "links.tsv").write_bytes("\ufeffa\tr\tb\r\n\r\na\tr\tc\u2028d\t0.5\r\n".encode())
+    assert read_links(tmp_path / "links.tsv") == [Link("a", "r", "b"), Link("a", "r", "c\u2028d", 0.5)]
 
 
 def test_accepted_links_go_back_into_the_graph(write: Write, fewlink: Fewlink, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def cache_home() -> Path:
 def is_remembered(key: str, value: str) -> bool:
     """Whether `remember` was called with this key and value last."""
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
-        return _memory_of(key).read_text() == value
+        return _memory_of(key).read_bytes() == value.encode()
     return False
 
 
@@ -58,7 +58,7 @@ def remember(key: str, value: str) -> None:
     with suppress(OSError, RuntimeError):
         memory = _memory_of(key)
         memory.parent.mkdir(parents=True, exist_ok=True)
-        memory.write_text(value)
+        memory.write_bytes(value.encode())
 
 
 def _memory_of(key: str) -> Path:

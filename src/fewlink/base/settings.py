@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -25,8 +26,7 @@ DEVICES = "cpu, cuda or cuda:N"
 
 def is_device(name: str) -> bool:
     """Whether this is a valid device name; the machine need not have the device."""
-    kind, _, index = name.partition(":")
-    return name == "cpu" or (kind == "cuda" and (not index or index.isdigit()))
+    return re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]*))?", name) is not None
 
 
 class Settings(DataclassInstance):
@@ -55,14 +55,17 @@ class Settings(DataclassInstance):
             self.require("device", is_device(device), DEVICES)
 
     def require(self, field: str, holds: bool, allowed: str) -> None:
+        """Raises unless a condition of a field holds; `allowed` says in words which values it may have."""
         if not holds:
             raise FewlinkError(f"{field} is {getattr(self, field)!r}: it must be {allowed}")
 
     def as_dict(self) -> dict[str, Any]:
+        """The values by the names of the settings."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Settings with these values and else the defaults; raises if a name is no setting."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         for name in values:
             choose("setting", name, known)

@@ -148,12 +148,14 @@ def train_links(
         if value not in trials:
             try:
                 vectors = trained(value, min(TRIAL_EPOCHS, settings.epochs))
-                trials[value] = max(trace["held_out_mrr"] for trace in vectors.trace[:TRIAL_EPOCHS])
+                measured = [trace["held_out_mrr"] for trace in vectors.trace[:TRIAL_EPOCHS]]
+                trials[value] = max(mrr for mrr in measured if mrr is not None)  # None: not an epoch to evaluate
             except FewlinkError:  # the learning rate is too high: training diverged
                 trials[value] = 0.0
         return trials[value]
 
-    best = min(range(len(GRID)), key=lambda place: abs(np.log(GRID[place] / getattr(settings, name))))
+    start = max(getattr(settings, name), GRID[0])  # N3 may be 0
+    best = min(range(len(GRID)), key=lambda place: abs(np.log(GRID[place] / start)))
     while True:
         near = [place for place in (best, best - 1, best + 1) if 0 <= place < len(GRID)]
         higher = max(near, key=score)
@@ -204,25 +206,9 @@ def tune(
     the mean over relations of the MRR (`full`) on dev and on one of `folds` folds of the meta-training relations, which
     is treated like dev, because dev alone has too few relations to compare settings. Test is never used.
     """
-    try:
-        import optuna
-    except ImportError:
-        raise MissingExtra("tuning", "hpo") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    folder.mkdir(parents=True, exist_ok=True)
-    from optuna.storages import JournalStorage, journal
+    study = _study(f"{benchmark.name} {base.model} dim {base.dim} K={shots} {objective}", base, folder)
+    from optuna.trial import FixedTrial, TrialState
 
-    storage = JournalStorage(journal.JournalFileBackend(str(folder / JOURNAL)))
-    name = f"{benchmark.name} {base.model} dim {base.dim} K={shots} {objective}"
-    study = optuna.create_study(
-        study_name=name,
-        storage=storage,
-        direction="maximize",
-        load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=None, constant_liar=True),
-    )
-    if not study.trials:  # the base settings are the first trial
-        study.enqueue_trial({name: value for name, value in base.as_dict().items() if value != 0})
     folded = benchmark.with_fold(seed % folds, folds) if folds else benchmark
 
     def objective_value(trial: Any) -> float:
@@ -238,7 +224,7 @@ def tune(
         return evaluate(folded, scorer, Protocol("dev", shots, "full")).metrics()["macro"]["mrr"]
 
     def finished() -> int:
-        return sum(trial.state == optuna.trial.TrialState.COMPLETE for trial in study.trials)
+        return sum(trial.state == TrialState.COMPLETE for trial in study.trials)
 
     def stop_if_done(study: Any, trial: Any) -> None:
         if finished() >= trials:
@@ -246,8 +232,29 @@ def tune(
 
     if finished() < trials:
         study.optimize(objective_value, n_trials=trials - finished(), callbacks=[stop_if_done])
-    best = suggest(optuna.trial.FixedTrial(study.best_params), base)
-    return best, float(study.best_value), finished()
+    return suggest(FixedTrial(study.best_params), base), float(study.best_value), finished()
+
+
+def _study(name: str, base: EmbeddingSettings, folder: Path) -> Any:
+    """The study of this name in a folder, new or continued; the base settings are its first trial."""
+    try:
+        import optuna
+    except ImportError:
+        raise MissingExtra("tuning", "hpo") from None
+    from optuna.storages import JournalStorage, journal
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    folder.mkdir(parents=True, exist_ok=True)
+    study = optuna.create_study(
+        study_name=name,
+        storage=JournalStorage(journal.JournalFileBackend(str(folder / JOURNAL))),
+        direction="maximize",
+        load_if_exists=True,
+        sampler=optuna.samplers.TPESampler(seed=None, constant_liar=True),
+    )
+    if not study.trials:
+        study.enqueue_trial({setting: value for setting, value in base.as_dict().items() if value != 0})
+    return study
 
 
 FAMILY = EmbeddingFamily()

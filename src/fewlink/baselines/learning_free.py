@@ -76,8 +76,9 @@ class ReferenceTailsScorer:
         return np.broadcast_to(scores, (len(question.heads), len(question.candidates)))
 
     def _profile_cosines(self, tails: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        """The cosines (candidates, tails) of relation profiles."""
         of_tails = self._profiles(tails)  # (tails, 2R)
-        parts = [candidates[i : i + CHUNK] for i in range(0, len(candidates), CHUNK)]
+        parts = [candidates[i : i + CHUNK] for i in range(0, max(1, len(candidates)), CHUNK)]  # one if there are none
         return np.concatenate([self._profiles(part) @ of_tails.T for part in parts])
 
     def _profiles(self, entities: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import CompileReport, Graph, TypeTable, Vocabulary
-from fewlink.graph.compile import check_on_error, check_side_files, read_ids, types_from_triples
+from fewlink.graph.compile import check_on_error, check_side_files, described_types, read_ids, types_from_triples
 from fewlink.graph.graph import CONVENTION_SHARE, types_from_file, types_from_names
 from fewlink.graph.reading import read_pairs_table
 from fewlink.graph.vocabulary import Interner, local_name
@@ -45,12 +45,12 @@ def append_triples(
     A triple of a task relation is added to the pairs of that task, after the others, and not to the graph, where it
     would give an answer away. `types` and `names` are side files as for a new graph and may describe old entities too.
     """
-    graph, report = benchmark.graph, report or CompileReport()
+    graph, report, paths = benchmark.graph, report or CompileReport(), [Path(p) for p in paths]
     tasks = {task.name: task for members in benchmark.tasks.values() for task in members}
     entities = _interner(graph.entities)
     relations = _interner(graph.relations)
     task_ids = {relations[name.encode()]: name for name in tasks}  # temporary ids, while the files are read
-    added = read_ids([Path(p) for p in paths], entities, relations, check_on_error(on_error), report)
+    added = read_ids(paths, entities, relations, check_on_error(on_error), report)
     if not len(added):
         raise report.no_triples(paths)
     relation_names = list(relations)
@@ -60,7 +60,7 @@ def append_triples(
     of_graph = new_id[added[:, 1]] >= 0
     new = np.stack([added[of_graph, 0], new_id[added[of_graph, 1]], added[of_graph, 2]], 1)
     graph_relations = [relation_names[i] for i in in_graph]
-    extended = _extended(graph, new, list(entities), graph_relations, types, names, report.labels)
+    extended = _extended(graph, new, list(entities), graph_relations, types, names, report)
     of_tasks = added[~of_graph]
     extended_tasks = {
         name: _extended_task(extended, tasks[name], of_tasks[of_tasks[:, 1] == i][:, [0, 2]])
@@ -91,13 +91,15 @@ def _extended(
     relations: list[bytes],
     types: Path | None,
     names: Path | None,
-    given: Mapping[bytes, tuple[int, bytes]] | None,
+    report: CompileReport,
 ) -> Graph:
-    """The graph with new triples (n, 3) after the old ones, and with all names; `given` are those of RDF files."""
+    """The graph with new triples (n, 3) after the old ones; `report` has the names and types that RDF and STIX give."""
     entity_names, relation_names = Vocabulary.of(entities), Vocabulary.of(relations)
     check_side_files(entity_names, relation_names, types, names)
-    labels = _labels(graph, entity_names, relation_names, names, given)
+    labels = _labels(graph, entity_names, relation_names, names, report)
     stated = types_from_triples(entity_names, relation_names, new, labels) if types is None else None
+    if stated is None and report.descriptions:
+        stated = described_types(entity_names, report.descriptions)
     table = _types(graph, entity_names, types, stated)
     triples = np.concatenate([graph.triples(), new]).astype(np.int32)
     return Graph.of(entity_names, relation_names, triples, types=table, labels=labels)
@@ -108,17 +110,19 @@ def _labels(
     entities: Vocabulary,
     relations: Vocabulary,
     path: Path | None,
-    given: Mapping[bytes, tuple[int, bytes]] | None,
+    report: CompileReport,
 ) -> Vocabulary | None:
     """Readable names: those of the files, else those of the graph, else the names themselves."""
-    if graph.labels is None and path is None and given is None:
+    of_rdf, of_stix = report.labels, report.descriptions
+    if graph.labels is None and path is None and of_rdf is None and not of_stix:
         return None
-    texts = {name.decode(): text.decode() for name, (_, text) in (given or {}).items()}
+    texts = {name.decode(): text.decode() for name, (_, text) in (of_rdf or {}).items()}
+    texts.update({name.decode(): text.decode() for name, (text, _) in of_stix.items()})
     texts.update({row[0]: row[1] for row in read_pairs_table(path)} if path else {})
     old = list(graph.labels) if graph.labels is not None else [*graph.entities, *graph.relations]
     before = (old[: len(graph.entities)], old[len(graph.entities) :])
     return Vocabulary.of(
-        texts.get(name) or (labels[number] if number < len(labels) else name if given is None else _short(name))
+        texts.get(name) or (labels[number] if number < len(labels) else name if of_rdf is None else _short(name))
         for vocabulary, labels in zip((entities, relations), before, strict=True)
         for number, name in enumerate(vocabulary)
     )
@@ -129,8 +133,9 @@ def _short(name: str) -> str:
 
 
 def _types(graph: Graph, entities: Vocabulary, path: Path | None, stated: TypeTable | None) -> TypeTable | None:
-    """The types of the graph and of the file; without a file, those `stated` by triples, else by their names."""
+    """The types of the graph and of the file; without a file, those `stated` by other files, else by their names."""
     old, count = graph.types, len(graph.entities)
+    first = 0  # entity from which on types are added
     if path is not None:
         more: TypeTable | None = types_from_file(path, entities)
     elif stated is not None:
@@ -138,16 +143,14 @@ def _types(graph: Graph, entities: Vocabulary, path: Path | None, stated: TypeTa
     else:
         by_name = types_from_names(entities) if old is not None else None
         followed = by_name is not None and by_name.typed(np.arange(count)).mean() >= CONVENTION_SHARE
-        more = by_name if followed else None
+        more, first = by_name if followed else None, count
     if old is None:
         return more
     names, (owners, types) = _interner(old.names), _entries(old)
     if more is not None:
         more_owners, more_types = _entries(more)
         more_types = np.array([names[name.encode()] for name in more.names], np.int32)[more_types]
-        added = more_owners >= (
-            count if path is None and stated is None else 0
-        )  # the convention is applied to new entities only
+        added = more_owners >= first
         owners, types = np.append(owners, more_owners[added]), np.append(types, more_types[added])
     return TypeTable.of(names, owners, types, len(entities))
 

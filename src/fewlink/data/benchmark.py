@@ -38,7 +38,9 @@ class Task:
 
     def split(self, shots: int, draw: int = 0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """References (shots, 2), the first pairs or with `draw` > 0 a random sample, and queries (rest, 2)."""
-        if not 0 < shots < len(self.pairs):
+        if shots < 1:
+            raise FewlinkError(f"{self.name}: {shots} references; give at least 1")
+        if shots >= len(self.pairs):
             raise FewlinkError(f"{self.name} has {len(self.pairs)} pairs: {shots} references leave no query; use fewer")
         if draw == 0:
             return self.pairs[:shots], self.pairs[shots:]
@@ -51,7 +53,7 @@ class Task:
     def known_tails(self) -> dict[int, np.ndarray]:
         """The known tails of each head, sorted."""
         heads, begins = np.unique(self.known[:, 0], return_index=True)
-        return dict(zip(heads.tolist(), np.split(self.known[:, 1], begins[1:]), strict=True))
+        return dict(zip(heads.tolist(), np.split(self.known[:, 1], begins)[1:], strict=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fewlink.base.errors import choose
 from fewlink.base.seeds import generator, scramble
-from fewlink.data.benchmark import Task
+from fewlink.data.benchmark import Task, sorted_pairs
 from fewlink.graph import Graph
 from fewlink.graph.compile import RDF_TYPE
 
@@ -50,6 +50,11 @@ def likely_tails(graph: Graph, tails: np.ndarray) -> np.ndarray:
     relation slots (head or tail of the same background relation).
     """
     return _any_of(graph, [np.asarray(tails), *(members for _, members in _kinds(graph, tails))])
+
+
+def task_of_pairs(graph: Graph, name: str, pairs: np.ndarray) -> Task:
+    """A task of pairs (n, 2) that are all that is known of a relation; its range is that of the type constraint."""
+    return Task(name, pairs, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]))
 
 
 def by_similarity(graph: Graph, ids: np.ndarray, ignored: int = -1) -> tuple[np.ndarray, int]:

@@ -15,7 +15,7 @@ import numpy as np
 from fewlink.base.errors import FewlinkError
 from fewlink.base.seeds import generator
 from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
-from fewlink.data.candidates import likely_tails
+from fewlink.data.candidates import task_of_pairs
 from fewlink.graph import Graph
 from fewlink.graph.graph import Groups
 
@@ -84,7 +84,7 @@ def carve(graph: Graph, name: str, settings: CarveSettings = CarveSettings()) ->
     enough = [r for r in tasks if len(whole[r]) >= settings.smallest]
     twins |= _twins(whole, enough)  # those that became equal when pairs were dropped
     enough = [r for r in enough if r not in twins]
-    carved = {r: _task(background, graph.relations[r], rng.permutation(whole[r])) for r in enough}
+    carved = {r: task_of_pairs(background, graph.relations[r], rng.permutation(whole[r])) for r in enough}
     good = [r for r in enough if len(carved[r].range) > 1]
     if len(good) < len(SPLITS) or not background.triple_count:
         sizes = f"{settings.smallest} to {settings.largest}"
@@ -128,7 +128,7 @@ def carve_any(
             "as many other triples are needed; fewlink data check FILE shows what the file has"
         )
     benchmark, report, bounds = best
-    counts = ", ".join(f"{len(benchmark.tasks[split])} {split}" for split in ("train", "dev", "test"))
+    counts = ", ".join(f"{len(benchmark.tasks[split])} {split}" for split in SPLITS)
     remarks = [f"relations of {bounds[0]} to {bounds[1]} triples are tasks: {counts}"]
     if bounds != BOUNDS[0]:
         remarks.append(
@@ -180,10 +180,6 @@ def _twins(pairs: dict[int, np.ndarray], tasks: list[int]) -> dict[int, tuple[st
     return twins
 
 
-def _task(graph: Graph, name: str, pairs: np.ndarray) -> Task:
-    return Task(name, pairs, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]))
-
-
 def _split(tasks: list[Task], settings: CarveSettings, rng: np.random.Generator) -> dict[str, list[Task]]:
     order = rng.permutation(len(tasks))
     dev = min(max(1, round(settings.dev_share * len(tasks))), len(tasks) - 2)  # leaves one each for test and train
@@ -211,7 +207,7 @@ class FrozenGraph:
         """The pairs of a relation on the last day, and all entities of its tails' types."""
         triples = self.graph.triples()
         pairs = triples[triples[:, 1] == self.graph.relations.find(relation)][:, [0, 2]]
-        return Task(relation, pairs, sorted_pairs(pairs), likely_tails(self.graph, pairs[:, 1]))
+        return task_of_pairs(self.graph, relation, pairs)
 
     def hidden(self, relation: str) -> Graph:
         """The graph without this relation."""

@@ -72,7 +72,7 @@ CATALOGUE = {
         size="about 1 GB unpacked",
     ),
 }
-ARCHIVES = (".tar.gz", ".tgz", ".tar", ".tar.xz")
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 
 
 def data_home() -> Path:
@@ -170,7 +170,7 @@ def _stored(name: str) -> Path | None:
 
 def is_benchmark(path: Path) -> bool:
     """Whether a path may be a benchmark: a compiled folder, the NELL-One layout or an archive of it."""
-    return path.is_dir() or path.name.endswith(ARCHIVES)
+    return path.is_dir() or path.name.lower().endswith(ARCHIVES)
 
 
 def fetch_benchmark(

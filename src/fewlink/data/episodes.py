@@ -256,7 +256,7 @@ def _modulo(hashes: Tensor, limits: Tensor) -> Tensor:
 class EpisodeBatch(NamedTuple):
     """Of S runs. Shapes: `ids` (S, U) entities; `references` (S, R, K, 2), `pairs` (S, R, B + B·N, 2) positions in it.
 
-    Of each of the R relations the pairs are the B queries, then each query's head with its N polluted tails.
+    Of each of the R relations the pairs are the B queries, then each query's head with its N negatives.
     """
 
     ids: Tensor
@@ -271,10 +271,10 @@ class Layout:
         self.relations = relations
         sizes = (2 * shots, 2 * batch, batch * negatives)
         positions = torch.arange(sum(sizes), device=device)
-        references, queries, polluted = positions.split(sizes)
-        references, queries, polluted = references.view(-1, 2), queries.view(-1, 2), polluted.view(batch, -1)
-        heads = queries[:, :1].expand_as(polluted)
-        pairs = torch.cat([queries, torch.stack([heads, polluted], -1).flatten(0, 1)])
+        references, queries, false_tails = positions.split(sizes)
+        references, queries, false_tails = references.view(-1, 2), queries.view(-1, 2), false_tails.view(batch, -1)
+        heads = queries[:, :1].expand_as(false_tails)
+        pairs = torch.cat([queries, torch.stack([heads, false_tails], -1).flatten(0, 1)])
         begins = torch.arange(relations, device=device).view(-1, 1, 1) * len(positions)
         self.references = (references + begins).expand(runs, -1, -1, -1)
         self.pairs = (pairs + begins).expand(runs, -1, -1, -1)

@@ -25,7 +25,7 @@ import numpy as np
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.storage import read_json
 from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
-from fewlink.data.candidates import likely_tails
+from fewlink.data.candidates import task_of_pairs
 from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
 from fewlink.graph.compile import labels_from
 from fewlink.graph.graph import types_from_names
@@ -102,10 +102,7 @@ def _task(graph: Graph, index: dict[str, int], name: str, rows: list[list[str]],
     _, first = np.unique(pairs, axis=0, return_index=True)
     if len(first) < len(pairs):
         remarks.append(f"{name}: {len(pairs) - len(first):,} repeated pairs left out")
-    pairs = pairs[np.sort(first)]
-    return Task(
-        name, pairs, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]) if len(pairs) else np.zeros(0, np.int32)
-    )
+    return task_of_pairs(graph, name, pairs[np.sort(first)])
 
 
 def _checked_names(path: Path, tasks: Mapping[str, Iterable[Task]]) -> dict[str, Task]:
@@ -260,7 +257,7 @@ def _extract(archive: Path, content: IO[bytes], place: str, room: int) -> None:
 
 
 class Last:
-    """A file that remembers the last block that was read: an archive ends with zeros."""
+    """A file that remembers the last block that was read, as `end`: an archive ends with zeros."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file, self.end = file, b""

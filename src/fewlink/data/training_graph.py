@@ -16,7 +16,7 @@ import numpy as np
 from fewlink.base.errors import FewlinkError
 from fewlink.base.seeds import generator
 from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
-from fewlink.data.candidates import likely_tails
+from fewlink.data.candidates import likely_tails, task_of_pairs
 from fewlink.graph import Graph
 from fewlink.graph.graph import Groups
 
@@ -134,8 +134,7 @@ def fold_benchmark(benchmark: Benchmark, index: int, count: int = 2, background:
     for relation in np.sort(chosen).tolist():
         pairs = triples[triples[:, 1] == relation][:, [0, 2]]
         pairs = generator(0, "fold", names[relation]).permutation(pairs)
-        task = Task(names[relation], pairs, sorted_pairs(pairs), likely_tails(graph, pairs[:, 1]))
-        tasks.append(_usable(graph, task))
+        tasks.append(_usable(graph, task_of_pairs(graph, names[relation], pairs)))
     kept = [task for at, task in enumerate(train) if at % count != index]
     dev = [task for task in tasks if len(task.pairs) >= SMALLEST]
     return Benchmark(f"{benchmark.name}-fold-{index}-of-{count}", graph, {"train": kept, "dev": dev, "test": []})
@@ -162,7 +161,7 @@ def _folds(triples: np.ndarray, background: int, count: int) -> np.ndarray:
 
 def _both_directions(graph: Graph, task: Task) -> list[Task]:
     """A hidden relation and its inverse, with the pairs whose entities both have edges in the graph."""
-    pairs = task.pairs[(graph.degrees[task.pairs] > 0).all(1)]
+    pairs = _usable(graph, task).pairs
     if len(pairs) < SMALLEST:
         return []
     pairs = generator(0, "view", task.name).permutation(pairs)[:MOST_PAIRS]
@@ -171,4 +170,4 @@ def _both_directions(graph: Graph, task: Task) -> list[Task]:
         Task(task.name, pairs, sorted_pairs(task.known), task.range.astype(np.int32)),
         Task(task.name + INVERSE, pairs[:, ::-1], sorted_pairs(back), likely_tails(graph, back[:, 1]).astype(np.int32)),
     ]
-    return [task for task in directions if len(task.range) > 1]
+    return [each for each in directions if len(each.range) > 1]

@@ -120,6 +120,7 @@ class TaskRanks:
     range: int  # how many tails the relation's candidates are drawn from
 
     def row(self) -> dict[str, float]:
+        """The metrics of the relation, with its numbers of queries and candidates."""
         return {"queries": len(self.ranks), "candidates": self.range, **summarise(self.ranks, self.candidates)}
 
 
@@ -142,6 +143,7 @@ class Evaluation:
         return {"micro": summarise(ranks, candidates), "macro": average([t.row() for t in self.tasks])}
 
     def relations(self) -> dict[str, dict[str, float]]:
+        """The metrics of each relation, with its numbers of queries and candidates."""
         return {t.relation: t.row() for t in self.tasks}
 
 
@@ -331,16 +333,16 @@ def read_splits(train: Path, valid: Path, test: Path) -> tuple[Graph, dict[str, 
     """The training graph, and all three splits as ids (n, 3); triples with names unknown to training are dropped."""
     graph = compile_graph([train])
     splits = {"train": graph.triples()}
-    for name, path in (("valid", valid), ("test", test)):
+    for split, path in (("valid", valid), ("test", test)):
         other = compile_graph([path])
-        entities, relations = (
+        entities, relations = (  # the ids in training, -1 where it has none
             np.array([-1 if (known := names.find(name)) is None else known for name in others])
             for names, others in ((graph.entities, other.entities), (graph.relations, other.relations))
         )
         heads, middles, tails = other.triples().T
         ids = np.stack([entities[heads], relations[middles], entities[tails]], 1)
-        splits[name] = ids[(ids >= 0).all(1)].astype(np.int32)
-        if not len(splits[name]):
+        splits[split] = ids[(ids >= 0).all(1)].astype(np.int32)
+        if not len(splits[split]):
             raise InputError(path, f"has no triple whose names all occur in {train}")
     return graph, splits
 

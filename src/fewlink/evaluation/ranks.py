@@ -97,7 +97,7 @@ def read_ranks(file: Path, record: Measured) -> QueryRanks | None:
     if not arrays:
         return None
     if len(arrays) > 1:
-        raise InputError(path, f"has the ranks of {_prefix(record)[:-1]} twice: {REMEDY}")
+        raise InputError(path, f"has the ranks of {identity(record)} twice: {REMEDY}")
     ((name, content),) = arrays.items()
     with reading(path, REMEDY):
         doubled = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
@@ -105,7 +105,7 @@ def read_ranks(file: Path, record: Measured) -> QueryRanks | None:
         ranks = QueryRanks(tuple(record.relations), counts, doubled / 2, name.removesuffix(".npy").rpartition("_")[2])
         agrees = ranks.agrees(record)
     if not agrees:
-        problem = f"the ranks of {_prefix(record)[:-1]} do not give the MRR of their record in {file.name}"
+        problem = f"the ranks of {identity(record)} do not give the MRR of their record in {file.name}"
         raise InputError(path, f"{problem}: repeat the evaluation with --replace")
     return ranks
 
@@ -117,7 +117,7 @@ def ranked_records(path: Path) -> set[str]:
 
 def identity(record: Measured) -> str:
     """The record's name in a file of ranks."""
-    return _prefix(record)[:-1]
+    return _prefix(record).removesuffix("_")
 
 
 def write_ranks(file: Path, record: Measured, ranks: QueryRanks | None) -> None:

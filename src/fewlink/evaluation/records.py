@@ -20,7 +20,7 @@ from fewlink.base.errors import FewlinkError, InputError, reading
 from fewlink.base.memory import hardware
 from fewlink.base.recipes import OWN, former_name, renamed, same_settings
 from fewlink.base.settings import Settings
-from fewlink.base.storage import locked_inside, read_json, with_sha256, without_sha256, write_bytes
+from fewlink.base.storage import LEFT, locked_inside, read_json, with_sha256, without_sha256, write_bytes
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
 
 if TYPE_CHECKING:
@@ -296,7 +296,12 @@ class RecordStore:
         return [path for path in self._files(kind) if path.suffix == ".json" and b'"data_sha256"' in path.read_bytes()]
 
     def _files(self, kind: type[StoredResult]) -> list[Path]:
-        return sorted(path for path in self.folder.rglob("*.json*") if kind_of(path) is kind)
+        """Those of a kind below the folder; drafts of other processes, which may vanish meanwhile, are passed over."""
+        found = []
+        for place, folders, names in os.walk(self.folder):
+            folders[:] = [name for name in folders if not LEFT.fullmatch(name)]
+            found += [path for path in map(Path(place).joinpath, names) if kind_of(path) is kind]
+        return sorted(found)
 
 
 class DifferentFigures(FewlinkError):

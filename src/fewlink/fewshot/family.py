@@ -21,7 +21,7 @@ from fewlink.graph import Graph
 from fewlink.training.family import Learner, Reporter, TrainedFamily
 from fewlink.training.vectors import fold_in, pretrain, pretraining_settings, trained_already
 
-NEIGHBOUR = 4 + 4 + 4  # bytes of a neighbour: its relation, its entity, and in TRAIL how many share it
+NEIGHBOUR = 4 + 4 + 4  # bytes of a neighbour: its relation, its entity, and in TRAIL 0.1 how many share it
 SORTED_EDGE = 40  # bytes of an edge while neighbours are chosen
 
 

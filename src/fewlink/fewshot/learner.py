@@ -44,7 +44,7 @@ def hinge(positive: Tensor, negative: Tensor, margin: float) -> Tensor:
 
 
 def softmax(positive: Tensor, negative: Tensor, margin: float) -> Tensor:
-    """−log of the softmax of the true tail among itself and the polluted ones; shapes as in `hinge`, no margin."""
+    """−log of the softmax of the true tail among itself and the negatives; shapes as in `hinge`, no margin."""
     every = torch.cat([positive.unsqueeze(-1), negative], -1)  # (runs, …, B, 1 + N)
     return (every.logsumexp(-1) - positive).flatten(1).mean(1)
 
@@ -64,12 +64,12 @@ def objective(
 ) -> Objective:
     """L_joint = L_rank + γ L_re (Eq. 10), γ being `weight`, of the scores divided by the temperature.
 
-    Shapes: scores (runs, episodes, B + B·N), first those of the B queries, then of the N polluted tails of each query
-    in turn; reconstruction (runs, episodes).
+    Shapes: scores (runs, episodes, B + B·N), first those of the B queries, then of the N negatives of each query in
+    turn; reconstruction (runs, episodes).
     """
     scores = scores / temperature
-    positive, polluted = scores[..., :queries], scores[..., queries:]
-    negative = polluted.unflatten(-1, (queries, -1))  # (runs, episodes, B, N)
+    positive = scores[..., :queries]
+    negative = scores[..., queries:].unflatten(-1, (queries, -1))  # (runs, episodes, B, N)
     rank = choose("loss", loss, LOSSES)(positive, negative, margin)
     restored = reconstruction.mean(-1)
     return Objective(rank + weight * restored, rank, restored)

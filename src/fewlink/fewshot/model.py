@@ -232,10 +232,10 @@ class FewShotSettings(ModelSettings):
     shots                references of an episode (K), and of each dev relation
     batch                queries of an episode
     relations            relations of a step, an episode each; shared out where several processes train together
-    negatives            polluted tails of each query
-    shared_negatives     whether the queries of an episode share their polluted tails
+    negatives            false tails that each query is contrasted with
+    shared_negatives     whether the queries of an episode share their negatives
     smallest_range       relations with fewer candidates than this are not trained on
-    loss                 hinge (Eq. 9), or softmax of the true tail among the polluted ones
+    loss                 hinge (Eq. 9), or softmax of the true tail among the negatives
     margin               ξ of the hinge loss
     temperature          what the scores are divided by in the loss
     reconstruction       γ of Eq. 10, the weight of the aggregator's reconstruction loss

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from fewlink.base.memory import PROGRAM, Parts
 from fewlink.base.seeds import derive
@@ -19,8 +16,7 @@ from fewlink.fewshot.family import neighbour_bytes
 from fewlink.fewshot.neighbourhood import Neighbourhood
 from fewlink.gana.model import GANA, GANAScorer
 from fewlink.graph import Graph
-from fewlink.metar.family import MetaLearner, MetaLearnerSettings, MetaRFamily, sampler, scaled, tasks_of
-from fewlink.training.checkpoints import check_weights
+from fewlink.metar.family import MetaLearnerSettings, MetaRFamily, scaled, tasks_of
 
 MODELS = {"gana": "GANA: references with their neighbours give a relation's vector; it and a hyperplane take a step"}
 
@@ -49,6 +45,7 @@ class GANAFamily(MetaRFamily):
 
     name = "gana"
     settings = GANASettings  # type: ignore[assignment]
+    scorer_class = GANAScorer
 
     @property
     def models(self) -> Mapping[str, str]:
@@ -69,28 +66,9 @@ class GANAFamily(MetaRFamily):
             "the program": PROGRAM,
         }
 
-    def learner(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, seeds: Sequence[int]) -> MetaLearner:
-        (seed,) = seeds
-        settings = dataclasses.replace(settings, seed=seed)
-        model = assemble(benchmark.graph, vectors, settings, tasks_of(benchmark, settings))
-        return MetaLearner(
-            model, sampler(benchmark, settings), settings, lambda: scorer_of(model, benchmark.graph, settings)
-        )
-
-    def scorer(  # type: ignore[override]
-        self,
-        benchmark: Benchmark,
-        vectors: Embeddings,
-        settings: Any,
-        weights: dict[str, Tensor],
-        *,
-        parts: Mapping[str, Any],
-        run: Path,
-    ) -> GANAScorer:
-        model = assemble(benchmark.graph, vectors, settings)
-        check_weights(model.state_dict(), weights, run)
-        model.load_state_dict(weights)
-        return scorer_of(model, benchmark.graph, settings)
+    def assembled(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, *, training: bool) -> GANA:
+        tasks = tasks_of(benchmark, settings) if training else ()
+        return assemble(benchmark.graph, vectors, settings, tasks)
 
 
 def assemble(graph: Graph, vectors: Embeddings, settings: GANASettings, tasks: Sequence[Task] = ()) -> GANA:
@@ -110,10 +88,6 @@ def assemble(graph: Graph, vectors: Embeddings, settings: GANASettings, tasks: S
             task_relations=torch.tensor([numbers.get(task.name, -1) for task in tasks], dtype=torch.int64),
         )
     return model.to(settings.device)
-
-
-def scorer_of(model: GANA, graph: Graph, settings: GANASettings) -> GANAScorer:
-    return GANAScorer(settings.model, model, graph, negatives=settings.negatives, seed=settings.seed)
 
 
 FAMILY = GANAFamily()

@@ -83,17 +83,22 @@ def _described(graph: Graph, descriptions: Mapping[bytes, tuple[bytes, bytes]]) 
     """The graph with these names and types of entities, unless files gave others."""
     if not descriptions:
         return graph
-    empty = (b"", b"")
-    described = [descriptions.get(name.encode(), empty) for name in graph.entities]
     if graph.labels is None:
-        labels = [text or name.encode() for (text, _), name in zip(described, graph.entities, strict=True)]
+        ids = [name.encode() for name in graph.entities]
+        labels = [descriptions.get(name, (b"", b""))[0] or name for name in ids]
         graph = dataclasses.replace(graph, labels=Vocabulary.of([*labels, *graph.relations]))
     if graph.types is None:
-        kinds = Interner()
-        pairs = [(entity, kinds[kind]) for entity, (_, kind) in enumerate(described) if kind]
-        owners, types = np.array(pairs, np.int32).reshape(-1, 2).T
-        graph = dataclasses.replace(graph, types=TypeTable.of(kinds, owners, types, len(graph.entities)))
+        graph = dataclasses.replace(graph, types=described_types(graph.entities, descriptions))
     return graph
+
+
+def described_types(entities: Vocabulary, descriptions: Mapping[bytes, tuple[bytes, bytes]]) -> TypeTable:
+    """The types of entities that descriptions (name and type by id) give; the others have none."""
+    kinds = Interner()
+    given = ((entity, descriptions.get(name.encode(), (b"", b""))[1]) for entity, name in enumerate(entities))
+    pairs = [(entity, kinds[kind]) for entity, kind in given if kind]
+    owners, types = np.array(pairs, np.int32).reshape(-1, 2).T
+    return TypeTable.of(kinds, owners, types, len(entities))
 
 
 def read_ids(

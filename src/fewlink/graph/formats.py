@@ -331,7 +331,7 @@ def read_stix(source: Source, file: IO[bytes]) -> Iterator[Block]:
     report.headers += bundle.remarks()
     for name, text in bundle.names.items():
         report.descriptions[_utf8(name)] = _utf8(text), _utf8(bundle.kinds[name])
-    yield from blocks_of(source, enumerate([_utf8(name) for name in triple] for triple in bundle.triples))
+    yield from blocks_of(source, ((None, [_utf8(name) for name in triple]) for triple in bundle.triples))
 
 
 def _utf8(text: str) -> bytes:

@@ -214,8 +214,8 @@ def check_entities(source: Source, file: Peeked) -> None:
             raise InputError(source.path, f"declares an entity '{name}' that stands for over {LONGEST_ENTITY:,} bytes")
 
 
-def blocks_of(source: Source, rows: Iterable[tuple[int, list[bytes]]]) -> Iterator[Block]:
-    """Blocks of triples from rows (line number, [head, relation, tail]); bad rows are reported, blank ones left out."""
+def blocks_of(source: Source, rows: Iterable[tuple[int | None, list[bytes]]]) -> Iterator[Block]:
+    """Blocks of triples from rows (line number if any, [head, relation, tail]); reports bad rows, skips blank ones."""
     fields: list[bytes] = []
     for line, row in rows:
         if not is_blank(row):
@@ -231,7 +231,7 @@ def is_blank(row: list[bytes]) -> bool:
     return len(row) < 2 and not b"".join(row).strip()
 
 
-def _add_row(source: Source, fields: list[bytes], row: list[bytes], line: int) -> None:
+def _add_row(source: Source, fields: list[bytes], row: list[bytes], line: int | None) -> None:
     if len(row) != 3:
         source.bad(f"has {len(row)} columns where head, relation and tail are expected", line)
     elif not all(row):

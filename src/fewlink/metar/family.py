@@ -24,7 +24,7 @@ from fewlink.embeddings import Embeddings
 from fewlink.fewshot.family import FewShotFamily
 from fewlink.graph import Graph
 from fewlink.graph.graph import Groups
-from fewlink.metar.model import MetaR, MetaRScorer
+from fewlink.metar.model import MetaR, MetaRScorer, MetaScorer
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import check_weights, moments_of, restore_moments
 from fewlink.training.family import ModelSettings, RunState
@@ -191,6 +191,7 @@ class MetaRFamily(FewShotFamily):
     settings = MetaRSettings  # type: ignore[assignment]
     side_by_side = False
     memory_advice = "relations=256"
+    scorer_class: ClassVar[type[MetaScorer[Any]]] = MetaRScorer
 
     @property
     def models(self) -> Mapping[str, str]:
@@ -226,12 +227,16 @@ class MetaRFamily(FewShotFamily):
             "the program": PROGRAM,
         }
 
+    def assembled(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, *, training: bool) -> nn.Module:
+        """A model with its initial parameters, which learns from the benchmark's tasks or only answers."""
+        return assemble(vectors, settings)
+
     def learner(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, seeds: Sequence[int]) -> MetaLearner:
         (seed,) = seeds
         settings = dataclasses.replace(settings, seed=seed)
-        model = assemble(vectors, settings)
+        model = self.assembled(benchmark, vectors, settings, training=True)
         return MetaLearner(
-            model, sampler(benchmark, settings), settings, lambda: scorer_of(model, benchmark.graph, settings)
+            model, sampler(benchmark, settings), settings, lambda: self._scorer_of(model, benchmark.graph, settings)
         )
 
     def scorer(  # type: ignore[override]
@@ -243,11 +248,14 @@ class MetaRFamily(FewShotFamily):
         *,
         parts: Mapping[str, Any],
         run: Path,
-    ) -> MetaRScorer:
-        model = assemble(vectors, settings)
+    ) -> MetaScorer[Any]:
+        model = self.assembled(benchmark, vectors, settings, training=False)
         check_weights(model.state_dict(), weights, run)
         model.load_state_dict(weights)
-        return scorer_of(model, benchmark.graph, settings)
+        return self._scorer_of(model, benchmark.graph, settings)
+
+    def _scorer_of(self, model: nn.Module, graph: Graph, settings: Any) -> MetaScorer[Any]:
+        return self.scorer_class(settings.model, model, graph, negatives=settings.negatives, seed=settings.seed)
 
 
 def assemble(vectors: Embeddings, settings: MetaRSettings) -> MetaR:
@@ -275,10 +283,6 @@ def scaled(vectors: Embeddings, length: float) -> Embeddings:
         return vectors
     factor = length / vectors.entities.norm(dim=1).mean()
     return dataclasses.replace(vectors, entities=vectors.entities * factor, relations=vectors.relations * factor)
-
-
-def scorer_of(model: MetaR, graph: Graph, settings: MetaRSettings) -> MetaRScorer:
-    return MetaRScorer(settings.model, model, graph, negatives=settings.negatives, seed=settings.seed)
 
 
 def sampler(benchmark: Benchmark, settings: Any) -> ContrastedSampler:

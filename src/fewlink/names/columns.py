@@ -49,6 +49,7 @@ class NameColumns:
         """What references (K, 2) say."""
         peers = likely_tails(self.graph, np.unique(pairs[:, 1]))
         self.index.cover(np.union1d(peers, pairs[:, 1]))
+        covered = self.index.number  # another thread may add names from here on
         rivals = [
             peers[(peers != head) & ~np.isin(peers, pairs[pairs[:, 0] == head, 1])] for head in pairs[:, 0].tolist()
         ]
@@ -67,7 +68,7 @@ class NameColumns:
             others = np.setdiff1d(rivals[place], pairs[:, 1])
             by_tails += above_chance(np.where(nearest[others] == place, second[others], best[others]), own)
         many = len(peers) / (len(peers) + FEW) / (len(pairs) + 1)
-        return ReferenceNames(many * by_head, many * by_tails, best if by_tails else None, self.index.number)
+        return ReferenceNames(many * by_head, many * by_tails, best if by_tails else None, covered)
 
     def of(self, said: ReferenceNames, head: int, candidates: np.ndarray) -> np.ndarray:
         """The columns (C, COLUMNS) of one head's candidates (C,), which the index covers."""

@@ -11,6 +11,7 @@ those of candidates and of entities like the references' tails.
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -62,27 +63,46 @@ class GramIndex:
     each n-gram, ln((1 + E) / (1 + names that have it)); `lengths` (E,) are those of the names' vectors.
 
     Of more than `LARGE` names, rarity is estimated from some of them, and a name is indexed when it is asked about:
-    `cover` them first. `covered` (E,) says which are.
+    `cover` them first. `covered` (E,) says which are. Several threads may ask and cover at the same time.
     """
 
     def __init__(self, count: int, name: Callable[[int], str], most: int = MOST_GRAMS) -> None:
         self.count, self.name = count, name
         self.most = max(1, min(most, MOST_ENTRIES // max(count, 1)))
         self.lengths, self.covered = np.zeros(count, np.float32), np.zeros(count, bool)
+        self._lists = np.zeros((1 << BITS) + 1, np.int64), np.zeros(0, np.int32)  # replaced together
+        self._lock = threading.Lock()  # of those who cover names
         every = np.arange(count)
-        some = every if count <= LARGE else every[:: max(1, count // SAMPLED_NAMES)]
-        hashed: Iterator[np.ndarray] = map(self._grams, _chunks(some))
-        if len(some) <= CHUNK:
-            hashed = iter([only := next(hashed, np.zeros(0, np.int64))])
+        if count <= LARGE:
+            hashed = [(chunk, self._grams(chunk)) for chunk in _chunks(every)]
+            self._weigh((grams for _, grams in hashed), count)
+            self._add(hashed)
+        else:
+            some = every[:: max(1, count // SAMPLED_NAMES)]
+            self._weigh(map(self._grams, _chunks(some)), len(some))
+
+    def _weigh(self, hashed: Iterable[np.ndarray], sampled: int) -> None:
+        """Set the rarity of each n-gram by the n-grams of as many names as are `sampled`."""
         names_with = np.zeros(1 << BITS)
         for grams in hashed:
             names_with += np.bincount(grams & _MASK, minlength=1 << BITS)
-        self.rarity = np.log((1 + count) / (1 + names_with * (count / max(len(some), 1)))).astype(np.float32)
+        names_with *= self.count / max(sampled, 1)
+        self.rarity = np.log((1 + self.count) / (1 + names_with)).astype(np.float32)
         self._order = np.unique(-self.rarity, return_inverse=True)[1]  # 0: the rarest
-        self.offsets, self.members = np.zeros((1 << BITS) + 1, np.int64), np.zeros(0, np.int32)
-        if count <= LARGE:
-            hashed = iter([only]) if len(some) <= CHUNK else map(self._grams, _chunks(some))
-            self._add(zip(_chunks(every), hashed, strict=False))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    @property
+    def offsets(self) -> np.ndarray:
+        return self._lists[0]
+
+    @property
+    def members(self) -> np.ndarray:
+        return self._lists[1]
 
     @property
     def number(self) -> int:
@@ -91,26 +111,34 @@ class GramIndex:
 
     def cover(self, entities: np.ndarray) -> None:
         """Index the names of entities (n,) that are not yet."""
-        new = np.unique(entities[~self.covered[entities]])
-        if len(new):
-            self._add((chunk, self._grams(chunk)) for chunk in _chunks(new))
+        if self.covered[entities].all():
+            return
+        with self._lock:
+            new = np.unique(entities[~self.covered[entities]])
+            if len(new):
+                self._add((chunk, self._grams(chunk)) for chunk in _chunks(new))
 
     def _add(self, hashed: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
         """Add entities (n,) with their n-grams to what is indexed."""
-        parts = [self._by_bucket(self._rarest(grams), entities) for entities, grams in hashed]
+        added, parts = [], []
+        for entities, grams in hashed:
+            added.append(entities)
+            parts.append(self._by_bucket(self._rarest(grams), entities))
         if len(self.members):
             own = np.repeat(np.arange(1 << BITS, dtype=np.int64), np.diff(self.offsets))
             parts.insert(0, (own << 32) | self.members)
         counts = sum((np.bincount(part >> 32, minlength=1 << BITS) for part in parts), np.zeros(1 << BITS, np.int64))
-        self.offsets = np.append(0, np.cumsum(counts))
-        self.members = np.empty(int(self.offsets[-1]), np.int32)
-        free = self.offsets[:-1].copy()
+        offsets = np.append(0, np.cumsum(counts))
+        members, free = np.empty(int(offsets[-1]), np.int32), offsets[:-1].copy()
         for place, part in enumerate(parts):
             buckets = (part >> 32).astype(np.int32)
             inside = offsets_of(buckets, 1 << BITS)
-            self.members[np.arange(len(part)) - inside[buckets] + free[buckets]] = part & 0xFFFFFFFF
+            members[np.arange(len(part)) - inside[buckets] + free[buckets]] = part & 0xFFFFFFFF
             free += np.diff(inside)
-            parts[place] = part[:0]
+            parts[place] = part[:0]  # frees its memory
+        self._lists = offsets, members
+        for entities in added:
+            self.covered[entities] = True
 
     @property
     def nbytes(self) -> int:
@@ -125,9 +153,10 @@ class GramIndex:
 
     def products(self, vector: NameVector) -> np.ndarray:
         """The product of a name's vector with that of each entity's name: (E,)."""
-        at, owners = spans(self.offsets[vector.buckets], self.offsets[vector.buckets + 1])
+        offsets, members = self._lists
+        at, owners = spans(offsets[vector.buckets], offsets[vector.buckets + 1])
         squares = vector.weights.astype(np.float64) ** 2
-        return np.bincount(self.members[at], squares[owners], self.count)
+        return np.bincount(members[at], squares[owners], self.count)
 
     def likeness(self, vector: NameVector) -> np.ndarray:
         """The cosine of a name's vector and that of each entity's name: (E,), from 0 to 1, rounded so that ties are."""
@@ -153,7 +182,6 @@ class GramIndex:
         owners, buckets = grams >> BITS, grams & _MASK
         squares = self.rarity[buckets].astype(np.float64) ** 2
         self.lengths[entities] = np.sqrt(np.bincount(owners, squares, len(entities)))
-        self.covered[entities] = True
         return np.sort((buckets << 32) | entities[owners])
 
 

@@ -98,6 +98,10 @@ class EdgeOrder(Memo):
     fan_out: Tensor
     fan_in: Tensor
 
+    def edges_of(self, rows: Tensor) -> Tensor:
+        """The places of all edges of these rows (n,), one row after the other; on the CPU."""
+        return torch.from_numpy(spans(self.offsets[rows].numpy(), self.offsets[rows + 1].numpy())[0])
+
     def slots(self, transposed: bool) -> Slots:
         """Pairs of a source (`first`) and a relation (`second`), and of a row and a relation, computed once."""
         return self.once(_slots, transposed)
@@ -175,12 +179,20 @@ class EdgeTable:
     ) -> EdgeTable:
         """From edges, each with its inverse, and one over their fan-out and fan-in."""
 
-        def order(row: np.ndarray, rows: int, first: np.ndarray, second: np.ndarray, longest: int) -> EdgeOrder:
+        def order(
+            row: np.ndarray,
+            rows: int,
+            first: np.ndarray,
+            second: np.ndarray,
+            longest: int,
+            *,
+            all_partial: bool = False,
+        ) -> EdgeOrder:
             at = np.argsort(row.astype(np.int64) * max(nodes, relations_count) + second, kind="stable")
             offsets = offsets_of(row[at], rows)
             ids = [torch.from_numpy(np.ascontiguousarray(a[at], np.int32)) for a in (row, first, second)]
             fans = [torch.from_numpy(a[at]) for a in (fan_out, fan_in)]
-            segments = Segments.of(offsets, longest, all_partial=row is relations)
+            segments = Segments.of(offsets, longest, all_partial=all_partial)
             return EdgeOrder(segments, ids[0], ids[1], ids[2], torch.from_numpy(offsets.astype(np.int64)), *fans)
 
         return cls(
@@ -188,7 +200,7 @@ class EdgeTable:
             relations_count,
             order(tails, nodes, heads, relations, ROW_SEGMENT),
             order(heads, nodes, tails, relations, ROW_SEGMENT),
-            order(relations, relations_count, heads, tails, RELATION_SEGMENT),
+            order(relations, relations_count, heads, tails, RELATION_SEGMENT, all_partial=True),
         )
 
     @property
@@ -266,17 +278,8 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int) -> GraphPart:
     expanded, but of a source those of its rarer relations are taken.
     """
     degrees, (fan_out, fan_in) = graph.degrees, edge_fans(graph)
-    reached = np.unique(np.asarray(sources, np.int64))
-    mass = np.full(len(reached), 1 / len(reached))
-    expanded, left, count = np.zeros(0, np.int64), most_edges, len(reached)
-    taken: list[np.ndarray] = []
-    for source in reached[degrees[reached] > SHARE * most_edges].tolist():
-        edges = np.arange(graph.offsets[source], graph.offsets[source + 1])
-        few = int(SHARE * most_edges / count)
-        edges = edges[np.argsort(-fan_out[edges], kind="stable")[:few]]
-        new = np.setdiff1d(graph.tail_ids[edges], reached)
-        reached, mass = np.append(reached, new), np.append(mass, np.full(len(new), mass[0] / max(few, 1)))
-        taken.append(edges)
+    reached, mass, taken = _from_sources(graph, np.unique(np.asarray(sources, np.int64)), most_edges)
+    expanded, left = np.zeros(0, np.int64), most_edges
     for rounds in range(ROUNDS):
         waiting = ~np.isin(reached, expanded)
         nodes, weight = reached[waiting], mass[waiting]
@@ -306,3 +309,20 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int) -> GraphPart:
         *ends, fan_out[edges], fan_in[edges], nodes=len(reached), relations_count=2 * len(graph.relations)
     )
     return GraphPart(reached, table)
+
+
+def _from_sources(
+    graph: Graph, sources: np.ndarray, most_edges: int
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """The sources and the entities that edges of rare relations join to those with very many edges, (n,); the share of
+    walks that begins at each, (n,); and these edges, of each such source."""
+    fan_out, _ = edge_fans(graph)
+    reached, mass = sources, np.full(len(sources), 1 / len(sources))
+    few, taken = int(SHARE * most_edges / len(sources)), []
+    for source in sources[graph.degrees[sources] > SHARE * most_edges].tolist():
+        edges = np.arange(graph.offsets[source], graph.offsets[source + 1])
+        edges = edges[np.argsort(-fan_out[edges], kind="stable")[:few]]
+        new = np.setdiff1d(graph.tail_ids[edges], reached)
+        reached, mass = np.append(reached, new), np.append(mass, np.full(len(new), mass[0] / max(few, 1)))
+        taken.append(edges)
+    return reached, mass, taken

@@ -166,6 +166,13 @@ def bag_sums(indices: Tensor, rows: Tensor, offsets: Tensor, weights: Tensor | N
     )
 
 
+def edge_sums(order: EdgeOrder, rows: Tensor, messages: Tensor) -> Tensor:
+    """The messages (e, width) over all edges of these rows, as `EdgeOrder.edges_of` lists them, summed: (n, width)."""
+    lengths = order.offsets[rows + 1] - order.offsets[rows]
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int()
+    return bag_sums(torch.arange(len(messages), dtype=torch.int32), messages, offsets)
+
+
 def _rows(x: Tensor, rows: Tensor) -> Tensor:
     return x.flatten(1).index_select(0, rows).view(-1, *x.shape[1:])
 

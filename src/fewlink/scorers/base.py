@@ -83,7 +83,8 @@ class ExplainingScorer(Protocol):
 
 def best_tails(scorer: Scorer, question: Question, count: int) -> list[list[tuple[int, float]]]:
     """For each head, the `count` best candidates with their scores, best first; ties in the order of the candidates."""
-    scores = np.asarray(scorer(question), np.float64)  # (heads, candidates)
+    given = scorer(question)
+    scores = np.asarray(given.detach().cpu() if isinstance(given, torch.Tensor) else given, np.float64)  # (h, c)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
     return [
         [(int(question.candidates[c]), float(row[c])) for c in best] for row, best in zip(scores, order, strict=True)
@@ -109,7 +110,7 @@ class CachedScorer:
         key = question.relation, question.references.tobytes()
         columns, rows = self._cache.get(key, (np.zeros(0, question.candidates.dtype), {}))
         heads = question.heads.tolist()
-        if len(columns) and all(h in rows for h in heads) and np.isin(question.candidates, columns).all():
+        if heads and all(h in rows for h in heads) and np.isin(question.candidates, columns).all():
             at = np.searchsorted(columns, question.candidates)
             return np.stack([rows[h][at] for h in heads])
         everyone = question.candidates if self._everyone is None else self._everyone

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fewlink.base.errors import InputError, choose, read_file, unique_keys
+from fewlink.base.errors import InputError, UnknownName, did_you_mean, read_file, unique_keys
 
 SUFFIX = ".json"
 KINDS = {"attack-pattern": "technique", "intrusion-set": "group", "course-of-action": "mitigation"}
@@ -32,7 +32,11 @@ Triple = tuple[str, str, str]
 
 @dataclass
 class Bundle:
-    """What a bundle says. `names`, `kinds` and `refs` (STIX ids) are by entity; `left_out` counts reasons."""
+    """What a bundle says.
+
+    `names`, `kinds` and `refs` (STIX ids) are by entity; entities made from properties, such as platforms, have no ref.
+    `left_out` has the STIX ids of what is not in the graph, by the reason.
+    """
 
     triples: list[Triple] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
@@ -72,7 +76,7 @@ def read_bundle(path: Path, bad: Callable[[str], None] | None = None) -> Bundle:
         raise InputError(path, f"is not valid JSON ({error})") from None
     if not isinstance(content, dict) or not isinstance(content.get("objects", []), list):
         raise InputError(path, "is not a STIX bundle: an object with a list of objects")
-    objects = dict(_checked(content.get("objects", []), tell))
+    objects = _by_id(content.get("objects", []), tell)
     entity_of = _add_entities(bundle, objects)
     tactics = {
         str(each.get("x_mitre_shortname")): entity_of[each["id"]]
@@ -87,7 +91,7 @@ def read_bundle(path: Path, bad: Callable[[str], None] | None = None) -> Bundle:
     return bundle
 
 
-def _checked(objects: list[Any], tell: Callable[[str], None]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _by_id(objects: list[Any], tell: Callable[[str], None]) -> dict[str, dict[str, Any]]:
     """Objects by id; of several versions of one the last modified."""
     latest: dict[str, dict[str, Any]] = {}
     for number, each in enumerate(objects, 1):
@@ -96,7 +100,7 @@ def _checked(objects: list[Any], tell: Callable[[str], None]) -> Iterator[tuple[
             tell(f"object {name} has no type or no id")
         elif str(each.get("modified", "")) >= str(latest.get(each["id"], {}).get("modified", "")):
             latest[each["id"]] = each
-    return iter(latest.items())
+    return latest
 
 
 def _add_entities(bundle: Bundle, objects: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -134,7 +138,7 @@ def _add_relationship(
         return tell(f"object {each['id']} is a relationship without {missing}")
     ends = (each["source_ref"], each["target_ref"])
     if _is_retired(each) or any(end in objects and _is_retired(objects[end]) for end in ends):
-        return bundle.leave_out("relationships that are, or that have such an end", each["id"])
+        return bundle.leave_out("relationships that are revoked or deprecated, or that have such an end", each["id"])
     if not all(end in entity_of for end in ends):
         return bundle.leave_out("relationships with an end that is not an entity of the bundle", each["id"])
     head, tail = (entity_of[end] for end in ends)
@@ -199,8 +203,9 @@ class Link:
 def read_links(path: Path) -> list[Link]:
     """Lines of a head, a relation, a tail and perhaps a probability, separated by tabs."""
     links = []
-    for line, text in enumerate(read_file(path).decode("utf-8", "replace").splitlines(), 1):
-        row = text.split("\t")
+    lines = read_file(path).decode("utf-8-sig", "replace").split("\n")  # a name may hold other line separators
+    for line, text in enumerate(lines, 1):
+        row = text.removesuffix("\r").split("\t")
         if not text.strip():
             continue
         if len(row) < 3 or not all(row[:3]):
@@ -229,7 +234,7 @@ def relationships(links: Iterable[Link], bundle: Bundle, *, author: str, note: s
     maker = {"type": "identity", **written, "id": _made_id("identity", author), "name": author}
     objects: list[dict[str, Any]] = [{**maker, "identity_class": "system"}]
     for link in links:
-        source, target = (choose("entity of the bundle", end, bundle.refs) for end in (link.head, link.tail))
+        source, target = (_ref(bundle, end) for end in (link.head, link.tail))
         verb = _verb(link.relation, bundle.kinds[link.head], bundle.kinds[link.tail])
         objects.append(
             {
@@ -246,6 +251,15 @@ def relationships(links: Iterable[Link], bundle: Bundle, *, author: str, note: s
             }
         )
     return {"type": "bundle", "id": _made_id("bundle", moment + author), "objects": objects}
+
+
+def _ref(bundle: Bundle, entity: str) -> str:
+    """The STIX id of an entity. Raises if it is none of the bundle's, or a property and not an object of its own."""
+    if entity in bundle.refs:
+        return bundle.refs[entity]
+    if entity in bundle.names:
+        raise UnknownName(f"'{entity}' is a property of objects of the bundle: no relationship can link to it")
+    raise UnknownName(f"unknown entity of the bundle '{entity}'{did_you_mean(entity, bundle.refs)}")
 
 
 def _verb(relation: str, head: str, tail: str) -> str:

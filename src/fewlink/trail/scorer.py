@@ -13,9 +13,8 @@ from torch import Tensor
 from fewlink.base.errors import FewlinkError
 from fewlink.base.threads import parallel_map, torch_threads
 from fewlink.graph import Graph
-from fewlink.graph.graph import spans
-from fewlink.propagation.edges import EdgeOrder, EdgeTable, GraphPart, graph_part
-from fewlink.propagation.product import Norms, bag_sums, chunk_sums, constants, source_states
+from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
+from fewlink.propagation.product import Norms, chunk_sums, constants, edge_sums, source_states
 from fewlink.scorers import Question, Reasons
 from fewlink.trail.explanation import EVIDENCE, encode_without_each, explain
 from fewlink.trail.network import Encoded, Layer, TrailNetwork
@@ -237,7 +236,7 @@ class CpuPropagation:
         x, order = self.states, self.edges.by_head
         over = x[heads] * new[0], x[tails] * new[1]  # messages over the references
         if active is not None:
-            at = edges_of(order, active)
+            at = order.edges_of(active)
             if len(at) <= FEW * self.edges.edges:
                 messages = x[self.edges.by_head.row[at]] * w[order.second[at]]
                 messages *= constants(order, at, x.shape[1], Norms.FOUR)
@@ -261,23 +260,16 @@ class CpuPropagation:
         """The moved states of `rows` only."""
         x, order = self.states, self.edges.by_tail
         rows, back = rows.unique(return_inverse=True)
-        at = edges_of(order, rows)
+        at = order.edges_of(rows)
         if len(at) > SOME * self.edges.edges:
             self._layer(layer, w, new, heads, tails, None)
             return self.states[rows[back]]
         messages = x.index_select(0, order.first[at]) * w.index_select(0, order.second[at])
         messages *= constants(order, at, x.shape[1], Norms.FOUR)
-        lengths = order.offsets[rows + 1] - order.offsets[rows]
-        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int()
-        sums = bag_sums(torch.arange(len(at), dtype=torch.int32), messages, offsets)
+        sums = edge_sums(order, rows, messages)
         places = torch.full((self.edges.nodes,), -1, dtype=torch.long)
         places[rows] = torch.arange(len(rows))
         for sources, targets, weight in ((heads, tails, new[0]), (tails, heads, new[1])):
             inside = places[targets] >= 0
             sums.index_add_(0, places[targets[inside]], x[sources[inside]] * weight)
         return layer.updated(x[rows], sums)[back]
-
-
-def edges_of(order: EdgeOrder, rows: Tensor) -> Tensor:
-    """The places of all edges of these rows."""
-    return torch.from_numpy(spans(order.offsets[rows].numpy(), order.offsets[rows + 1].numpy())[0])

@@ -358,20 +358,21 @@ def family_of(model: str) -> Family:
 
 def trained_family(model: str) -> TrainedFamily:
     """The family of a model that is trained into a run folder."""
-    trained = [family for family in families().values() if isinstance(family, TrainedFamily)]
-    return choose("model", model, {name: family for family in trained for name in family.models})
+    return choose("model", model, {name: family for family in _trained_families() for name in family.models})
 
 
 def shipped_models() -> dict[str, TrainedFamily]:
     """The family of each model that is ready without training."""
-    trained = [family for family in families().values() if isinstance(family, TrainedFamily)]
-    return {model: family for family in trained for model in family.shipped_models}
+    return {model: family for family in _trained_families() for model in family.shipped_models}
 
 
 def checkpoint_models() -> dict[str, TrainedFamily]:
     """The family of each model that is ready with a file of published weights."""
-    trained = [family for family in families().values() if isinstance(family, TrainedFamily)]
-    return {model: family for family in trained for model in family.checkpoint_models}
+    return {model: family for family in _trained_families() for model in family.checkpoint_models}
+
+
+def _trained_families() -> list[TrainedFamily]:
+    return [family for family in families().values() if isinstance(family, TrainedFamily)]
 
 
 def training_recipe(model: str | None, name: str | None = None) -> Recipe[Any]:

@@ -122,7 +122,7 @@ def train_runs(
 
 
 class Trainer:
-    """Runs at the same step that are trained, evaluated and saved together."""
+    """Runs at the same step that are trained, evaluated and saved together; S is their number."""
 
     def __init__(
         self, benchmark: Benchmark, vectors: PretrainedVectors, settings: ModelSettings, seeds: Sequence[int]
@@ -149,35 +149,10 @@ class Trainer:
 
         What is trained is saved into the run folders at least once a minute.
         """
-        settings, step, most = self.settings, self.states[0].step, self.learner.most
-        since = self.states[0].since
-        first = since.get("step", step)
+        settings, state = self.settings, self.states[0]
+        first = state.since.get("step", state.step)
         end = min(settings.steps, (first // settings.evaluate_every + 1) * settings.evaluate_every)
-        sampling, pace = since.get("sampling", 0.0), 0.0
-        began = saved = time.perf_counter()
-        began -= since.get("seconds", 0.0)
-        sums = torch.tensor(
-            [state.since.get("losses", [0.0] * 3) for state in self.states], dtype=torch.float64
-        )  # (S, 3)
-        with (
-            progress("training", settings.steps)
-            if distributed.rank() == 0
-            else contextlib.nullcontext(silent) as advance
-        ):
-            while step < end:
-                advance(step, f"step {step:,} of {settings.steps:,}")
-                if settings.device == "cpu":  # a block must not take longer than until the next saving
-                    most = max(1, min(self.learner.most, int(SAVE_EVERY / pace))) if pace else 1
-                begin = time.perf_counter()
-                block, drawing = self.learner.advance(step, min(most, end - step))
-                pace = (time.perf_counter() - begin) / len(block)
-                self._check_losses(block, step)
-                sums += block.double().sum(0).T.cpu()
-                step, sampling = step + len(block), sampling + drawing
-                if (now := time.perf_counter()) - saved >= SAVE_EVERY:
-                    self._save_between(runs, step, {"step": first, "sampling": sampling, "seconds": now - began}, sums)
-                    saved = time.perf_counter()
-        trained = time.perf_counter() - began
+        sums, trained, sampling = self._train(runs, first, end)
         means = (sums / (end - first)).tolist()
         for run, (state, (total, rank, restored)) in enumerate(zip(self.states, means, strict=True)):
             clock = time.perf_counter()
@@ -196,6 +171,32 @@ class Trainer:
                 "side_by_side": len(self.seeds),
                 "seconds": {"sampling": sampling, "step": trained - sampling, "evaluation": passed, "saving": 0.0},
             }
+
+    def _train(self, runs: Mapping[int, Path], first: int, end: int) -> tuple[Tensor, float, float]:
+        """Take all steps up to `end`; of those from `first` on, of which some may have been taken before a stop, the
+        summed losses (S, 3), the seconds of training, and those of sampling."""
+        settings, step, since = self.settings, self.states[0].step, self.states[0].since
+        sampling, pace, most = since.get("sampling", 0.0), 0.0, self.learner.most
+        saved = time.perf_counter()
+        began = saved - since.get("seconds", 0.0)
+        losses = [state.since.get("losses", [0.0] * 3) for state in self.states]
+        sums = torch.tensor(losses, dtype=torch.float64)  # (S, 3)
+        shown = progress("training", settings.steps) if distributed.rank() == 0 else contextlib.nullcontext(silent)
+        with shown as advance:
+            while step < end:
+                advance(step, f"step {step:,} of {settings.steps:,}")
+                if settings.device == "cpu":  # a block must not take longer than until the next saving
+                    most = max(1, min(self.learner.most, int(SAVE_EVERY / pace))) if pace else 1
+                begin = time.perf_counter()
+                block, drawing = self.learner.advance(step, min(most, end - step))
+                pace = (time.perf_counter() - begin) / len(block)
+                self._check_losses(block, step)
+                sums += block.double().sum(0).T.cpu()
+                step, sampling = step + len(block), sampling + drawing
+                if (now := time.perf_counter()) - saved >= SAVE_EVERY:
+                    self._save_between(runs, step, {"step": first, "sampling": sampling, "seconds": now - began}, sums)
+                    saved = time.perf_counter()
+        return sums, time.perf_counter() - began, sampling
 
     def evaluate(self, run: int) -> dict[str, float]:
         """Micro figures of a run on dev by the common evaluator; its state records whether they are the best."""

@@ -21,13 +21,12 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.propagation.edges import EdgeTable
-from fewlink.propagation.product import Norms, bag_sums, chunk_sums
+from fewlink.propagation.product import Norms, chunk_sums, edge_sums
 from fewlink.scorers import Question
 from fewlink.trail.family import EDGE, PAIR, TrailFamily, graphs_of
 from fewlink.trail.learner import TrailLearner, TrailSettings
 from fewlink.trail.network import Encoded
 from fewlink.trail.reading import ReadGraph, Tasks
-from fewlink.trail.scorer import edges_of
 from fewlink.training.checkpoints import check_weights
 from fewlink.training.family import Learner, NoVectors, Prepared
 from fewlink.ultra.network import EntityLayer, Shape, UltraNetwork, read_checkpoint
@@ -192,7 +191,7 @@ class CpuPropagation:
         layers, everywhere = self._layers(encoded), False
         for number, (layer, w, new) in enumerate(layers):
             if not everywhere:
-                at = edges_of(self.edges.by_head, changed)
+                at = self.edges.by_head.edges_of(changed)
                 if len(at) <= FEW * self.edges.edges:
                     before = common.states[number], common.sums[number]
                     changed, x = self._spread(layer, w, new, task, before, changed, x, at, label, head)
@@ -277,14 +276,12 @@ class CpuPropagation:
     def _some(self, layer: EntityLayer, w: Tensor, targets: Tensor, messages: Tensor, rows: Tensor) -> Tensor:
         """The states of `rows` only after a layer."""
         order, (rows, back) = self.edges.by_tail, rows.unique(return_inverse=True)
-        at = edges_of(order, rows)
+        at = order.edges_of(rows)
         if len(at) > SOME * self.edges.edges:
             self._all(layer, w, self.states, self.moved, targets, messages)
             return self.moved[rows[back]]
         over = self.states.index_select(0, order.first[at]).mul_(w.index_select(0, order.second[at]))
-        lengths = order.offsets[rows + 1] - order.offsets[rows]
-        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int()
-        sums = bag_sums(torch.arange(len(at), dtype=torch.int32), over, offsets)
+        sums = edge_sums(order, rows, over)
         places = torch.full((self.edges.nodes,), -1)
         places[rows] = torch.arange(len(rows))
         inside = places[targets] >= 0

@@ -222,9 +222,8 @@ def _background(graph: GeneratedGraph, names: GeneratedNames) -> dict[str, dict[
     }
 
 
-Column = (
-    bytes | tuple[np.ndarray, np.ndarray]
-)  # the same bytes in every row, or a table and the index into it of each row
+# the same bytes in every row, or a table and the index into it of each row
+Column = bytes | tuple[np.ndarray, np.ndarray]
 
 
 def _write_rows(file: IO[bytes], columns: Sequence[Column], advance: Callable[[float], None] | None = None) -> None:
