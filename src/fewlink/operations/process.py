@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import socket
 import sys
@@ -27,7 +28,7 @@ OPTIONS: dict[str, Any] = {  # of uvicorn
     "access_log": False,
     "server_header": False,
     "proxy_headers": False,
-    "backlog": 50,  # connections that are accepted in one turn of the event loop
+    "backlog": 16,  # connections that are accepted in one turn of the event loop
     "h11_max_incomplete_event_size": LIMITS.header,
     "timeout_keep_alive": int(LIMITS.idle_seconds),
     "timeout_graceful_shutdown": 6,  # seconds for pending requests when the server stops
@@ -50,9 +51,11 @@ class Server(uvicorn.Server):
 
 
 def prepare() -> None:
-    """Settings of a process that serves: threads have short turns and share their freed memory, and repeated log
-    messages are limited."""
+    """Settings of a process that serves, once its model is loaded: threads have short turns and share their freed
+    memory, what exists already is not searched for garbage, and repeated log messages are limited."""
     sys.setswitchinterval(SWITCH)
+    gc.collect()
+    gc.freeze()  # a full collection would hold all threads for tenths of a second
     with contextlib.suppress(OSError, AttributeError):  # another C library
         library = ctypes.CDLL(None)
         library.mallopt(ARENA_MAX, ARENAS)

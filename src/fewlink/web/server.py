@@ -387,6 +387,10 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Any:
     log = AccessLog(given["access_log"]) if given.get("access_log") else None
     more: dict[str, Any] = {"extensions": given.get("extensions", ()), "access_log": log}
     if environment is os.environ:  # a process of its own
-        prepare()
         more |= process_parts()
-    return make_app(load(**given["place"]), settings, Path(given["project"]), **more)
+    linker = load(**given["place"])
+    linker.names.complete("a", 1)  # builds the search index before the first request
+    app = make_app(linker, settings, Path(given["project"]), **more)
+    if environment is os.environ:
+        prepare()
+    return app
