@@ -114,14 +114,14 @@ def make_app(
             key_of=lambda part: part.key,
         )
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
-        async with batcher:
-            app.state.service = service = Service(linker, settings, batcher, answers)
+        app.state.service = service = Service(linker, settings, batcher, answers)
+        async with batcher, service.preparing:
             measuring = asyncio.create_task(batcher.measured(answers.to_measure())) if settings.measure else None
 
             def stop() -> None:
                 if not service.admission.closed:
+                    app.state.closing = asyncio.ensure_future(service.close())
                     service.admission.closed = True
-                    app.state.closing = asyncio.ensure_future(batcher.close())
                     on_stop()
 
             yield {STATE: connections, ON_STOP: stop}
