@@ -158,7 +158,7 @@ class Names:
             some = names.starting(text)
             owners = np.unique(names.owners(some[names.starts_name(some) == first]))
             if len(owners) >= most:
-                return popular[owners]
+                return np.asarray(popular[owners])
         return self._names.owners(starts[self._names.starts_name(starts) == first])
 
     @functools.cached_property
