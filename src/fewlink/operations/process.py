@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import gc
 import os
+import random
+import selectors
 import socket
 import sys
 import threading
@@ -33,6 +36,7 @@ OPTIONS: dict[str, Any] = {  # of uvicorn
     "timeout_keep_alive": int(LIMITS.idle_seconds),
     "timeout_graceful_shutdown": 6,  # seconds for pending requests when the server stops
 }
+READY = 32  # sockets that are read in one turn of the event loop
 BACKLOG = 1024  # connections that wait to be accepted
 LAST = 9.0  # seconds after which a stopping process ends whatever it does
 SWITCH = 0.001  # seconds after which a thread that computes in Python lets the event loop have a turn
@@ -41,8 +45,23 @@ ARENAS, MOST_FREE = 2, 64 << 20  # heaps of the C library, and bytes that may st
 ENDED = 143  # the exit code of a process that SIGTERM ended
 
 
+class ShortTurns(selectors.DefaultSelector):
+    """Gives the event loop a few of the ready sockets at a time, by chance if there are more.
+
+    An answer takes several turns of the loop, and each would wait for all sockets that sent something.
+    """
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(timeout)
+        return ready if len(ready) <= READY else random.sample(ready, READY)
+
+
 class Server(uvicorn.Server):
-    """More connections may wait to be accepted than asyncio accepts in one turn."""
+    """Turns of its event loop are short, and more connections may wait to be accepted than are in one turn."""
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(ShortTurns())) as runner:
+            runner.run(self.serve(sockets=sockets))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
