@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import selectors
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 
-from fewlink.operations.process import ENDED, READY, SWITCH, ShortTurns, end_soon, prepare
+import pytest
+
+from fewlink.operations.process import ENDED, READY, SLOW, SWITCH, ShortTurns, end_soon, prepare
 
 
 def test_a_stopping_process_is_ended() -> None:
@@ -28,14 +32,26 @@ def test_threads_have_short_turns_and_what_exists_is_not_searched_for_garbage() 
         sys.setswitchinterval(before)
 
 
-def test_some_of_many_ready_sockets_are_read_at_a_time_and_all_of_them_in_the_end() -> None:
+@pytest.fixture
+def ready_sockets() -> Iterator[list[socket.socket]]:
+    """Many sockets with something to read."""
     pairs = [socket.socketpair() for _ in range(2 * READY + 1)]
+    for _, theirs in pairs:
+        theirs.send(b"a")
+    yield [ours for ours, _ in pairs]
+    for pair in pairs:
+        for one in pair:
+            one.close()
+
+
+def test_some_of_many_ready_sockets_are_read_at_a_time_and_all_of_them_in_the_end(
+    ready_sockets: list[socket.socket],
+) -> None:
     seen: set[int] = set()
     with ShortTurns() as selector:
-        for ours, theirs in pairs:
-            selector.register(ours, 1)
-            theirs.send(b"a")
-        while len(seen) < len(pairs):
+        for one in ready_sockets:
+            selector.register(one, selectors.EVENT_READ)
+        while len(seen) < len(ready_sockets):
             ready = selector.select(5)
             assert 0 < len(ready) <= READY
             for key, _ in ready:
@@ -43,6 +59,16 @@ def test_some_of_many_ready_sockets_are_read_at_a_time_and_all_of_them_in_the_en
                 seen.add(key.fd)
                 key.fileobj.recv(1)
         assert selector.select(0) == []
-    for pair in pairs:
-        for one in pair:
-            one.close()
+
+
+def test_sockets_of_unfinished_requests_come_a_few_at_a_time(
+    ready_sockets: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick, slow = ready_sockets[0].fileno(), {one.fileno() for one in ready_sockets[1:]}
+    monkeypatch.setattr("fewlink.operations.process.UNFINISHED", slow)
+    with ShortTurns() as selector:
+        for one in ready_sockets:
+            selector.register(one, selectors.EVENT_READ)
+        for _ in range(5):
+            ready = {key.fd for key, _ in selector.select(5)}
+            assert quick in ready and len(ready) == 1 + SLOW

@@ -13,14 +13,14 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 
 from fewlink.base.errors import FewlinkError
 from fewlink.operations.connections import ConnectionLimits
 from fewlink.operations.logs import limit_repeats
-from fewlink.operations.protocol import GuardedProtocol
+from fewlink.operations.protocol import UNFINISHED, GuardedProtocol
 
 LIMITS = ConnectionLimits()
 OPTIONS: dict[str, Any] = {  # of uvicorn
@@ -36,7 +36,8 @@ OPTIONS: dict[str, Any] = {  # of uvicorn
     "timeout_keep_alive": int(LIMITS.idle_seconds),
     "timeout_graceful_shutdown": 6,  # seconds for pending requests when the server stops
 }
-READY = 32  # sockets that are read in one turn of the event loop
+READY, SLOW = 32, 8  # sockets that are read in one turn of the event loop: others, and those of unfinished requests
+T = TypeVar("T")
 BACKLOG = 1024  # connections that wait to be accepted
 LAST = 9.0  # seconds after which a stopping process ends whatever it does
 SWITCH = 0.001  # seconds after which a thread that computes in Python lets the event loop have a turn
@@ -48,12 +49,21 @@ ENDED = 143  # the exit code of a process that SIGTERM ended
 class ShortTurns(selectors.DefaultSelector):
     """Gives the event loop a few of the ready sockets at a time, by chance if there are more.
 
-    An answer takes several turns of the loop, and each would wait for all sockets that sent something.
+    An answer takes several turns of the loop, and each would wait for all sockets that sent something. Few of those at
+    a time have sent a part of a request before: who sends it in one piece need not wait for them.
     """
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(timeout)
-        return ready if len(ready) <= READY else random.sample(ready, READY)
+        if len(ready) <= READY:
+            return ready
+        slow = [one for one in ready if one[0].fd in UNFINISHED]
+        others = [one for one in ready if one[0].fd not in UNFINISHED]
+        return [*_some(others, READY), *_some(slow, SLOW)]
+
+
+def _some(items: list[T], most: int) -> list[T]:
+    return items if len(items) <= most else random.sample(items, most)
 
 
 class Server(uvicorn.Server):
