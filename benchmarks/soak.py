@@ -3,11 +3,12 @@
 python benchmarks/soak.py GRAPH [--minutes 60] [--clients 50] [--kills 6] [--record NAME]
 
 Each client asks for predictions, reasons, the next pairs of a project and entities, and decides pairs. In the first
-half of the time the server is killed (SIGKILL) or stopped (SIGTERM) and started again; in the second half it runs on,
-and its memory is measured. Checked are: every decision that was answered with 200 is in the project file; no answer has
-a status of 500 or above except 503 and 504; connections break only while the server is down; memory grows by at most
-5 % over the last quarter of the time; SIGTERM ends the server within 10 s. The exit code is 1 if something is wrong;
-the record is records/NAME.json.
+half of the time the server is killed (SIGKILL) and stopped (SIGTERM) in turn and started again; in the second half it
+runs on. Its memory, open files and threads are read every five seconds, and a line is printed every minute.
+
+What is checked is in `checks` of the record, each with what is allowed and what was measured. Answers with 503 count
+as wrong too, unless the server was stopping. Growth is that of a line through the memory of the second half, without
+its first third, in which the server warms up. The exit code is 1 if a check fails; the record is records/NAME.json.
 """
 
 from __future__ import annotations
@@ -20,18 +21,24 @@ import random
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from measure import print_table, write_record
 from serving import ask
 
-GROWTH = 0.05
+GROWTH = 0.05  # of memory
+MORE_FILES, MORE_THREADS = 10, 2
+STOP_SECONDS = 10.0
+EVERY, TOLD = 5.0, 60.0  # seconds between two samples, and between two lines
 KINDS = {"predict": 10, "explain": 2, "next": 3, "decide": 5, "entities": 8, "entity": 3, "health": 3}
 MOST_SECONDS = 200.0  # of one answer
 
@@ -46,6 +53,7 @@ class Server:
         self.command += ["--project", str(project)]
         self.log = project.with_suffix(".log").open("a")
         self.up, self.starts, self.stops = False, 0, list[float]()
+        self.died = 0  # times that it ended by itself
 
     async def start(self) -> None:
         self.process = subprocess.Popen(self.command, stderr=self.log)
@@ -53,11 +61,12 @@ class Server:
         while True:
             if self.process.poll() is not None:
                 raise SystemExit(f"the server ended: {Path(self.log.name).read_text()[-2_000:]}")
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                writer.close()
+            try:  # it listens before it has read its graph
+                connection = await asyncio.open_connection("127.0.0.1", self.port)
+                await ask(*connection, "/health", b"")
+                connection[1].close()
                 break
-            except OSError:
+            except (OSError, IndexError):
                 await asyncio.sleep(0.2)
         self.up = True
 
@@ -69,10 +78,12 @@ class Server:
         if kind == signal.SIGTERM:
             self.stops.append(time.perf_counter() - begin)
 
-    @property
-    def memory(self) -> float:
-        """Resident memory, in MiB."""
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * 4096 / 2**20
+    def sample(self) -> dict[str, float]:
+        """Resident memory in MiB, open files and threads."""
+        place = Path(f"/proc/{self.process.pid}")
+        memory = int((place / "statm").read_text().split()[1]) * 4096 / 2**20
+        files, threads = (sum(1 for _ in (place / kind).iterdir()) for kind in ("fd", "task"))
+        return {"MiB": memory, "open files": files, "threads": threads}
 
 
 class Load:
@@ -95,8 +106,9 @@ class Load:
         self.statuses: Counter[str] = Counter()
         self.seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
         self.broken = 0  # connections that broke while the server was up
+        self.failed = 0  # answers of 500 and above while the server was up
         self.problems: list[str] = []
-        self.decided: list[tuple[int, str, str, str]] = []  # project, head, tail, decision: those answered with 200
+        self.decided: set[tuple[int, str, str, str, str]] = set()  # those answered with 200, as `kept_decisions`
 
     def request(self, draw: random.Random, number: int) -> tuple[str, str, Any]:
         """A kind of request, its path and its body."""
@@ -129,13 +141,13 @@ class Load:
         while time.monotonic() < until:
             kind, path, body = self.request(draw, number)
             path = re.sub(r"[^\x21-\x7e]|[#%]", "_", path)
-            begin, was_up, starts = time.perf_counter(), self.server.up, self.server.starts
+            begin, starts = time.perf_counter(), self.server.starts if self.server.up else -1
             try:
                 connection = connection or await asyncio.open_connection("127.0.0.1", self.server.port)
                 content = json.dumps(body).encode() if body else b""
                 status, answer = await asyncio.wait_for(ask(*connection, path, content), MOST_SECONDS)
             except (OSError, asyncio.IncompleteReadError, IndexError, ValueError, TimeoutError) as error:
-                if was_up and self.server.up and starts == self.server.starts:
+                if self.server.up and starts == self.server.starts:
                     self.broken += 1
                     self.problems.append(f"{kind}: {error!r}")
                 if connection is not None:
@@ -145,12 +157,13 @@ class Load:
                 continue
             self.seconds[kind].append(time.perf_counter() - begin)
             self.statuses[f"{status}"] += 1
-            if status >= 500 and status not in (503, 504):
+            if status >= 500 and self.server.up and starts == self.server.starts:
+                self.failed += 1
                 self.problems.append(f"{kind}: {status} {answer[:300]!r}")
             if kind == "decide" and status == 200:
                 one = body["decisions"][0]
                 project = self.projects[number % len(self.projects)]
-                self.decided.append((project, one["head"], one["tail"], one["decision"]))
+                self.decided.add((project, one["head"], one["tail"], one["decision"], body["who"]))
             if status == 503:
                 await asyncio.sleep(1)
             await asyncio.sleep(draw.random() * 0.5)
@@ -174,14 +187,58 @@ async def disturb(server: Server, kills: int, seconds: float) -> None:
         await server.start()
 
 
-async def watch(server: Server, until: float, every: float = 5.0) -> list[tuple[float, float]]:
-    """The memory of the server over time."""
-    begin, samples = time.monotonic(), []
-    while time.monotonic() < until:
+async def watch(load: Load, until: float) -> list[dict[str, float]]:
+    """Samples of the server over time, each with the number of its process; prints a line now and then."""
+    server, begin, told, samples = load.server, time.monotonic(), 0.0, list[dict[str, float]]()
+    while (now := time.monotonic()) < until:
+        if server.up and (code := server.process.poll()) is not None:
+            server.up, server.died = False, server.died + 1
+            load.problems.append(f"the server ended by itself with {code} after {now - begin:.0f} s")
+            await server.start()
         if server.up:
-            samples.append((time.monotonic() - begin, server.memory))
-        await asyncio.sleep(every)
+            samples.append({"seconds": now - begin, "start": server.starts, **server.sample()})
+        if samples and now - begin >= told:
+            told += TOLD
+            print(line(load, samples[-1], (until - now) / 60), flush=True)
+        await asyncio.sleep(EVERY)
     return samples
+
+
+def line(load: Load, last: dict[str, float], left: float) -> str:
+    """How far it is."""
+    counts = f"{sum(load.statuses.values()):,} answers, {load.failed} of 500 and above, {load.broken} broken"
+    state = f"{last['MiB']:.0f} MiB, {last['open files']:.0f} files, {last['threads']:.0f} threads"
+    health = max(load.seconds["health"], default=0.0)
+    return f"{left:.0f} minutes left: {counts}; {state}, start {load.server.starts}; /health at most {health:.3f} s"
+
+
+def growth_of(samples: Sequence[dict[str, float]], name: str = "MiB") -> float:
+    """How much a line through the values grows from the first sample to the last, as a part of their mean."""
+    times, values = [one["seconds"] for one in samples], [one[name] for one in samples]
+    if len(samples) < 3:
+        return 0.0
+    middle, mean = sum(times) / len(times), sum(values) / len(values)
+    spread = sum((at - middle) ** 2 for at in times)
+    slope = sum((at - middle) * (value - mean) for at, value in zip(times, values, strict=True)) / spread
+    return slope * (times[-1] - times[0]) / mean
+
+
+def more_of(samples: Sequence[dict[str, float]], name: str) -> float:
+    """How much larger the most of the last quarter is than that of the others."""
+    values = [one[name] for one in samples]
+    last = max(1, len(values) // 4)
+    return max(values[-last:]) - max(values[:-last], default=values[-1]) if values else 0.0
+
+
+def kept_decisions(project: Path, numbers: Sequence[int]) -> set[tuple[int, str, str, str, str]]:
+    """Project, head, tail, decision and who decided, of all events in a project file; raises if it is damaged."""
+    from fewlink.curation.store import ProjectFile
+
+    with closing(sqlite3.connect(project)) as database:
+        if (state := database.execute("pragma integrity_check").fetchone()[0]) != "ok":
+            raise SystemExit(f"the project file is damaged: {state}")
+    with ProjectFile(project, write=False) as file:
+        return {(n, event.head, event.tail, event.kind, event.who) for n in numbers for event in file.log(n)}
 
 
 async def soak(options: argparse.Namespace, project: Path) -> dict[str, Any]:
@@ -192,43 +249,49 @@ async def soak(options: argparse.Namespace, project: Path) -> dict[str, Any]:
     seconds = 60 * options.minutes
     until = time.monotonic() + seconds
     clients = [load.client(number, until) for number in range(options.clients)]
-    samples, *_ = await asyncio.gather(watch(server, until), disturb(server, options.kills, seconds / 2), *clients)
+    samples, *_ = await asyncio.gather(watch(load, until), disturb(server, options.kills, seconds / 2), *clients)
     await server.stop(signal.SIGTERM)
 
-    from fewlink.curation.store import ProjectFile
-
-    with ProjectFile(project, write=False) as file:
-        kept = {(number, event.head, event.tail, event.kind) for number in load.projects for event in file.log(number)}
-    lost = [one for one in load.decided if one not in kept]
-    last = [memory for at, memory in samples if at > 0.75 * seconds] or [float("nan")]
-    third = max(1, len(last) // 3)
-    growth = sum(last[-third:]) / sum(last[:third]) - 1
-    problems = load.problems[:20] + [f"lost decision: {one}" for one in lost[:5]]
-    if growth > GROWTH:
-        problems.append(f"memory grew by {growth:.0%} in the last quarter")
-    if max(server.stops) > 10:
-        problems.append(f"stopping took {max(server.stops):.1f} s")
+    lost = sorted(load.decided - kept_decisions(project, load.projects))
+    own = [one for one in samples if one["start"] == server.starts]
+    warm = own[len(own) // 3 :]
+    checks = [
+        check("answers of 500 and above while the server was up", 0, load.failed),
+        check("connections that broke while the server was up", 0, load.broken),
+        check("decisions that were answered with 200 and are not in the project file", 0, len(lost)),
+        check("times that the server ended by itself", 0, server.died),
+        check("seconds until SIGTERM had ended the server, at most", STOP_SECONDS, max(server.stops)),
+        check("growth of memory while warm", GROWTH, growth_of(warm)),
+        check("more open files in the last quarter while warm", MORE_FILES, more_of(warm, "open files")),
+        check("more threads in the last quarter while warm", MORE_THREADS, more_of(warm, "threads")),
+    ]
+    shown = samples[:: max(1, len(samples) // 60)]
     rows = []
     for kind, times in load.seconds.items():
         ordered = sorted(times) or [float("nan")]
         p95 = ordered[int(0.95 * (len(ordered) - 1))]
-        rows.append({"kind": kind, "requests": len(times), "p50 s": ordered[len(ordered) // 2], "p95 s": p95})
+        more = {"p95 s": p95, "most s": ordered[-1]}
+        rows.append({"kind": kind, "requests": len(times), "p50 s": ordered[len(ordered) // 2], **more})
     return {
         "minutes": options.minutes,
         "clients": options.clients,
         "graph": Path(options.graph).name,
+        "checks": checks,
         "rows": rows,
         "statuses": dict(load.statuses),
         "decisions": len(load.decided),
-        "lost decisions": len(lost),
-        "broken connections": load.broken,
         "starts": server.starts,
         "seconds to stop": server.stops,
-        "MiB": [round(memory) for _, memory in samples[:: max(1, len(samples) // 20)]],
-        "growth in the last quarter": growth,
+        "minutes warm": (warm[-1]["seconds"] - warm[0]["seconds"]) / 60 if warm else 0.0,
+        "samples": [{name: round(value) for name, value in one.items()} for one in shown],
         "load average": os.getloadavg()[1],
-        "problems": problems,
+        "problems": [*load.problems[:20], *(f"lost decision: {one}" for one in lost[:5])],
     }
+
+
+def check(what: str, allowed: float, measured: float) -> dict[str, Any]:
+    """A row of the checks."""
+    return {"check": what, "allowed": allowed, "measured": measured, "kept": measured <= allowed}
 
 
 def main() -> None:
@@ -243,15 +306,16 @@ def main() -> None:
         results = asyncio.run(soak(options, Path(folder) / "project"))
         log = (Path(folder) / "project.log").read_text()
     print_table(results["rows"])
+    print_table(results["checks"])
     for name, value in results.items():
-        if name not in ("rows", "problems"):
+        if name not in ("rows", "checks", "samples", "problems"):
             print(f"{name}: {value}")
     print(f"log of the server: {len(log):,} bytes; its end: {log[-300:]}")
     if options.record:
         write_record(options.record, results)
     for problem in results["problems"]:
         print(f"problem: {problem}")
-    raise SystemExit(1 if results["problems"] else 0)
+    raise SystemExit(0 if all(row["kept"] for row in results["checks"]) else 1)
 
 
 if __name__ == "__main__":

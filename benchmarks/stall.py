@@ -261,7 +261,8 @@ def main() -> None:
 
         about = {"graph": Path(options.graph).name, "slow": options.slow, "hardware": hardware()}
         shown = ("server", *(f"small {what}" for what in ("p50 s", "p95 s", "requests", "not 200")))
-        shown += ("health p95 s", "health p99 s", "health not 200", "late p99 s", "MiB over idle", "load average")
+        shown += ("health p95 s", "health p99 s", "health most s", "health not 200", "late p99 s", "late most s")
+        shown += ("MiB over idle", "load average")
         kept = [{name: row[name] for name in shown} for row in rows]
         answers = [{"heads": h, "status": s, "seconds": t, "message": m} for h, s, t, m in large.answers[:10]]
         write_record(options.record, {**about, "rows": kept, "costly": answers, "seconds to end": ended})

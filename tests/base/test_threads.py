@@ -1,14 +1,15 @@
-"""Prefetching and a parallel map."""
+"""Prefetching, a parallel map, and distinct values."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 
-from fewlink.base.threads import parallel_map, prefetch, prefetch_indexed
+from fewlink.base.threads import distinct, parallel_map, prefetch, prefetch_indexed
 
 
 def test_prefetched_items_come_in_order() -> None:
@@ -53,3 +54,9 @@ def test_the_next_index_is_prefetched_and_none_after_the_last() -> None:
     assert done.acquire(timeout=60) and made == [0, 1, 2]
     assert get(2) == 20 and get(0) == 0, "any index may follow"
     assert done.acquire(timeout=60) and made[:4] == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("values", [[], [3], [2, 2, 2], [5, -1, 5, 0, -1]])
+def test_distinct_values_are_those_of_numpy(values: list[int]) -> None:
+    array = np.array(values, np.int32)
+    assert distinct(array).tolist() == np.unique(array).tolist() and distinct(array).dtype == np.int32

@@ -37,6 +37,24 @@ def test_requests_wait_up_to_a_number_of_seconds_and_retry_after_says_when_there
             assert gate.left == 100.0
 
 
+def test_a_request_that_turns_out_to_cost_more_is_let_in_for_it_or_refused() -> None:
+    gate = admission()
+    with gate.enter(1.0) as first:
+        gate.extend(first, 200.0)  # alone, and it cannot be split
+        assert gate.left == 201.0
+        first.spend(151.0)
+        with gate.enter(10.0) as second:
+            with pytest.raises(Refused, match="50 s are waiting: try again in 10 s"):
+                gate.extend(second, 60.0, "split")
+            with pytest.raises(Refused, match="allows 60 s for one request: split"):
+                gate.extend(second, 61.0, "split")
+            assert second.left == 10.0
+            gate.extend(second, 40.0)
+            assert gate.left == 100.0
+            gate.closed = True
+            gate.extend(second, 0.0)  # who is inside is answered
+
+
 def test_requests_are_limited_in_number() -> None:
     gate = admission(requests=2)
     with gate.enter(4.0), gate.enter(2.0):

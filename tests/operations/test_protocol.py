@@ -12,7 +12,7 @@ from typing import Any
 from tests.web.servers import on_a_port
 
 from fewlink.operations.connections import ConnectionLimits, Connections
-from fewlink.operations.protocol import ON_STOP, STATE
+from fewlink.operations.protocol import ON_STOP, STATE, UNFINISHED
 
 HEADER = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -178,3 +178,15 @@ def test_a_request_is_the_same_however_it_is_cut() -> None:
                 answer += one.recv(1_000)
         with connect(port, b"\x16\x03\x01\x02\x00\x01") as one:  # TLS to a port without it
             assert b" 400 " in everything(one)
+
+
+def test_sockets_of_unfinished_requests_are_known_until_the_rest_comes_or_they_go() -> None:
+    with served() as (port, _, _):
+        with connect(port, HEADER) as first, connect(port, HEADER) as second:
+            until(lambda: len(UNFINISHED) == 2)
+            first.sendall(b"\r\n")
+            assert first.recv(100).startswith(b"HTTP/1.1 200")
+            until(lambda: len(UNFINISHED) == 1)
+            second.close()
+            until(lambda: not UNFINISHED)
+        assert not UNFINISHED

@@ -132,6 +132,29 @@ def test_completion_prefers_entities_with_most_edges() -> None:
     assert [match.id for match in Names(graph).complete("an", 3)] == ["annika", "anton", "anna"]
 
 
+@pytest.mark.parametrize("text", ["an", "a", "b", "river", "anna b"])
+@pytest.mark.parametrize("popular", [3, 12])
+def test_of_very_many_names_the_same_are_found(text: str, popular: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    people = [f"{first} {last}" for first in ("anna", "anton", "bea", "x") for last in ("river", "berg", "anders")]
+    rows = [f"{person.replace(' ', '_')} r t{n}" for p, person in enumerate(people) for n in range(p * 7 % 12)]
+    names = Names(graph_of(*rows))
+    expected = [names.complete(text, limit) for limit in range(1, 8)]
+    monkeypatch.setattr("fewlink.prediction.names.MANY", 0)
+    monkeypatch.setattr("fewlink.prediction.names.POPULAR", popular)
+    assert [names.complete(text, limit) for limit in range(1, 8)] == expected
+
+
+def test_of_very_many_names_those_with_few_edges_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Names(graph_of("ann r x", "ann r y", "anja r x", "anja r y", "anna r x"))
+    monkeypatch.setattr("fewlink.prediction.names.MANY", 2)
+    monkeypatch.setattr("fewlink.prediction.names.POPULAR", 4)
+    looked: list[int] = []
+    owners = NameIndex.owners
+    monkeypatch.setattr(NameIndex, "owners", lambda self, at: (looked.append(len(self)), owners(self, at))[1])
+    assert {match.id for match in names.complete("an", 2)} == {"ann", "anja"}
+    assert 5 not in looked[1:]  # the first ones are the names that equal the text
+
+
 def test_completion_by_id_if_names_differ() -> None:
     names = named(["Q42", "Q421", "P1"], ["Douglas Adams", "a book", "Q-tip"])
     assert [m.id for m in names.complete("q42")] == ["Q42", "Q421"]

@@ -6,7 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ValidationError
 from tests.web.servers import PAIRS, Known, asking, small, trail
+
+from fewlink.web.schema import NewDecisions, PredictRequest
 
 QUERY: dict[str, Any] = {"references": [["ann", "rome"]], "heads": ["bob"]}
 
@@ -158,3 +161,25 @@ def test_a_failing_scorer_is_a_server_error_and_the_next_request_is_answered(
             error = error_of(client.post("/predict", json=QUERY), 500)
             assert error["code"] == "internal" and "division" not in error["message"]
         assert client.post("/predict", json=QUERY).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({f"x{place}": 1 for place in range(1_000)}, "x0"),
+        ({"heads": [""] * 1_000}, "heads.0"),
+        ({"heads": ["bob"], "candidates": [1] * 1_000}, "candidates"),
+        ({"heads": ["bob"], "rejected": [["ann"]] * 1_000}, "rejected.0"),
+    ],
+)
+def test_of_many_errors_few_are_made(more: dict[str, Any], field: str) -> None:
+    errors = validation_errors(PredictRequest, {"references": [["ann", "rome"]], **more})
+    assert len(errors) <= 3
+    assert any(str(error["loc"][0]) == field.partition(".")[0] for error in errors)
+    assert len(validation_errors(NewDecisions, {"decisions": [more] * 100})) <= 5
+
+
+def validation_errors(model: type[BaseModel], body: dict[str, Any]) -> list[Any]:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(body)
+    return list(caught.value.errors())

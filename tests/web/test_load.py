@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
@@ -20,9 +21,13 @@ from tests.web.servers import Known, asking, on_a_port, small
 from fewlink.operations.estimates import FIRST
 from fewlink.operations.logs import AccessLog
 from fewlink.prediction import Linker
+from fewlink.prediction.query import References
 from fewlink.scorers import Question
 from fewlink.web import ServerSettings
+from fewlink.web.middleware import PIECE, as_json
+from fewlink.web.schema import PredictRequest
 from fewlink.web.server import make_app
+from fewlink.web.service import preparation_of
 
 
 class Slow(Known):
@@ -238,3 +243,51 @@ def test_the_access_log_has_neither_names_nor_tokens(tmp_path: Path) -> None:
     assert all(line["bytes"] > 0 and line["seconds"] >= 0 and line["client"] for line in lines)
     assert lines[1]["queue_seconds"] > 0
     assert not any(word in text for word in ("ann", "bob", "s3cret", "wr0ng"))
+
+
+def of_like(place: int) -> dict[str, Any]:
+    """The best pair of all heads like the one of a reference; another reference for each place."""
+    return {"references": [[f"p{place}", f"t{place % 3}"]], "heads_of_type": "open", "count": 1, "k": 1}
+
+
+def test_a_request_is_refused_before_its_heads_are_ordered_and_others_do_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ordered: list[References] = []
+    gate = threading.Event()
+
+    def slowly(linker: Linker, references: References, others: bool) -> np.ndarray:
+        ordered.append(references)
+        assert gate.wait(20)
+        return np.arange(2, dtype=np.int32)
+
+    monkeypatch.setattr("fewlink.web.service.by_likeness", slowly)
+    with asking(crowd(Known()), seconds=10, queued=20) as client, ThreadPoolExecutor(12) as pool:
+        costs = client.app.state.answers.estimates.costs  # type: ignore[attr-defined]
+        costs.observe("prepare likeness", 2, 1, 6.0)
+        costly = [pool.submit(predict, client, of_like(place)) for place in range(1, 13)]
+        wait_for(lambda: sum(one.done() for one in costly) == 9)  # three of 6 s are let in
+        refused = [one.result() for one in costly if one.done()]
+        assert {answer.status_code for answer in refused} == {503}
+        assert all("Retry-After" in answer.headers for answer in refused)
+        assert predict(client, asked(1)).status_code == 200  # a short one is prepared beside them
+        assert len(ordered) == 1
+        gate.set()
+        assert sorted(one.result(20).status_code for one in costly) == [200] * 3 + [503] * 9
+        assert len(ordered) == 3
+
+
+def test_what_was_prepared_recently_costs_nothing_again() -> None:
+    with asking(crowd(Known()), seconds=10, queued=20) as client:
+        assert predict(client, of_like(1)).status_code == 200
+        estimates = client.app.state.answers.estimates  # type: ignore[attr-defined]
+        known, new = (preparation_of(PredictRequest.model_validate(of_like(place))) for place in (1, 2))
+        assert known[0] == "likeness" and estimates.preparation(*known) == 0 < estimates.preparation(*new)
+
+
+def test_a_long_answer_is_written_as_json_writes_it() -> None:
+    rows = [{"n": place, "é": None} for place in range(2 * PIECE + 1)]
+    content = {"a": rows, "b": {}, "c": [], 'd"': {"e": rows[:PIECE]}, "f": 0.5}
+    assert as_json(content).body == json.dumps(content).encode()
+    with pytest.raises(ValueError, match="JSON"):
+        as_json({"a": [*rows, float("nan")]})

@@ -1,4 +1,4 @@
-"""Work in threads: prefetching, a parallel map, and the number of threads that torch uses."""
+"""Work in threads: prefetching, a parallel map, and what lets other threads run in the meantime."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+import numpy as np
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -33,6 +35,12 @@ def prefetch_indexed(make: Callable[[int], T], count: int) -> Callable[[int], T]
         return current.result()
 
     return get
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """The distinct values, sorted. Unlike `numpy.unique`, it lets other threads run while it sorts many."""
+    ordered = np.sort(values, axis=None)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
 @contextlib.contextmanager

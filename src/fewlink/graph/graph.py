@@ -18,6 +18,7 @@ from fewlink.base.errors import choose, reading
 from fewlink.base.memo import Memo
 from fewlink.base.seeds import scramble
 from fewlink.base.storage import new_folder, read_folder
+from fewlink.base.threads import distinct
 from fewlink.graph.reading import read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary, check_edges, check_ids, check_offsets, load_array
 
@@ -84,7 +85,7 @@ class TypeTable:
 
     def members(self, types: np.ndarray) -> np.ndarray:
         """The entities that have any of these types, sorted."""
-        return np.unique(np.concatenate([np.zeros(0, np.int32), *(self.groups[kind] for kind in types)]))
+        return distinct(np.concatenate([np.zeros(0, np.int32), *(self.groups[kind] for kind in types)]))
 
     def take(self, entities: np.ndarray) -> TypeTable:
         """The same types for these entities, renumbered in this order."""

@@ -85,17 +85,33 @@ class Admission:
             CURRENT.reset(token)
             self._inside.discard(request)
 
+    def extend(self, request: Admitted, seconds: float, how_to_split: str = "") -> None:
+        """A request that is inside turns out to need so many more seconds; raises if it is refused for them."""
+        others = self.left - request.left
+        self._check_size(seconds, how_to_split)
+        if len(self._inside) > 1:
+            self._check_queue(others, seconds)
+        request.left += seconds
+
     def _check(self, seconds: float, how_to_split: str) -> None:
         if self.closed:
             raise Refused("closing", "the server is stopping", 5)
-        if how_to_split and seconds > self.seconds:
-            estimate = f"this request would take about {seconds:,.0f} s, and this server allows {self.seconds:,.0f} s"
-            raise Refused("cost", f"{estimate} for one request: {how_to_split}")
+        self._check_size(seconds, how_to_split)
         left = self.left
-        if self._inside and left + seconds > self.queued:
-            wait = max(1, math.ceil(left + min(seconds, self.queued) - self.queued))
-            waiting = f"requests that take about {left:,.0f} s are waiting"
-            raise Refused("busy", f"{waiting}: try again in {wait:,} s", wait)
+        if self._inside:
+            self._check_queue(left, seconds)
         if len(self._inside) >= self.requests:
             wait = max(1, math.ceil(left / len(self._inside)))
             raise Refused("busy", f"{len(self._inside):,} requests are waiting: try again in {wait:,} s", wait)
+
+    def _check_size(self, seconds: float, how_to_split: str) -> None:
+        if how_to_split and seconds > self.seconds:
+            estimate = f"this request would take about {seconds:,.0f} s, and this server allows {self.seconds:,.0f} s"
+            raise Refused("cost", f"{estimate} for one request: {how_to_split}")
+
+    def _check_queue(self, left: float, seconds: float) -> None:
+        """Raise if there is no room for so many seconds beside those of other requests."""
+        if left + seconds > self.queued:
+            wait = max(1, math.ceil(left + min(seconds, self.queued) - self.queued))
+            waiting = f"requests that take about {left:,.0f} s are waiting"
+            raise Refused("busy", f"{waiting}: try again in {wait:,} s", wait)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import resource
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -92,8 +93,8 @@ class Connections:
 
     def _give_way(self, client: str | None) -> bool:
         """Drop a waiting connection, of this client if one is given; false if there is none."""
-        own = [connection for connection, owner in self._open.items() if client in (None, owner)]
-        waiting = next((one for one in own if one.is_unfinished()), None) or next(filter(_waits, own), None)
+        waiting = next((one for one in self._of(client) if one.is_unfinished()), None)
+        waiting = waiting or next((one for one in self._of(client) if one.is_waiting()), None)
         if waiting is None:
             return False
         self.dropped += 1
@@ -101,9 +102,9 @@ class Connections:
         waiting.drop()
         return True
 
-
-def _waits(connection: Connection) -> bool:
-    return connection.is_waiting()
+    def _of(self, client: str | None) -> Iterator[Connection]:
+        """The connections of a client, or all, the oldest first."""
+        return (connection for connection, owner in self._open.items() if client in (None, owner))
 
 
 def raise_open_files() -> int | None:

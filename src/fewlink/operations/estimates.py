@@ -13,6 +13,8 @@ from fewlink.prediction.query import References
 RECENT = 16  # sets of references that scorers remember
 TRIED = 3  # references that are held out to measure trust
 EDGE, PAIR = 2e-7, 2e-8  # seconds until times are known: of an edge that is read, and of a candidate and a reference
+NAME, ENTITY = 2e-5, 1e-6  # likewise: of a name that is found, and of an entity that is compared
+LIKENESS = "likeness"  # a kind of preparation
 FIRST = 8  # heads that are ranked together before their cost is known
 MOST_EDGES = 1_500_000  # that are read for one head
 
@@ -60,6 +62,20 @@ class Estimates:
         first = 0.0 if self.is_recent(("explain", references.pairs)) else read * self._reading(references)
         one = self.costs.unit("explain", read, 5 * self.head(self.size(references, 1)))
         return self.costs.unit("first explanation", read, first) * bool(first) + rows * one
+
+    def preparation(self, kind: str, names: int, key: Hashable = None) -> float:
+        """What precedes the answer: finding so many names and, for `likeness`, ordering all entities by likeness.
+
+        `key` says what is remembered for a while: it takes nothing again.
+        """
+        if key is not None and self.is_recent(("prepare", kind, key)):
+            return 0.0
+        first = NAME * names + (ENTITY * len(self.linker.graph.entities) if kind == LIKENESS else 0.0)
+        return self.costs.unit(f"prepare {kind}", names, first)
+
+    def observe_preparation(self, kind: str, names: int, key: Hashable, seconds: float) -> None:
+        if key is None or not self.is_recent(("prepare", kind, key), use=True):
+            self.costs.observe(f"prepare {kind}", names, 1, seconds)
 
     def observe_ranking(self, references: References, size: int, heads: int, seconds: float) -> None:
         """So many heads were ranked; with new references, what is more than usual is for these."""

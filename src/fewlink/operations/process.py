@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
+import gc
 import os
+import random
+import selectors
 import socket
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 
 from fewlink.base.errors import FewlinkError
 from fewlink.operations.connections import ConnectionLimits
 from fewlink.operations.logs import limit_repeats
-from fewlink.operations.protocol import GuardedProtocol
+from fewlink.operations.protocol import UNFINISHED, GuardedProtocol
 
 LIMITS = ConnectionLimits()
 OPTIONS: dict[str, Any] = {  # of uvicorn
@@ -27,11 +31,13 @@ OPTIONS: dict[str, Any] = {  # of uvicorn
     "access_log": False,
     "server_header": False,
     "proxy_headers": False,
-    "backlog": 50,  # connections that are accepted in one turn of the event loop
+    "backlog": 16,  # connections that are accepted in one turn of the event loop
     "h11_max_incomplete_event_size": LIMITS.header,
     "timeout_keep_alive": int(LIMITS.idle_seconds),
     "timeout_graceful_shutdown": 6,  # seconds for pending requests when the server stops
 }
+READY, SLOW = 32, 8  # sockets that are read in one turn of the event loop: others, and those of unfinished requests
+T = TypeVar("T")
 BACKLOG = 1024  # connections that wait to be accepted
 LAST = 9.0  # seconds after which a stopping process ends whatever it does
 SWITCH = 0.001  # seconds after which a thread that computes in Python lets the event loop have a turn
@@ -40,8 +46,32 @@ ARENAS, MOST_FREE = 2, 64 << 20  # heaps of the C library, and bytes that may st
 ENDED = 143  # the exit code of a process that SIGTERM ended
 
 
+class ShortTurns(selectors.DefaultSelector):
+    """Gives the event loop a few of the ready sockets at a time, by chance if there are more.
+
+    An answer takes several turns of the loop, and each would wait for all sockets that sent something. Few of those at
+    a time have sent a part of a request before: who sends it in one piece need not wait for them.
+    """
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(timeout)
+        if len(ready) <= READY:
+            return ready
+        slow = [one for one in ready if one[0].fd in UNFINISHED]
+        others = [one for one in ready if one[0].fd not in UNFINISHED]
+        return [*_some(others, READY), *_some(slow, SLOW)]
+
+
+def _some(items: list[T], most: int) -> list[T]:
+    return items if len(items) <= most else random.sample(items, most)
+
+
 class Server(uvicorn.Server):
-    """More connections may wait to be accepted than asyncio accepts in one turn."""
+    """Turns of its event loop are short, and more connections may wait to be accepted than are in one turn."""
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(ShortTurns())) as runner:
+            runner.run(self.serve(sockets=sockets))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
@@ -50,9 +80,11 @@ class Server(uvicorn.Server):
 
 
 def prepare() -> None:
-    """Settings of a process that serves: threads have short turns and share their freed memory, and repeated log
-    messages are limited."""
+    """Settings of a process that serves, once its model is loaded: threads have short turns and share their freed
+    memory, what exists already is not searched for garbage, and repeated log messages are limited."""
     sys.setswitchinterval(SWITCH)
+    gc.collect()
+    gc.freeze()  # a full collection would hold all threads for tenths of a second
     with contextlib.suppress(OSError, AttributeError):  # another C library
         library = ctypes.CDLL(None)
         library.mallopt(ARENA_MAX, ARENAS)

@@ -22,6 +22,7 @@ TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-Afte
 END = re.compile(rb"\n\r?\n")  # of a header
 METHOD = re.compile(rb"[!-~]")  # the first byte of a request
 SPREAD = 0.25  # of the time for a header or a body
+UNFINISHED: set[int] = set()  # numbers of the sockets that have sent a part of a header or of a piece of a body
 PIECE = 16 << 10  # bytes of a body that are handed on together
 
 
@@ -38,6 +39,7 @@ class GuardedProtocol(H11Protocol):
         self._held = bytearray()  # what was received and not handed on
         self._body_left = 0  # bytes of the body that were not received, if the header says how many there are
         self._phase = ""  # what the client is to send: "header", "body", or nothing at the moment
+        self._socket: int | None = None  # its number, if it is in UNFINISHED
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
@@ -66,6 +68,7 @@ class GuardedProtocol(H11Protocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._finish_part()
         self.guard.remove(self)
         self._enter("")
         self._cancel_write_timer()
@@ -83,13 +86,22 @@ class GuardedProtocol(H11Protocol):
             partial = self.conn.their_state is h11.SEND_BODY and len(self._held) < min(self._body_left, PIECE)
         if partial:
             self._unset_keepalive_if_required()
+            if self._socket is None and (own := self.transport.get_extra_info("socket")) is not None:
+                self._socket = own.fileno()
+                UNFINISHED.add(self._socket)
         else:
+            self._finish_part()
             received, self._held = bytes(self._held), bytearray()
             super().data_received(received)
             if end is not None:
                 self._body_left = self._length() + end.end()
             self._body_left -= len(received)
         self._update()
+
+    def _finish_part(self) -> None:
+        if self._socket is not None:
+            UNFINISHED.discard(self._socket)
+            self._socket = None
 
     def _length(self) -> int:
         """The length of the body by the header; 0 if it is not said."""

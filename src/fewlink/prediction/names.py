@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fewlink.base.errors import FewlinkError, UnknownName, did_you_mean
+from fewlink.base.threads import distinct
 from fewlink.graph import Graph, Vocabulary
 
 LISTED = 5  # ids that an error lists
@@ -20,6 +21,7 @@ READ_EDGES = 1_000  # edges of an entity from which a neighbour is chosen
 SHORTLIST = 200  # names that suggestions are chosen from
 NEAR = 0.6  # least similarity of a suggestion, from 0 to 1
 WIDTH = 16  # bytes that word starts are sorted by; longer queries are filtered byte by byte after that
+MANY, POPULAR = 100_000, 20_000  # of more words than that, those of the entities with most edges are looked at first
 CHUNK = 1 << 22  # bytes that are processed together
 NEWLINE = 10
 
@@ -135,21 +137,41 @@ class Names:
         typed = spaced(folded)
         matches: dict[int, None] = {}
         if typed:
-            starts = self._names.starting(typed)
-            first = self._names.starts_name(starts)
-            for group in (self._names.equal(typed), *map(self._names.owners, (starts[first], starts[~first]))):
-                self._add(matches, group, limit)
+            self._add(matches, self._names.equal(typed), limit)
+            for first in (True, False):
+                if len(matches) < limit:
+                    self._add(matches, self._starting(typed, first, limit + len(matches)), limit)
         if folded.strip() and len(matches) < limit:
             self._add(matches, self._ids.owners(self._ids.starting(folded.strip())), limit)
         if typed and len(matches) < limit:
             matches.update(dict.fromkeys(self._names.containing(typed, 2 * limit)))
         return [entity_of(self.graph, entity) for entity in list(matches)[:limit]]
 
+    def _starting(self, text: str, first: bool, most: int) -> np.ndarray:
+        """Entities with a word that starts with the text, and it is the first word of the name or another one.
+
+        Of very many, only those among the entities with most edges are given, if these are at least `most`.
+        """
+        starts = self._names.starting(text)
+        if len(starts) > MANY:
+            popular, names = self._popular
+            some = names.starting(text)
+            owners = np.unique(names.owners(some[names.starts_name(some) == first]))
+            if len(owners) >= most:
+                return np.asarray(popular[owners])
+        return self._names.owners(starts[self._names.starts_name(starts) == first])
+
+    @functools.cached_property
+    def _popular(self) -> tuple[np.ndarray, NameIndex]:
+        """The entities with most edges (n,), sorted, and their names."""
+        entities = np.sort(np.argsort(-self.graph.degrees, kind="stable")[:POPULAR])
+        return entities, NameIndex("".join(f"{self._names[one]}\n" for one in entities.tolist()), words=True)
+
     def _add(self, matches: dict[int, None], group: np.ndarray, limit: int) -> None:
         """Add the entities of a group with most edges until there are `limit`."""
         if len(matches) >= limit or not len(group):
             return
-        group = np.unique(group)
+        group = distinct(group)
         degrees = self.graph.degrees[group]
         most = limit + len(matches)
         best = np.argpartition(-degrees, most)[:most] if most < len(group) else np.arange(len(group))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName, did_you_mean, read_file
+from fewlink.base.threads import distinct
 from fewlink.data import Benchmark, Task, candidates_of
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import Graph
@@ -225,7 +226,7 @@ def distance(graph: Graph, head: int, tail: int, most: int = FAR) -> int | None:
         if graph.degrees[fronts[side]].sum() > TOO_MANY:
             return None
         at, _ = graph.edges_of(fronts[side])
-        ends = np.unique(graph.tail_ids[at])
+        ends = distinct(graph.tail_ids[at])
         if seen[1 - side][ends].any():
             return hops
         fronts[side] = ends[~seen[side][ends]]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fewlink.base.memo import Memo
+from fewlink.base.threads import distinct
 from fewlink.graph import Graph
 from fewlink.graph.graph import offsets_of, spans
 
@@ -301,9 +302,9 @@ def graph_part(graph: Graph, sources: np.ndarray, most_edges: int) -> GraphPart:
         mass = np.bincount(which, np.concatenate([mass, shares]))
         reached, expanded = both, np.concatenate([expanded, nodes])
     edges = np.concatenate([np.zeros(0, np.int64), *taken])
-    edges = np.unique(np.concatenate([edges, inverse_edges(graph)[edges]]))
+    edges = distinct(np.concatenate([edges, inverse_edges(graph)[edges]]))
     heads, relations, tails = graph.head_ids[edges], graph.relation_ids[edges], graph.tail_ids[edges]
-    reached = np.union1d(reached, heads)
+    reached = distinct(np.concatenate([reached, heads]))
     ends = np.searchsorted(reached, heads), relations, np.searchsorted(reached, tails)
     table = EdgeTable.of_edges(
         *ends, fan_out[edges], fan_in[edges], nodes=len(reached), relations_count=2 * len(graph.relations)
@@ -322,7 +323,7 @@ def _from_sources(
     for source in sources[graph.degrees[sources] > SHARE * most_edges].tolist():
         edges = np.arange(graph.offsets[source], graph.offsets[source + 1])
         edges = edges[np.argsort(-fan_out[edges], kind="stable")[:few]]
-        new = np.setdiff1d(graph.tail_ids[edges], reached)
+        new = np.setdiff1d(distinct(graph.tail_ids[edges]), reached, assume_unique=True)
         reached, mass = np.append(reached, new), np.append(mass, np.full(len(new), mass[0] / max(few, 1)))
         taken.append(edges)
     return reached, mass, taken

@@ -28,6 +28,7 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 Work = Callable[[Sequence[Q], Callable[[int], bool]], Iterable[tuple[int, A | Exception]]]
 MEASURED = 200  # references of a measured ranking
+QUICK = 0.2  # seconds of a short preparation
 GRACE = 3.0  # seconds for requests that are being answered when the server stops
 IDLE = 5  # times that nothing waits, after which all requests have been answered
 
@@ -123,9 +124,9 @@ class Batcher(Generic[Q, A]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """Questions are answered for `GRACE` seconds more, until none is left; the others get an error."""
-        until = time.monotonic() + GRACE
+    async def close(self, until: float | None = None) -> None:
+        """Questions are answered until none is left, for `GRACE` seconds or until a time; the others get an error."""
+        until = time.monotonic() + GRACE if until is None else until
         self.closing, idle = True, 0
         while idle < IDLE and time.monotonic() < until:
             idle = 0 if len(self.queue) or self.running else idle + 1  # a request may be between two questions
@@ -210,6 +211,15 @@ class Batcher(Generic[Q, A]):
             except Exception as error:
                 for future in pending.values():
                     loop.call_soon_threadsafe(_settle, future, error)
+
+
+def preparing() -> Batcher[Callable[[], Any], Any]:
+    """Runs functions that prepare requests: long ones one by one, and short ones beside them."""
+
+    def work(functions: Sequence[Callable[[], Any]], _: Callable[[int], bool]) -> Iterator[tuple[int, Any]]:
+        yield from ((place, function()) for place, function in enumerate(functions))
+
+    return Batcher(work, short=QUICK)
 
 
 def stopping() -> ApiError:

@@ -45,6 +45,7 @@ HEADERS = {
 }
 
 
+PIECE = 200  # items of a list that are written as JSON at once
 FREE = 16 << 10  # bytes of a body that do not count as buffered
 
 
@@ -297,7 +298,17 @@ class ApiError(Exception):
 
 def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """JSON in ASCII, in which any character of a name can be written."""
-    return Response(json.dumps(content, allow_nan=False), status, headers, media_type="application/json")
+    return Response(_text(content), status, headers, media_type="application/json")
+
+
+def _text(content: Any) -> str:
+    """JSON; long lists are written in pieces, as other threads, the event loop too, wait for each piece."""
+    if isinstance(content, dict):
+        return "{" + ", ".join(f"{json.dumps(key)}: {_text(value)}" for key, value in content.items()) + "}"
+    if isinstance(content, list) and len(content) > PIECE:
+        pieces = (content[begin : begin + PIECE] for begin in range(0, len(content), PIECE))
+        return "[" + ", ".join(json.dumps(piece, allow_nan=False)[1:-1] for piece in pieces) + "]"
+    return json.dumps(content, allow_nan=False)
 
 
 def install(app: FastAPI) -> None:

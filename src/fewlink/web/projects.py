@@ -166,9 +166,16 @@ class Projects:
 
     async def predict(self, body: PredictRequest, service: Service) -> dict[str, Any]:
         """The answer to a request, its probabilities adjusted by the decisions of the project that it names."""
-        states = [] if body.project is None else await asyncio.to_thread(self.file.decisions, body.project)
-        answer, adjustment = await service.predict(body), adjustment_of(states)
-        rows = answer["predictions"]
+        number = body.project
+        if number is None:
+            return {**await service.predict(body), "calibration": None}
+        states: list[Decision] = []
+        answer = await service.predict(body, lambda: states.extend(self.file.decisions(number)))
+        return await asyncio.to_thread(self._adjusted, answer, states, body.heads is None)
+
+    def _adjusted(self, answer: dict[str, Any], states: Sequence[Decision], overall: bool) -> dict[str, Any]:
+        """An answer with probabilities adjusted by decisions; if `overall`, the best pairs come first."""
+        adjustment, rows = adjustment_of(states), answer["predictions"]
         if adjustment is None or not rows or rows[0]["probability"] is None:
             return {**answer, "calibration": None}
         answered = {state.head for state in states if state.kind != "rejected"}
@@ -176,7 +183,7 @@ class Projects:
         adjusted = adjustment(np.array([row["base_probability"] for row in rows]), has_tail)
         for row, probability in zip(rows, adjusted.tolist(), strict=True):
             row["probability"] = probability
-        if body.heads is None:  # pairs of several heads, best first
+        if overall:
             rows.sort(key=lambda row: -row["probability"])
         return {**answer, "calibration": adjustment_facts(adjustment)}
 
@@ -196,24 +203,33 @@ class Projects:
 
     async def next(self, number: int, body: NextRequest, service: Service) -> dict[str, Any]:
         """The pairs to decide next; the model ranks again only if references or the pool have changed."""
-        known = await asyncio.to_thread(self.known, number)
-        whole, in_all, notes = await asyncio.to_thread(self._pool, body, known, service)
-        ranked, trust = self._ranked.get(whole) or await service.ranked(whole)
-        self._ranked[whole] = ranked, trust
-        self._ranked.move_to_end(whole)
-        while len(self._ranked) > KEPT:
-            self._ranked.popitem(last=False)
-        found = await asyncio.to_thread(self._suggestions, ranked, known, body, trust)
-        facts = await asyncio.to_thread(self.facts, number)
+
+        def pool() -> tuple[Known, RankingPart, int, list[str]]:
+            known = self.known(number)
+            whole, in_all, notes = self._pool(body, known, service)
+            return known, whole, in_all, [*known.notes, *notes]
+
+        with service.admission.enter(service.estimates.preparation("next", body.count)) as admitted:
+            known, whole, in_all, notes = await service.prepare(pool, "next", body.count)
+            ranked, trust = self._ranked.get(whole) or await service.ranked(whole, admitted)
+            self._ranked[whole] = ranked, trust
+            self._ranked.move_to_end(whole)
+            while len(self._ranked) > KEPT:
+                self._ranked.popitem(last=False)
+
+            def answer() -> dict[str, Any]:
+                facts = self._suggestions(ranked, known, body, trust)
+                return {**self._pool_facts(number, whole, known), "heads_in_all": in_all, **facts, "notes": notes}
+
+            return await service.prepare(answer, "suggestions", body.count)
+
+    def _pool_facts(self, number: int, whole: RankingPart, known: Known) -> dict[str, Any]:
         return {
-            "project": facts,
+            "project": self.facts(number),
             "heads": len(whole.heads),
-            "heads_in_all": in_all,
             "references": len(whole.references.pairs),
             "read": id_texts(self.linker.graph, whole.references.pairs),
             "left": len(set(whole.heads) - {head for head, _ in known.decided()}),
-            **found,
-            "notes": [*known.notes, *notes],
         }
 
     def _pool(self, body: NextRequest, known: Known, service: Service) -> tuple[RankingPart, int, list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from fewlink.prediction.explanation import EdgesAtTail, Neighbour, Path, Reference
 from fewlink.prediction.names import Entity
@@ -44,6 +44,9 @@ HEADS = 50  # that /next looks through unless a request names more
 Who = Annotated[str, StringConstraints(max_length=NAME_LENGTH)]
 WHO = Field("", description="The curator, as a name.")
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH)]
+Heads = Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS, fail_fast=True)]
+Tails = Annotated[list[Name], Field(min_length=1, max_length=MOST_CANDIDATES, fail_fast=True)]
+Events = Annotated[list[int], Field(min_length=1, max_length=1_000, fail_fast=True)]
 Pair = Annotated[list[Name], Field(min_length=2, max_length=2, description="A head and a tail.")]
 
 
@@ -57,14 +60,24 @@ SOME_REFERENCES: dict[str, Any] = {"anyOf": [requires("references", "array"), re
 SOME_HEADS: dict[str, Any] = {"oneOf": [requires("heads", "array"), requires("heads_of_type", "string")]}
 
 
-class QueryRequest(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", json_schema_extra={"allOf": [SOME_REFERENCES]})
+class Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
 
-    references: Annotated[list[Pair], Field(min_length=1, max_length=MOST_REFERENCES)] | None = Field(
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unknown(cls, data: Any) -> Any:  # one is enough: the event loop waits for each error
+        unknown = [name for name in data if name not in cls.model_fields] if isinstance(data, dict) else []
+        return {name: data[name] for name in [*cls.model_fields, *unknown[:1]] if name in data} if unknown else data
+
+
+class QueryRequest(Body):
+    model_config = ConfigDict(json_schema_extra={"allOf": [SOME_REFERENCES]})
+
+    references: Annotated[list[Pair], Field(min_length=1, max_length=MOST_REFERENCES, fail_fast=True)] | None = Field(
         None, description="Pairs that the relation holds for; by default the first pairs of `relation`."
     )
     relation: Name | None = Field(None, description="A relation of the benchmark; its known pairs do not compete.")
-    rejected: Annotated[list[Pair], Field(max_length=MOST_REJECTED)] = Field(
+    rejected: Annotated[list[Pair], Field(max_length=MOST_REJECTED, fail_fast=True)] = Field(
         [], description="Wrong pairs: what resembles them ranks lower, and they are not ranked."
     )
 
@@ -74,9 +87,7 @@ class PredictRequest(QueryRequest):
 
     model_config = ConfigDict(json_schema_extra={"allOf": [SOME_REFERENCES, SOME_HEADS]})
 
-    heads: Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS)] | None = Field(
-        None, description="Entities to find tails for."
-    )
+    heads: Heads | None = Field(None, description="Entities to find tails for.")
     heads_of_type: Name | None = Field(
         None,
         description="All heads of this type; `open`: entities like the references' heads, most similar first; "
@@ -89,7 +100,7 @@ class PredictRequest(QueryRequest):
     k: Annotated[int, Field(ge=1, le=MOST_K)] = Field(
         10, description="Tails of each head, or pairs in all if `heads_of_type` is given."
     )
-    candidates: Name | Annotated[list[Name], Field(min_length=1, max_length=MOST_CANDIDATES)] | None = Field(
+    candidates: Name | Tails | None = Field(
         None,
         description="Tails to rank: a type, a list, or `all`; null or `open`: tails like those of the references.",
     )
@@ -106,16 +117,12 @@ class ExplainRequest(QueryRequest):
     tail: Name
 
 
-class Body(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
 class NewProject(Body):
     """A relation to complete, with pairs that it holds for."""
 
     name: Name
     description: Annotated[str, StringConstraints(max_length=4_000)] = ""
-    references: Annotated[list[Pair], Field(max_length=MOST_REFERENCES)] = []
+    references: Annotated[list[Pair], Field(max_length=MOST_REFERENCES, fail_fast=True)] = []
     who: Who = WHO
 
 
@@ -131,15 +138,13 @@ class OneDecision(Body):
 class NewDecisions(Body):
     """Decisions that are stored all or none."""
 
-    decisions: Annotated[list[OneDecision], Field(min_length=1, max_length=1_000)]
+    decisions: Annotated[list[OneDecision], Field(min_length=1, max_length=1_000, fail_fast=True)]
     who: Who = WHO
 
 
 class UndoRequest(Body):
     event: int | None = Field(None, description="The event to undo; null: the last decision of `who`.")
-    events: Annotated[list[int], Field(min_length=1, max_length=1_000)] | None = Field(
-        None, description="Several events to undo at once, all or none."
-    )
+    events: Events | None = Field(None, description="Several events to undo at once, all or none.")
     who: Who = WHO
 
 
@@ -152,9 +157,7 @@ class ImportRequest(Body):
 class NextRequest(Body):
     """Which pairs to decide next, over a pool of heads."""
 
-    heads: Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS)] | None = Field(
-        None, description="The pool; null: heads of `heads_of_type`."
-    )
+    heads: Heads | None = Field(None, description="The pool; null: heads of `heads_of_type`.")
     heads_of_type: Name = Field("open", description="A type; `open`: entities like the references' heads; `all`.")
     first: Annotated[int, Field(ge=0)] = 0
     count: Annotated[int, Field(ge=1, le=MOST_HEADS)] = HEADS

@@ -114,14 +114,14 @@ def make_app(
             key_of=lambda part: part.key,
         )
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
-        async with batcher:
-            app.state.service = service = Service(linker, settings, batcher, answers)
+        app.state.service = service = Service(linker, settings, batcher, answers)
+        async with batcher, service.preparing:
             measuring = asyncio.create_task(batcher.measured(answers.to_measure())) if settings.measure else None
 
             def stop() -> None:
                 if not service.admission.closed:
+                    app.state.closing = asyncio.ensure_future(service.close())
                     service.admission.closed = True
-                    app.state.closing = asyncio.ensure_future(batcher.close())
                     on_stop()
 
             yield {STATE: connections, ON_STOP: stop}
@@ -387,6 +387,10 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Any:
     log = AccessLog(given["access_log"]) if given.get("access_log") else None
     more: dict[str, Any] = {"extensions": given.get("extensions", ()), "access_log": log}
     if environment is os.environ:  # a process of its own
-        prepare()
         more |= process_parts()
-    return make_app(load(**given["place"]), settings, Path(given["project"]), **more)
+    linker = load(**given["place"])
+    linker.names.complete("a", 1)  # builds the search index before the first request
+    app = make_app(linker, settings, Path(given["project"]), **more)
+    if environment is os.environ:
+        prepare()
+    return app

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fewlink.base.errors import FewlinkError, UnknownName
 from fewlink.data.candidates import by_similarity
-from fewlink.operations.admission import Admission
+from fewlink.operations.admission import Admission, Admitted
+from fewlink.operations.estimates import LIKENESS
 from fewlink.prediction import Explanation, Linker
 from fewlink.prediction.constraints import Constraints, check_kinds
 from fewlink.prediction.names import Names, entity_of
@@ -20,6 +22,7 @@ from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References, distinct_heads, find_relation, no_candidate_note
 from fewlink.prediction.trust import Trust
 from fewlink.web.batching import (
+    GRACE,
     Answer,
     Answers,
     Batcher,
@@ -28,10 +31,12 @@ from fewlink.web.batching import (
     RankingPart,
     TrustPart,
     find_candidates_of,
+    preparing,
 )
 from fewlink.web.middleware import ApiError
 from fewlink.web.schema import ExplainRequest, PredictRequest, QueryRequest, ServerSettings
 
+T = TypeVar("T")
 TURN = 50  # heads of a long request that are scored at most before other requests have their turn
 MOST_SETTLED = 1_000_000  # rows of which better ones may rule out others
 MANY = 500  # rows above which an answer is written in a thread, not in the event loop
@@ -145,6 +150,17 @@ def by_likeness(linker: Linker, references: References, others: bool) -> np.ndar
     return order if others else order[:similar]
 
 
+def preparation_of(request: QueryRequest) -> tuple[str, int, Hashable]:
+    """The kind of preparation of a request, how many names it has, and what of it is remembered."""
+    pairs = tuple(map(tuple, request.references or ()))
+    names = 2 * (len(pairs) + len(request.rejected))
+    if not isinstance(request, PredictRequest):
+        return "names", names + 2, None
+    names += sum(len(some) for some in (request.heads, request.candidates) if isinstance(some, list))
+    likeness = request.heads_of_type in ("open", "all")
+    return (LIKENESS, names, (pairs, request.relation, request.heads_of_type)) if likeness else ("names", names, None)
+
+
 class Service:
     """Whole requests: resolved, let in by their cost, answered part by part, so that others have their turns, and put
     together."""
@@ -153,7 +169,7 @@ class Service:
         self, linker: Linker, settings: ServerSettings, batcher: Batcher[Part, Answer], answers: Answers
     ) -> None:
         self.linker, self.settings, self.batcher = linker, settings, batcher
-        self.resolver, self.estimates = Resolver(linker, settings), answers.estimates
+        self.resolver, self.estimates, self.preparing = Resolver(linker, settings), answers.estimates, preparing()
         self.admission = Admission(
             seconds=settings.seconds,
             queued=settings.queued,
@@ -161,11 +177,38 @@ class Service:
             requests=settings.waiting + len(batcher.lanes),
         )
 
-    async def predict(self, request: PredictRequest) -> dict[str, Any]:
-        whole, in_all, notes = await asyncio.to_thread(self.resolver.ranking, request)
-        rows = whole.k * (1 if whole.overall else len(whole.heads)) if request.explain else 0
-        size = await asyncio.to_thread(self._size, whole)
-        with self.admission.enter(*self._cost(whole, size, rows)):
+    async def prepare(self, work: Callable[[], T], kind: str, names: int, key: Hashable = None) -> T:
+        """Run what precedes an answer in a thread, when it is its turn; the request was let in for its cost."""
+
+        def measured() -> T:
+            begin = time.perf_counter()
+            result = work()
+            self.estimates.observe_preparation(kind, names, key, time.perf_counter() - begin)
+            return result
+
+        result: T = await self.preparing.ask(measured, self.estimates.preparation(kind, names, key))
+        return result
+
+    async def close(self) -> None:
+        """Answer what can be answered soon, and no more."""
+        until = time.monotonic() + GRACE
+        self.admission.closed = True
+        await self.preparing.close(until)
+        await self.batcher.close(until)
+
+    async def predict(self, request: PredictRequest, first: Callable[[], object] = lambda: None) -> dict[str, Any]:
+        """The answer to a request; `first` is run before names are resolved."""
+
+        def resolve() -> tuple[RankingPart, int, list[str], int]:
+            first()
+            whole, in_all, notes = self.resolver.ranking(request)
+            return whole, in_all, notes, self._size(whole)
+
+        needed = preparation_of(request)
+        with self.admission.enter(self.estimates.preparation(*needed)) as admitted:
+            whole, in_all, notes, size = await self.prepare(resolve, *needed)
+            rows = whole.k * (1 if whole.overall else len(whole.heads)) if request.explain else 0
+            self.admission.extend(admitted, *self._cost(whole, size, rows))
             parts = await self._rank(whole, size)
             trust = await self._trust(TrustPart(whole.references, whole.candidates), size)
             answer, pairs = await asyncio.to_thread(self._joined, whole, parts, trust, notes)
@@ -175,20 +218,22 @@ class Service:
         return {"heads": len(whole.heads), "heads_in_all": in_all, **answer}
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
-        part = await asyncio.to_thread(self.resolver.explanation, request)
-        with self.admission.enter(self.estimates.explanation(part.references)):
+        needed = preparation_of(request)
+        with self.admission.enter(self.estimates.preparation(*needed)) as admitted:
+            part = await self.prepare(functools.partial(self.resolver.explanation, request), *needed)
+            self.admission.extend(admitted, self.estimates.explanation(part.references))
             return (await self._explain(part)).to_dict()
 
-    async def ranked(self, whole: RankingPart) -> tuple[RankedPairs, Trust | None]:
-        """The ranked pairs of a request that asks for nothing else, and the trust in them."""
+    async def ranked(self, whole: RankingPart, admitted: Admitted) -> tuple[RankedPairs, Trust | None]:
+        """The ranked pairs of a request that was let in to be prepared, and the trust in them."""
         size = await asyncio.to_thread(self._size, whole)
-        with self.admission.enter(*self._cost(whole, size)):
-            parts = await self._rank(whole, size)
-            return RankedPairs.joined(parts), await self._trust(TrustPart(whole.references, whole.candidates), size)
+        self.admission.extend(admitted, *self._cost(whole, size))
+        parts = await self._rank(whole, size)
+        return RankedPairs.joined(parts), await self._trust(TrustPart(whole.references, whole.candidates), size)
 
     async def _rank(self, whole: RankingPart, size: int) -> list[RankedPairs]:
         """The ranked pairs of some heads after others, so that each turn is short; pairs are not settled yet."""
-        if self._between_pairs(whole):
+        if await asyncio.to_thread(self._between_pairs, whole):
             self._check_settled(whole)
             whole = replace(whole, k=whole.k + len(whole.heads), overall=False)
         parts: list[RankedPairs] = []
