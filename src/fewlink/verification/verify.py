@@ -27,7 +27,8 @@ from fewlink.pipeline import stages
 from fewlink.prediction import calibration, pretrained
 from fewlink.trail_0_1 import learner as trail_0_1
 from fewlink.training import checkpoints, run
-from fewlink.training.run import BENCHMARK, CONFIG, DEPLOYED, EMBEDDINGS, FIT, Deployed, RunConfig
+from fewlink.training.checkpoints import BENCHMARK, CONFIG, DEPLOYED, FIT
+from fewlink.training.run import EMBEDDINGS, Deployed, RunConfig
 from fewlink.verification.files import check_file, is_sqlite, records_of
 from fewlink.verification.report import WHOLE, Verified
 
@@ -194,7 +195,9 @@ def _run(found: Verified, path: Path) -> None:
         found.check(lambda: run.vectors_of(path))
     found.check(lambda: checkpoints.load_best(path))
     found.check(lambda: Deployed.open(path))
-    calibrated, metrics = path / pretrained.CALIBRATION, path / checkpoints.METRICS
+    for name in checkpoints.MISSING:
+        found.check(lambda name=name: checkpoints.check_complete(path, name))  # type: ignore[misc]
+    calibrated, metrics = path / checkpoints.CALIBRATION, path / checkpoints.METRICS
     for file, read in (
         (calibrated, lambda: calibration.open_calibration(calibrated, config.id)),
         (path / FIT, lambda: stages.read_record(path)),
@@ -215,7 +218,10 @@ def _metrics(file: Path) -> None:
 
 def _benchmark_of(found: Verified, path: Path, config: RunConfig) -> None:
     """The benchmark that a run names, if it lies elsewhere."""
-    place = Path(run.benchmark_place(path))
+    source = found.check(lambda: run.benchmark_place(path))
+    if source is None:
+        return
+    place = Path(source)
     inside = place.is_relative_to(path)
     if not (place / MANIFEST).exists():
         if not inside and os.path.isabs(place):
