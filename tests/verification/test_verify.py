@@ -133,6 +133,9 @@ def test_lost_records_are_noticed_by_their_ranks(stores: Path, tmp_path: Path) -
     file = tmp_path / "results" / "small" / "rules.jsonl"
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:2]))
     problems = [text for each in verify(tmp_path / "results") for text in each.problems]
+    assert len(problems) == 1 and "says that the file has 3 lines, but it has 2" in problems[0]
+    file.write_bytes(file.read_bytes().replace(b', "lines": 3', b""))  # as earlier versions wrote it
+    problems = [text for each in verify(tmp_path / "results") for text in each.problems]
     assert len(problems) == 1 and "has the ranks of 1 records that rules.jsonl lacks" in problems[0]
     file.unlink()
     problems = [text for each in verify(tmp_path / "results") for text in each.problems]

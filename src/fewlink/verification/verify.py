@@ -121,7 +121,8 @@ def _files_of(found: Verified, folder: Path, files: dict[str, tuple[int, str]]) 
             how = "has another length" if actual[0] != size else "has another checksum"
             found.problems.append(f"{file}: {how} than when it was written")
     listed = {folder / name for name in files}
-    more = [p for p in folder.rglob("*") if p.is_file() and p not in listed and p.name != MANIFEST]
+    there = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
+    more = [path for path in there if path not in listed and path.name != MANIFEST]
     more = [p for p in more if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
     if more:
         found.notes.append(f"{len(more)} files are not of the folder and were not checked, such as {more[0]}")
