@@ -50,8 +50,8 @@ from fewlink.prediction import pretrained
 from fewlink.prediction.calibration import calibration_of, open_calibration, shipped_calibration
 from fewlink.trail import shipped
 from fewlink.trail_0_1.learner import Trail01Vectors
-from fewlink.training.checkpoints import MetricsLog, State, load_best, load_last, save_best, save_last
-from fewlink.training.run import BENCHMARK, Deployed, RunConfig, benchmark_of, start_or_continue, vectors_of
+from fewlink.training.checkpoints import BENCHMARK, MetricsLog, State, load_best, load_last, save_best, save_last
+from fewlink.training.run import Deployed, RunConfig, benchmark_of, start_or_continue, vectors_of
 from fewlink.verification.verify import verify
 
 ENTITIES, RELATIONS, DIM = 12, 3, 4
@@ -103,18 +103,18 @@ def make_run(folder: Path, seed: int, model: str = "fsrl") -> None:
     config = RunConfig.of(benchmark, vectors, FewShotSettings(model, seed=seed))
     folder.mkdir(parents=True)
     start_or_continue(folder, config, vectors)
+    record = {"format": FIT_FORMAT, "asked": {"minutes": 1.0, "seed": seed}, "notes": [], "seconds": {"answering": 1.5}}
+    Stages(folder, record, print, time.monotonic()).write_record()
     weights = [{"w": torch.randn(3, 3, generator=random), "b": torch.randn(3, generator=random)} for _ in range(2)]
     state = State(4, 2, {"mrr": 0.5}, 1, 2.5, {"step": 4, "loss": 0.25})
-    save_best(folder, weights[0], 2)
     save_last(folder, weights[1], {"w.step": torch.ones(1)}, state)
+    save_best(folder, weights[0], 2)
     MetricsLog(folder).add(state.line)
     benchmark.save(folder / BENCHMARK)
     Deployed(small_benchmark(seed + 50), small_vectors(seed + 50)).save(folder)
     calibration = shipped_calibration()
     assert calibration is not None
     dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=2, error=seed / 100).save(folder)
-    record = {"format": FIT_FORMAT, "asked": {"minutes": 1.0, "seed": seed}, "notes": [], "seconds": {"answering": 1.5}}
-    Stages(folder, record, print, time.monotonic()).write_record()
 
 
 def load_run(folder: Path) -> Any:

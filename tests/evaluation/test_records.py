@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,9 +14,10 @@ from pydantic import ValidationError
 from tests.conftest import RECORD_KEYS, benchmark_of, graph_of, task_of
 
 from fewlink.base.errors import InputError
+from fewlink.base.memory import command_line
 from fewlink.baselines.learning_free import learning_free
 from fewlink.evaluation import METRICS, Protocol, evaluate
-from fewlink.evaluation.records import DifferentFigures, Record, RecordStore, command_line, make_record, read_records
+from fewlink.evaluation.records import DifferentFigures, Record, RecordStore, make_record, read_records
 
 
 def record(config: dict[str, Any] | None = None, seed: int = 0, **protocol: Any) -> Record:
@@ -52,7 +54,7 @@ def test_a_record_is_read_back_as_it_was(tmp_path: Path) -> None:
     path = stored(tmp_path / "results", one)
     assert path == tmp_path / "results" / "small" / "popularity.jsonl"
     assert read_records(tmp_path / "results") == [one]
-    assert list(json.loads(path.read_bytes())) == [*RECORD_KEYS, "sha256"]
+    assert list(json.loads(path.read_bytes())) == [*RECORD_KEYS, "sha256", "lines"]
 
 
 def test_a_file_has_one_sorted_line_for_each_record(tmp_path: Path) -> None:
@@ -63,6 +65,20 @@ def test_a_file_has_one_sorted_line_for_each_record(tmp_path: Path) -> None:
     assert [(r["split"], r["seed"], r["config"].get("layers")) for r in lines] == [
         ("dev", 0, None), ("test", 0, 2), ("test", 0, 3), ("test", 1, None), ("test", 2, None),
     ]  # fmt: skip
+
+
+def test_a_lost_line_is_missed_when_the_file_is_read(tmp_path: Path) -> None:
+    file = stored(tmp_path, *(record(seed=seed) for seed in range(4)))
+    lines = file.read_bytes().splitlines(keepends=True)
+    assert [json.loads(line).get("lines") for line in lines] == [4, None, None, 4]
+    for kept, line, count in ((lines[:3], 1, 3), (lines[1:], 3, 3), (lines[:1], 1, 1), (lines[:1] + lines[3:], 1, 2)):
+        file.write_bytes(b"".join(kept))
+        problem = f"{file.name}:{line}: says that the file has 4 lines, but it has {count}: restore it from a copy; if"
+        with pytest.raises(InputError, match=re.escape(problem)):
+            read_records(tmp_path)
+    file.write_bytes(b"".join(lines[:3]).replace(b', "lines": 4', b""))  # as the error says
+    assert len(read_records(tmp_path)) == 3
+    assert json.loads(stored(tmp_path, record(seed=9)).read_bytes().splitlines()[0])["lines"] == 4
 
 
 def test_the_same_measurement_has_the_same_key() -> None:
@@ -251,7 +267,7 @@ def test_a_record_without_a_checksum_stays_as_it_is(tmp_path: Path) -> None:
     path.write_bytes(old + b"\n")
     stored(tmp_path, record(seed=1))
     first, second = path.read_bytes().splitlines()
-    assert json.loads(first) == json.loads(old)
+    assert json.loads(first) == {**json.loads(old), "lines": 2}
     assert "sha256" in json.loads(second)
 
 

@@ -36,7 +36,7 @@ from fewlink.pipeline.fit import Fit, fit
 from fewlink.pipeline.held_out import Plan
 from fewlink.pipeline.stages import locked_folder
 from fewlink.pipeline.train import append
-from fewlink.prediction import Linker, write_card
+from fewlink.prediction import Linker, pretrained, write_card
 from fewlink.prediction.calibration import shipped_calibration
 from fewlink.scorers import Question
 from fewlink.trail.learner import TrailLearner
@@ -194,7 +194,7 @@ def test_a_new_card_says_the_same(tmp_path: Path) -> None:
     write_card(Linker.load(run), test=True)
     assert (run / "README.md").read_text() == fitted().card.read_text()
     (run / "calibration.json").unlink()
-    linker = Linker.load(run)
+    linker = Linker.load(run, as_measured=True)
     write_card(linker)
     assert linker.calibration is not None and linker.calibration.relations == 1  # the one of dev
 
@@ -559,3 +559,106 @@ def test_tuning_leaves_time_to_choose_and_to_measure_test(tmp_path: Path, monkey
     begin = time.monotonic()
     fit(graph_file(), tmp_path / "towns", minutes=10, begin=begin)
     assert len(ends) == 1 and begin < ends[0] < begin + 600 * module.ASKED
+
+
+def copied(tmp_path: Path) -> tuple[Path, stages.Stages]:
+    """A copy of the shared fit, and the stages that can deploy other weights in it."""
+    run = tmp_path / "run"
+    shutil.copytree(fitted().run, run)
+    record = stages.read_record(run)
+    assert record is not None
+    return run, stages.Stages(run, record, print, 0.0)
+
+
+def deploy_other(run: Path, fitting: stages.Stages, step: int) -> dict[str, torch.Tensor]:
+    """Deploy weights that are all `step`, with a configuration that names it."""
+    config = RunConfig.read(run)
+    config = replace(config, settings=replace(config.settings, steps=step), answers_with="")
+    weights = {name: torch.full_like(value, step) for name, value in load_best(run)[0].items()}
+    fitting.replace_run(config, weights, step)
+    return weights
+
+
+def test_weights_and_configuration_are_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, fitting = copied(tmp_path)
+    before = Linker.load(run)
+    with monkeypatch.context() as patched:
+        patched.setattr(RunConfig, "write", stop)
+        with pytest.raises(KeyboardInterrupt):
+            deploy_other(run, fitting, 77)
+    killed = Linker.load(run)
+    assert (killed.step, killed.calibration) == (before.step, before.calibration)
+    assert same(load_best(run)[0], load_best(fitted().run)[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(stages, "save_best", stop)
+        with pytest.raises(KeyboardInterrupt):
+            deploy_other(run, fitting, 78)
+    linker = Linker.load(run)
+    assert (linker.step, linker.calibration, RunConfig.read(run).settings.steps) == (78, None, 78)
+    weights = deploy_other(run, fitting, 79)
+    assert same(load_best(run)[0], weights) and load_best(run)[1] == 79
+    assert sorted(path.name for path in (run / "best").iterdir()) == ["manifest.json", "weights.safetensors"]
+
+
+@pytest.mark.parametrize("moment", ["benchmark_of", "open_scorer", "Deployed.open"])
+def test_a_run_that_is_deployed_again_while_it_is_opened_is_of_one_version(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, fitting = copied(tmp_path)
+    place, known = Deployed if "." in moment else pretrained, shipped_calibration()
+    assert known is not None
+    name = moment.rpartition(".")[2]
+    read, calls = getattr(place, name), list[int]()
+
+    def deployed_after(*words: Any, **options: Any) -> Any:
+        answer = read(*words, **options)
+        calls.append(1)
+        if len(calls) == 1:
+            deploy_other(run, fitting, 80)
+            measured = open_benchmark(run / "benchmark").fingerprint
+            replace(known, benchmark=measured, step=80).save(run)
+        return answer
+
+    monkeypatch.setattr(place, name, deployed_after)
+    linker = Linker.load(run)
+    assert len(calls) > 1 and linker.step == 80 and linker.calibration is not None and linker.calibration.step == 80
+    assert isinstance(linker.scorer, TrailScorer)
+    assert all((each == 80).all() for each in linker.scorer.network.state_dict().values())
+
+
+def test_a_calibration_of_another_scorer_of_the_same_step_is_ignored(tmp_path: Path) -> None:
+    run, _ = copied(tmp_path)
+    assert Linker.load(run).calibration is not None
+    config = RunConfig.read(run)
+    replace(config, answers_with="" if config.answers_with else "rules").write(run)
+    assert Linker.load(run).calibration is None
+
+
+@pytest.mark.parametrize("part", ["calibration.json", "fit.json", "serving", "benchmark"])
+def test_a_part_of_a_fit_that_is_missing_is_an_error(part: str, tmp_path: Path) -> None:
+    run, _ = copied(tmp_path)
+    (shutil.rmtree if (run / part).is_dir() else os.unlink)(run / part)
+    with pytest.raises(FewlinkError, match=f"{part}: is missing, but belongs to this run: restore it from a copy, or"):
+        Linker.load(run)
+    if part == "calibration.json":
+        assert "probability" in write_card(run).read_text() and Linker.load(run).calibration is not None
+    elif part == "fit.json":
+        with pytest.raises(FewlinkError, match="is missing, but belongs to this run"):
+            fit(graph_file(), run, change=QUICK_FIT)
+    elif part == "serving":
+        with pytest.raises(FewlinkError, match="is missing, but belongs to this run"):
+            append(run, [written([("newcomer", "lives in", "t3")], tmp_path / "new.tsv")])
+
+
+def test_a_run_of_an_earlier_version_lists_no_parts(tmp_path: Path) -> None:
+    run, fitting = copied(tmp_path)
+    config = json.loads((run / "config.json").read_text())
+    for name in ("holds", "weights", "sha256"):
+        del config[name]
+    (run / "config.json").write_text(json.dumps(config))
+    assert Linker.load(run).calibration is not None
+    deploy_other(run, fitting, 81)
+    assert Linker.load(run).step == 81 and "holds" in json.loads((run / "config.json").read_text())
+    os.unlink(run / "fit.json")
+    (run / "config.json").write_text(json.dumps(config))
+    Linker.load(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -109,10 +110,18 @@ def test_best_and_last_are_not_taken_for_each_other(stores: Path, tmp_path: Path
         load_best(tmp_path / "run")
 
 
+@pytest.mark.parametrize("part", ["calibration.json", "fit.json", "serving", "benchmark", "last"])
+def test_a_missing_part_of_a_run_is_damage(stores: Path, tmp_path: Path, part: str) -> None:
+    shutil.copytree(stores / "run", tmp_path / "run")
+    (shutil.rmtree if (tmp_path / "run" / part).is_dir() else os.unlink)(tmp_path / "run" / part)
+    (found,) = verify(tmp_path / "run")
+    assert len(found.problems) == 1 and re.search(f"{part}: is missing(, but belongs|: restore)", found.problems[0])
+
+
 def test_runs_of_earlier_versions_name_nothing(stores: Path, tmp_path: Path) -> None:
     shutil.copytree(stores / "run", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    for name in ("id", "sha256", "answering"):
+    for name in ("id", "sha256", "answering", "holds"):
         del config[name]
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     assert load_best(tmp_path / "run")[1] == 2
@@ -123,6 +132,9 @@ def test_lost_records_are_noticed_by_their_ranks(stores: Path, tmp_path: Path) -
     shutil.copytree(stores / "results", tmp_path / "results")
     file = tmp_path / "results" / "small" / "rules.jsonl"
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:2]))
+    problems = [text for each in verify(tmp_path / "results") for text in each.problems]
+    assert len(problems) == 1 and "says that the file has 3 lines, but it has 2" in problems[0]
+    file.write_bytes(file.read_bytes().replace(b', "lines": 3', b""))  # as earlier versions wrote it
     problems = [text for each in verify(tmp_path / "results") for text in each.problems]
     assert len(problems) == 1 and "has the ranks of 1 records that rules.jsonl lacks" in problems[0]
     file.unlink()

@@ -1,4 +1,4 @@
-"""The machine: its processor or GPU in words, and the memory that long work needs, checked before the work starts."""
+"""The machine and the command in words, and the memory that long work needs, checked before the work starts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import ctypes
 import os
 import platform
 import re
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,6 +34,13 @@ def hardware() -> str:
     if torch.cuda.is_available():
         return str(torch.cuda.get_device_name())
     return f"{_processor()}, {os.cpu_count()} cores"
+
+
+def command_line() -> str:
+    """The command as a user would type it."""
+    program = Path(sys.argv[0]).name
+    command = shlex.join(["fewlink" if program == "__main__.py" else program, *sys.argv[1:]])
+    return command.encode("utf-8", "replace").decode()
 
 
 def _processor() -> str:

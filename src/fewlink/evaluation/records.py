@@ -6,8 +6,6 @@ import functools
 import json
 import os
 import re
-import shlex
-import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,10 +15,10 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, Va
 
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError, InputError, reading
-from fewlink.base.memory import hardware
+from fewlink.base.memory import command_line, hardware
 from fewlink.base.recipes import OWN, former_name, renamed, same_settings
 from fewlink.base.settings import Settings
-from fewlink.base.storage import LEFT, locked_inside, read_json, with_sha256, without_sha256, write_bytes
+from fewlink.base.storage import locked_inside, read_json, with_sha256, without_sha256, write_bytes
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
 
 if TYPE_CHECKING:
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 
 NAME_CHARACTERS = 60  # of a benchmark or model, in a path
 REMEDY = "restore it from a copy, or remove it and repeat the evaluation"
+COUNT = "lines"  # the key of the number of lines, in the first and last line of a file
 Figures = dict[str, int | float]
 
 
@@ -96,13 +95,6 @@ class Record(StoredResult):
         if isinstance(settings := config.get("settings"), dict):
             config["settings"] = _without_own(settings)
         return json.dumps(config, sort_keys=True)
-
-
-def command_line() -> str:
-    """The command as a user would type it."""
-    program = Path(sys.argv[0]).name
-    command = shlex.join(["fewlink" if program == "__main__.py" else program, *sys.argv[1:]])
-    return command.encode("utf-8", "replace").decode()
 
 
 class CurvePoint(BaseModel):
@@ -274,8 +266,7 @@ class RecordStore:
                     " --replace, replace=True in Python), or store the new one in another folder"
                 )
             results[result.key] = result
-            lines = [json.dumps(results[key].as_json(), ensure_ascii=False) + "\n" for key in sorted(results)]
-            write_bytes(path, "".join(lines).encode(errors="backslashreplace"))  # a lone surrogate as JSON writes it
+            _write_lines(path, [results[key].as_json() for key in sorted(results)])
             _store_ranks(path, result, ranks)
             if where != path:
                 _store_ranks(where, result, None)
@@ -296,12 +287,8 @@ class RecordStore:
         return [path for path in self._files(kind) if path.suffix == ".json" and b'"data_sha256"' in path.read_bytes()]
 
     def _files(self, kind: type[StoredResult]) -> list[Path]:
-        """Those of a kind below the folder; drafts of other processes, which may vanish meanwhile, are passed over."""
-        found = []
-        for place, folders, names in os.walk(self.folder):
-            folders[:] = [name for name in folders if not LEFT.fullmatch(name)]
-            found += [path for path in map(Path(place).joinpath, names) if kind_of(path) is kind]
-        return sorted(found)
+        files = (Path(place) / name for place, _, names in os.walk(self.folder) for name in names)  # drafts may vanish
+        return sorted(path for path in files if kind_of(path) is kind)
 
 
 class DifferentFigures(FewlinkError):
@@ -325,11 +312,7 @@ def make_record(
     return Record(
         benchmark=benchmark,
         model=model,
-        split=protocol.split,
-        shots=protocol.shots,
-        candidates=protocol.candidates,
-        references=protocol.references,
-        seed=protocol.seed,
+        **{name: getattr(protocol, name) for name in ("split", "shots", "candidates", "references", "seed")},
         queries=evaluation.queries,
         metrics=evaluation.metrics(),
         relations=evaluation.relations(),
@@ -356,6 +339,16 @@ def kind_of(path: Path) -> type[StoredResult] | None:
     return next((kind for kind in KINDS if path.name.endswith((kind.suffix, kind.single_suffix))), None)
 
 
+def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+    """Write a JSON-lines file; its first and last line also say how many lines there are, so that lost ones are missed.
+
+    The checksum of a line is of the result alone: someone who removes lines can remove the number too.
+    """
+    lines[0][COUNT] = lines[-1][COUNT] = len(lines)
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    write_bytes(path, text.encode(errors="backslashreplace"))  # a lone surrogate as JSON writes it
+
+
 def _read_lines(kind: type[R], path: Path) -> dict[int, R]:
     """The results of a JSON-lines file by line."""
     results: dict[int, R] = {}
@@ -367,17 +360,20 @@ def _read_lines(kind: type[R], path: Path) -> dict[int, R]:
 
 
 def each_line(kind: type[R], path: Path) -> Iterator[tuple[int, R | InputError]]:
-    """Each result of a JSON-lines file with its line, or what is wrong with the line."""
+    """Each result of a JSON-lines file with its line, or what is wrong with the line, or with their number."""
     with reading(path, REMEDY):
         content = path.read_bytes()
         if not content.strip():
             raise InputError(path, f"is empty: {REMEDY}")
     lines: dict[tuple[Any, ...], int] = {}
-    for number, line in enumerate(content.split(b"\n"), 1):
-        if not line.strip():
-            continue
+    counts: dict[int, Any] = {}
+    there = [(number, line) for number, line in enumerate(content.split(b"\n"), 1) if line.strip()]
+    for number, line in there:
         try:
-            result = _validated(kind, json.loads(line), path, number)
+            value = json.loads(line)
+            if isinstance(value, dict) and COUNT in value:
+                counts[number] = value.pop(COUNT)
+            result = _validated(kind, value, path, number)
             if (first := lines.setdefault(result.key, number)) != number:
                 raise InputError(path, f"has the measurement of line {first} again: remove one of the lines", number)
             yield number, result
@@ -386,6 +382,11 @@ def each_line(kind: type[R], path: Path) -> Iterator[tuple[int, R | InputError]]
         except (ValueError, RecursionError) as error:
             problem = f"is not JSON ({getattr(error, 'msg', error)}): mend or remove the line"
             yield number, InputError(path, problem, number)
+    if wrong := [number for number, count in counts.items() if count != len(there)]:
+        count = counts[wrong[0]]
+        how = f'if you added or removed lines yourself, remove "{COUNT}": {count} from this one'
+        problem = f"says that the file has {count} lines, but it has {len(there)}: restore it from a copy; {how}"
+        yield wrong[0], InputError(path, problem, wrong[0])
 
 
 def _validated(kind: type[R], value: Any, path: Path, line: int | None = None) -> R:

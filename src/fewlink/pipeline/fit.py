@@ -53,14 +53,14 @@ from fewlink.pipeline.train import carve_for_run
 from fewlink.prediction.calibration import TOP, calibrate_on_dev, shipped_calibration
 from fewlink.prediction.card import measure_and_write
 from fewlink.prediction.linker import Linker
-from fewlink.prediction.pretrained import CALIBRATION, CARD
+from fewlink.prediction.pretrained import CARD
 from fewlink.scorers import Scorer
 from fewlink.scorers.base import CachedScorer
 from fewlink.trail.learner import TrailSettings
 from fewlink.trail.shipped import shipped
-from fewlink.training.checkpoints import load_best, save_best
+from fewlink.training.checkpoints import BENCHMARK, load_best
 from fewlink.training.family import NoVectors
-from fewlink.training.run import BENCHMARK, OF_DEPLOYED, Deployed, RunConfig
+from fewlink.training.run import OF_DEPLOYED, Deployed, RunConfig
 
 WORK = ".fit"
 TEXTS = {SHIPPED: "the shipped weights", TUNED: "the fine-tuned weights", RULES: "the learning-free rules"}
@@ -334,15 +334,13 @@ class Fit(Stages):
     def deploy(self, benchmark: Benchmark, name: str, train: Sequence[str] = ()) -> None:
         """Make the run answer with the rules, the shipped weights, or the ones fine-tuned on the relations `train`."""
         weights, step = load_best(self.run / WORK) if name == TUNED else (self.shipped, 0)
-        (self.run / CALIBRATION).unlink(missing_ok=True)
-        save_best(self.run, weights, step)
         config = RunConfig.of(
             benchmark, NoVectors(), dataclasses.replace(self.settings, steps=step or self.settings.steps)
         )
         known = {**config.benchmark, "train": [*train] if name == TUNED else []}
         instead = RULES if name == RULES else ""
         config = dataclasses.replace(config, benchmark=known, names=self.names, answers_with=instead)
-        config.write(self.run, self.id)
+        self.replace_run(config, weights, step)
         if name == SHIPPED and (calibration := shipped_calibration()):  # until one is measured
             dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=0).save(self.run)
 

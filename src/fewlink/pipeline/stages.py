@@ -30,9 +30,23 @@ from fewlink.scorers import Scorer
 from fewlink.trail.episodes import Batch
 from fewlink.trail.family import FAMILY, graphs_of
 from fewlink.trail.learner import TrailLearner, TrailSettings
-from fewlink.training.checkpoints import State, id_of, load_last, locked_run, recover, run_id, save_last
+from fewlink.training.checkpoints import (
+    CALIBRATION,
+    FIT,
+    State,
+    add_best,
+    check_complete,
+    id_of,
+    load_last,
+    locked_run,
+    recover,
+    run_id,
+    save_best,
+    save_last,
+    weights_digest,
+)
 from fewlink.training.family import NoVectors
-from fewlink.training.run import FIT, make_folder
+from fewlink.training.run import RunConfig, is_run, make_folder
 from fewlink.training.trainer import exactly
 
 FORMAT = "fewlink-fit/2"
@@ -130,6 +144,18 @@ class Stages:
         asked = {name: value for name, value in self.record["asked"].items() if name != "minutes"}
         return run_id(self.run) or id_of(asked)
 
+    def replace_run(self, config: RunConfig, weights: Weights, step: int) -> None:
+        """Make the run answer with another configuration and its weights, in one step: writing the configuration.
+
+        The calibration of what answered before is removed.
+        """
+        if is_run(self.run) and not (before := RunConfig.read(self.run)).weights:  # of an earlier version
+            dataclasses.replace(before, weights=weights_digest(self.run)).write(self.run)
+        digest = add_best(self.run, weights, step)
+        dataclasses.replace(config, weights=digest).write(self.run, self.id, without=(CALIBRATION,))
+        (self.run / CALIBRATION).unlink(missing_ok=True)
+        save_best(self.run, weights, step)
+
     def note(self, text: str) -> None:
         self.record["notes"].append(text)
         self.tell(f"note: {text}")
@@ -139,6 +165,7 @@ def read_record(run: Path) -> dict[str, Any] | None:
     """The record of a fit, or None if it has not started."""
     path = run / FIT
     if not path.exists():
+        check_complete(run, FIT)
         return None
     content = read_json(path)
     found = content.get("format") if isinstance(content, dict) else None
@@ -196,6 +223,7 @@ def check_fit_folder(run: Path) -> None:
         raise FewlinkError(f"{run} is a file: choose another folder")
     others = [path for path in run.iterdir() if not path.name.startswith((".lock", f".{FIT}."))] if run.exists() else []
     if others and not (run / FIT).exists():
+        check_complete(run, FIT)
         raise FewlinkError(f"{run} exists and was not made by fewlink fit: choose another folder")
 
 

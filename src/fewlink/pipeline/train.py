@@ -25,7 +25,7 @@ from fewlink.data.carving import carve_any
 from fewlink.data.catalogue import data_home, is_benchmark
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.prediction import pretrained
-from fewlink.training.checkpoints import begun, load_best
+from fewlink.training.checkpoints import BENCHMARK, begun, load_best
 from fewlink.training.family import (
     DEFAULT,
     ModelSettings,
@@ -35,16 +35,8 @@ from fewlink.training.family import (
     trained_family,
     training_recipe,
 )
-from fewlink.training.run import (
-    BENCHMARK,
-    Deployed,
-    RunConfig,
-    check_folder,
-    check_may_train,
-    is_run,
-    vectors_of,
-)
-from fewlink.training.trainer import RunResult, check, train_runs
+from fewlink.training.run import Deployed, RunConfig, is_run, vectors_of
+from fewlink.training.trainer import RunResult, check, check_folder, check_may_train, train_runs
 
 Source = Benchmark | str | Path
 

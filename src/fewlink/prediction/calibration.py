@@ -24,7 +24,6 @@ from fewlink.base.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.base.storage import read_json, with_sha256, without_sha256, write_json
 from fewlink.data import Benchmark, Task
 from fewlink.graph import Graph
-from fewlink.prediction import pretrained
 from fewlink.prediction.predictions import RankedPairs, TrustNote, rank_tails
 from fewlink.prediction.query import References, open_candidates
 from fewlink.prediction.trust import (
@@ -44,9 +43,10 @@ from fewlink.prediction.trust import (
 from fewlink.questions.answer_sets import SetSize
 from fewlink.questions.logistic import fit_logistic
 from fewlink.scorers import Question, Scorer
-from fewlink.training.checkpoints import run_id
+from fewlink.training.checkpoints import CALIBRATION, deployment, list_parts, run_id
 
 FORMAT, FORMAT_0_1 = "fewlink-calibration/2", "fewlink-calibration/1"
+FACTS = ("format", "candidates", "run", "deployed")  # of a file, besides the fields of a calibration
 BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
 FOLDS, MOST_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if there are more than MOST_FOLDS
@@ -138,21 +138,27 @@ class Calibration:
         return self.measured_error > ROUGH
 
     def save(self, run: Path) -> Path:
-        path = Path(run) / pretrained.CALIBRATION
-        self.write(path, run_id(Path(run)))
-        return path
+        """Write the file of a run, whose configuration then names it."""
+        run = Path(run)
+        self.write(run / CALIBRATION, run_id(run), deployment(run))
+        list_parts(run)
+        return run / CALIBRATION
 
-    def write(self, path: Path, run: str = "") -> None:
-        """Write the file with a checksum; `run` is the id of the run that is calibrated."""
-        write_json(path, with_sha256({"format": FORMAT, "candidates": "open", "run": run, **asdict(self)}))
+    def write(self, path: Path, run: str = "", deployed: str = "") -> None:
+        """Write the file with a checksum; `run` is the id of the run that is calibrated, `deployed` its scorer's."""
+        facts = {"format": FORMAT, "candidates": "open", "run": run, **({"deployed": deployed} if deployed else {})}
+        write_json(path, with_sha256({**facts, **asdict(self)}))
 
 
 def read_calibration(run: Path, benchmark: str, step: int) -> Calibration | None:
-    """The calibration of a run; None if it has none, or one of another benchmark or checkpoint."""
-    path = Path(run) / pretrained.CALIBRATION
+    """The calibration of a run; None if it has none, or one of another benchmark, checkpoint or scorer."""
+    path = Path(run) / CALIBRATION
     if not path.exists():
         return None
     calibration = open_calibration(path, run_id(Path(run)))
+    mine, other = deployment(Path(run)), read_json(path).get("deployed")
+    if mine and other and mine != other:
+        return None
     return calibration if (calibration.benchmark, calibration.step) == (benchmark, step) else None
 
 
@@ -173,7 +179,7 @@ def open_calibration(path: Path, run: str = "") -> Calibration:
     if run and content.get("run") not in (run, "", None):
         raise InputError(path, f"belongs to another run ({content['run']}, not {run}): {remedy}")
     with reading(path, remedy):
-        values: dict[str, Any] = {k: v for k, v in content.items() if k not in ("format", "candidates", "run")}
+        values: dict[str, Any] = {k: v for k, v in content.items() if k not in FACTS}
         values["sets"] = tuple(
             SetSize(**{**each, "weights": tuple(each["weights"])}) for each in values.get("sets", ())
         )

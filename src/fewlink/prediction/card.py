@@ -25,7 +25,8 @@ from fewlink.prediction.query import id_texts
 from fewlink.prediction.trust import Bin
 from fewlink.report.charts import Point, lines, standalone
 from fewlink.training import RunConfig
-from fewlink.training.run import FIT, Deployed
+from fewlink.training.checkpoints import FIT
+from fewlink.training.run import Deployed
 
 PROTOCOLS = ("full", "open")
 METRICS = labelled("mrr", "hits@1", "hits@5", "hits@10")

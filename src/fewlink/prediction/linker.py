@@ -103,7 +103,7 @@ class Linker(GraphQuestions, pretrained.Shared):
                 device=device,
             )
 
-        linker: Self = pretrained.read_model(folder, opened)
+        linker: Self = pretrained.read_model(folder, opened, complete=not as_measured)
         linker.origin = pretrained.origin_of(run, folder)
         return linker
 
@@ -128,9 +128,10 @@ class Linker(GraphQuestions, pretrained.Shared):
         if self.measured is self.benchmark or self.run is None:
             return self
         named = isinstance(self.scorer, NamedScorer)
-        facts: dict[str, Any] = {"run": self.run, "step": self.step, "device": self.device}
-        scorer = pretrained.open_scorer(self.run, self.measured, device=self.device, names=named)
-        return Linker(self.measured, scorer, shots=self.shots, calibration=self.calibration, **facts)
+        other = Linker.load(self.run, bench=self.measured, device=self.device, as_measured=True, names=named)
+        if (other.scorer.name, other.step) == (self.scorer.name, self.step):  # not fitted again meanwhile
+            other.calibration, other.shots = self.calibration, self.shots
+        return other
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, device: str = "cpu") -> Self:

@@ -35,11 +35,11 @@ from fewlink.scorers import Scorer
 from fewlink.trail.scorer import TrailScorer
 from fewlink.training import RunConfig, is_run, open_run, runs_in, trained_family
 from fewlink.training import run as training_run
-from fewlink.training.checkpoints import load_best, save_best
-from fewlink.training.run import BENCHMARK, EMBEDDINGS, Deployed, vectors_of
+from fewlink.training.checkpoints import BENCHMARK, CALIBRATION, check_complete, load_best, read_run, save_best
+from fewlink.training.run import EMBEDDINGS, Deployed, vectors_of
 
 FORMAT = "fewlink-pretrained/1"
-CALIBRATION, CARD, RELIABILITY = "calibration.json", "README.md", "reliability.svg"
+CARD, RELIABILITY = "README.md", "reliability.svg"
 T = TypeVar("T")
 SHIPPED = "trail"  # the model that reads a graph without training
 HUB, HUB_NAME = "hub:", re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
@@ -62,7 +62,7 @@ def save(
     facts = {"model": config.settings.model, "benchmark": benchmark.name, "fingerprint": benchmark.fingerprint}
     facts |= {"origin": origin} if origin.startswith(HUB) else {}
     with new_folder(folder, FORMAT, {**facts, "step": step}) as draft:
-        replace(config, benchmark={**config.benchmark, "source": ""}).write(draft)
+        replace(config, benchmark={**config.benchmark, "source": ""}, weights="").write(draft)
         save_best(draft, weights, step)
         vectors_of(run).save(draft / EMBEDDINGS, config.graph["fingerprint"], graph=benchmark.name)
         benchmark.save(draft / BENCHMARK)
@@ -117,11 +117,20 @@ def origin_of(model: str | Path, folder: Path) -> str:
     return f"{HUB}{name[0]}@{commit}" if commit else f"{HUB}{name[0]}"
 
 
-def read_model(folder: Path, load: Callable[[Path], T]) -> T:
-    """What `load` makes of the folder of a model; of a saved one, which is checked, all of one version."""
+def read_model(folder: Path, load: Callable[[Path], T], *, complete: bool = False) -> T:
+    """What `load` makes of the folder of a model, all of one version; the files of a saved one are checked.
+
+    If `complete`, raises if a part is missing that belongs to a run.
+    """
     if is_folder_of(folder, FORMAT):
         return read_folder(folder, FORMAT, lambda place, manifest: load(place))
-    return load(folder)
+
+    def of_run() -> T:
+        if complete:
+            check_complete(folder)
+        return load(folder)
+
+    return read_run(folder, of_run)
 
 
 def is_model(source: str | Path) -> bool:

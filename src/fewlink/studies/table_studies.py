@@ -13,6 +13,7 @@ import numpy as np
 
 from fewlink import __version__
 from fewlink.base.errors import FewlinkError, MissingExtra
+from fewlink.base.memory import command_line
 from fewlink.base.recipes import same_settings
 from fewlink.base.seeds import derive, generator
 from fewlink.base.storage import write_json
@@ -24,7 +25,6 @@ from fewlink.evaluation.records import (
     LearningCurve,
     PairMap,
     Record,
-    command_line,
     read_result,
 )
 from fewlink.report import charts, tables

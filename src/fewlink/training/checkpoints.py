@@ -10,7 +10,8 @@ import contextlib
 import hashlib
 import importlib.util
 import json
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,10 +24,14 @@ from fewlink.base import storage
 from fewlink.base.errors import InputError, reading, writing
 from fewlink.base.storage import (
     exists,
+    locked,
     locked_inside,
     new_folder,
+    open_folder,
     read_folder,
     read_json,
+    with_sha256,
+    without_sha256,
     write_bytes,
     write_json,
 )
@@ -34,9 +39,17 @@ from fewlink.embeddings.table import save_tensors
 
 FORMAT = "fewlink-checkpoint/1"
 CONFIG = "config.json"  # of the run
+CALIBRATION, FIT, BENCHMARK, DEPLOYED = "calibration.json", "fit.json", "benchmark", "serving"  # a run may have
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
+FORMER = "former.safetensors"  # weights that answer until the configuration names those that replace them
 TRIES = 5  # of readers while a run is being trained, since `best/` may be replaced after `last/` was read
 REMEDY = "restore the folder of this run, or train again in another folder"
+MISSING = {
+    CALIBRATION: "restore it from a copy, or calibrate the run again with fewlink card",
+    FIT: "restore it from a copy, or fit again into another folder",
+    BENCHMARK: "restore it from a copy, or make the run again in another folder",
+    DEPLOYED: "restore it from a copy, or make the run again in another folder",
+}
 
 T = TypeVar("T")
 
@@ -69,12 +82,72 @@ def save_last(run: Path, weights: Mapping[str, Tensor], optimizer: Mapping[str, 
         write_json(folder / STATE, asdict(state))
 
 
-def run_id(run: Path) -> str:
-    """The id of the run in a folder; empty if it has none, as before its configuration is written."""
+def run_facts(run: Path) -> dict[str, Any]:
+    """What the configuration of a run says; empty if there is none, or none that can be read."""
     with contextlib.suppress(InputError):
         content = read_json(run / CONFIG)
-        return str(content.get("id", "")) if isinstance(content, dict) else ""
-    return ""
+        return content if isinstance(content, dict) else {}
+    return {}
+
+
+def run_id(run: Path) -> str:
+    """The id of the run in a folder; empty if it has none, as before its configuration is written."""
+    return str(run_facts(run).get("id", ""))
+
+
+def deployment(run: Path) -> str:
+    """The same as long as the same scorer of a fit answers, which its calibration names; empty for other runs."""
+    facts = run_facts(run)
+    weights = facts.get("weights")
+    return id_of(weights, facts.get("answers_with", ""), facts.get("names", False)) if weights else ""
+
+
+def parts_held(run: Path, without: Container[str] = ()) -> list[str]:
+    """The optional files and folders that a run has, or has according to its configuration."""
+    listed = run_facts(run).get("holds")
+    known = listed if isinstance(listed, list) else []
+    return [name for name in MISSING if name not in without and (name in known or exists(run / name))]
+
+
+def list_parts(run: Path) -> None:
+    """Name in the configuration of a run what it has, so that a part that gets lost is missed."""
+    path = Path(run) / CONFIG
+    if path.exists():
+        with locked(path):
+            content = without_sha256(read_json(path), path, remedy=REMEDY)
+            if isinstance(content, dict) and content.get("holds") != (held := parts_held(run)):
+                write_json(path, with_sha256({**content, "holds": held}))
+
+
+def check_complete(run: Path, *names: str) -> None:
+    """Raise if a part that the configuration of a run names is missing, of all parts or of these."""
+    for name in parts_held(run):
+        if name in (names or MISSING) and not exists(run / name):
+            raise InputError(run / name, f"is missing, but belongs to this run: {MISSING[name]}")
+
+
+def read_run(run: Path, load: Callable[[], T]) -> T:
+    """What `load` reads of a run, all of one version even if a fit deploys another one meanwhile."""
+    end = time.monotonic() + storage.READING
+    while True:
+        before = _bytes(run / CONFIG)
+        try:
+            loaded = load()
+        except Exception:
+            if _bytes(run / CONFIG) == before:
+                raise
+        else:
+            if _bytes(run / CONFIG) == before:
+                return loaded
+        if time.monotonic() > end:
+            raise InputError(run, f"was changed again and again for {storage.READING:.0f} s: try again later")
+        time.sleep(storage.PAUSE)
+
+
+def _bytes(path: Path) -> bytes | None:
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    return None
 
 
 def id_of(*facts: Any) -> str:
@@ -134,8 +207,28 @@ def restore_moments(module: nn.Module, optimizer: Optimizer, moments: Mapping[st
 
 
 def save_best(run: Path, weights: Mapping[str, Tensor], step: int) -> None:
-    with new_folder(run / "best", FORMAT, _facts(run, "best", step)) as folder:
+    facts = {**_facts(run, "best", step), **({"last": True} if exists(run / "last") else {})}
+    with new_folder(run / "best", FORMAT, facts) as folder:
         save_tensors(weights, folder / WEIGHTS)
+
+
+def add_best(run: Path, weights: Mapping[str, Tensor], step: int) -> str:
+    """Save weights that the configuration is about to name, beside those that it names; returns their sha256.
+
+    So a reader finds the weights of the configuration that it has read, whenever it reads, and after a kill.
+    """
+    former = load_best(run) if run_facts(run).get("weights") else None
+    facts = _facts(run, "best", step) | ({"former": former[1]} if former else {})
+    with new_folder(run / "best", FORMAT, facts) as folder:
+        save_tensors(weights, folder / WEIGHTS)
+        if former:
+            save_tensors(former[0], folder / FORMER)
+    return weights_digest(run)
+
+
+def weights_digest(run: Path) -> str:
+    """The sha256 of the weights in `best/`."""
+    return str(open_folder(run / "best", FORMAT)["files"][WEIGHTS]["sha256"])
 
 
 def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] | None:
@@ -148,7 +241,12 @@ def load_last(run: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], State] |
 
 
 def begun(run: Path) -> bool:
-    """Whether anything has been saved."""
+    """Whether anything has been saved; raises if the best weights were saved after others that are missing."""
+    if exists(run / "last"):
+        return True
+    after = exists(run / "best") and open_folder(run / "best", FORMAT, verify=False).get("last")
+    if after and not exists(run / "last"):
+        raise InputError(run / "last", f"is missing: {REMEDY}")
     return exists(run / "last")
 
 
@@ -160,10 +258,14 @@ def load_state(run: Path) -> State:
 def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
     """The best weights so far and their step; before the first evaluation, the last ones.
 
-    Also of a run that is being trained, or was killed.
+    Also of a run that is being trained or fitted, or was killed. A fit's configuration names its weights.
     """
     for _ in range(TRIES):
         has_best, state = exists(run / "best"), State()
+        if named := str(run_facts(run).get("weights", "")):
+            if found := _read(run, "best", lambda place, facts, name=named: _named(place, facts, name)):  # type: ignore[misc]
+                return found
+            continue
         if begun(run):
             state, weights = _read(run, "last", lambda place, _, best=has_best: _load_last_weights(place, best))  # type: ignore[misc]
             if weights is not None:
@@ -175,8 +277,18 @@ def load_best(run: Path) -> tuple[dict[str, Tensor], int]:
         weights, step = _read(run, "best", lambda place, facts: (_load_tensors(place / WEIGHTS), int(facts["step"])))
         if state.best_step in (0, step):
             return weights, step
+    if named:
+        raise InputError(run / "best", f"holds other weights than {CONFIG} names: restore the folder of this run")
     problem = f"is of step {step}, but the best one is of step {state.best_step}: restore the folder"
     raise InputError(run / "best", problem)
+
+
+def _named(folder: Path, facts: Mapping[str, Any], digest: str) -> tuple[dict[str, Tensor], int] | None:
+    """The weights with this sha256 and their step; None if they are not in the folder."""
+    for name, step in ((WEIGHTS, "step"), (FORMER, "former")):
+        if facts["files"].get(name, {}).get("sha256") == digest and type(facts.get(step)) is int:
+            return _load_tensors(folder / name), facts[step]
+    return None
 
 
 def _load_last_weights(folder: Path, has_best: bool) -> tuple[State, dict[str, Tensor] | None]:

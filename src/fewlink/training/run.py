@@ -11,7 +11,7 @@ serving/        a larger graph to answer with and its vectors, where there is on
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from fewlink.base.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.base.recipes import current_name
 from fewlink.base.storage import (
     exists,
+    locked,
     new_folder,
     place_of,
     read_folder,
@@ -35,7 +36,19 @@ from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.data.catalogue import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.scorers import Scorer
-from fewlink.training.checkpoints import begun, check_belongs, id_of, load_best, run_id
+from fewlink.training.checkpoints import (
+    BENCHMARK,
+    CONFIG,
+    DEPLOYED,
+    begun,
+    check_belongs,
+    check_complete,
+    id_of,
+    list_parts,
+    load_best,
+    parts_held,
+    run_id,
+)
 from fewlink.training.family import (
     BaselineFamily,
     ModelSettings,
@@ -46,9 +59,9 @@ from fewlink.training.family import (
 )
 
 FORMAT = "fewlink-run/1"
-CONFIG, EMBEDDINGS, BENCHMARK, FIT = "config.json", "embeddings", "benchmark", "fit.json"
+EMBEDDINGS = "embeddings"
 BEGINNING = (EMBEDDINGS, BENCHMARK)  # what may be there before a run has a configuration
-DEPLOYED, DEPLOYED_FORMAT = "serving", "fewlink-serving/1"
+DEPLOYED_FORMAT = "fewlink-serving/1"
 OF_DEPLOYED = f"{DEPLOYED}/benchmark"  # the source of a benchmark that is the deployed one
 REMEDY = "restore the file from a copy, or train again in another folder"
 PARTS: dict[str, dict[str, type]] = {  # of a configuration, and what each must have
@@ -66,8 +79,9 @@ class RunConfig:
     The benchmark also has the `source` it was opened by and the names of its `train` relations. `parts` says what the
     model is composed of, so that a model whose defaults have changed since is opened as it was trained. `answers_with`
     names a learning-free scorer that answers in place of the model, where it was found to be better. `names`: whether
-    predictions also read the names of entities. `answering` is the digest of the vectors that answer questions. `id`
-    is the same for all that belongs to the run: its checkpoints, calibration and deployed graph name it.
+    predictions also read the names of entities. `answering` is the digest of the vectors that answer questions,
+    `weights` the sha256 of the weights in `best/` that a fit deployed. `id` is the same for all that belongs to the
+    run: its checkpoints, calibration and deployed graph name it. The file also lists the optional parts of the run.
     """
 
     settings: ModelSettings
@@ -78,6 +92,7 @@ class RunConfig:
     answers_with: str = ""
     names: bool = False
     answering: str = ""
+    weights: str = ""
     id: str = ""
 
     @property
@@ -105,7 +120,7 @@ class RunConfig:
         facts = {"benchmark": self.benchmark, "graph": self.graph, "embeddings": self.embeddings, "parts": self.parts}
         instead: dict[str, Any] = {"answers_with": self.answers_with} if self.answers_with else {}
         instead |= {"names": True} if self.names else {}
-        instead |= {name: getattr(self, name) for name in ("answering", "id") if getattr(self, name)}
+        instead |= {name: getattr(self, name) for name in ("answering", "weights", "id") if getattr(self, name)}
         return {"format": FORMAT, "version": __version__, **facts, **instead, "settings": self.settings.as_dict()}
 
     @classmethod
@@ -132,13 +147,17 @@ class RunConfig:
         except FewlinkError as error:
             raise error if isinstance(error, InputError) else InputError(path, str(error)) from None
         benchmark, graph, embeddings = (content[name] for name in ("benchmark", "graph", "embeddings"))
-        texts = {name: str(content.get(name, "")) for name in ("answers_with", "answering", "id")}
+        texts = {name: str(content.get(name, "")) for name in ("answers_with", "answering", "weights", "id")}
         return cls(settings, benchmark, graph, embeddings, parts, names=bool(content.get("names", False)), **texts)
 
-    def write(self, run: Path, id: str = "") -> None:
-        """Write the configuration with its checksum; the `id` is that of the folder, if it has one."""
-        named = replace(self, id=id or run_id(run) or self.id or self.new_id())
-        write_json(run / CONFIG, with_sha256(named.as_dict()))
+    def write(self, run: Path, id: str = "", without: Sequence[str] = ()) -> None:
+        """Write the configuration with its checksum; the `id` is that of the folder, if it has one.
+
+        It names the optional parts that the folder has, except for those that are about to be removed.
+        """
+        with locked(run / CONFIG):
+            named = replace(self, id=id or run_id(run) or self.id or self.new_id())
+            write_json(run / CONFIG, with_sha256({**named.as_dict(), "holds": parts_held(run, without)}))
 
     def new_id(self) -> str:
         """The same for the same training, however long and wherever it runs."""
@@ -207,12 +226,14 @@ class Deployed:
         with new_folder(Path(run) / DEPLOYED, DEPLOYED_FORMAT, facts) as draft:
             self.benchmark.save(draft / "benchmark")
             self.vectors.save(draft / "vectors", fingerprint, graph=self.benchmark.name)
+        list_parts(Path(run))
 
     @classmethod
     def open(cls, run: Path) -> Deployed | None:
         """What a run's folder holds; None where the run answers with what it was trained on."""
         folder = Path(run) / DEPLOYED
         if not exists(folder):
+            check_complete(Path(run), DEPLOYED)
             return None
         family = RunConfig.read(run).family
 
@@ -278,6 +299,7 @@ def benchmark_place(run: Path) -> str:
         return str(run / OF_DEPLOYED)
     if place_of(run / BENCHMARK).is_dir():
         return str(run / BENCHMARK)
+    check_complete(run, BENCHMARK)
     return str(known["source"] or known["name"])
 
 
@@ -361,38 +383,3 @@ def make_folder(run: Path) -> None:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FewlinkError(f"{run} cannot be made ({error.strerror})") from None
-
-
-def check_folder(run: Path) -> None:
-    """Raise if a folder holds anything but a run or the beginning of one."""
-    if run.exists() and not run.is_dir():
-        raise FewlinkError(f"{run} is a file: choose another folder")
-    if not run.exists():
-        return
-    if (run / FIT).exists():
-        raise FewlinkError(
-            f"{run} was made by fewlink fit: fewlink fit GRAPH --out {run} --minutes N continues it; or choose another "
-            "folder"
-        )
-    ours = (".lock", *(f".{name}." for name in (*BEGINNING, CONFIG)))
-    others = [p.name for p in run.iterdir() if p.name not in BEGINNING and not p.name.startswith(ours)]
-    if others and not (CONFIG in others and _is_ours(run / CONFIG)):
-        raise FewlinkError(f"{run} exists and is not a training run: choose another folder")
-
-
-def _is_ours(config: Path) -> bool:
-    """Whether a configuration is a run's; a damaged one may be, and is reported where it is read."""
-    try:
-        content = read_json(config)
-    except InputError:
-        return True
-    return isinstance(content, dict) and str(content.get("format")).startswith("fewlink-run/")
-
-
-def check_may_train(run: Path, benchmark: Benchmark, settings: ModelSettings) -> None:
-    """Raise if a folder cannot take a run on this benchmark with these settings, before anything is trained."""
-    check_folder(run)
-    if (run / CONFIG).exists() and begun(run):
-        config = RunConfig.read(run)
-        config.check_same_benchmark(run, {"fingerprint": benchmark.fingerprint})
-        config.check_same_settings(run, settings)

@@ -21,14 +21,19 @@ import torch
 from torch import Tensor
 
 from fewlink.base import distributed, memory
-from fewlink.base.errors import FewlinkError
+from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.progress import progress, silent
+from fewlink.base.storage import read_json
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import (
+    CONFIG,
+    FIT,
     MetricsLog,
     State,
+    begun,
+    check_complete,
     check_weights,
     load_last,
     load_state,
@@ -39,7 +44,7 @@ from fewlink.training.checkpoints import (
     truncate_metrics,
 )
 from fewlink.training.family import ModelSettings, PretrainedVectors, trained_family
-from fewlink.training.run import RunConfig, check_folder, make_folder, start_or_continue
+from fewlink.training.run import BEGINNING, RunConfig, make_folder, start_or_continue
 
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is whole"
 SAVE_EVERY = 30.0  # seconds, of training between two evaluations
@@ -314,3 +319,39 @@ def exactly(device: str) -> Iterator[None]:
         finally:
             torch.set_deterministic_debug_mode(before)
             deterministic.fill_uninitialized_memory = filled
+
+
+def check_folder(run: Path) -> None:
+    """Raise if a folder holds anything but a run or the beginning of one."""
+    if run.exists() and not run.is_dir():
+        raise FewlinkError(f"{run} is a file: choose another folder")
+    if not run.exists():
+        return
+    if (run / FIT).exists():
+        raise FewlinkError(
+            f"{run} was made by fewlink fit: fewlink fit GRAPH --out {run} --minutes N continues it; or choose another "
+            "folder"
+        )
+    check_complete(run, FIT)
+    ours = (".lock", *(f".{name}." for name in (*BEGINNING, CONFIG)))
+    others = [p.name for p in run.iterdir() if p.name not in BEGINNING and not p.name.startswith(ours)]
+    if others and not (CONFIG in others and _is_ours(run / CONFIG)):
+        raise FewlinkError(f"{run} exists and is not a training run: choose another folder")
+
+
+def _is_ours(config: Path) -> bool:
+    """Whether a configuration is a run's; a damaged one may be, and is reported where it is read."""
+    try:
+        content = read_json(config)
+    except InputError:
+        return True
+    return isinstance(content, dict) and str(content.get("format")).startswith("fewlink-run/")
+
+
+def check_may_train(run: Path, benchmark: Benchmark, settings: ModelSettings) -> None:
+    """Raise if a folder cannot take a run on this benchmark with these settings, before anything is trained."""
+    check_folder(run)
+    if (run / CONFIG).exists() and begun(run):
+        config = RunConfig.read(run)
+        config.check_same_benchmark(run, {"fingerprint": benchmark.fingerprint})
+        config.check_same_settings(run, settings)

@@ -27,7 +27,8 @@ from fewlink.pipeline import stages
 from fewlink.prediction import calibration, pretrained
 from fewlink.trail_0_1 import learner as trail_0_1
 from fewlink.training import checkpoints, run
-from fewlink.training.run import BENCHMARK, CONFIG, DEPLOYED, EMBEDDINGS, FIT, Deployed, RunConfig
+from fewlink.training.checkpoints import BENCHMARK, CONFIG, DEPLOYED, FIT
+from fewlink.training.run import EMBEDDINGS, Deployed, RunConfig
 from fewlink.verification.files import check_file, is_sqlite, records_of
 from fewlink.verification.report import WHOLE, Verified
 
@@ -120,7 +121,8 @@ def _files_of(found: Verified, folder: Path, files: dict[str, tuple[int, str]]) 
             how = "has another length" if actual[0] != size else "has another checksum"
             found.problems.append(f"{file}: {how} than when it was written")
     listed = {folder / name for name in files}
-    more = [p for p in folder.rglob("*") if p.is_file() and p not in listed and p.name != MANIFEST]
+    there = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
+    more = [path for path in there if path not in listed and path.name != MANIFEST]
     more = [p for p in more if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
     if more:
         found.notes.append(f"{len(more)} files are not of the folder and were not checked, such as {more[0]}")
@@ -194,7 +196,9 @@ def _run(found: Verified, path: Path) -> None:
         found.check(lambda: run.vectors_of(path))
     found.check(lambda: checkpoints.load_best(path))
     found.check(lambda: Deployed.open(path))
-    calibrated, metrics = path / pretrained.CALIBRATION, path / checkpoints.METRICS
+    for name in checkpoints.MISSING:
+        found.check(lambda name=name: checkpoints.check_complete(path, name))  # type: ignore[misc]
+    calibrated, metrics = path / checkpoints.CALIBRATION, path / checkpoints.METRICS
     for file, read in (
         (calibrated, lambda: calibration.open_calibration(calibrated, config.id)),
         (path / FIT, lambda: stages.read_record(path)),
@@ -215,7 +219,10 @@ def _metrics(file: Path) -> None:
 
 def _benchmark_of(found: Verified, path: Path, config: RunConfig) -> None:
     """The benchmark that a run names, if it lies elsewhere."""
-    place = Path(run.benchmark_place(path))
+    source = found.check(lambda: run.benchmark_place(path))
+    if source is None:
+        return
+    place = Path(source)
     inside = place.is_relative_to(path)
     if not (place / MANIFEST).exists():
         if not inside and os.path.isabs(place):
