@@ -68,7 +68,8 @@ class Names:
             listed = "; ".join(self.described(matches[:LISTED])) + ("; …" if len(matches) > LISTED else "")
             raise UnknownName(f"{what} '{name}' is the name of {len(matches):,} entities: give the id of one: {listed}")
         near = [self.quoted(e) for e in self.nearest(name)]
-        raise UnknownName(f"unknown {what} '{name}'" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+        hint = f"; did you mean {' or '.join(near)}?" if near else ": no entity has this id or name, or a similar one"
+        raise UnknownName(f"unknown {what} '{name}'{hint}")
 
     def matches(self, name: str) -> list[int]:
         """The entities that `find` takes for this name: none, one or several."""
