@@ -137,7 +137,7 @@ def test_a_least_probability() -> None:
     likely = linker.complete(relation="causes", top=50, k=2, min_probability=0.5)
     shown = [row for row in every if row.probability is not None and row.probability >= 0.5]
     assert 0 < len(likely) < 50 and [row.tail for row in likely] == [row.tail for row in shown]
-    with pytest.raises(FewlinkError, match=r"found 0 of 2 of your references .* no percentages"):
+    with pytest.raises(FewlinkError, match=r"found 0 of your 2 references .* no percentages"):
         linker.complete(REFERENCES, min_probability=0.5)
     with pytest.raises(FewlinkError, match="calibrated model"):
         Linker(linker.benchmark, linker.scorer).complete(REFERENCES, min_probability=0.5)

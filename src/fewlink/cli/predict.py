@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 SOURCE = typer.Argument(
     ...,
     metavar="GRAPH|RUN",
-    help="A graph: a file of triples, a compiled graph, a benchmark, or a name such as attack. Or a trained model: a run "
-    "folder, a folder of save_pretrained, or hub:OWNER/NAME@REVISION.",
+    help="A graph: a file of triples, a compiled graph, a benchmark, or a name such as attack. Or a trained model: a "
+    "run folder, a folder of save_pretrained, or hub:OWNER/NAME@REVISION.",
     autocompletion=common.complete_source,
 )
 

@@ -1,4 +1,4 @@
-"""`fewlink train`, `fit` and `card`: train, measure and describe a model; `models` and `recipes`: what to choose from."""
+"""`fewlink train`, `fit` and `card`: train, measure and describe a model; `models` and `recipes`: what there is."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Names:
         texts = []
         for number, entity in enumerate(entities):
             others = set().union(*(edges for i, edges in enumerate(sets) if i != number))
-            facts = self._type_names(entity, 1)
+            facts = self.types_of(entity)[:1]
             if sets[number]:
                 relation, other = next((edge for edge in sets[number] if edge not in others), next(iter(sets[number])))
                 inverse, forward = divmod(relation, len(graph.relations))
@@ -119,10 +119,10 @@ class Names:
         at = slice(first, min(first + READ_EDGES, int(self.graph.offsets[entity + 1])))
         return self.graph.relation_ids[at], self.graph.tail_ids[at]
 
-    def _type_names(self, entity: int, most: int) -> list[str]:
-        """The first types of an entity, by name."""
+    def types_of(self, entity: int) -> list[str]:
+        """The types of an entity, by name."""
         types = self.graph.types
-        return [types.names[int(kind)] for kind in types.of_entities(np.array([entity]))[:most]] if types else []
+        return [types.names[int(kind)] for kind in types.of_entities(np.array([entity]))] if types else []
 
     def complete(self, text: str, limit: int = 10) -> list[Entity]:
         """At most `limit` entities that complete the text.
@@ -215,7 +215,7 @@ class Names:
 
     def hint(self, entity: int) -> str:
         """What tells an entity from others of its name: its first types, and its neighbour with most edges."""
-        graph, (relations, tails), hints = self.graph, self._edges(entity), self._type_names(entity, 2)
+        graph, (relations, tails), hints = self.graph, self._edges(entity), self.types_of(entity)[:2]
         if len(tails):
             best = np.lexsort((-graph.degrees[tails], relations >= len(graph.relations)))[0]
             inverse, forward = divmod(int(relations[best]), len(graph.relations))

@@ -11,7 +11,7 @@ import numpy as np
 
 from fewlink.base.errors import json_shown, shown, table_cell
 from fewlink.graph import Graph
-from fewlink.questions.check import WORDS, Odd
+from fewlink.questions.check import WORDS, OddTriples
 from fewlink.questions.relations import Fit
 from fewlink.report import drawing
 from fewlink.report.drawing import Cell
@@ -117,7 +117,7 @@ def _cell(value: object, exact: bool = True) -> str:
     return f"{value:.3f}" if isinstance(value, float) else table_cell(value, exact=exact or not isinstance(value, str))
 
 
-def odd_triples(graph: Graph, checked: Sequence[Odd], top: int | None = None) -> Answers[CheckedTriple]:
+def odd_triples(graph: Graph, checked: Sequence[OddTriples], top: int | None = None) -> Answers[CheckedTriple]:
     """The oddest triples of all that were checked."""
     sizes = [len(each.heads) for each in checked]
     of = np.repeat(np.arange(len(checked)), sizes)
