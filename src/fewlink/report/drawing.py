@@ -76,6 +76,13 @@ def wrapped(text: str, room: float, most: int) -> list[str]:
     return lines if len(lines) <= most else [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), room)]
 
 
+def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines of plain text, in columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return [line.rstrip() for line in lines]
+
+
 def svg_text(x: float, y: float, text: str, kind: str = "") -> str:
     kind = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.1f}" y="{y:.1f}"{kind}>{escape(text)}</text>'
