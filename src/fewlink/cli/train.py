@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -16,7 +16,9 @@ from fewlink.cli import common
 from fewlink.cli.data import NAMES, NO_NAMES, ON_ERROR, TRIPLES, TYPES, names_choice
 
 if TYPE_CHECKING:
+    from fewlink.data import Benchmark
     from fewlink.training import RunResult
+    from fewlink.training.family import ModelSettings
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
 FIGURES = {"dev MRR": "mrr", **labelled("hits@1", "hits@5", "hits@10")}
@@ -78,37 +80,18 @@ def train(
     common.check_files(resume, embeddings, start)
     common.check_device(device)
     from fewlink.base import distributed
-    from fewlink.data import open_benchmark
-    from fewlink.pipeline.train import train_seeds, with_graphs
-    from fewlink.training import RunConfig, trained_family, training_recipe
-    from fewlink.training.family import NoVectors, VectorFreeFamily
-    from fewlink.training.run import EMBEDDINGS, benchmark_of
+    from fewlink.pipeline.train import train_seeds
 
     with distributed.processes(common.resolve_device(device)) as own_device:
         if resume is not None:
             own = ("out", "model", "recipe", "start", "embeddings", "shots", "seed")
             common.reject_options(context, own, "cannot be given with --resume: a run keeps its own")
-            settings = dataclasses.replace(RunConfig.read(resume).settings, device=own_device).adjusted(change)
-            if len(bench or []) > 1:
-                raise FewlinkError("--resume takes no further graphs: a run keeps its own")
-            benchmark = benchmark_of(resume, bench[0] if bench else None)
-            no_vectors = isinstance(trained_family(settings.model), VectorFreeFamily)
-            vectors = NoVectors() if no_vectors else resume / EMBEDDINGS
-            out, runs = resume, {settings.seed: resume}
+            training, out = _continued(resume, bench or [], change, own_device), resume
         else:
             assert bench and out is not None  # checked above
-            if len(set(seed)) < len(seed):
-                raise FewlinkError(f"--seed is given twice with the same value: {', '.join(map(str, seed))}")
-            chosen = training_recipe(model, recipe)
-            more: dict[str, Any] = {} if shots is None else {"shots": shots}
-            if start is not None:
-                if not hasattr(chosen.settings, "start"):
-                    raise FewlinkError(f"--start is not for {chosen.settings.model}, which begins with random weights")
-                more["start"] = str(start.resolve())
-            settings = dataclasses.replace(chosen.settings, **more, device=own_device).adjusted(change)
-            settings = with_graphs(settings, bench[1:])
-            benchmark, vectors = open_benchmark(bench[0]), embeddings or chosen.vectors
-            runs = {seed[0]: out} if len(seed) == 1 else {s: out / f"seed-{s}" for s in seed}
+            more = {} if shots is None else {"shots": shots}
+            training = _begun(bench, out, model, recipe, embeddings, start, more, change, seed, own_device)
+        benchmark, vectors, settings, runs = training
         first = distributed.rank() == 0
         reporter = common.step_reporter(settings.model, len(runs)) if first else None
         try:
@@ -122,6 +105,60 @@ def train(
         if first:
             title = f"{settings.model} on {benchmark.name}, {settings.shots} shots, dev {settings.evaluate_candidates}"
             _print_runs(results, title, json)
+
+
+class Training(NamedTuple):
+    """What is trained: a benchmark, vectors or how to make them, settings, and the run folder of each seed."""
+
+    benchmark: Benchmark
+    vectors: Any
+    settings: ModelSettings
+    runs: dict[int, Path]
+
+
+def _continued(run: Path, bench: Sequence[str], change: Sequence[str], device: str) -> Training:
+    """A run that goes on with its own settings and vectors."""
+    from fewlink.base.errors import FewlinkError
+    from fewlink.training import RunConfig, trained_family
+    from fewlink.training.family import NoVectors, VectorFreeFamily
+    from fewlink.training.run import EMBEDDINGS, benchmark_of
+
+    settings = dataclasses.replace(RunConfig.read(run).settings, device=device).adjusted(change)
+    if len(bench) > 1:
+        raise FewlinkError("--resume takes no further graphs: a run keeps its own")
+    benchmark = benchmark_of(run, bench[0] if bench else None)
+    no_vectors = isinstance(trained_family(settings.model), VectorFreeFamily)
+    return Training(benchmark, NoVectors() if no_vectors else run / EMBEDDINGS, settings, {settings.seed: run})
+
+
+def _begun(
+    bench: Sequence[str],
+    out: Path,
+    model: str | None,
+    recipe: str | None,
+    embeddings: Path | None,
+    start: Path | None,
+    more: dict[str, Any],
+    change: Sequence[str],
+    seeds: Sequence[int],
+    device: str,
+) -> Training:
+    """New runs with the settings of a recipe, of which `more` and `change` are given anew."""
+    from fewlink.base.errors import FewlinkError
+    from fewlink.data import open_benchmark
+    from fewlink.pipeline.train import with_graphs
+    from fewlink.training import training_recipe
+
+    if len(set(seeds)) < len(seeds):
+        raise FewlinkError(f"--seed is given twice with the same value: {', '.join(map(str, seeds))}")
+    chosen = training_recipe(model, recipe)
+    if start is not None:
+        if not hasattr(chosen.settings, "start"):
+            raise FewlinkError(f"--start is not for {chosen.settings.model}, which begins with random weights")
+        more = {**more, "start": str(start.resolve())}
+    settings = dataclasses.replace(chosen.settings, **more, device=device).adjusted(change)
+    runs = {seeds[0]: out} if len(seeds) == 1 else {seed: out / f"seed-{seed}" for seed in seeds}
+    return Training(open_benchmark(bench[0]), embeddings or chosen.vectors, with_graphs(settings, bench[1:]), runs)
 
 
 def _print_runs(results: Sequence[RunResult], title: str, json: bool) -> None:
