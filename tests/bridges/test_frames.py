@@ -12,7 +12,7 @@ from tests.conftest import named
 import fewlink
 from fewlink.base.errors import FewlinkError
 from fewlink.bridges.frames import graph_of
-from fewlink.prediction import Linker
+from fewlink.prediction import Linker, Names
 
 TRIPLES = [
     ("ann", "in", "oslo"),
@@ -98,6 +98,12 @@ def test_networkx_there_and_back() -> None:
     answer = fewlink.to_networkx(linker.predict(REFERENCES, ["cy"], 2), relation="from")
     assert answer.get_edge_data("cy", "france")["from"]["rank"] == 1
     assert answer.nodes["ann" if "ann" in answer else "cy"]["name"]
+
+
+def test_a_type_may_be_any_value_and_several_types_any_collection() -> None:
+    graph = graph_of([("a", "r", "b"), ("b", "r", "c")], types={"a": 7, "b": ("x", 7), "nobody": "y"})
+    names = Names(graph)
+    assert [names.types_of(graph.entities.id(entity)) for entity in "abc"] == [["7"], ["7", "x"], []]
 
 
 def test_a_networkx_graph_without_relations_or_directions_is_refused() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.prediction.linkers import REFERENCES, trail
 
-from fewlink.bridges.mcp_server import make_server, rows_of
+from fewlink.bridges.mcp_server import make_server
 from fewlink.prediction import Linker
 
 pytest.importorskip("mcp.server.mcpserver")
@@ -45,7 +45,7 @@ def failed(linker: Linker, tool: str, **arguments: Any) -> str:
 
 def test_tools_say_what_they_do_and_what_they_return() -> None:
     tools = with_client(make_server(trail()), lambda client: client.list_tools()).tools
-    assert {"about", "find", "ask", "explain"} <= {tool.name for tool in tools}
+    assert {"about", "find", "ask", "explain", "check", "relations"} == {tool.name for tool in tools}
     for tool in tools:
         assert tool.description and len(tool.description) > 40, tool.name
         assert tool.output_schema and tool.annotations.read_only_hint
@@ -84,32 +84,12 @@ def test_errors_say_what_to_correct() -> None:
     assert "k" in failed(linker, "ask", references=PAIRS, heads=["alga"], k=0)
 
 
-class Checking(Linker):
-    """A linker that also finds errors and relations."""
-
-    def check(self, relation: str | None = None, top: int | None = None) -> list[dict[str, Any]]:
-        return [{"relation": relation, "oddness": 1 - place / 100} for place in range(30)][:top]
-
-    def relations(self, head: str, tail: str, described: Any = None, k: int = 10) -> list[dict[str, Any]]:
-        return [{"relation": name, "head": head, "tail": tail} for name in ["causes", *described]][:k]
-
-
-def test_check_and_relations_are_offered_where_the_linker_has_them() -> None:
-    plain = trail()
-    other = Checking(plain.benchmark, plain.scorer)
-    names = {tool.name for tool in with_client(make_server(other), lambda client: client.list_tools()).tools}
-    assert {"check", "relations"} < names
-    assert len(called(other, "check", relation="causes", k=7)["result"]) == 7
-    assert called(other, "relations", head="a", tail="b")["result"] == [
-        {"relation": "causes", "head": "a", "tail": "b"}
-    ]
-    given = called(other, "relations", head="a", tail="b", described={"eats": PAIRS})["result"]
-    assert [row["relation"] for row in given] == ["causes", "eats"]
-
-
-def test_rows_of_any_kind_become_plain() -> None:
-    assert rows_of(trail().predict(REFERENCES, ["alga"], 3), 2)[1]["head"] == "alga"
-    assert rows_of([{"a": 1}, {"a": 2}], 1) == [{"a": 1}]
+def test_check_and_relations_give_the_rows_of_the_linker() -> None:
+    linker = trail()
+    assert called(linker, "check", relation="causes", k=7)["result"] == linker.check("causes", 7).to_dicts()
+    fits = called(linker, "relations", head="virus", tail="cell", described={"eats": PAIRS}, k=50)["result"]
+    assert fits == linker.relations("virus", "cell", {"eats": REFERENCES}, 50).to_dicts()
+    assert "eats" in {row["relation"] for row in fits}
 
 
 @pytest.mark.slow

@@ -89,6 +89,11 @@ MISTAKES = [
     "data check nofile.parquet",
     "data carve nofile.tsv --out r",
     "data append nosuch nofile.tsv",
+    "data compile nosuch --out r",
+    "data check attack",
+    "data carve attack --out r",
+    "fit attack --out r",
+    "mcp umls --names nofile --no-names",
 ]
 
 
@@ -111,6 +116,18 @@ for line in {MISTAKES!r}:
     answer = python("-c", program)
     assert answer.returncode == 0, answer.stderr
     assert answer.stderr.count("error: ") == len(MISTAKES)
+
+
+def test_where_a_file_is_needed_the_built_in_graph_and_a_missing_folder_are_told(fewlink: Fewlink) -> None:
+    for words in (
+        ("data", "check", "attack"),
+        ("data", "carve", "attack", "--out", "r"),
+        ("fit", "attack", "--out", "r"),
+    ):
+        assert "fewlink data get attack --out FOLDER writes it" in error_line(fewlink(*words))
+    assert "nosuch: cannot be read (No such file" in error_line(fewlink("data", "compile", "nosuch", "--out", "r"))
+    both = fewlink("mcp", "umls", "--names", "nofile", "--no-names")
+    assert "--names and --no-names exclude each other" in error_line(both)
 
 
 def test_the_names_of_models_that_commands_check_are_those_of_the_families() -> None:
@@ -378,7 +395,15 @@ def test_results_are_filtered_and_averaged(fewlink: Fewlink) -> None:
     assert "2 draws" in table
     assert "±" in table
     assert fewlink("results", "--each", "--model", "popularity", "--split", "dev").out.count("popularity") == 2
-    assert "no record in fewlink-results matches" in error_line(fewlink("results", "--benchmark", "other"))
+    assert "has benchmark 'other': there are umls" in error_line(fewlink("results", "--benchmark", "other"))
+    assert "has model 'populrity'; did you mean 'popularity'?" in error_line(fewlink("results", "--model", "populrity"))
+    together = error_line(fewlink("results", "--model", "random", "--split", "test"))
+    assert "has all of these values together: leave out one" in together
+    assert "results-of-nobody does not exist" in error_line(fewlink("results", "results-of-nobody"))
+    Path("notes.txt").touch()
+    assert "notes.txt is a file: name a folder of records" in error_line(fewlink("results", "notes.txt"))
+    Path("empty").mkdir()
+    assert "no record in empty: fewlink evaluate makes them" in error_line(fewlink("results", "empty"))
 
 
 @pytest.mark.parametrize("columns", [80, 100, 140])

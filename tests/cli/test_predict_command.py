@@ -190,6 +190,11 @@ def test_a_graph_is_asked_without_training(triples: Path, tmp_path: Path) -> Non
         ([*PAIRS, "--head", "alg"], "unknown head 'alg'; did you mean 'alga'"),
         ([*PAIRS, "--head", "alga", "--types", "nowhere.tsv"], "nowhere.tsv: cannot be read"),
         ([*PAIRS, "--head", "alga", "--bench", "umls"], "bench is the benchmark of a trained model"),
+        (
+            [*PAIRS, "--head", "alga", "--candidates", "plant.txt"],
+            "no such file, and not one of open, full, all",
+        ),
+        ([*PAIRS, "--head", "0000"], "unknown head '0000': no entity has this id or name"),
         (["--head", "alga"], "no references"),
     ],
 )

@@ -56,6 +56,13 @@ def test_a_leaderboard_lists_what_is_missing_with_commands_and_runs_what_it_can(
     assert fewlink("study", "rivals", "--tiny", "--todo").out.strip() == "nothing: everything is finished"
 
 
+def test_a_plan_is_a_file_of_any_name_and_a_study_without_records_says_so(fewlink: Fewlink) -> None:
+    Path("plan.txt").write_text("title = 1 2")
+    assert "plan.txt: is not TOML" in fewlink("study", "overall", "umls", "--plan", "plan.txt").err
+    shown = fewlink("study", "overall", "--tiny", "--show")
+    assert (shown.code, shown.err) == (0, "note: runs/tiny has no records of this study: run it without --show\n")
+
+
 @pytest.mark.slow
 def test_pictures_are_files_of_their_own(fewlink: Fewlink) -> None:
     done = fewlink("study", "relations", "--tiny", "--model", "gmatching-maxp", "--out", "page")
@@ -72,6 +79,7 @@ def test_pictures_are_files_of_their_own(fewlink: Fewlink) -> None:
         (("overall", "--tiny", "--model", "trial-0.1"), "did you mean 'trail-0.1'"),
         (("overall", "--tiny", "--todo", "--show"), "give one of them"),
         (("overall", "--plan", "nowhere.toml"), "cannot be read"),
+        (("overall", "--plan", "nowhere.txt"), "nowhere.txt: cannot be read"),
         (("datasets", "nowhere"), "nowhere"),
     ],
 )

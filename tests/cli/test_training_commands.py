@@ -135,6 +135,20 @@ def test_a_folder_of_something_else_is_refused_before_links_are_trained(fewlink:
     assert "epoch" not in result.err
 
 
+def test_a_place_that_cannot_be_written_is_told_before_links_are_trained(fewlink: Fewlink) -> None:
+    Path("file").touch()
+    result = fewlink(*write_ring(), "--out", "file/ring")
+    assert result.code == 2 and result.err == "error: file/ring cannot be written (Not a directory)\n"
+
+
+def test_a_search_without_trials_and_a_folder_without_vectors_are_refused(fewlink: Fewlink) -> None:
+    refused = fewlink("tune", "umls", "--trials", 0, "--out", "search")
+    assert refused.code == 2 and "'--trials'" in refused.err and "Traceback" not in refused.err
+    Path("empty").mkdir()
+    refused = fewlink("embeddings", "export", "umls", "empty", "--out", "exported")
+    assert refused.code == 2 and "empty: is not a folder of vectors: fewlink pretrain" in refused.err
+
+
 def test_link_prediction_with_a_given_weight_or_recipe_searches_for_nothing(fewlink: Fewlink) -> None:
     words = write_ring()
     given = fewlink(*words, "--set", "n3=0.2", "--json")

@@ -16,7 +16,7 @@ from fewlink.evaluation.records import RecordStore
 from fewlink.graph import Graph
 from fewlink.history import attack
 from fewlink.history.attack import ALL, Place, Setting, ask, frozen_attack
-from fewlink.history.tables import found_links
+from fewlink.history.tables import found_links, stored_tables
 from fewlink.scorers import Question
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -128,3 +128,11 @@ def test_stored_links_have_names_days_and_ranks() -> None:
     assert len(links) == 696
     assert any((link.head, link.tail) == ("Scattered Spider", "Spearphishing Voice") for link in links[:30])
     assert [link.rank for link in links] == sorted(link.rank for link in links)
+
+
+def test_a_model_that_the_study_does_not_name_is_shown_last(tmp_path: Path) -> None:
+    (record,) = (r for r in RecordStore(RESULTS / attack.NAME).records if (r.model, r.shots) == ("popularity", ALL))
+    store = RecordStore(tmp_path)
+    for model in ("mine", "popularity"):
+        store.add(record.model_copy(update={"model": model}))
+    assert [row[0] for row in stored_tables(store, (), frozen_attack())[0].rows] == ["popularity", "mine"]

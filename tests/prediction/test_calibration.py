@@ -200,7 +200,7 @@ def test_a_run_keeps_its_calibration_on_dev(run: Path) -> None:
     linker._trust = {(asked, None): Trust(2, (4.0, 40.0))}
     rows = linker.predict(REFERENCES, ["alga"], 5)
     assert rows.trust is not None and rows.trust.shown and rows.trust.tested == 2
-    assert repr(rows).startswith(f"it would have found {rows.trust.found} of 2 of your references in its first ten; ")
+    assert repr(rows).startswith(f"it would have found {rows.trust.found} of your 2 references in its first ten; ")
     assert "percentages: their error was 0.10 on relations that were held out" in rows.trust.sentence
     probabilities = [row.probability for row in rows]
     assert all(probability is not None and 0 <= probability <= 1 for probability in probabilities)
@@ -225,7 +225,7 @@ def test_no_percentage_where_the_error_is_large_or_trust_is_low(run: Path) -> No
     names = linker.graph.entities
     rows = linker.predict([(names[0], names[1]), (names[2], names[3])], ["alga"], 5)
     assert rows.trust is not None and rows.trust.low and {row.probability for row in rows} == {None}
-    assert repr(rows).startswith("low trust: it would have found 1 of 2 of your references in its first ten")
+    assert repr(rows).startswith("low trust: it would have found 1 of your 2 references in its first ten")
     assert rows[:2].trust == rows.for_head("alga").trust == rows.trust
 
 

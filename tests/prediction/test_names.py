@@ -72,7 +72,7 @@ def test_an_unknown_name_raises_and_suggests_the_nearest() -> None:
     names = named(["Q1", "Q2", "Q3"], ["New York City", "Oslo", "Rome"])
     with pytest.raises(UnknownName, match=r"unknown head 'New Yrok City'; did you mean 'New York City' \(Q1\)\?"):
         names.find("New Yrok City", "head")
-    with pytest.raises(UnknownName, match=r"unknown entity 'zzz'$"):
+    with pytest.raises(UnknownName, match=r"unknown entity 'zzz': no entity has this id or name, or a similar one$"):
         names.find("zzz")
     with pytest.raises(FewlinkError, match="not a name"):
         names.find(7)  # type: ignore[arg-type]

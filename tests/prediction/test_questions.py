@@ -131,13 +131,28 @@ def test_an_interrupted_completion_gives_the_same_file(tmp_path: Path) -> None:
     assert broken.read_text() == whole.read_text()
 
 
+def test_a_wrong_number_or_file_is_told_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    linker = umls()
+    monkeypatch.setattr(type(linker), "trust", lambda *arguments: pytest.fail("work was begun"))
+    for wrong in ({"k": 0}, {"top": 0}, {"out": tmp_path}):
+        with pytest.raises(FewlinkError, match=r"must be a whole number of at least 1|exists already"):
+            linker.complete(REFERENCES, **{"out": tmp_path / "missing.tsv", **wrong})  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_completion_is_json_lines_by_its_suffix_in_any_case(tmp_path: Path) -> None:
+    found = umls().complete(REFERENCES, top=2, heads=["bacterium"], out=tmp_path / "missing.JSONL")
+    lines = [json.loads(line) for line in (tmp_path / "missing.JSONL").read_text().splitlines()]
+    assert lines[0]["made_with"]["top"] == 2 and [line["tail"] for line in lines[1:]] == [row.tail for row in found]
+
+
 def test_a_least_probability() -> None:
     linker = umls()
     every = linker.complete(relation="causes", top=50, k=2)
     likely = linker.complete(relation="causes", top=50, k=2, min_probability=0.5)
     shown = [row for row in every if row.probability is not None and row.probability >= 0.5]
     assert 0 < len(likely) < 50 and [row.tail for row in likely] == [row.tail for row in shown]
-    with pytest.raises(FewlinkError, match=r"found 0 of 2 of your references .* no percentages"):
+    with pytest.raises(FewlinkError, match=r"found 0 of your 2 references .* no percentages"):
         linker.complete(REFERENCES, min_probability=0.5)
     with pytest.raises(FewlinkError, match="calibrated model"):
         Linker(linker.benchmark, linker.scorer).complete(REFERENCES, min_probability=0.5)

@@ -38,7 +38,7 @@ def test_each_reference_is_ranked_with_the_others_given() -> None:
     trust = measure_trust(scorer, graph, asked, everything)
     assert trust.ranks == (1.0, 10.0, 100.0) and trust.tested == trust.shots == 3
     assert (trust.found(), trust.found(1), trust.share_found) == (2, 1, pytest.approx(2 / 3))
-    assert trust.sentence() == "it would have found 2 of 3 of your references in its first ten"
+    assert trust.sentence() == "it would have found 2 of your 3 references in its first ten"
     for question, (head, tail) in zip(scorer.asked, asked.pairs, strict=True):
         assert question.heads.tolist() == [head] and [head, tail] not in question.references.tolist()
         assert len(question.references) == 2
@@ -85,7 +85,7 @@ def test_one_reference_and_a_relation_of_the_graph_cannot_be_held_out() -> None:
 def test_no_percentages_if_no_reference_is_found() -> None:
     lost, found = (trust_note(Trust(2, ranks), False, 0.1, False) for ranks in ((50.0, 60.0), (50.0, 6.0)))
     assert not lost.shown and lost.sentence.endswith(
-        "found 0 of 2 of your references in its first ten; ranks only, no percentages"
+        "found 0 of your 2 references in its first ten; ranks only, no percentages"
     )
     assert found.shown and (found.found, found.tested) == (1, 2)
     assert found.sentence.endswith("percentages: their error was 0.10 on relations that were held out")

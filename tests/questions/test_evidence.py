@@ -8,7 +8,7 @@ from tests.conftest import graph_of
 from tests.questions.graphs import people
 
 from fewlink.graph import Graph
-from fewlink.questions.evidence import COLUMNS, SMOOTH, Asked, PathWorth, RelationEvidence, slot_table
+from fewlink.questions.evidence import COLUMNS, SMOOTH, PathWorth, QueriedPairs, RelationEvidence, slot_table
 
 
 def evidence(graph: Graph, name: str) -> RelationEvidence:
@@ -16,9 +16,9 @@ def evidence(graph: Graph, name: str) -> RelationEvidence:
     return RelationEvidence(graph, number, triples[triples[:, 1] == number][:, [0, 2]])
 
 
-def ask(graph: Graph, head: str, tail: str, left_out: bool) -> Asked:
+def ask(graph: Graph, head: str, tail: str, left_out: bool) -> QueriedPairs:
     ids = [graph.entities.id(head), graph.entities.id(tail)]
-    return Asked(*(np.array([each], np.int64) for each in (*ids, *(ids if left_out else (-1, -1)))))
+    return QueriedPairs(*(np.array([each], np.int64) for each in (*ids, *(ids if left_out else (-1, -1)))))
 
 
 def test_shares_of_entities_with_an_edge_in_common() -> None:
@@ -87,12 +87,12 @@ def test_slots_of_entities() -> None:
     assert table.shape == (3, 2) and share.tolist() == [2 / 3, 1 / 3]
 
 
-def every_pair(graph: Graph, of: RelationEvidence) -> Asked:
+def every_pair(graph: Graph, of: RelationEvidence) -> QueriedPairs:
     """Its own pairs, left out, and some others, from which one of its pairs is left out."""
     random = np.random.default_rng(0)
     others = random.integers(len(graph.entities), size=(60, 2))
     outs = of.pairs[random.integers(len(of.pairs), size=60)]
-    return Asked.joined(Asked(*of.pairs.T, *of.pairs.T), Asked(*others.T, *outs.T))
+    return QueriedPairs.joined(QueriedPairs(*of.pairs.T, *of.pairs.T), QueriedPairs(*others.T, *outs.T))
 
 
 def test_paths_are_the_same_from_either_end() -> None:

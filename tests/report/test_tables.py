@@ -180,3 +180,18 @@ def test_a_leaderboard_is_sorted_and_has_differences_to_the_best_with_ranks(tmp_
         ("weak", ".100", "", "1", "−.275 (−.275 to −.275)"),
     ]
     assert [row[0] for row in tables.leaderboard(store, "small", ["weak"]).rows] == ["weak"]
+
+
+def test_a_model_with_other_settings_stands_beside_its_namesake_and_is_of_its_family() -> None:
+    assert tables.in_order(["zeta", "trail (2)", "rules (2)", "trail", "rules"]) == [
+        *("rules", "rules (2)", "trail", "trail (2)", "zeta")
+    ]
+    assert tables.group_of("complex (2)") == tables.group_of("complex")
+    assert tables.group_of("trail (2)") == "trail"
+
+
+def test_a_leaderboard_leaves_out_what_it_has_no_column_for(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path)
+    for each in (record("rules", 0.3), record("two-shot", 0.9, shots=2), record("links", 0.9, shots=0)):
+        store.add(each)
+    assert [row[0] for row in tables.leaderboard(store, "small").rows] == ["rules"]

@@ -31,6 +31,8 @@ def mcp(
     from fewlink.base.settings import DEVICES, is_device
     from fewlink.data.catalogue import check_source
 
+    if names is not None and no_names:
+        raise FewlinkError("--names and --no-names exclude each other: leave out one")
     if not source.startswith("hub:"):
         check_source(source)
     if not is_device(device):

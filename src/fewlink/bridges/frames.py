@@ -15,6 +15,7 @@ from fewlink.graph.compile import labels_of
 from fewlink.graph.formats import HEADERS
 from fewlink.graph.vocabulary import Interner
 from fewlink.prediction import Linker, Predictions
+from fewlink.prediction.names import Names as EntityNames
 from fewlink.prediction.predictions import COLUMNS
 
 if TYPE_CHECKING:
@@ -151,10 +152,9 @@ def to_networkx(source: Linker | Graph | Predictions, relation: str = "predicted
             made.add_edge(row.head, row.tail, key=relation, relation=relation, **facts)
         return made
     graph = source.graph if isinstance(source, Linker) else source
-    table = graph.types
+    names = EntityNames(graph)
     for number, entity in enumerate(graph.entities):
-        kinds = [table.names[int(kind)] for kind in table.of_entities(np.array([number]))] if table else []
-        made.add_node(entity, name=graph.name(number), types=kinds)
+        made.add_node(entity, name=graph.name(number), types=names.types_of(number))
     ids, relations = list(graph.entities), list(graph.relations)
     for head, number, tail in graph.triples().tolist():
         made.add_edge(ids[head], ids[tail], key=relations[number], relation=relations[number])
@@ -168,17 +168,21 @@ def graph_of(triples: Iterable[Triple], names: Names | None = None, types: Types
     if not ids:
         raise FewlinkError("there are no triples")
     vocabularies = Vocabulary.of(entities), Vocabulary.of(relations)
-    table = None
-    if types:
-        kinds, owners, members = Interner(), [], []
-        for entity, given in types.items():
-            if (number := vocabularies[0].find(entity)) is not None:
-                for kind in [given] if isinstance(given, str) else given:
-                    owners.append(number)
-                    members.append(kinds[str(kind).encode()])
-        table = TypeTable.of(kinds, np.array(owners, np.int32), np.array(members, np.int32), len(entities))
+    table = _type_table(vocabularies[0], types) if types else None
     labels = labels_of(*vocabularies, names) if names else None
     return Graph.of(*vocabularies, np.array(ids, np.int32), types=table, labels=labels)
+
+
+def _type_table(entities: Vocabulary, types: Types) -> TypeTable:
+    """The types of those entities that the graph has; a value that is not a collection is one type."""
+    kinds, owners, members = Interner(), list[int](), list[int]()
+    for entity, given in types.items():
+        if (number := entities.find(entity)) is None:
+            continue
+        for kind in [given] if isinstance(given, str) or not isinstance(given, Iterable) else given:
+            owners.append(number)
+            members.append(kinds[str(kind).encode()])
+    return TypeTable.of(kinds, np.array(owners, np.int32), np.array(members, np.int32), len(entities))
 
 
 def triples_of(source: Linker | Graph) -> dict[str, list[str]]:

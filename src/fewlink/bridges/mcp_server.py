@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -75,7 +74,7 @@ class Explained(BaseModel):
 
 
 def make_server(linker: Linker) -> Any:
-    """An MCP server with the tools of a linker: find, about, ask, explain; check and relations if the linker has them.
+    """An MCP server with the tools of a linker: about, find, ask, explain, check and relations.
 
     Tools use the linker one at a time. What a user can correct becomes an error of the tool with that message.
     """
@@ -154,48 +153,29 @@ def make_server(linker: Linker) -> Any:
         ends = {"head": found.head.name, "tail": found.tail.name}
         return Explained(**ends, score=float(found.score), sentences=found.sentences())
 
-    if hasattr(linker, "check"):
+    @tool
+    def check(
+        relation: Annotated[Name | None, Field(description="By default all relations, which may take minutes.")] = None,
+        k: Count = 20,
+    ) -> list[dict[str, Any]]:
+        """The triples of a relation of the graph that look most like errors, the oddest first, with reasons."""
+        return linker.check(relation, k).to_dicts()
 
-        @tool
-        def check(
-            relation: Annotated[
-                Name | None, Field(description="By default all relations, which may take minutes.")
-            ] = None,
-            k: Count = 20,
-        ) -> list[dict[str, Any]]:
-            """The triples of a relation of the graph that look most like errors, the oddest first, with reasons."""
-            return rows_of(linker.check(relation, k), k)
-
-    if hasattr(linker, "relations"):
-
-        @tool
-        def relations(
-            head: Name,
-            tail: Name,
-            described: Annotated[
-                dict[Name, list[Pair]] | None,
-                Field(description="Relations that the graph lacks, by name, each with references (head, tail)."),
-            ] = None,
-            k: Count = 10,
-        ) -> list[dict[str, Any]]:
-            """Which relations are likely to hold between two entities, the best fit first."""
-            given = {name: _pairs(pairs) or [] for name, pairs in (described or {}).items()}
-            return rows_of(linker.relations(head, tail, given, k), k)
+    @tool
+    def relations(
+        head: Name,
+        tail: Name,
+        described: Annotated[
+            dict[Name, list[Pair]] | None,
+            Field(description="Relations that the graph lacks, by name, each with references (head, tail)."),
+        ] = None,
+        k: Count = 10,
+    ) -> list[dict[str, Any]]:
+        """Which relations are likely to hold between two entities, the best fit first."""
+        given = {name: _pairs(pairs) or [] for name, pairs in (described or {}).items()}
+        return linker.relations(head, tail, given, k).to_dicts()
 
     return server
-
-
-def rows_of(answer: Any, most: int) -> list[dict[str, Any]]:
-    """The first rows of an answer as plain values."""
-    rows: Iterable[Any] = answer.to_dicts() if hasattr(answer, "to_dicts") else answer
-    plain = []
-    for _, row in zip(range(most), rows, strict=False):
-        if hasattr(row, "to_dict"):
-            row = row.to_dict()
-        elif dataclasses.is_dataclass(row) and not isinstance(row, type):
-            row = dataclasses.asdict(row)
-        plain.append(dict(row))
-    return plain
 
 
 def _pairs(references: list[list[str]] | None) -> list[tuple[str, str]] | None:

@@ -17,7 +17,6 @@ SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
 ROWS = 1_000  # links of one transaction
 SHOWN = 5  # links without their nodes that are named
 PLAIN = re.compile(r"[^`\\]+")  # names that can be quoted in a query
-EXTRAS = ("head_name", "tail_name", "head_types", "tail_types")
 
 
 @contextmanager

@@ -82,8 +82,8 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
             for row in await predicted(of, chosen.limit, heads):
                 probability = row["probability"]
                 if (probability or 0.0) >= chosen.least:
-                    told = f"{probability:.0%}" if probability is not None else f"rank {row['rank']}"
-                    about = f"predicted, {told}"
+                    sure = f"{probability:.0%}" if probability is not None else f"rank {row['rank']}"
+                    about = f"predicted, {sure}"
                     cells[row["head"]].append(cell(of, row["tail"], row["tail_name"], probability, about))
         return cells
 

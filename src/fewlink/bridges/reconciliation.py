@@ -161,7 +161,7 @@ class Reconciler:
         kinds = set(query.types())
         rows = []
         for entity, similarity in likeness.items():
-            own = self.types(entity)
+            own = self.names.types_of(entity)
             of_type = not kinds or (kinds <= set(own) if query.type_strict == "all" else bool(kinds & set(own)))
             if not of_type and query.type_strict != "should":
                 continue
@@ -240,15 +240,11 @@ class Reconciler:
                     return True
         return False
 
-    def types(self, entity: int) -> list[str]:
-        table = self.graph.types
-        return [table.names[int(kind)] for kind in table.of_entities(np.array([entity]))] if table else []
-
     def suggest_entities(self, prefix: str, cursor: int, limit: int) -> list[dict[str, Any]]:
         rows = []
         for entity in self.names.complete(prefix, cursor + limit)[cursor:]:
             number = self.graph.entities.id(entity.id)
-            notable = [{"id": kind, "name": kind} for kind in self.types(number)]
+            notable = [{"id": kind, "name": kind} for kind in self.names.types_of(number)]
             rows.append({**vars(entity), "description": self.names.hint(number), "notable": notable})
         return rows
 
@@ -285,7 +281,7 @@ class Reconciler:
             verb, other = graph.relation_name(forward), graph.name(int(graph.tail_ids[edge]))
             rows.append(f"<li>{html.escape(f'← {verb} — {other}' if inverse else f'{verb} → {other}')}</li>")
         more = f"<p>and {len(at) - SHOWN:,} more</p>" if len(at) > SHOWN else ""
-        kinds = ", ".join(self.types(entity))
+        kinds = ", ".join(self.names.types_of(entity))
         return (
             f"<h1>{html.escape(graph.name(entity))}</h1><p><code>{html.escape(graph.entities[entity])}</code></p>"
             f"<p>{html.escape(kinds)}</p><ul>{''.join(rows)}</ul>{more}"

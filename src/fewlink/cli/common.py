@@ -234,6 +234,16 @@ def check_files(*paths: Path | None) -> None:
             check_file(path)
 
 
+def check_triples(*paths: Path) -> None:
+    """Raise if a file of triples does not exist; for the name of the built-in graph, say how to write it as a file."""
+    from fewlink.base.errors import FewlinkError
+
+    if Path("attack") in paths and not os.path.exists("attack"):
+        remedy = "fewlink data get attack --out FOLDER writes it as one"
+        raise FewlinkError(f"attack is built in, and this command reads a file: {remedy}")
+    check_files(*paths)
+
+
 def check_device(device: str) -> None:
     """Raise for a name that is not that of a device."""
     from fewlink.base.errors import FewlinkError

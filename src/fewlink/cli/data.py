@@ -111,6 +111,7 @@ def compile_(
     from fewlink.base.errors import InputError
     from fewlink.data.nell_layout import read_layout
 
+    common.check_files(Path(bench))
     if out.exists():
         raise InputError(out, "exists already: choose another folder")
     benchmark, remarks = read_layout(Path(bench), out.name)
@@ -151,6 +152,7 @@ def check(
     """
     from fewlink.graph.compile import check_graph
 
+    common.check_triples(path)
     report = check_graph(path, types=types, names=names, smallest=smallest, largest=largest)
     if json:
         common.print_json(report)
@@ -196,6 +198,7 @@ def carve(
     from fewlink.data.benchmark import FORMAT
     from fewlink.graph import CompileReport, compile_graph
 
+    common.check_triples(*files)
     settings = CarveSettings(smallest, largest, dev_share, test_share, seed)
     if not replace and is_folder_of(out, FORMAT):
         raise InputError(out, "is a benchmark already: choose another folder, or replace it with --replace")

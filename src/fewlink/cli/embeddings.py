@@ -20,7 +20,6 @@ app = typer.Typer(help="Import vectors from other programs and export them.", no
 
 MODEL = typer.Option("complex", help="complex, transe, distmult or rescal.")
 SEED = typer.Option(0, help="Seed of training.")
-DEVICE = typer.Option("auto", help="auto, cpu or cuda.")
 
 
 def check_names(model: str, recipe: str | None, device: str) -> None:
@@ -48,7 +47,7 @@ def pretrain(
     ),
     change: list[str] = common.SET,
     seed: int = SEED,
-    device: str = DEVICE,
+    device: str = common.DEVICE,
 ) -> None:
     """Train embeddings on the background triples, without any dev or test pair.
 
@@ -92,12 +91,14 @@ def tune(
     ),
     model: str = MODEL,
     recipe: str = typer.Option(None, help="Recipe to start from; by default the model's own."),
-    trials: int = typer.Option(40, help="Total number of trials, over all processes and runs."),
-    shots: int = typer.Option(3, "--shots", "-k", help="References of each relation."),
-    folds: int = typer.Option(5, help="Folds of the train relations, one of which is treated like dev; 0: dev only."),
+    trials: int = typer.Option(40, min=1, help="Total number of trials, over all processes and runs."),
+    shots: int = typer.Option(3, "--shots", "-k", min=1, help="References of each relation."),
+    folds: int = typer.Option(
+        5, min=0, help="Folds of the train relations, one of which is treated like dev; 0: dev only."
+    ),
     objective: str = typer.Option("dev", help="dev: few-shot MRR; held-out: MRR of held-out background triples."),
     change: list[str] = common.SET,
-    device: str = DEVICE,
+    device: str = common.DEVICE,
 ) -> None:
     """Search for the settings of an embedding baseline with optuna and write the best as a recipe.
 
@@ -134,7 +135,7 @@ def links(
     ),
     change: list[str] = typer.Option([], "--set", metavar="NAME=VALUE", help="Change a setting; repeatable."),
     seed: int = SEED,
-    device: str = DEVICE,
+    device: str = common.DEVICE,
     results: Path = common.RESULTS,
     replace: bool = common.REPLACE,
     json: bool = common.JSON,
@@ -156,7 +157,7 @@ def links(
 
     import numpy as np
 
-    from fewlink.base.errors import FewlinkError
+    from fewlink.base.errors import FewlinkError, writing
     from fewlink.baselines.embedding import link_settings, searched_setting
     from fewlink.cli.results import result_row, result_table
     from fewlink.evaluation.evaluator import rank_links, read_splits
@@ -172,6 +173,8 @@ def links(
     fixed = recipe is not None or any(item.startswith(f"{searched_setting(model)}=") for item in change)
     with tempfile.TemporaryDirectory() as temporary:
         states = out.with_name(f".{out.name}.states") if out else Path(temporary)
+        with writing(out or states):  # known before hours of training, not after
+            states.mkdir(parents=True, exist_ok=True)
         embeddings, trials = _train_links(graph, splits, settings, states, search=not fixed, stop_early=recipe is None)
         name = name or train.resolve().parent.name
         if out:
@@ -280,7 +283,8 @@ def export(
 
     Example: `fewlink embeddings export umls runs/umls-complex --to word2vec --out exported`
     """
-    from fewlink.base.errors import choose
+    from fewlink.base.errors import InputError, choose
+    from fewlink.base.storage import MANIFEST, place_of
     from fewlink.data import open_benchmark
 
     choose("export format", to, dict.fromkeys(("numpy", "word2vec", "projector")))
@@ -288,6 +292,8 @@ def export(
     common.check_files(embeddings)
     from fewlink.embeddings import Embeddings, to_numpy, to_projector, to_word2vec
 
+    if not (place_of(embeddings) / MANIFEST).exists():
+        raise InputError(embeddings, "is not a folder of vectors: fewlink pretrain or embeddings import makes one")
     graph = open_benchmark(bench).graph
     table = Embeddings.open(embeddings, graph.fingerprint)
     if to == "numpy":

@@ -8,7 +8,7 @@ import importlib.util
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,8 +18,10 @@ from fewlink.base.metrics import LABELS
 from fewlink.cli import common
 
 if TYPE_CHECKING:
+    from fewlink.base.errors import FewlinkError
+    from fewlink.base.settings import Settings
     from fewlink.data import Benchmark
-    from fewlink.evaluation.records import Record
+    from fewlink.evaluation.records import Record, RecordStore
     from fewlink.scorers import Scorer
 
 DEFAULT_SHOTS = 3
@@ -71,28 +73,15 @@ def evaluate(
 
     Example: `fewlink evaluate runs/umls-fsrl --split test`
     """
-    from fewlink.base.errors import FewlinkError, choose
-    from fewlink.data import PROTOCOLS, SPLITS, open_benchmark
-
-    for name in split:
-        choose("split", name, dict.fromkeys(SPLITS))
-    for name in candidates:
-        choose("candidates protocol", name, dict.fromkeys(PROTOCOLS))
-    for k in shots:
-        if k < 1:
-            raise FewlinkError(f"shots must be at least 1, got {k}")
-    if draws < 0:
-        raise FewlinkError(f"draws must be 0 or more, got {draws}")
+    _check_protocols(split, candidates, shots, draws)
     common.check_benchmarks(what, bench)
     listed = [name for name in scorer if ":" not in name]
     common.check_files(checkpoint, *(Path(name.rpartition(":")[0]) for name in scorer if ".py:" in name))
     common.check_model("scorer", listed, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "trail-names", "ultra"))
     common.check_device(device)
     from fewlink.base import distributed
-    from fewlink.evaluation import Protocol
-    from fewlink.evaluation import evaluate as run
-    from fewlink.evaluation.ranks import QueryRanks
-    from fewlink.evaluation.records import RecordStore, make_record
+    from fewlink.data import open_benchmark
+    from fewlink.evaluation.records import RecordStore
     from fewlink.training import is_run, runs_in
     from fewlink.training.run import benchmark_of
 
@@ -108,35 +97,80 @@ def evaluate(
         cases = _runs(runs, benchmark, split, shots, drawn, device)
     else:
         cases = _baselines(scorer, benchmark, checkpoint, recipe, change, shots, seed, drawn, device)
-    records, files, store = [], [], RecordStore(results)
+    store = RecordStore(results)
     store.check_writable()
-    problems: list[FewlinkError] = []
     with distributed.processes(device):
-        for case in cases:
-            for part, against in itertools.product(split, candidates):
-                protocol = Protocol(part, case.shots, against, case.draw, case.seed)
-                evaluation = run(benchmark, case.scorer, protocol, processes=1 if case.config else processes)
-                record = make_record(
-                    evaluation,
-                    benchmark=benchmark.name,
-                    data_sha256=benchmark.fingerprint,
-                    model=case.scorer.name,
-                    config=case.config,
-                )
-                if distributed.rank() == 0:
-                    try:
-                        files.append(store.add(record, ranks=QueryRanks.of(evaluation), replace=replace))
-                    except FewlinkError as error:  # raised below, when all figures are shown
-                        problems.append(error)
-                records.append(record)
+        measured = _measure(cases, benchmark, split, candidates, processes, store, replace)
         if distributed.rank():
             return
     if json:
-        common.print_json(records[0].model_dump() if len(records) == 1 else [r.model_dump() for r in records])
+        records = [record.model_dump() for record in measured.records]
+        common.print_json(records[0] if len(records) == 1 else records)
     else:
-        _print(records, files)
-    if problems:
-        raise problems[0]
+        _print(measured.records, measured.files)
+    if measured.problems:
+        raise measured.problems[0]
+
+
+def _check_protocols(splits: Sequence[str], candidates: Sequence[str], shots: Sequence[int], draws: int) -> None:
+    """Raise for a split, protocol, number of references or number of draws that there is not."""
+    from fewlink.base.errors import FewlinkError, choose
+    from fewlink.data import PROTOCOLS, SPLITS
+
+    for name in splits:
+        choose("split", name, dict.fromkeys(SPLITS))
+    for name in candidates:
+        choose("candidates protocol", name, dict.fromkeys(PROTOCOLS))
+    for k in shots:
+        if k < 1:
+            raise FewlinkError(f"shots must be at least 1, got {k}")
+    if draws < 0:
+        raise FewlinkError(f"draws must be 0 or more, got {draws}")
+
+
+class Measured(NamedTuple):
+    """The records of an evaluation, the files that they were stored in, and why others were not stored."""
+
+    records: list[Record]
+    files: list[Path]
+    problems: list[FewlinkError]
+
+
+def _measure(
+    cases: Iterable[Case],
+    benchmark: Benchmark,
+    splits: Sequence[str],
+    candidates: Sequence[str],
+    processes: int,
+    store: RecordStore,
+    replace: bool,
+) -> Measured:
+    """Evaluate each case on each split with each set of candidates; the first process stores the records."""
+    from fewlink.base import distributed
+    from fewlink.base.errors import FewlinkError
+    from fewlink.evaluation import Protocol
+    from fewlink.evaluation import evaluate as run
+    from fewlink.evaluation.ranks import QueryRanks
+    from fewlink.evaluation.records import make_record
+
+    measured = Measured([], [], [])
+    for case, split, against in ((c, *part) for c in cases for part in itertools.product(splits, candidates)):
+        protocol = Protocol(split, case.shots, against, case.draw, case.seed)
+        evaluation = run(benchmark, case.scorer, protocol, processes=1 if case.config else processes)
+        record = make_record(
+            evaluation,
+            benchmark=benchmark.name,
+            data_sha256=benchmark.fingerprint,
+            model=case.scorer.name,
+            config=case.config,
+        )
+        measured.records.append(record)
+        if distributed.rank() == 0:
+            try:
+                measured.files.append(store.add(record, ranks=QueryRanks.of(evaluation), replace=replace))
+            except FewlinkError as error:  # raised later, when all figures are shown
+                measured.problems.append(error)
+    return measured
 
 
 def _print(records: list[Record], files: list[Path]) -> None:
@@ -196,32 +230,17 @@ def _baselines(
     device: str,
 ) -> Iterator[Case]:
     """Each scorer with each number of shots, seed and draw; those with settings are trained for each."""
-    from fewlink.base.errors import FewlinkError, choose
     from fewlink.scorers.base import CachedScorer
     from fewlink.training.family import BaselineFamily, checkpoint_models, families, shipped_models
 
     shipped, published = shipped_models(), checkpoint_models()
     baselines = [family for family in families().values() if isinstance(family, BaselineFamily)]
     by_name = {model: family for family in baselines for model in family.models}
-    chosen = {}
-    if checkpoint is not None and not {*names} & {*published}:
-        raise FewlinkError(f"--checkpoint is for --scorer {' or '.join(published)}: leave it out, or add the scorer")
+    _check_checkpoint(names, published, checkpoint)
+    chosen: dict[str, Any] = {}
     for name in names:
-        if ":" in name:
-            if recipe or changes:
-                raise FewlinkError(f"{name} is a scorer of your own: leave out --recipe and --set")
-        elif name in shipped or name in published:
-            if recipe or changes:
-                own = "it comes with" if name in shipped else "of --checkpoint"
-                raise FewlinkError(f"{name} answers with the weights {own}: leave out --recipe and --set")
-            if name in published and checkpoint is None:
-                raise FewlinkError(f"{name} needs the weights that its authors publish: give --checkpoint FILE")
-        elif choose("scorer", name, {**by_name, **shipped, **published}).settings is not None:
-            common.check_changes(changes)
-            settings = by_name[name].recipe(name, recipe).settings
-            chosen[name] = dataclasses.replace(settings, device=device).adjusted(changes)
-        elif recipe or changes:
-            raise FewlinkError(f"{name} has no settings: leave out --recipe and --set")
+        if settings := _settings_of(name, by_name, shipped, published, recipe, changes):
+            chosen[name] = dataclasses.replace(settings, device=device).adjusted(changes)  # type: ignore[call-arg]
     of_user = {(name, seed): _own_scorer(name, benchmark, seed) for name in names if ":" in name for seed in seeds}
     ready = {name: shipped[name].shipped(name, benchmark, device) for name in names if name in shipped}
     for name in {*names} & {*published}:
@@ -242,6 +261,45 @@ def _baselines(
         prepared = by_name[name].prepare(name, benchmark, settings, shots=k, draw=draw, seed=seed, on_epoch=reporter)
         facts = {"recipe": recipe or name} if settings else {}
         yield Case(prepared.scorer, {**facts, **prepared.config}, k, draw, seed)
+
+
+def _check_checkpoint(names: Sequence[str], published: Iterable[str], checkpoint: Path | None) -> None:
+    """Raise for a model without the weights that its authors publish, and for such weights without a model."""
+    from fewlink.base.errors import FewlinkError
+
+    wanted = [name for name in names if name in published]
+    if wanted and checkpoint is None:
+        raise FewlinkError(f"{wanted[0]} needs the weights that its authors publish: give --checkpoint FILE")
+    if checkpoint is not None and not wanted:
+        raise FewlinkError(f"--checkpoint is for --scorer {' or '.join(published)}: leave it out, or add the scorer")
+
+
+def _settings_of(
+    name: str,
+    by_name: Mapping[str, Any],
+    shipped: Mapping[str, Any],
+    published: Mapping[str, Any],
+    recipe: str | None,
+    changes: Sequence[str],
+) -> Settings | None:
+    """The settings of a scorer's recipe; None for a scorer without any, which raises if some are given."""
+    from fewlink.base.errors import FewlinkError, choose
+
+    if ":" in name:
+        why = "is a scorer of your own"
+    elif name in shipped:
+        why = "answers with the weights it comes with"
+    elif name in published:
+        why = "answers with the weights of --checkpoint"
+    elif choose("scorer", name, {**by_name, **shipped, **published}).settings is not None:
+        common.check_changes(changes)
+        settings: Settings = by_name[name].recipe(name, recipe).settings
+        return settings
+    else:
+        why = "has no settings"
+    if recipe or changes:
+        raise FewlinkError(f"{name} {why}: leave out --recipe and --set")
+    return None
 
 
 def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 SOURCE = typer.Argument(
     ...,
     metavar="GRAPH|RUN",
-    help="A file of triples, a compiled graph or a benchmark; or a run folder, or one written by save_pretrained.",
+    help="A graph: a file of triples, a compiled graph, a benchmark, or a name such as attack. Or a trained model: a "
+    "run folder, a folder of save_pretrained, or hub:OWNER/NAME@REVISION.",
     autocompletion=common.complete_source,
 )
 
@@ -150,21 +151,26 @@ def predict(
     )
     trust = [predictions.trust.sentence] if predictions.trust else []
     common.print_notes([*trust, *predictions.set_sentences(), *predictions.notes])
-    if json:
-        print(predictions.to_json())
-    elif tsv:
-        print(predictions.to_tsv(exact=exact), end="")
-    else:
-        _print_predictions(linker, predictions)
+    if json or tsv:
+        print(predictions.to_json() if json else predictions.to_tsv(exact=exact), end="\n" if json else "")
+        return
+    _print_predictions(linker, predictions)
 
 
 def _candidates(linker: Linker, choice: str) -> str | list[str]:
     """A word or type as it is, or the names in a file; a type takes precedence over a file of the same name."""
+    from fewlink.base.errors import FewlinkError
     from fewlink.prediction.query import WORDS, read_names
 
-    if choice in WORDS or linker.names.has_type(choice) or not os.path.isfile(choice):
+    if choice in WORDS or linker.names.has_type(choice):
         return choice
-    return read_names(Path(choice))
+    if os.path.isfile(choice):
+        return read_names(Path(choice))
+    try:
+        linker.names.members(choice)
+    except FewlinkError as error:
+        raise FewlinkError(f"--candidates {choice}: no such file, and not one of {', '.join(WORDS)}; {error}") from None
+    return choice
 
 
 def _print_predictions(linker: Linker, predictions: Predictions) -> None:

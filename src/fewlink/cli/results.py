@@ -1,4 +1,4 @@
-"""`fewlink models` and `recipes`; `results`, `report` and `study`: stored records, their page, the paper's studies."""
+"""`fewlink results`, `compare`, `report` and `study`: stored records, their page, and the paper's studies."""
 
 from __future__ import annotations
 
@@ -20,84 +20,6 @@ if TYPE_CHECKING:
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
 FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
 SHOWN = labelled("mrr", "hits@10", "hits@5", "hits@1", "amri")  # MR: --json
-
-
-def models(
-    settings: bool = typer.Option(False, "--settings", help="Show the settings that `fewlink train --set` can change."),
-    model: str = typer.Option(None, help="Show the settings of this model; with --settings, by default trail's."),
-    json: bool = common.JSON,
-) -> None:
-    """List all models by family, with their parts and the equations that the parts implement.
-
-    Example: `fewlink models`
-    """
-    common.check_model("model", [model] if model else [], common.TRAINED)
-    from fewlink.training.family import DEFAULT, families
-
-    if settings or model:
-        _print_settings(model or DEFAULT, json)
-        return
-    if json:
-        common.print_json(
-            [
-                {"name": name, "family": family.name, "about": about, **family.parts(name)}
-                for family in families().values()
-                for name, about in family.models.items()
-            ]
-        )
-        return
-    for family in (each for each in families().values() if each.models):
-        kinds = list(family.parts(next(iter(family.models))))
-        rows = [[name, *map(_cell, family.parts(name).values()), about] for name, about in family.models.items()]
-        common.print_table(["model", *kinds, "what it is"], rows, title=family.name)
-        if texts := family.part_texts():
-            common.print_table(["part", "what it computes"], list(map(list, texts.items())))
-
-
-def _cell(part: object) -> str:
-    return ", ".join(part) if isinstance(part, list) else str(part)
-
-
-def _print_settings(model: str, json: bool) -> None:
-    """The settings of a model with defaults and descriptions, read from the docstrings of their classes."""
-    import re
-
-    from fewlink.training import trained_family
-
-    kind = trained_family(model).settings
-    texts: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        texts.update(re.findall(r"^    (\w+) {2,}(.+)$", each.__doc__ or "", re.MULTILINE))
-    rows = [[name, value, texts.get(name, "")] for name, value in kind(model=model).as_dict().items()]  # type: ignore[call-arg]
-    if json:
-        common.print_json([dict(zip(("name", "default", "about"), row, strict=True)) for row in rows])
-        return
-    common.print_table(["setting", "default", "what it is"], [[name, str(value), about] for name, value, about in rows])
-
-
-def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with all settings.")) -> None:
-    """List the recipes of embeddings and few-shot models.
-
-    Example: `fewlink recipes`
-    """
-    from fewlink.base.recipes import measured, model_of, recipe_texts
-    from fewlink.training import family_of
-
-    models = {name: model_of(name) for name in recipe_texts()}
-    recipes = [family_of(model).recipe(model, name) for name, model in models.items()]
-    figures = measured()
-    if json:
-        rows = [
-            {"name": r.name, "about": r.about, "chosen": r.chosen, "measured": figures.get(r.name, {})}
-            | {"settings": r.settings.as_dict(), "vectors": r.vectors}
-            for r in recipes
-        ]
-        common.print_json(rows)
-        return
-    for r in recipes:
-        print(f"{r.name}\n  {r.about}\n  chosen: {r.chosen}")
-        for what, figure in figures.get(r.name, {}).items():
-            print(f"  {what}: {figure}")
 
 
 def results(
@@ -123,20 +45,36 @@ def results(
     from fewlink.evaluation.records import read_records
 
     folder = results_folder(folder)
-    filters = dict(zip(KEYS, (benchmark, model, split, shots, candidates, references), strict=True))
-    distinct = {r.key: r for r in read_records(folder)}.values()  # two files may hold the same measurement
-    records = [r for r in distinct if all(v is None or getattr(r, k) == v for k, v in filters.items())]
+    given = zip(KEYS, (benchmark, model, split, shots, candidates, references), strict=True)
+    filters = {key: value for key, value in given if value is not None}
+    distinct = list({r.key: r for r in read_records(folder)}.values())  # two files may hold the same measurement
+    records = [r for r in distinct if all(getattr(r, key) == value for key, value in filters.items())]
     if json:
         common.print_json([r.model_dump() for r in records])
         return
     if not records:
-        raise FewlinkError(f"no record in {folder} matches")
+        raise FewlinkError(_no_match(folder, distinct, filters))
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for number, record in enumerate(records):
         first_or_draw = record.references.split("-")[0]
         cell = (*(getattr(record, k) for k in KEYS[:-1]), first_or_draw, record.data_sha256, record.choices())
         groups.setdefault((*cell, number if each else 0), []).append(record)
     result_table([result_row(group) for group in groups.values()])
+
+
+def _no_match(folder: Path, records: list[Record], filters: dict[str, Any]) -> str:
+    """Why no record has all of these values: the first value that none has, or all of them together."""
+    from fewlink.base.errors import did_you_mean
+
+    if not records:
+        return f"no record in {folder}: fewlink evaluate makes them"
+    for key, value in filters.items():
+        known = sorted({getattr(r, key) for r in records})
+        if value not in known:
+            names = [str(each) for each in known]
+            hint = did_you_mean(str(value), names) or f": there are {', '.join(names)}"
+            return f"no record in {folder} has {key} '{value}'{hint}"
+    return f"no record in {folder} has all of these values together: leave out one of them"
 
 
 def compare(
@@ -214,7 +152,8 @@ def results_folder(folder: Path | None) -> Path:
     repository = Path("results")
     folder = folder or (repository if repository.is_dir() and not FOLDER.is_dir() else FOLDER)
     if not folder.is_dir():
-        raise FewlinkError(f"{folder} does not exist: fewlink evaluate makes records, or name another folder")
+        problem = "is a file" if folder.exists() else "does not exist"
+        raise FewlinkError(f"{folder} {problem}: name a folder of records, which fewlink evaluate makes")
     return folder
 
 
@@ -295,7 +234,7 @@ def study(
     work: Path = typer.Option(Path("runs/studies"), help="Folder for runs and vectors, to continue from."),
     out: Path = typer.Option(None, help="Also write the tables (Markdown) and pictures (SVG) to this folder."),
     checkpoint: Path = typer.Option(None, help="For the study attack: ULTRA's weights, such as ultra_4g.pth."),
-    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
+    device: str = common.DEVICE,
     json: bool = typer.Option(False, "--json", help="Print the tables as JSON."),
 ) -> None:
     """Run a study of the paper and show it; without a name, list the studies.
@@ -325,7 +264,7 @@ def study(
     from fewlink.studies import Workspace, read_plan
 
     chosen = studies.STUDIES[name]
-    full = read_plan(str(plan) if plan else name)
+    full = read_plan(plan or name)
     part = (full.as_tiny() if tiny else full).with_only(model, shots, seeds)
     benchmark = open_benchmark(bench or part.benchmark)
     part = part.with_only([], [], None, benchmark.name) if bench else part
@@ -349,6 +288,8 @@ def study(
             print("stopped; the same command continues", file=sys.stderr)
             raise typer.Exit(130) from None
     output = chosen.show(part, workspace)
+    if show_only and not any(table.rows for table in output.tables):
+        common.print_notes([f"{workspace.results} has no records of this study: run it without --show"])
     if out is not None:
         _write_study(output, part, name, out)
     _print_study(output, part, json)
@@ -365,7 +306,6 @@ def _list_studies(json: bool) -> None:
 
 
 def _print_study(output: StudyOutput, plan: Plan, json: bool) -> None:
-
     if json:
         tables = [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in output.tables]
         common.print_json({"title": plan.title, "expect": plan.expect, "tables": tables})

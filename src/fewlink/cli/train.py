@@ -1,4 +1,4 @@
-"""`fewlink train`, `fewlink fit` and `fewlink card`: train a model into a run folder, measure it and write its card."""
+"""`fewlink train`, `fit` and `card`: train, measure and describe a model; `models` and `recipes`: what there is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -16,7 +16,9 @@ from fewlink.cli import common
 from fewlink.cli.data import NAMES, NO_NAMES, ON_ERROR, TRIPLES, TYPES, names_choice
 
 if TYPE_CHECKING:
+    from fewlink.data import Benchmark
     from fewlink.training import RunResult
+    from fewlink.training.family import ModelSettings
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
 FIGURES = {"dev MRR": "mrr", **labelled("hits@1", "hits@5", "hits@10")}
@@ -78,37 +80,18 @@ def train(
     common.check_files(resume, embeddings, start)
     common.check_device(device)
     from fewlink.base import distributed
-    from fewlink.data import open_benchmark
-    from fewlink.pipeline.train import train_seeds, with_graphs
-    from fewlink.training import RunConfig, trained_family, training_recipe
-    from fewlink.training.family import NoVectors, VectorFreeFamily
-    from fewlink.training.run import EMBEDDINGS, benchmark_of
+    from fewlink.pipeline.train import train_seeds
 
     with distributed.processes(common.resolve_device(device)) as own_device:
         if resume is not None:
             own = ("out", "model", "recipe", "start", "embeddings", "shots", "seed")
             common.reject_options(context, own, "cannot be given with --resume: a run keeps its own")
-            settings = dataclasses.replace(RunConfig.read(resume).settings, device=own_device).adjusted(change)
-            if len(bench or []) > 1:
-                raise FewlinkError("--resume takes no further graphs: a run keeps its own")
-            benchmark = benchmark_of(resume, bench[0] if bench else None)
-            no_vectors = isinstance(trained_family(settings.model), VectorFreeFamily)
-            vectors = NoVectors() if no_vectors else resume / EMBEDDINGS
-            out, runs = resume, {settings.seed: resume}
+            training, out = _continued(resume, bench or [], change, own_device), resume
         else:
             assert bench and out is not None  # checked above
-            if len(set(seed)) < len(seed):
-                raise FewlinkError(f"--seed is given twice with the same value: {', '.join(map(str, seed))}")
-            chosen = training_recipe(model, recipe)
-            more: dict[str, Any] = {} if shots is None else {"shots": shots}
-            if start is not None:
-                if not hasattr(chosen.settings, "start"):
-                    raise FewlinkError(f"--start is not for {chosen.settings.model}, which begins with random weights")
-                more["start"] = str(start.resolve())
-            settings = dataclasses.replace(chosen.settings, **more, device=own_device).adjusted(change)
-            settings = with_graphs(settings, bench[1:])
-            benchmark, vectors = open_benchmark(bench[0]), embeddings or chosen.vectors
-            runs = {seed[0]: out} if len(seed) == 1 else {s: out / f"seed-{s}" for s in seed}
+            more = {} if shots is None else {"shots": shots}
+            training = _begun(bench, out, model, recipe, embeddings, start, more, change, seed, own_device)
+        benchmark, vectors, settings, runs = training
         first = distributed.rank() == 0
         reporter = common.step_reporter(settings.model, len(runs)) if first else None
         try:
@@ -122,6 +105,60 @@ def train(
         if first:
             title = f"{settings.model} on {benchmark.name}, {settings.shots} shots, dev {settings.evaluate_candidates}"
             _print_runs(results, title, json)
+
+
+class Training(NamedTuple):
+    """What is trained: a benchmark, vectors or how to make them, settings, and the run folder of each seed."""
+
+    benchmark: Benchmark
+    vectors: Any
+    settings: ModelSettings
+    runs: dict[int, Path]
+
+
+def _continued(run: Path, bench: Sequence[str], change: Sequence[str], device: str) -> Training:
+    """A run that goes on with its own settings and vectors."""
+    from fewlink.base.errors import FewlinkError
+    from fewlink.training import RunConfig, trained_family
+    from fewlink.training.family import NoVectors, VectorFreeFamily
+    from fewlink.training.run import EMBEDDINGS, benchmark_of
+
+    settings = dataclasses.replace(RunConfig.read(run).settings, device=device).adjusted(change)
+    if len(bench) > 1:
+        raise FewlinkError("--resume takes no further graphs: a run keeps its own")
+    benchmark = benchmark_of(run, bench[0] if bench else None)
+    no_vectors = isinstance(trained_family(settings.model), VectorFreeFamily)
+    return Training(benchmark, NoVectors() if no_vectors else run / EMBEDDINGS, settings, {settings.seed: run})
+
+
+def _begun(
+    bench: Sequence[str],
+    out: Path,
+    model: str | None,
+    recipe: str | None,
+    embeddings: Path | None,
+    start: Path | None,
+    more: dict[str, Any],
+    change: Sequence[str],
+    seeds: Sequence[int],
+    device: str,
+) -> Training:
+    """New runs with the settings of a recipe, of which `more` and `change` are given anew."""
+    from fewlink.base.errors import FewlinkError
+    from fewlink.data import open_benchmark
+    from fewlink.pipeline.train import with_graphs
+    from fewlink.training import training_recipe
+
+    if len(set(seeds)) < len(seeds):
+        raise FewlinkError(f"--seed is given twice with the same value: {', '.join(map(str, seeds))}")
+    chosen = training_recipe(model, recipe)
+    if start is not None:
+        if not hasattr(chosen.settings, "start"):
+            raise FewlinkError(f"--start is not for {chosen.settings.model}, which begins with random weights")
+        more = {**more, "start": str(start.resolve())}
+    settings = dataclasses.replace(chosen.settings, **more, device=device).adjusted(change)
+    runs = {seeds[0]: out} if len(seeds) == 1 else {seed: out / f"seed-{seed}" for seed in seeds}
+    return Training(open_benchmark(bench[0]), embeddings or chosen.vectors, with_graphs(settings, bench[1:]), runs)
 
 
 def _print_runs(results: Sequence[RunResult], title: str, json: bool) -> None:
@@ -166,7 +203,8 @@ def fit(
     """
     begin = time.monotonic()  # the time to import torch counts
     common.check_changes(change)
-    common.check_files(graph, types, names)
+    common.check_triples(graph)
+    common.check_files(types, names)
     common.check_device(device)
     from fewlink.pipeline.fit import fit as run
     from fewlink.training import is_run
@@ -230,3 +268,81 @@ def card(
     path = write_card(linker, test=test)
     assert linker.calibration is not None
     print(f"{path}  (calibration error {linker.calibration.measured_error:.3f})")
+
+
+def models(
+    settings: bool = typer.Option(False, "--settings", help="Show the settings that `fewlink train --set` can change."),
+    model: str = typer.Option(None, help="Show the settings of this model; with --settings, by default trail's."),
+    json: bool = common.JSON,
+) -> None:
+    """List all models by family, with their parts and the equations that the parts implement.
+
+    Example: `fewlink models`
+    """
+    common.check_model("model", [model] if model else [], common.TRAINED)
+    from fewlink.training.family import DEFAULT, families
+
+    if settings or model:
+        _print_settings(model or DEFAULT, json)
+        return
+    if json:
+        common.print_json(
+            [
+                {"name": name, "family": family.name, "about": about, **family.parts(name)}
+                for family in families().values()
+                for name, about in family.models.items()
+            ]
+        )
+        return
+    for family in (each for each in families().values() if each.models):
+        kinds = list(family.parts(next(iter(family.models))))
+        rows = [[name, *map(_cell, family.parts(name).values()), about] for name, about in family.models.items()]
+        common.print_table(["model", *kinds, "what it is"], rows, title=family.name)
+        if texts := family.part_texts():
+            common.print_table(["part", "what it computes"], list(map(list, texts.items())))
+
+
+def _cell(part: object) -> str:
+    return ", ".join(part) if isinstance(part, list) else str(part)
+
+
+def _print_settings(model: str, json: bool) -> None:
+    """The settings of a model with defaults and descriptions, read from the docstrings of their classes."""
+    import re
+
+    from fewlink.training import trained_family
+
+    kind = trained_family(model).settings
+    texts: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        texts.update(re.findall(r"^    (\w+) {2,}(.+)$", each.__doc__ or "", re.MULTILINE))
+    rows = [[name, value, texts.get(name, "")] for name, value in kind(model=model).as_dict().items()]  # type: ignore[call-arg]
+    if json:
+        common.print_json([dict(zip(("name", "default", "about"), row, strict=True)) for row in rows])
+        return
+    common.print_table(["setting", "default", "what it is"], [[name, str(value), about] for name, value, about in rows])
+
+
+def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with all settings.")) -> None:
+    """List the recipes of embeddings and few-shot models.
+
+    Example: `fewlink recipes`
+    """
+    from fewlink.base.recipes import measured, model_of, recipe_texts
+    from fewlink.training import family_of
+
+    models = {name: model_of(name) for name in recipe_texts()}
+    recipes = [family_of(model).recipe(model, name) for name, model in models.items()]
+    figures = measured()
+    if json:
+        rows = [
+            {"name": r.name, "about": r.about, "chosen": r.chosen, "measured": figures.get(r.name, {})}
+            | {"settings": r.settings.as_dict(), "vectors": r.vectors}
+            for r in recipes
+        ]
+        common.print_json(rows)
+        return
+    for r in recipes:
+        print(f"{r.name}\n  {r.about}\n  chosen: {r.chosen}")
+        for what, figure in figures.get(r.name, {}).items():
+            print(f"  {what}: {figure}")

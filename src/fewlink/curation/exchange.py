@@ -218,24 +218,24 @@ def from_json(path: Path, text: str, who: str) -> tuple[str, list[Event]]:
         raise InputError(path, f"is not JSON ({error})") from None
     if not isinstance(content, dict) or content.get("format") not in (FORMAT, FORMAT_1):
         raise InputError(path, f"is not an export of a project: its format is not '{FORMAT}'")
-    events = []
     try:
-        for fields in content["log"]:
-            event = Event(**fields)
-            texts = [event.kind, event.head, event.tail, event.who, event.time]
-            if not isinstance(event.number, int):
-                raise ValueError("an event's number is not a number")
-            if not is_probability(event.probability):
-                raise ValueError(f"the probability of event {event.number} is not a number from 0 to 1")
-            undo = event.kind == "undo" and isinstance(event.undoes, int)
-            if not all(isinstance(t, str) for t in texts) or not (
-                undo or (event.kind in KINDS and event.undoes is None)
-            ):
-                raise ValueError(f"event {event.number} is not valid")
-            events.append(event)
+        events = [_checked(Event(**fields)) for fields in content["log"]]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(path, f"is a damaged export ({error})") from None
     return str(content.get("description", "")), events
+
+
+def _checked(event: Event) -> Event:
+    """The event; raises ValueError if one of its fields is not as `Event` says."""
+    if not isinstance(event.number, int):
+        raise ValueError("an event's number is not a number")
+    if not is_probability(event.probability):
+        raise ValueError(f"the probability of event {event.number} is not a number from 0 to 1")
+    texts = all(isinstance(each, str) for each in (event.kind, event.head, event.tail, event.who, event.time))
+    undoes = isinstance(event.undoes, int) if event.kind == "undo" else event.undoes is None
+    if not (texts and undoes and event.kind in (*KINDS, "undo")):
+        raise ValueError(f"event {event.number} is not valid")
+    return event
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

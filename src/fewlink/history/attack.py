@@ -66,7 +66,7 @@ def frozen_attack() -> FrozenGraph:
     return freeze(attack_graph(), attack_dates(), LAST_DAY, created=CREATED, fewest=FEWEST)
 
 
-class Answers(NamedTuple):
+class LaterRanks(NamedTuple):
     """Ranks of later links, as evaluated and in the list that an analyst reads.
 
     `tasks.ranks` (n,): other later links do not compete; `listed` (n,): they do. `chances`: what the model's
@@ -85,7 +85,7 @@ def ask(
     references: np.ndarray,
     later: np.ndarray,
     calibration: Calibration | None = None,
-) -> Answers:
+) -> LaterRanks:
     """Rank the later tails (n, 2) of a relation. Pairs known on the last day do not compete."""
     heads, range_ = np.unique(later[:, 0]), task.range
     ranks, listed, counts, ranked = [], [], [], []
@@ -106,7 +106,7 @@ def ask(
     chances = {}
     if calibration is not None:
         chances = _chances(calibration, scorer, graph, given, task, later, RankedPairs.joined(ranked))
-    return Answers(tasks, np.array(listed, float), chances)
+    return LaterRanks(tasks, np.array(listed, float), chances)
 
 
 def _chances(
@@ -176,7 +176,7 @@ def calibration_without_attack() -> Calibration:
         return open_calibration(path)
 
 
-def answer(name: str, model: str, setting: Setting, relation: str, frozen: FrozenGraph, place: Place) -> Answers:
+def answer(name: str, model: str, setting: Setting, relation: str, frozen: FrozenGraph, place: Place) -> LaterRanks:
     """The answers of one model about one relation."""
     task, later = frozen.task(relation), frozen.later[relation]
     graph = frozen.hidden(relation) if setting.shots else frozen.graph

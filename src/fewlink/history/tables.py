@@ -22,10 +22,16 @@ MOST_FOUND = 15  # links that are shown
 def stored_tables(store: RecordStore, shots: Iterable[int], frozen: FrozenGraph) -> list[Table]:
     """A table for each number of references, one of probabilities, and one of the links that were found."""
     records = [r for r in store.records if r.benchmark == NAME and r.data_sha256 == frozen.fingerprint]
-    records.sort(key=lambda r: ORDER.index("ultra" if r.model.startswith("ultra") else r.model))
+    records.sort(key=lambda r: _place(r.model))
     shown = [by_class(records, few, frozen) for few in (*shots, ALL)]
     more = [sure_answers(records), links_table(store)]
     return [*shown, *(table for table in more if table.rows)]
+
+
+def _place(model: str) -> int:
+    """The place of a model in tables; others than those of ORDER come last."""
+    name = "ultra" if model.startswith("ultra") else model
+    return ORDER.index(name) if name in ORDER else len(ORDER)
 
 
 def by_class(records: list[Record], shots: int, frozen: FrozenGraph) -> Table:
@@ -70,7 +76,7 @@ def sure_answers(records: list[Record]) -> Table:
     return Table("probabilities", columns, cells, note)
 
 
-class Found(NamedTuple):
+class FoundLink(NamedTuple):
     """A link that was added later, and its rank."""
 
     relation: str
@@ -80,7 +86,7 @@ class Found(NamedTuple):
     rank: float
 
 
-def found_links(store: RecordStore, model: str = WITHOUT_ATTACK, shots: int = ALL) -> list[Found]:
+def found_links(store: RecordStore, model: str = WITHOUT_ATTACK, shots: int = ALL) -> list[FoundLink]:
     """The later links with the ranks of a stored record, of the first draw of references, the best first."""
     frozen = frozen_attack()
     for file, record in store.places:
@@ -88,7 +94,7 @@ def found_links(store: RecordStore, model: str = WITHOUT_ATTACK, shots: int = AL
         if same and record.references in ("draw-1", "all") and (ranks := read_ranks(file, record)) is not None:
             parts = dict(zip(ranks.relations, np.split(ranks.ranks, np.cumsum(ranks.counts)[:-1]), strict=True))
             links = [
-                Found(relation, frozen.graph.name(head), frozen.graph.name(tail), day, rank)
+                FoundLink(relation, frozen.graph.name(head), frozen.graph.name(tail), day, rank)
                 for relation in ranks.relations
                 for (head, tail), day, rank in zip(
                     frozen.later[relation].tolist(), frozen.days[relation], parts[relation].tolist(), strict=True

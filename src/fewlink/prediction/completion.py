@@ -28,7 +28,7 @@ from fewlink.prediction.query import Choice, Pairs, References, Relation, open_c
 from fewlink.prediction.trust import Trust
 from fewlink.questions.adjustment import ProjectReading
 from fewlink.questions.check import LEAST, check_relations
-from fewlink.questions.completion import complete_heads, finish
+from fewlink.questions.completion import check_out, complete_heads, finish
 from fewlink.questions.relations import RelationFinder
 from fewlink.questions.tables import Answers, CheckedTriple, RelationFit, odd_triples, relation_fits
 from fewlink.report import drawing
@@ -122,22 +122,17 @@ class GraphQuestions:
         """
         if self.inverse:
             raise FewlinkError("missing links are pairs: complete the linker itself, not its inverse")
-        notes: list[str] = []
+        top, k, notes = query.check_count(top, "top"), query.check_count(k), list[str]()
+        if out is not None:
+            check_out(Path(out))
         ids = None if references is None else query.find_pairs(self.names, references)
         linker, resolved = self._hiding(self.resolve(ids, relation, None, notes), references is None)
-        if isinstance(heads, str):
-            head_ids = self.names.members(heads)
-        elif heads is not None:
-            head_ids = query.find_heads(self.names, heads, notes)
-        else:
-            head_ids = plausible_heads(self.graph, resolved)
+        head_ids = self._heads_to_complete(heads, resolved, notes)
         tails = query.find_candidates(self.benchmark, self.names, candidates, resolved)
         used = Constraints.of(constraints, self.graph, resolved)
         trust = linker.trust(resolved, None if query.is_open(candidates) else tails)
-        if min_probability > 0 and (self.calibration is None or self.calibration.rough):
-            raise FewlinkError("a least probability needs a calibrated model: fewlink card calibrates a run")
-        if min_probability > 0 and trust is not None and (trust.known or (trust.ranks and not trust.found())):
-            raise FewlinkError(f"{trust.sentence()}; there are no percentages, so leave the least probability out")
+        if min_probability > 0:
+            self._check_probabilities(trust)
         facts = {
             **{"model": self.scorer.name, "step": self.step, "graph": self.graph.fingerprint, "relation": relation},
             **{"references": query.id_texts(self.graph, resolved.pairs), "heads": len(head_ids), "tails": len(tails)},
@@ -156,7 +151,7 @@ class GraphQuestions:
             used.open_heads(head_ids),
             rank,
             lambda parts, most: linker.best_pairs(parts, most, trust),
-            query.check_count(top, "top"),
+            top,
             facts,
             None if out is None else Path(out),
             lambda done: on_heads(done, len(head_ids)),
@@ -166,6 +161,21 @@ class GraphQuestions:
         if out is not None:
             write_completion(Path(out), predictions, facts, exact=exact)
         return predictions
+
+    def _heads_to_complete(
+        self, heads: str | Iterable[str] | None, references: References, notes: list[str]
+    ) -> np.ndarray:
+        """Heads (h,): those of a type, those named, or all entities like the heads of the references."""
+        if heads is None:
+            return plausible_heads(self.graph, references)
+        return self.names.members(heads) if isinstance(heads, str) else query.find_heads(self.names, heads, notes)
+
+    def _check_probabilities(self, trust: Trust | None) -> None:
+        """Raise if answers of this trust have no probabilities that could be compared with a least one."""
+        if self.calibration is None or self.calibration.rough:
+            raise FewlinkError("a least probability needs a calibrated model: fewlink card calibrates a run")
+        if trust is not None and (trust.known or (trust.ranks and not trust.found())):
+            raise FewlinkError(f"{trust.sentence()}; there are no percentages, so leave the least probability out")
 
     def _hiding(self, references: References, all_over: bool) -> tuple[Self, References]:
         """A linker whose model does not see the relation of the references, where it can do without it."""
@@ -287,10 +297,10 @@ def best_of_heads(
 
 def write_completion(out: Path, predictions: Predictions, facts: Mapping[str, Any], *, exact: bool = False) -> None:
     """Write a finished file: what it was made with in the first line, then a row for each pair."""
-    made_with = json_shown(json.dumps(facts, ensure_ascii=False))
-    if out.suffix in JSON_LINES:
+    if out.suffix.lower() in JSON_LINES:
         lines = [json.dumps({"made_with": facts}, ensure_ascii=False)]
         lines += [json.dumps(row, ensure_ascii=False) for row in predictions.to_dicts()]
         finish(out, "".join(line + "\n" for line in lines))
     else:
+        made_with = json_shown(json.dumps(facts, ensure_ascii=False))
         finish(out, f"# made with {made_with}\n{predictions.to_tsv(exact=exact)}")

@@ -70,7 +70,8 @@ class Names:
             listed = "; ".join(self.described(matches[:LISTED])) + ("; …" if len(matches) > LISTED else "")
             raise UnknownName(f"{what} '{name}' is the name of {len(matches):,} entities: give the id of one: {listed}")
         near = [self.quoted(e) for e in self.nearest(name)]
-        raise UnknownName(f"unknown {what} '{name}'" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+        hint = f"; did you mean {' or '.join(near)}?" if near else ": no entity has this id or name, or a similar one"
+        raise UnknownName(f"unknown {what} '{name}'{hint}")
 
     def matches(self, name: str) -> list[int]:
         """The entities that `find` takes for this name: none, one or several."""
@@ -105,7 +106,7 @@ class Names:
         texts = []
         for number, entity in enumerate(entities):
             others = set().union(*(edges for i, edges in enumerate(sets) if i != number))
-            facts = self._type_names(entity, 1)
+            facts = self.types_of(entity)[:1]
             if sets[number]:
                 relation, other = next((edge for edge in sets[number] if edge not in others), next(iter(sets[number])))
                 inverse, forward = divmod(relation, len(graph.relations))
@@ -120,10 +121,10 @@ class Names:
         at = slice(first, min(first + READ_EDGES, int(self.graph.offsets[entity + 1])))
         return self.graph.relation_ids[at], self.graph.tail_ids[at]
 
-    def _type_names(self, entity: int, most: int) -> list[str]:
-        """The first types of an entity, by name."""
+    def types_of(self, entity: int) -> list[str]:
+        """The types of an entity, by name."""
         types = self.graph.types
-        return [types.names[int(kind)] for kind in types.of_entities(np.array([entity]))[:most]] if types else []
+        return [types.names[int(kind)] for kind in types.of_entities(np.array([entity]))] if types else []
 
     def complete(self, text: str, limit: int = 10) -> list[Entity]:
         """At most `limit` entities that complete the text.
@@ -236,7 +237,7 @@ class Names:
 
     def hint(self, entity: int) -> str:
         """What tells an entity from others of its name: its first types, and its neighbour with most edges."""
-        graph, (relations, tails), hints = self.graph, self._edges(entity), self._type_names(entity, 2)
+        graph, (relations, tails), hints = self.graph, self._edges(entity), self.types_of(entity)[:2]
         if len(tails):
             best = np.lexsort((-graph.degrees[tails], relations >= len(graph.relations)))[0]
             inverse, forward = divmod(int(relations[best]), len(graph.relations))

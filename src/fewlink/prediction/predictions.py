@@ -304,10 +304,7 @@ class Predictions(Sequence[Prediction]):
         if not self.rows:
             return "no predictions" + "".join(f"\n{shown(note)}" for note in self.notes)
         columns, rows = self._shown()
-        cells = [columns, *rows]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-        return "\n".join([*self._header(), *(line.rstrip() for line in lines), *self._more()])
+        return "\n".join([*self._header(), *drawing.text_table([columns, *rows]), *self._more()])
 
     def _repr_html_(self) -> str:
         rows = self.rows[:SHOWN]

@@ -76,7 +76,7 @@ class Trust:
             return already_there(self.relation) if self.relation else "the graph has this relation"
         if not self.ranks:
             return "one reference alone cannot be held out"
-        tried = f"the {self.tested} tried" if self.tested < self.shots else f"{self.tested} of your"
+        tried = f"the {self.tested} tried" if self.tested < self.shots else f"your {self.tested}"
         return f"it would have found {self.found()} of {tried} references in its first ten"
 
 

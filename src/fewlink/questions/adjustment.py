@@ -55,9 +55,9 @@ class ProjectReading:
     lacking: tuple[tuple[str, str], ...] = ()  # pairs of entities that a graph lacks: they are not read
 
     def notes(self, adjusted: bool) -> list[str]:
-        """What a reader of answers is told; `adjusted`: whether they have adjusted probabilities."""
-        told = [self.adjustment.sentence(self.name)] if self.adjustment and adjusted else []
-        return [*told, *([lacking_note(self.lacking)] if self.lacking else [])]
+        """Notes for the reader of answers; `adjusted`: whether these have adjusted probabilities."""
+        sentences = [self.adjustment.sentence(self.name)] if self.adjustment and adjusted else []
+        return [*sentences, *([lacking_note(self.lacking)] if self.lacking else [])]
 
     def answered(self) -> set[str]:
         """The heads that have a true tail."""

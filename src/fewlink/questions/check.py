@@ -15,7 +15,7 @@ import numpy as np
 
 from fewlink.base.seeds import generator
 from fewlink.graph import Graph
-from fewlink.questions.evidence import COLUMNS, Asked, PathWorth, RelationEvidence
+from fewlink.questions.evidence import COLUMNS, PathWorth, QueriedPairs, RelationEvidence
 from fewlink.questions.logistic import fit_logistic
 
 FITTED = 1000  # triples of a relation that weights are fitted to
@@ -38,7 +38,7 @@ WORDS = {
 }
 
 
-class Odd(NamedTuple):
+class OddTriples(NamedTuple):
     """The triples of one relation, the oddest first.
 
     Shapes: `heads`, `tails` (n,) entities; `oddness` (n,) from 0 to 1; `reasons` (n,), keys of `WORDS`.
@@ -52,7 +52,7 @@ class Odd(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Read:
+class RelationReading:
     """The evidence of one relation: its n triples come first, then made-up pairs.
 
     Shapes: `columns` (m, COLUMNS); `kinds` (m,) TRUE, SAME_KIND or ANY_ENTITY; `fitted` (m,) bool, what weights are
@@ -67,7 +67,7 @@ class Read:
     evidence: RelationEvidence
     paths: PathWorth
 
-    def ask(self, asked: Asked) -> np.ndarray:
+    def ask(self, asked: QueriedPairs) -> np.ndarray:
         """The evidence (n, COLUMNS) for pairs that weights are not fitted to."""
         return self.evidence.columns(asked, self.paths.columns(*self.evidence.paths(asked), len(asked.heads)))
 
@@ -77,7 +77,7 @@ def check_relations(
     relations: Sequence[int] | None = None,
     seed: int = 0,
     on_relation: Callable[[int], None] = lambda done: None,
-) -> list[Odd]:
+) -> list[OddTriples]:
     """The triples of these relations of a graph, by default of all, each relation with the oddest first.
 
     Relations of under three triples are left out. `on_relation` is called with the number of relations read.
@@ -103,12 +103,12 @@ def typical_relations(counts: np.ndarray) -> list[int]:
 
 def read_relation(
     graph: Graph, relation: int, pairs: np.ndarray, random: np.random.Generator, most: int = FITTED
-) -> Read:
+) -> RelationReading:
     """The evidence for the pairs (n, 2) of a relation and for wrong ones made up from at most so many of them."""
     pairs = pairs.astype(np.int64)
     some = random.permutation(len(pairs))[:most]
     made_up, kinds = _wrong_pairs(pairs, some, len(graph.entities), random)
-    asked = Asked.joined(Asked(*pairs.T, *pairs.T), made_up)
+    asked = QueriedPairs.joined(QueriedPairs(*pairs.T, *pairs.T), made_up)
     kinds = np.concatenate([np.full(len(pairs), TRUE), kinds])
     fitted = kinds != TRUE
     fitted[some] = True
@@ -116,12 +116,12 @@ def read_relation(
     joining = evidence.paths(asked)
     paths = PathWorth.of(*joining, kinds == TRUE, fitted)
     columns = evidence.columns(asked, paths.columns(*joining, len(kinds), kinds == TRUE, fitted))
-    return Read(relation, pairs, columns, kinds, fitted, evidence, paths)
+    return RelationReading(relation, pairs, columns, kinds, fitted, evidence, paths)
 
 
 def _wrong_pairs(
     pairs: np.ndarray, some: np.ndarray, entities: int, random: np.random.Generator
-) -> tuple[Asked, np.ndarray]:
+) -> tuple[QueriedPairs, np.ndarray]:
     """Some pairs with another head or tail, and the kind of each: another one of the relation, or any entity."""
     known = np.unique(pairs[:, 0] * entities + pairs[:, 1])
     parts, kinds = [], []
@@ -132,12 +132,12 @@ def _wrong_pairs(
             chosen = random.integers(len(ends) if kind == SAME_KIND else entities, size=len(some))
             new[:, end] = ends[chosen] if kind == SAME_KIND else chosen
             wrong = ~np.isin(new[:, 0] * entities + new[:, 1], known)
-            parts.append(Asked(*new[wrong].T, *pairs[some[wrong]].T))
+            parts.append(QueriedPairs(*new[wrong].T, *pairs[some[wrong]].T))
             kinds.append(np.full(int(wrong.sum()), kind))
-    return Asked.joined(*parts), np.concatenate(kinds)
+    return QueriedPairs.joined(*parts), np.concatenate(kinds)
 
 
-class Fitted(NamedTuple):
+class RelationWeights(NamedTuple):
     """Weights against wrong pairs of the same kind and against any (2, 1 + COLUMNS), and how columns are scaled."""
 
     weights: np.ndarray
@@ -157,10 +157,10 @@ class Fitted(NamedTuple):
         return np.asarray(np.exp(-np.logaddexp(0, -self.logits(columns)).sum(1)))
 
 
-def fit_all(read: Sequence[Read]) -> Fitted:
+def fit_all(read: Sequence[RelationReading]) -> RelationWeights:
     """Weights for all relations together, in which each counts the same."""
     every = np.concatenate([np.zeros((1, len(COLUMNS))), *(each.columns[each.fitted] for each in read)])
-    scale = Fitted(np.zeros((2, 1 + len(COLUMNS))), every.mean(0), every.std(0) + 1e-9)
+    scale = RelationWeights(np.zeros((2, 1 + len(COLUMNS))), every.mean(0), every.std(0) + 1e-9)
     for number, kind in enumerate((SAME_KIND, ANY_ENTITY)):
         parts = [_rows(each, kind, scale) for each in read]
         if parts:
@@ -169,7 +169,7 @@ def fit_all(read: Sequence[Read]) -> Fitted:
     return scale
 
 
-def fit_relation(read: Read, of_all: Fitted) -> Fitted:
+def fit_relation(read: RelationReading, of_all: RelationWeights) -> RelationWeights:
     """Weights for one relation, drawn towards those of all."""
     weights = of_all.weights.copy()
     for number, kind in enumerate((SAME_KIND, ANY_ENTITY)):
@@ -179,7 +179,7 @@ def fit_relation(read: Read, of_all: Fitted) -> Fitted:
     return of_all._replace(weights=weights)
 
 
-def _rows(read: Read, kind: int, scale: Fitted) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rows(read: RelationReading, kind: int, scale: RelationWeights) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What weights against one kind of wrong pairs are fitted to: features, whether right, and what each row counts."""
     of = read.fitted & np.isin(read.kinds, (TRUE, kind))
     right = read.kinds[of] == TRUE
@@ -187,7 +187,7 @@ def _rows(read: Read, kind: int, scale: Fitted) -> tuple[np.ndarray, np.ndarray,
     return scale.scaled(read.columns[of]), right, counts
 
 
-def weigh(read: Read, fitted: Fitted) -> Odd:
+def weigh(read: RelationReading, fitted: RelationWeights) -> OddTriples:
     """The oddness of the triples of a relation."""
     columns = read.columns[: len(read.pairs)]
     chances, logits, scaled = fitted.chances(columns), fitted.logits(columns), fitted.scaled(columns)
@@ -195,7 +195,7 @@ def weigh(read: Read, fitted: Fitted) -> Odd:
     drawbacks = _drawbacks((scaled - np.median(scaled, 0)) * weights)
     order = np.argsort(chances, kind="stable")
     heads, tails = read.pairs[order].T
-    return Odd(read.relation, heads, tails, 1 - chances[order], [drawbacks[i] for i in order.tolist()])
+    return OddTriples(read.relation, heads, tails, 1 - chances[order], [drawbacks[i] for i in order.tolist()])
 
 
 def _drawbacks(parts: np.ndarray) -> list[str]:

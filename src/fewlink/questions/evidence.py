@@ -29,7 +29,7 @@ COLUMNS = (
 )
 
 
-class Asked(NamedTuple):
+class QueriedPairs(NamedTuple):
     """Pairs, each with a left-out pair: all (n,)."""
 
     heads: np.ndarray
@@ -37,14 +37,14 @@ class Asked(NamedTuple):
     out_heads: np.ndarray
     out_tails: np.ndarray
 
-    def take(self, rows: np.ndarray | slice) -> Asked:
-        return Asked(*(part[rows] for part in self))
+    def take(self, rows: np.ndarray | slice) -> QueriedPairs:
+        return QueriedPairs(*(part[rows] for part in self))
 
-    def inverted(self) -> Asked:
-        return Asked(self.tails, self.heads, self.out_tails, self.out_heads)
+    def inverted(self) -> QueriedPairs:
+        return QueriedPairs(self.tails, self.heads, self.out_tails, self.out_heads)
 
     @classmethod
-    def joined(cls, *parts: Asked) -> Asked:
+    def joined(cls, *parts: QueriedPairs) -> QueriedPairs:
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -74,7 +74,7 @@ class RelationEvidence:
         self.size, self.signed = len(graph.entities), 2 * len(graph.relations)
         self.inverse = (relation + len(graph.relations)) % self.signed
 
-    def columns(self, asked: Asked, paths: Sequence[np.ndarray]) -> np.ndarray:
+    def columns(self, asked: QueriedPairs, paths: Sequence[np.ndarray]) -> np.ndarray:
         """The evidence (n, COLUMNS) for pairs, given what their paths say: three columns (n,)."""
         forward = self._by_partner(asked, self.relation, self._from_heads)
         back = self._by_partner(asked.inverted(), self.inverse, self._from_tails)
@@ -124,7 +124,7 @@ class RelationEvidence:
         joint, counts = np.unique(own[at] * self.size + pairs[rows, 1], return_counts=True)
         return Shared(edges[often], np.bincount(own[at], minlength=int(often.sum())), joint, counts)
 
-    def _by_partner(self, asked: Asked, relation: int, shared: Shared) -> list[np.ndarray]:
+    def _by_partner(self, asked: QueriedPairs, relation: int, shared: Shared) -> list[np.ndarray]:
         """How often entities that have an edge of the head in common have this tail: four columns (n,)."""
         if not len(shared.edges):
             return [np.zeros(len(asked.heads))] * 4
@@ -182,25 +182,18 @@ class RelationEvidence:
     @functools.cached_property
     def _slot_worth(self) -> SlotWorth:
         """What each relation and type at a head or a tail says for this relation."""
-        table, everywhere = slot_table(self.graph)
+        table, _ = slot_table(self.graph)
         heads, tails = self.pairs[:: max(1, len(self.pairs) // 2000)].T
         own = [self.relation, self.inverse]
         at_heads, at_tails = (table[ends].astype(np.float32) for ends in (heads, tails))
         at_heads[:, own] = at_tails[:, own] = 0
-        present, missing = [], []
-        for ends in (at_tails, at_heads):
-            share = (ends.sum(0) + SMOOTH) / (len(ends) + 1)
-            with_it = np.log(share / (everywhere + SMOOTH / self.size))
-            without = np.log((1 - share + 0.01) / (1 - everywhere + 0.01))
-            with_it[own] = without[own] = 0
-            present.append((with_it - without).astype(np.float32))
-            missing.append(float(without.sum()))
+        worth = [slot_weights(self.graph, ends.sum(0), len(ends), own) for ends in (at_tails, at_heads)]
         alone = np.outer(at_heads.sum(0), at_tails.sum(0)) / len(heads)
         together = np.log((at_heads.T @ at_tails + 1) / (alone + 1)).astype(np.float32)
         together[own] = together[:, own] = 0
-        return SlotWorth(present, missing, together)
+        return SlotWorth([present for present, _ in worth], [missing for _, missing in worth], together)
 
-    def _slots(self, asked: Asked) -> list[np.ndarray]:
+    def _slots(self, asked: QueriedPairs) -> list[np.ndarray]:
         """How usual the relations of the tail, of the head and of both together are in this relation: three (n,)."""
         (table, _), worth, slots = slot_table(self.graph), self._slot_worth, self.graph.once(_slots_of)
         numbers = np.diff(slots.offsets)
@@ -219,7 +212,7 @@ class RelationEvidence:
 
     # paths
 
-    def paths(self, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
+    def paths(self, asked: QueriedPairs) -> tuple[np.ndarray, np.ndarray]:
         """The kinds of paths of one and two edges that join each pair, and whose each is: (m,), (m,), no kind twice.
 
         Kind a is the single relation a; kind 2R + a · 2R + b the relations a and b.
@@ -236,7 +229,7 @@ class RelationEvidence:
                 owners += [part[each] for _, each in found]
         return np.concatenate(kinds), np.concatenate(owners)
 
-    def _walked(self, asked: Asked, forward: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _walked(self, asked: QueriedPairs, forward: bool) -> list[tuple[np.ndarray, np.ndarray]]:
         """Kinds of paths and whose they are, of one edge and of two; the walk starts at heads, or else at tails."""
         graph, signed = self.graph, self.signed
         own, out_own, relation = asked, (asked.out_heads, asked.out_tails), self.relation
@@ -299,7 +292,10 @@ class PathWorth(NamedTuple):
 
 
 def slot_table(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Whether each entity has each relation (entities, 2R) bool, and the share of entities that have it (2R,)."""
+    """Whether each entity has each slot (entities, S) bool, and the share of entities that have it (S,).
+
+    The S slots are the R relations, their R inverses and the types.
+    """
     return graph.once(_slot_table)
 
 
@@ -310,6 +306,19 @@ def _slot_table(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     if types is not None:
         table[np.repeat(np.arange(len(table)), np.diff(types.offsets)), signed + types.types] = True
     return table, table.mean(0)
+
+
+def slot_weights(graph: Graph, counts: np.ndarray, number: int, own: Sequence[int]) -> tuple[np.ndarray, float]:
+    """What having each slot says for an end of a relation (S,), and what having none of them says.
+
+    `counts` (S,): how many of the `number` entities at this end have each; the relation's `own` slots say nothing.
+    """
+    everywhere = slot_table(graph)[1]
+    share = (counts + SMOOTH) / (number + 1)
+    present = np.log(share / (everywhere + SMOOTH / len(graph.entities)))
+    missing = np.log((1 - share + 0.01) / (1 - everywhere + 0.01))
+    present[own] = missing[own] = 0
+    return (present - missing).astype(np.float32), float(missing.sum())
 
 
 class Slots(NamedTuple):

@@ -14,8 +14,17 @@ import numpy as np
 
 from fewlink.base.seeds import generator
 from fewlink.graph import Graph
-from fewlink.questions.check import LEAST, OTHERS, Fitted, Read, fit_all, fit_relation, read_relation, typical_relations
-from fewlink.questions.evidence import SMOOTH, Asked, slot_table
+from fewlink.questions.check import (
+    LEAST,
+    OTHERS,
+    RelationReading,
+    RelationWeights,
+    fit_all,
+    fit_relation,
+    read_relation,
+    typical_relations,
+)
+from fewlink.questions.evidence import QueriedPairs, slot_table, slot_weights
 
 KEPT = 20  # relations whose evidence is read for a pair
 FITTED = 300  # triples of a relation that its weights are fitted to
@@ -37,8 +46,8 @@ class RelationFinder:
     def __init__(self, graph: Graph, kept: int = KEPT, seed: int = 0) -> None:
         self.graph, self.kept, self.seed = graph, kept, seed
         self.counts = np.bincount(graph.triples()[:, 1], minlength=len(graph.relations))
-        self._read: dict[int, Read] = {}
-        self._fitted: dict[int, Fitted] = {}
+        self._read: dict[int, RelationReading] = {}
+        self._fitted: dict[int, RelationWeights] = {}
         self._kinds = _kind_weights(graph)
         self._all = fit_all([self._reading(relation) for relation in typical_relations(self.counts)[:OTHERS]])
 
@@ -70,12 +79,12 @@ class RelationFinder:
         if self.counts[relation] < LEAST:
             return 0.0  # too few triples to compare with
         out = (head, tail) if known else (NONE, NONE)
-        asked = Asked(*(np.array([each], np.int64) for each in (head, tail, *out)))
+        asked = QueriedPairs(*(np.array([each], np.int64) for each in (head, tail, *out)))
         if relation not in self._fitted:
             self._fitted[relation] = fit_relation(self._reading(relation), self._all)
         return float(self._fitted[relation].chances(self._reading(relation).ask(asked))[0])
 
-    def _reading(self, relation: int) -> Read:
+    def _reading(self, relation: int) -> RelationReading:
         if relation not in self._read:
             triples = self.graph.triples()
             pairs = triples[triples[:, 1] == relation][:, [0, 2]]
@@ -86,19 +95,15 @@ class RelationFinder:
 
 def _kind_weights(graph: Graph) -> list[tuple[np.ndarray, np.ndarray]]:
     """For heads and for tails, what each slot and type says for each relation (R, S), and for none at all (R,)."""
-    table, everywhere = slot_table(graph)
+    table, _ = slot_table(graph)
     result = []
     for shift in (0, len(graph.relations)):
         weights = np.zeros((len(graph.relations), table.shape[1]), np.float32)
         base = np.zeros(len(graph.relations), np.float32)
         for relation in range(len(graph.relations)):
             members = graph.slots[relation + shift]
-            if not len(members):
-                continue
-            share = (table[members].sum(0) + SMOOTH) / (len(members) + 1)
-            present = np.log(share / (everywhere + SMOOTH / len(table)))
-            missing = np.log((1 - share + 0.01) / (1 - everywhere + 0.01))
-            present[relation + shift] = missing[relation + shift] = 0  # a pair without the relation lacks it
-            weights[relation], base[relation] = present - missing, missing.sum()
+            if len(members):  # a pair without the relation lacks its slot, which is left out
+                own, counts = [relation + shift], table[members].sum(0)
+                weights[relation], base[relation] = slot_weights(graph, counts, len(members), own)
         result.append((weights, base))
     return result

@@ -11,7 +11,7 @@ import numpy as np
 
 from fewlink.base.errors import json_shown, shown, table_cell
 from fewlink.graph import Graph
-from fewlink.questions.check import WORDS, Odd
+from fewlink.questions.check import WORDS, OddTriples
 from fewlink.questions.relations import Fit
 from fewlink.report import drawing
 from fewlink.report.drawing import Cell
@@ -88,18 +88,18 @@ class Answers(Sequence[T], Generic[T]):
             return "\n".join(["nothing found", *map(shown, self.notes)])
         columns = [column for column in self._columns() if column not in ("head", "tail", "relation")]
         cells = [columns, *([_cell(getattr(row, column)) for column in columns] for row in self.rows[:SHOWN])]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-        more = [f"… and {len(self.rows) - SHOWN:,} more"] if len(self.rows) > SHOWN else []
-        return "\n".join([*(line.rstrip() for line in lines), *more, *map(shown, self.notes)])
+        return "\n".join([*drawing.text_table(cells), *self._more(), *map(shown, self.notes)])
 
     def _repr_html_(self) -> str:
         columns = [column for column in self._columns() if column not in ("head", "tail", "relation")]
         titles = {column.removesuffix("_name").replace("_", " "): "" for column in columns}
         rows = [[_html_cell(row, column) for column in columns] for row in self.rows[:SHOWN]]
-        more = [f"… and {len(self.rows) - SHOWN:,} more"] if len(self.rows) > SHOWN else []
-        shown = drawing.table(titles, rows) if rows else drawing.paragraphs(["nothing found"])
-        return drawing.block(shown, drawing.paragraphs([*more, *self.notes], "fl-soft"))
+        table = drawing.table(titles, rows) if rows else drawing.paragraphs(["nothing found"])
+        return drawing.block(table, drawing.paragraphs([*self._more(), *self.notes], "fl-soft"))
+
+    def _more(self) -> list[str]:
+        """How many rows are not shown."""
+        return [f"… and {len(self.rows) - SHOWN:,} more"] if len(self.rows) > SHOWN else []
 
 
 def _html_cell(row: CheckedTriple | RelationFit, column: str) -> Cell:
@@ -117,7 +117,7 @@ def _cell(value: object, exact: bool = True) -> str:
     return f"{value:.3f}" if isinstance(value, float) else table_cell(value, exact=exact or not isinstance(value, str))
 
 
-def odd_triples(graph: Graph, checked: Sequence[Odd], top: int | None = None) -> Answers[CheckedTriple]:
+def odd_triples(graph: Graph, checked: Sequence[OddTriples], top: int | None = None) -> Answers[CheckedTriple]:
     """The oddest triples of all that were checked."""
     sizes = [len(each.heads) for each in checked]
     of = np.repeat(np.arange(len(checked)), sizes)

@@ -76,6 +76,13 @@ def wrapped(text: str, room: float, most: int) -> list[str]:
     return lines if len(lines) <= most else [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), room)]
 
 
+def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines of plain text, in columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return [line.rstrip() for line in lines]
+
+
 def svg_text(x: float, y: float, text: str, kind: str = "") -> str:
     kind = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.1f}" y="{y:.1f}"{kind}>{escape(text)}</text>'
@@ -129,11 +136,11 @@ def path_graph(head: str, tail: str, paths: Sequence[DrawnPath]) -> str:
     for x, name in ((BOX / 2, head), (width - BOX / 2, tail)):
         parts.append(_node(x, (top + bottom) / 2, bottom - top, name, end=True))
     high = bottom + (LINE + 4 if any(path.caption for path in paths) else 4)
-    told = "; ".join(_told(head, path) for path in paths)
+    texts = "; ".join(_path_text(head, path) for path in paths)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{high:.0f}" '
         f'viewBox="0 0 {width} {high:.0f}" font-family="system-ui, sans-serif" font-size="12" fill="currentColor" '
-        f'aria-label="{escape(f"Paths from {head} to {tail}: {told}")}">{"".join(parts)}</svg>'
+        f'aria-label="{escape(f"Paths from {head} to {tail}: {texts}")}">{"".join(parts)}</svg>'
     )
 
 
@@ -146,10 +153,11 @@ def _edge_lines(hop: Hop) -> list[str]:
     return wrapped(hop.relation, (GAP - 16) / SMALL, MOST_LINES)
 
 
-def _told(head: str, path: DrawnPath) -> str:
+def _path_text(head: str, path: DrawnPath) -> str:
+    """A path in one line, for readers who do not see the drawing."""
     arrows = (f"←{hop.relation}— {hop.to}" if hop.inverse else f"—{hop.relation}→ {hop.to}" for hop in path.hops)
-    told = " ".join([head if path.start is None else path.start, *arrows])
-    return f"{told} ({path.caption})" if path.caption else told
+    text = " ".join([head if path.start is None else path.start, *arrows])
+    return f"{text} ({path.caption})" if path.caption else text
 
 
 def _edge(left: float, right: float, y: float, hop: Hop, thick: float) -> str:

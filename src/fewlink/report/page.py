@@ -69,8 +69,8 @@ def _with_unique_names(records: Sequence[Record]) -> list[Record]:
     measured: dict[tuple[Any, ...], set[str]] = {}
     ambiguous = set()
     for r in records:
-        _listed(data, r.benchmark, r.data_sha256)
-        _listed(settings, (r.benchmark, r.model), r.choices())
+        _append_once(data, r.benchmark, r.data_sha256)
+        _append_once(settings, (r.benchmark, r.model), r.choices())
         cell = (r.benchmark, r.data_sha256, r.model, r.split, r.shots, r.candidates, r.references, r.seed)
         measured.setdefault(cell, set()).add(r.choices())
         if len(measured[cell]) > 1:
@@ -84,7 +84,8 @@ def _with_unique_names(records: Sequence[Record]) -> list[Record]:
     return renamed
 
 
-def _listed(lists: dict[Any, list[str]], key: Any, value: str) -> None:
+def _append_once(lists: dict[Any, list[str]], key: Any, value: str) -> None:
+    """Append a value to the list of a key, unless it is there."""
     if value not in lists.setdefault(key, []):
         lists[key].append(value)
 
@@ -140,7 +141,7 @@ def _commands(results: Sequence[Record | PairMap | LearningCurve]) -> list[tuple
     models_of: dict[str, list[str]] = {}
     for result in results:
         if result.command:
-            _listed(models_of, result.command, result.model)
+            _append_once(models_of, result.command, result.model)
     grouped: dict[str, list[str]] = {}
     for command, models in sorted(models_of.items()):
         grouped.setdefault(", ".join(tables.in_order(models)), []).append(command)

@@ -54,17 +54,23 @@ def select(records: Iterable[Record], **fields: Any) -> list[Record]:
     return [r for r in records if all(getattr(r, name) == value for name, value in fields.items())]
 
 
+def plain_name(model: str) -> str:
+    """The name of a model without the number that a report gives to other settings: "trail" of "trail (2)"."""
+    return model.partition(" (")[0]
+
+
 def in_order(models: Iterable[str]) -> list[str]:
     """Learning-free scorers, embeddings, few-shot models, TRAIL and its ablations; unknown ones after, by name."""
     known = [model for family in families().values() for model in family.models]
     places = {model: place for place, model in enumerate(known)}
-    return sorted(set(models), key=lambda model: (places.get(model, len(places)), model))
+    return sorted(set(models), key=lambda model: (places.get(plain_name(model), len(places)), model))
 
 
 def group_of(model: str) -> str:
     """The models that share a colour: a baseline family, or those with the same first word in their name."""
-    family = next((family for family in families().values() if model in family.models), None)
-    return family.name if isinstance(family, BaselineFamily) else model.partition("-")[0]
+    name = plain_name(model)
+    family = next((family for family in families().values() if name in family.models), None)
+    return family.name if isinstance(family, BaselineFamily) else name.partition("-")[0]
 
 
 def ablations() -> dict[str, list[str]]:
@@ -73,8 +79,8 @@ def ablations() -> dict[str, list[str]]:
 
 
 def is_ablation(model: str) -> bool:
-    """Whether a model is another one without a part; a number after the name is that of other settings."""
-    name = model.partition(" (")[0]
+    """Whether a model is another one without a part."""
+    name = plain_name(model)
     return any(name in names and name != whole for whole, names in ablations().items())
 
 
@@ -147,8 +153,9 @@ def leaderboard(store: RecordStore, benchmark: str, models: Sequence[str] = ()) 
 
     The last column is the difference to the best model whose ranks are stored, with its 95 % interval.
     """
-    records = select(store.records, benchmark=benchmark, split="test", references="first")
-    records = [r for r in records if (r.model in models if models else not is_ablation(r.model))]
+    measured = select(store.records, benchmark=benchmark, split="test", references="first")
+    measured = [r for r in measured if r.candidates in LEADERBOARD_CANDIDATES and r.shots in LEADERBOARD_SHOTS]
+    records = [r for r in measured if (r.model in models if models else not is_ablation(r.model))]
     cells = [(candidates, shots) for candidates in LEADERBOARD_CANDIDATES for shots in LEADERBOARD_SHOTS]
     by_model = {
         model: [values(select(records, model=model, candidates=c, shots=k)) for c, k in cells]

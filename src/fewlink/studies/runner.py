@@ -159,10 +159,10 @@ class Plan(BaseModel):
         )
 
 
-def read_plan(which: str) -> Plan:
-    """The plan of a study, by name or from a TOML file."""
-    path = Path(which)
-    if path.suffix == ".toml":
+def read_plan(which: str | Path) -> Plan:
+    """The plan of a study, by its name, or from a file: any path, or a text that ends with .toml."""
+    if isinstance(which, Path) or which.endswith(".toml"):
+        path = Path(which)
         try:
             text = read_file(path).decode()
         except UnicodeDecodeError as error:
