@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -125,6 +127,17 @@ def test_a_large_folder_is_hashed_once_and_again_when_a_file_has_changed(tmp_pat
     os.utime(tmp_path / "f" / "a.txt", ns=(before.st_atime_ns, before.st_mtime_ns))  # as a copy that keeps the time
     with pytest.raises(InputError, match=r"a.txt: was changed or damaged"):
         storage.open_folder(tmp_path / "f", FORMAT)
+
+
+def test_a_small_folder_is_hashed_whenever_it_is_opened(
+    tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "ALWAYS_VERIFIED_BYTES", 6)
+    write(tmp_path / "f")
+    hashed.clear()
+    for verify in (None, None, True, False):
+        storage.open_folder(tmp_path / "f", FORMAT, verify)
+    assert hashed == ["a.txt", "b.txt"] * 3
 
 
 def test_a_large_folder_opens_where_nothing_can_be_remembered(
@@ -423,13 +436,15 @@ def test_a_reader_sees_one_version_while_a_writer_replaces_the_folder(tmp_path: 
 
     seen = set[int]()
     with writer:
-        for _ in range(100_000):
-            version = storage.read_folder(place, FORMAT, load, verify=False)
-            assert len(version) == 1
-            seen |= version
-            if len(seen) > 100:
-                break
-        (tmp_path / "stop").touch()
+        try:
+            for _ in range(100_000):
+                version = storage.read_folder(place, FORMAT, load, verify=False)
+                assert len(version) == 1
+                seen |= version
+                if len(seen) > 100:
+                    break
+        finally:
+            (tmp_path / "stop").touch()
     assert len(seen) > 100 and listed(tmp_path) == ["f", "stop"]
 
 
@@ -446,3 +461,100 @@ def test_a_key_that_comes_twice_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": 1, "b": {"c": 1, "d": 2, "c": 1}}')
     with pytest.raises(InputError, match=r"a.json: is JSON that cannot be read \(the key 'c' comes twice\)"):
         storage.read_json(tmp_path / "a.json")
+
+
+def test_a_lock_is_held_until_its_file_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removed after its release, it may be the file of the next writer, and a third one would make another."""
+    held, unlink = list[bool](), os.unlink
+
+    def watched(path: Path) -> None:
+        with open(path) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.append(False)
+            except BlockingIOError:
+                held.append(True)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", watched)
+    with storage.locked(tmp_path / "f"), storage.locked_inside(tmp_path):
+        pass
+    assert held == [True, True]
+
+
+def test_what_is_written_is_on_the_disk_before_it_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = list[tuple[str, str]]()
+
+    def placed(real: Any) -> Any:
+        return lambda old, new: (real(old, new), done.append(("placed", Path(new).name)))
+
+    monkeypatch.setattr(storage, "sync", lambda path: done.append(("synced", path.name)))
+    for name in ("replace", "rename"):
+        monkeypatch.setattr(os, name, placed(getattr(os, name)))
+    storage.write_json(tmp_path / "a.json", 1)
+    parent = ("synced", tmp_path.name)
+    assert done == [("synced", "draft"), ("placed", "a.json"), parent]
+    done.clear()
+    write(tmp_path / "f")
+    assert done[-2:] == [("placed", "f"), parent]
+    names = {"a.txt", "deep", "b.txt", "manifest.json", ".f.new"}
+    assert set(done[:-2]) == {("synced", name) for name in names}
+
+
+def test_a_version_that_was_replaced_meanwhile_is_not_returned(tmp_path: Path) -> None:
+    """A writer has moved the old folder, and gives the new one its name while the old one is read."""
+    place, new = write(tmp_path / "f", "old"), write(tmp_path / "new", "new")
+    place.rename(tmp_path / ".f.previous")
+
+    def load(found: Path, manifest: dict[str, Any]) -> str:
+        text = (found / "a.txt").read_text()
+        if not place.exists():
+            shutil.copytree(new, place)
+        return text
+
+    assert storage.read_folder(place, FORMAT, load) == "new"
+
+
+def test_a_folder_that_appears_while_it_is_looked_for_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, exists, asked = write(tmp_path / "f"), os.path.exists, list[bool]()
+    shutil.copytree(place, tmp_path / ".f.previous")
+
+    def late(path: Path) -> bool:
+        first = path == place and not asked
+        asked.extend([True] * (path == place))
+        return not first and exists(path)
+
+    monkeypatch.setattr(os.path, "exists", late)
+    assert storage.place_of(place) == place
+
+
+def test_the_manifest_of_a_folder_is_removed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, remove, listings = write(tmp_path / "f", "old"), shutil.rmtree, list[list[str]]()
+
+    def watched(path: Path, **options: Any) -> None:
+        listings.append(listed(path))
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", watched)
+    write(place, "new")
+    assert listings == [["a.txt", "deep"]]  # of the version before
+
+
+def test_a_checksum_whose_name_is_damaged_is_still_one(tmp_path: Path) -> None:
+    content = storage.with_sha256({"b": [1.5, "x"], "a": None})
+    assert list(content) == ["b", "a", "sha256"]
+    assert storage.without_sha256(content, tmp_path) == {"b": [1.5, "x"], "a": None}
+    assert storage.without_sha256({"a": 1}, tmp_path) == {"a": 1}  # earlier versions wrote none
+    digest = content.pop("sha256")
+    for name in ("shb256", "sha25v", "3ha256", "sha256"):
+        with pytest.raises(InputError, match="was changed or damaged"):
+            storage.without_sha256({**content, "a": 0 if name == "sha256" else None, name: digest}, tmp_path)
+
+
+def test_a_folder_of_another_format_that_a_killed_writer_moved_is_not_replaced(tmp_path: Path) -> None:
+    write(tmp_path / "f", "old", "other/1").rename(tmp_path / ".f.previous")
+    with pytest.raises(FewlinkError, match=r"f exists and is not a test/1 folder"):
+        write(tmp_path / "f", "new")
+    assert (tmp_path / "f" / "a.txt").read_text() == "old" and listed(tmp_path) == ["f"]

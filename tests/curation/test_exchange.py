@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.curation.exchange import ENTITY, RELATION, export, import_file, iri, of_iri, write_export
+from fewlink.curation import store
+from fewlink.curation.exchange import ENTITY, RELATION, export, import_file, import_text, iri, of_iri, write_export
 from fewlink.curation.store import ProjectFile
 
 ODD = 'a "b"\t<c> \\n ü'
@@ -88,6 +90,15 @@ def test_ntriples_hold_what_is_true(file: ProjectFile, tmp_path: Path) -> None:
         assert set(other.pairs("can cure", "accepted")) == {("http://x.org/a", "b"), (ODD, "y"), ("x", "z")}
 
 
+def test_what_was_rejected_is_not_exported_as_true(file: ProjectFile) -> None:
+    file.decide("can cure", [("rejected", "wrong", "pair"), ("rejected", ODD, "y")], "ann")
+    assert export(file, "can cure", "triples") == "http://x.org/a\tcan cure\tb\nx\tcan cure\tz\n"
+    lines = export(file, "can cure", "nt").splitlines()
+    assert [line.split()[0] for line in lines] == ["<http://x.org/a>", f"<{ENTITY}x>"]
+    rejected = [line.split("\t")[:3] for line in export(file, "can cure", "tsv").splitlines() if "rejected" in line]
+    assert [row[1:] for row in rejected] == [["pair", "rejected"], ["y", "rejected"]]
+
+
 def test_ntriples_parse_elsewhere(file: ProjectFile) -> None:
     pyoxigraph = pytest.importorskip("pyoxigraph")
     text = export(file, "can cure", "nt")
@@ -106,6 +117,52 @@ def test_a_plain_file_of_pairs_is_accepted_pairs(file: ProjectFile, tmp_path: Pa
     assert import_file(file, "can cure", path, who="eve").added == 2
     assert ("k", "l") in file.pairs("can cure", "accepted")
     assert file.log("can cure")[-1].who == "eve"
+
+
+def test_a_decision_that_stands_already_is_not_repeated(file: ProjectFile) -> None:
+    before = file.log("can cure")
+    done = import_text(file, "can cure", "x\tz\nx\tw\n", "tsv", who="eve")
+    assert (done.added, done.read) == (1, 2)
+    assert file.log("can cure")[:-1] == before and file.log("can cure")[-1].pair == ("x", "w")
+
+
+def test_names_become_ids_and_unknown_ones_stay(file: ProjectFile) -> None:
+    ids = {"Aspirin": "q1", "Headache": "q2", "q2": "q2"}
+    text = "Aspirin\tHeadache\nAspirin\tq2\trejected\nAspirin\tnothing\nnobody\tHeadache\n"
+    done = import_text(file, "new", text, "tsv", who="eve", find=ids.get)
+    assert done.unknown == [("Aspirin", "nothing"), ("nobody", "Headache")]
+    assert [event.pair for event in file.log("new")] == [
+        ("q1", "q2"),
+        ("q1", "q2"),
+        ("q1", "nothing"),
+        ("nobody", "q2"),
+    ]
+
+
+def test_a_decision_made_again_after_an_undo_is_kept(
+    file: ProjectFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = (f"2026-01-01T00:00:{second:02}.000Z" for second in itertools.count())
+    monkeypatch.setattr(store, "now", lambda: next(times))
+    file.add_project("p")
+    file.decide("p", [("accepted", "x", "y")], "ann")
+    file.undo("p", who="ann")
+    file.decide("p", [("accepted", "x", "y")], "ann")
+    with ProjectFile(tmp_path / "b.fewlink") as other:
+        assert import_text(other, "p", export(file, "p", "json"), "json").added == 3
+        assert states(other, "p") == states(file, "p") and len(states(other, "p")) == 1
+
+
+def test_what_two_curators_undid_is_undone_once(file: ProjectFile, tmp_path: Path) -> None:
+    with ProjectFile(tmp_path / "b.fewlink") as other:
+        import_text(other, "can cure", export(file, "can cure", "json"), "json")
+        for log, who in ((file, "ann"), (other, "cy")):
+            (accepted,) = (event for event in log.log("can cure") if event.pair == (ODD, "y"))
+            log.undo("can cure", accepted.number, who)
+        other.decide("can cure", [("accepted", "later", "one")], "cy")
+        back = export(other, "can cure", "json")
+    assert import_text(file, "can cure", back, "json").added == 1  # the decision, not the second undo
+    assert file.pairs("can cure", "accepted") == [("x", "z"), ("later", "one")]
 
 
 @pytest.mark.parametrize(

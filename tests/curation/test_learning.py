@@ -128,6 +128,20 @@ def test_a_scorer_without_a_known_unit_is_measured_by_its_spread(graph: Graph) -
     assert wide == pytest.approx(1000 * narrow, rel=1e-4)
 
 
+def test_units_do_not_depend_on_the_heads_that_are_asked_about(graph: Graph) -> None:
+    class ByHead(ByTail):
+        has_trail_units = False
+
+        def __call__(self, question: Question) -> np.ndarray:
+            return super().__call__(question) * (1 + question.heads[:, None])
+
+    pairs = np.array([[0, 3]], np.int32), np.array([[1, 5]], np.int32)
+    for first in (0, 1, 6):
+        scorer = LearningScorer(ByHead(), graph, *pairs)
+        scorer(question(first))
+        assert scorer(question(2)) == pytest.approx(LearningScorer(ByHead(), graph, *pairs)(question(2)))
+
+
 def test_without_rejected_pairs_the_scorer_stays(graph: Graph) -> None:
     scorer = ByTail()
     assert learning_scorer(scorer, graph, np.array([[0, 3]]), np.zeros((0, 2))) is scorer
@@ -155,6 +169,16 @@ def test_the_next_pair_is_unsure_and_tells_about_others(graph: Graph) -> None:
     assert values.argmin() == 2  # resembles no other pair
     sure = informative(learned, pairs, np.array([60.0, 12.0, 12.0, 12.0]), Units())
     assert sure[0] < 1e-3 < sure[1]
+
+
+def test_what_a_pair_tells_by_hand(graph: Graph) -> None:
+    learned = learn(graph, np.array([[0, 3]]), np.array([[1, 5]]))
+    pairs, scores = np.array([[1, 3], [1, 4], [2, 4]]), np.array([12.0, 14.0, 9.0])
+    probable = 1 / (1 + np.exp(-((scores - 12) / 4 + learned.logits(pairs))))
+    unsure, left = probable * (1 - probable), learned.spread(pairs)
+    for i, value in enumerate(informative(learned, pairs, scores, Units())):
+        influence = sum(unsure[j] * left[i, j] ** 2 for j in range(3)) / (1 + unsure[i] * left[i, i])
+        assert value == pytest.approx(unsure[i] * influence)
 
 
 def test_suggestions_are_ordered_by_corrected_score_or_by_what_they_teach(graph: Graph) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,14 @@ def test_a_repeated_decision_adds_nothing(file: ProjectFile) -> None:
     for _ in range(2):
         file.decide("cures", [("accepted", "x", "y")], "ann")
     assert len(file.log("cures")) == 3
+
+
+def test_a_second_curator_who_agrees_is_in_the_log(file: ProjectFile) -> None:
+    file.decide("cures", [("accepted", "x", "y")], "ann")
+    (state,) = file.decide("cures", [("accepted", "x", "y")], "bob")
+    assert (state.who, state.conflict, len(file.log("cures"))) == ("bob", None, 4)
+    file.undo("cures", who="bob")
+    assert [state.who for state in file.decisions("cures", "accepted")] == ["ann"]
 
 
 def test_a_conflict_names_what_the_other_curator_decided(file: ProjectFile) -> None:
@@ -107,6 +116,26 @@ def test_events_cannot_be_changed_or_removed(file: ProjectFile) -> None:
     for statement in ("UPDATE event SET who = 'eve'", "DELETE FROM event"):
         with pytest.raises(sqlite3.IntegrityError, match="events"):
             base.execute(statement)
+
+
+def test_a_commit_is_on_the_disk_when_it_returns(file: ProjectFile) -> None:
+    assert file._base.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL: also after a loss of power
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("DROP TRIGGER no_removal", "no_removal has changed"),
+        ("DROP VIEW counting; CREATE VIEW counting AS SELECT * FROM event", "counting has changed"),
+    ],
+)
+def test_a_file_with_other_views_or_triggers_is_damaged(file: ProjectFile, change: str, problem: str) -> None:
+    file.close()
+    with sqlite3.connect(file.path) as base:
+        base.executescript(change)
+    base.close()
+    with pytest.raises(InputError, match=rf"is damaged \({problem}\)"):
+        ProjectFile(file.path)
 
 
 def test_an_id_is_stored_as_it_is(file: ProjectFile) -> None:
@@ -281,3 +310,19 @@ def test_an_old_file_is_extended_whole_or_not_at_all(tmp_path: Path, monkeypatch
         assert base.execute("PRAGMA user_version").fetchone() == (1,)
     base.close()
     assert len(ProjectFile(path).log("cures")) == 6
+
+
+def test_a_file_that_another_process_extends_meanwhile_is_extended_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = old_file(tmp_path / "old.decisions")
+    transaction = ProjectFile._transaction
+
+    def later(file: ProjectFile) -> AbstractContextManager[None]:
+        monkeypatch.undo()
+        ProjectFile(path).close()
+        return transaction(file)
+
+    monkeypatch.setattr(ProjectFile, "_transaction", later)
+    with ProjectFile(path) as file:
+        assert len(file.log("cures")) == 6

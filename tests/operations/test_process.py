@@ -20,6 +20,14 @@ def test_a_stopping_process_is_ended() -> None:
     assert ended.wait(5) and codes == [ENDED]
 
 
+def test_a_process_that_is_done_before_does_not_wait_for_its_end() -> None:
+    before = set(threading.enumerate())
+    end_soon(60, lambda code: None)
+    (timer,) = set(threading.enumerate()) - before
+    assert isinstance(timer, threading.Timer) and timer.daemon
+    timer.cancel()
+
+
 def test_threads_have_short_turns_and_what_exists_is_not_searched_for_garbage() -> None:
     before, kept = sys.getswitchinterval(), [[number] for number in range(1_000)]
     try:

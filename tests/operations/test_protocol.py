@@ -92,6 +92,16 @@ def test_a_slow_header_or_body_ends_with_408_and_a_byte_now_and_then_does_not_he
     assert told.count("gone") == 1
 
 
+def test_header_and_body_have_their_own_times() -> None:
+    with served(header_seconds=0.3, body_seconds=30) as (port, _, _told):
+        with connect(port, HEADER) as one:
+            assert everything(one).startswith(b"HTTP/1.1 408")
+        with connect(port, b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n") as one:
+            time.sleep(0.5)
+            one.sendall(b"123")
+            assert b" 200 " in one.recv(1_000)
+
+
 def test_requests_one_after_another_have_their_own_time_and_an_idle_connection_stays() -> None:
     with served(header_seconds=0.5, body_seconds=0.5) as (port, _, _told), connect(port) as one:
         for _ in range(4):
