@@ -6,7 +6,8 @@ python benchmarks/stall.py GRAPH [--slow 1000] [--heads 50] [--seconds 30] [--re
 it is refused as too costly, it is split as the refusal says, and sent again and again. Half of the slow sockets send a
 header byte by byte, the others a body. The small request has 3 references of another relation, one head and the open
 candidates. `late` is how much later than asked for the measuring process itself wakes up: on a busy machine /health
-cannot be better. At the end the server gets SIGTERM while the costly request runs. The record is records/NAME.json.
+cannot be better. `connected` is the first /health with the opening of its connection, which waits for sockets that are
+opened at the same time. At the end the server gets SIGTERM while the costly request runs. The record is records/NAME.json.
 """
 
 from __future__ import annotations
@@ -177,8 +178,13 @@ class Costly(threading.Thread):
 
 
 def measured(port: int, small: list[dict[str, Any]], seconds: float, pause: float = 0.05) -> dict[str, Any]:
-    """Small requests and /health for some seconds, each over one connection."""
+    """Small requests and /health for some seconds, each over one connection; `connected` is the first /health, with the
+    opening of its connection."""
     clients = {"small": Client(port), "health": Client(port)}
+    start = time.perf_counter()
+    clients["health"].ask("/health", timed=False)
+    connected = time.perf_counter() - start
+    clients["small"].ask("/health", timed=False)
     until, late = time.perf_counter() + seconds, list[float]()
 
     def load(name: str) -> None:
@@ -198,7 +204,7 @@ def measured(port: int, small: list[dict[str, Any]], seconds: float, pause: floa
         thread.start()
     for thread in threads:
         thread.join()
-    row: dict[str, Any] = {"late p99 s": quantile(late, 0.99), "late most s": max(late)}
+    row: dict[str, Any] = {"late p99 s": quantile(late, 0.99), "late most s": max(late), "connected s": connected}
     for name, client in clients.items():
         row |= {f"{name} {what}": quantile(client.seconds, share) for what, share in (("p50 s", 0.5), ("p95 s", 0.95))}
         row |= {f"{name} p99 s": quantile(client.seconds, 0.99), f"{name} most s": max(client.seconds)}
@@ -262,7 +268,7 @@ def main() -> None:
         about = {"graph": Path(options.graph).name, "slow": options.slow, "hardware": hardware()}
         shown = ("server", *(f"small {what}" for what in ("p50 s", "p95 s", "requests", "not 200")))
         shown += ("health p95 s", "health p99 s", "health most s", "health not 200", "late p99 s", "late most s")
-        shown += ("MiB over idle", "load average")
+        shown += ("connected s", "MiB over idle", "load average")
         kept = [{name: row[name] for name in shown} for row in rows]
         answers = [{"heads": h, "status": s, "seconds": t, "message": m} for h, s, t, m in large.answers[:10]]
         write_record(options.record, {**about, "rows": kept, "costly": answers, "seconds to end": ended})
