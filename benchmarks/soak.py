@@ -155,7 +155,8 @@ class Load:
                 connection = None
                 await asyncio.sleep(0.2)
                 continue
-            self.seconds[kind].append(time.perf_counter() - begin)
+            if starts > 0:  # else the time until the server is up again would count
+                self.seconds[kind].append(time.perf_counter() - begin)
             self.statuses[f"{status}"] += 1
             if status >= 500 and self.server.up and starts == self.server.starts:
                 self.failed += 1
