@@ -7,7 +7,8 @@ it is refused as too costly, it is split as the refusal says, and sent again and
 header byte by byte, the others a body. The small request has 3 references of another relation, one head and the open
 candidates. `late` is how much later than asked for the measuring process itself wakes up: on a busy machine /health
 cannot be better. `connected` is the first /health with the opening of its connection, which waits for sockets that are
-opened at the same time. At the end the server gets SIGTERM while the costly request runs. The record is records/NAME.json.
+opened at the same time. At the end the server gets SIGTERM while the costly request runs. The record is
+records/NAME.json.
 """
 
 from __future__ import annotations
