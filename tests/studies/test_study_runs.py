@@ -124,7 +124,9 @@ def test_records_of_other_data_are_not_shown_and_the_job_is_pending(tmp_path: Pa
 def _with_other_data(folder: Path) -> None:
     for path in folder.rglob("*.jsonl"):
         text = path.read_text().replace(BENCHMARK.fingerprint, "0" * 64)
-        records = [{k: v for k, v in json.loads(line).items() if k not in ("sha256", "lines")} for line in text.splitlines()]
+        records = [
+            {k: v for k, v in json.loads(line).items() if k not in ("sha256", "lines")} for line in text.splitlines()
+        ]
         path.write_text("".join(json.dumps(with_sha256(record)) + "\n" for record in records))
 
 
