@@ -451,3 +451,11 @@ def test_a_benchmark_that_another_process_makes_meanwhile_is_not_replaced(
         assert open_benchmark(tmp_path / place).name == "umls"
     assert fewlink(*carve, "--replace").code == 0 and open_benchmark(tmp_path / "b").name == "b"
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("option", ["--results", "--work", "--out"])
+@pytest.mark.parametrize("more", ["--show", "--todo", "--tiny"])
+def test_a_study_in_the_place_of_a_file_is_one_line(fewlink: Fewlink, tmp_path: Path, option: str, more: str) -> None:
+    (tmp_path / "letter").write_text("dear")
+    words = ("study", "overall", "--tiny", option, "letter", *([] if more == "--tiny" else [more]))
+    assert f"letter is a file, and {option} is a folder" in error_line(fewlink(*words))
