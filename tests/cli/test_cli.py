@@ -8,14 +8,17 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from tests.conftest import RECORD_KEYS, Answer, Fewlink, write_layout
 
-from fewlink import cli
+from fewlink import cli, graph
 from fewlink.cli import common, results
+from fewlink.data import nell_layout, open_benchmark
 from fewlink.evaluation.records import Record, RecordStore, read_records
 from fewlink.studies import STUDIES
 from fewlink.trail.shipped import shipped
@@ -446,3 +449,38 @@ def test_the_error_names_a_broken_record(fewlink: Fewlink, tmp_path: Path) -> No
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "broken.json").write_text("{")
     assert "broken.json:1: is not JSON" in error_line(fewlink("results"))
+
+
+def test_a_benchmark_that_another_process_makes_meanwhile_is_not_replaced(
+    fewlink: Fewlink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = write_layout(tmp_path / "tiny")
+    rows = [f"p{i}\tin\tc{i % 4}\n" for i in range(40)]
+    rows += [f"p{i}\tr{k}\tp{(i + k + 1) % 40}\n" for k in range(5) for i in range(10 + k)]
+    (tmp_path / "g.tsv").write_text("".join(rows))
+
+    def after(read: Callable[..., Any], place: str) -> Callable[..., Any]:
+        def reads_and_waits(*words: Any, **options: Any) -> Any:
+            found = read(*words, **options)
+            open_benchmark("umls").save(tmp_path / place)
+            return found
+
+        return reads_and_waits
+
+    monkeypatch.setattr("fewlink.data.nell_layout.read_layout", after(nell_layout.read_layout, "a"))
+    monkeypatch.setattr("fewlink.graph.compile_graph", after(graph.compile_graph, "b"))
+    assert "a: exists already" in error_line(fewlink("data", "compile", layout, "--out", "a"))
+    carve = ("data", "carve", "g.tsv", "--out", "b", "--smallest", 5, "--largest", 20)
+    assert "b: is a benchmark already" in error_line(fewlink(*carve))
+    for place in ("a", "b"):
+        assert open_benchmark(tmp_path / place).name == "umls"
+    assert fewlink(*carve, "--replace").code == 0 and open_benchmark(tmp_path / "b").name == "b"
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("option", ["--results", "--work", "--out"])
+@pytest.mark.parametrize("more", ["--show", "--todo", "--tiny"])
+def test_a_study_in_the_place_of_a_file_is_one_line(fewlink: Fewlink, tmp_path: Path, option: str, more: str) -> None:
+    (tmp_path / "letter").write_text("dear")
+    words = ("study", "overall", "--tiny", option, "letter", *([] if more == "--tiny" else [more]))
+    assert f"letter is a file, and {option} is a folder" in error_line(fewlink(*words))

@@ -218,3 +218,17 @@ def test_xml_without_an_element_is_an_error() -> None:
         compiled(b"<?xml version='1.0'?><!--" + b" " * (2 << 20), "g.rdf")
     with pytest.raises(InputError, match=r"g.rdf:1: is not valid XML"):
         compiled(b"no xml", "g.rdf")
+
+
+@pytest.mark.parametrize("name", ["g.rdf", "g.xml"])
+def test_deeply_nested_xml_is_an_error_that_names_the_line(name: str) -> None:
+    rdf = 'xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:e="http://e/"'
+
+    def nested(depth: int) -> bytes:
+        begins, ends = "<e:A><e:p>\n" * depth, "</e:p></e:A>" * depth
+        return f"<rdf:RDF {rdf}>\n{'<e:B/>' * 20_000}{begins}<e:B/>{ends}</rdf:RDF>".encode()
+
+    assert compiled(nested(300), name)[0].triple_count == 20_601
+    for on_error in ("stop", "skip"):
+        with pytest.raises(InputError, match=f"{name}:5001: has elements that are nested over 10,000 deep: write it"):
+            compiled(nested(50_000), name, on_error=on_error)

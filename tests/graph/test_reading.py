@@ -21,8 +21,7 @@ from tests.conftest import compiled, named
 
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.graph import compile_graph, reading
-from fewlink.graph.formats import format_of
-from fewlink.graph.reading import read_pairs_table
+from fewlink.graph.formats import format_of, read_pairs_table
 
 pyarrow = pytest.importorskip("pyarrow")
 arrow_parquet = pytest.importorskip("pyarrow.parquet")

@@ -117,6 +117,24 @@ def test_a_relation_of_the_graph_is_hidden_from_the_model(monkeypatch: pytest.Mo
     assert not (hidden.source.triples()[:, 1] == hidden.source.relations.id("affects")).any()
 
 
+def test_a_completion_reads_the_decisions_of_a_project(tmp_path: Path) -> None:
+    linker = umls()
+    plain = linker.complete(REFERENCES, top=6, k=3)
+    accepted, wrong = [(row.head, row.tail) for row in plain][:2]
+    with ProjectFile(tmp_path / "p.decisions") as file:
+        file.add_project("infects", REFERENCES)
+        file.decide("infects", [("accepted", *accepted), ("rejected", *wrong)])
+    curated = linker.with_project(tmp_path / "p.decisions")
+    found = curated.complete(top=6, k=3, out=tmp_path / "missing.jsonl")
+    assert not {accepted, wrong} & {(row.head, row.tail) for row in found} and len(found) == 6
+    assert any("1 rejected pair was used" in note for note in found.notes)
+    made = json.loads((tmp_path / "missing.jsonl").read_text().splitlines()[0])["made_with"]
+    assert (made["project"], made["rejected"]) == ("infects", [list(wrong)])
+    assert made["references"] == [list(pair) for pair in (*REFERENCES, accepted)]
+    more = curated.complete([("alga", "plant")], relation="affects", top=400, k=10)
+    assert not {accepted, wrong, ("alga", "plant")} & {(row.head, row.tail) for row in more}
+
+
 def test_an_interrupted_completion_gives_the_same_file(tmp_path: Path) -> None:
     linker, whole, broken = umls(), tmp_path / "whole.tsv", tmp_path / "broken.tsv"
     linker.complete(REFERENCES, top=9, k=2, out=whole)

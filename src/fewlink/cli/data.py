@@ -109,13 +109,20 @@ def compile_(
     Example: `fewlink data compile wiki --out wiki-one`
     """
     from fewlink.base.errors import InputError
+    from fewlink.base.storage import exists, locked
     from fewlink.data.nell_layout import read_layout
 
     common.check_files(Path(bench))
-    if out.exists():
-        raise InputError(out, "exists already: choose another folder")
+
+    def check_new() -> None:
+        if exists(out):
+            raise InputError(out, "exists already: choose another folder")
+
+    check_new()
     benchmark, remarks = read_layout(Path(bench), out.name)
-    benchmark.save(out)
+    with locked(out):
+        check_new()  # another process may have made it meanwhile
+        benchmark.save(out)
     common.print_notes(remarks)
     print(f"{out} is a benchmark")
     _print_info(benchmark, json=False)
@@ -192,7 +199,7 @@ def carve(
     Example: `fewlink data carve my-graph.tsv --out my-benchmark`
     """
     from fewlink.base.errors import InputError
-    from fewlink.base.storage import is_folder_of
+    from fewlink.base.storage import is_folder_of, locked
     from fewlink.data import CarveSettings
     from fewlink.data import carve as carve_graph
     from fewlink.data.benchmark import FORMAT
@@ -200,12 +207,18 @@ def carve(
 
     common.check_triples(*files)
     settings = CarveSettings(smallest, largest, dev_share, test_share, seed)
-    if not replace and is_folder_of(out, FORMAT):
-        raise InputError(out, "is a benchmark already: choose another folder, or replace it with --replace")
+
+    def check_new() -> None:
+        if not replace and is_folder_of(out, FORMAT):
+            raise InputError(out, "is a benchmark already: choose another folder, or replace it with --replace")
+
+    check_new()
     report = CompileReport()
     graph = compile_graph(files, types=types, names=names, on_error=on_error, report=report)
     benchmark, left_out = carve_graph(graph, name or out.resolve().name, settings)
-    benchmark.save(out)
+    with locked(out):
+        check_new()  # another process may have made it meanwhile
+        benchmark.save(out)
     common.print_notes([*report.remarks(), *left_out.remarks()])
     print(f"{benchmark.name} is in {out}")
     _print_info(benchmark, json=False)

@@ -31,6 +31,12 @@ EXACT = typer.Option(
 )
 
 
+PROJECT = typer.Option(
+    None, metavar="FILE", help="A project file: its pairs are used, and its decisions adjust percentages."
+)
+PROJECT_NAME = typer.Option(None, metavar="NAME", help="The project; needed if the file has several.")
+
+
 def predict(
     source: str = SOURCE,
     references: Path = typer.Option(None, help="File of references: a head, a tab and a tail per line."),
@@ -41,12 +47,8 @@ def predict(
     not_: list[str] = typer.Option(
         [], "--not", metavar="'HEAD => TAIL'", help="A wrong pair: what resembles it ranks lower; repeatable."
     ),
-    project: Path = typer.Option(
-        None,
-        metavar="FILE",
-        help="A project file: its pairs are used, and its decisions adjust percentages.",
-    ),
-    project_name: str = typer.Option(None, metavar="NAME", help="The project; needed if the file has several."),
+    project: Path = PROJECT,
+    project_name: str = PROJECT_NAME,
     heads: Path = typer.Option(None, help="File of heads, one per line."),
     head: list[str] = typer.Option([], metavar="NAME", help="A head to find tails for; repeatable."),
     tails: Path = typer.Option(None, help="File of tails to find heads for, one per line."),
@@ -110,8 +112,7 @@ def predict(
     check_kinds(constraint)
     pairs = [*(read_pairs(references) if references else []), *map(parse_pair, reference)]
     wrong = [*(read_pairs(rejected) if rejected else []), *map(parse_pair, not_)]
-    if project_name is not None and project is None:
-        raise FewlinkError("--project-name is for a project of --project FILE, and no file is given")
+    _check_project(project, project_name)
     if not pairs and relation is None and project is None:
         raise FewlinkError("no references: give --references FILE, --reference 'HEAD => TAIL', or --relation NAME")
     if pairs and shots is not None:
@@ -155,6 +156,13 @@ def predict(
         print(predictions.to_json() if json else predictions.to_tsv(exact=exact), end="\n" if json else "")
         return
     _print_predictions(linker, predictions)
+
+
+def _check_project(file: Path | None, name: str | None) -> None:
+    from fewlink.base.errors import FewlinkError
+
+    if name is not None and file is None:
+        raise FewlinkError("--project-name is for a project of --project FILE, and no file is given")
 
 
 def _candidates(linker: Linker, choice: str) -> str | list[str]:
@@ -202,6 +210,8 @@ def complete(
     relation: str = typer.Option(None, help="A relation of the graph or benchmark to complete."),
     references: Path = typer.Option(None, help="File of references of a new relation, as in fewlink ask."),
     reference: list[str] = typer.Option([], metavar="'HEAD => TAIL'", help="A reference; repeatable."),
+    project: Path = PROJECT,
+    project_name: str = PROJECT_NAME,
     out: Path = typer.Option(..., help="File to write: .tsv, or .jsonl for JSON lines. An interrupted run goes on."),
     top: int = typer.Option(1000, min=1, help="Number of pairs."),
     min_probability: float = typer.Option(0.0, min=0.0, max=1.0, help="Least probability of a pair."),
@@ -219,8 +229,8 @@ def complete(
 ) -> None:
     """Find all missing links of a relation: the best pairs of all entities like its heads, into a file.
 
-    Name a relation of the graph, or describe a new one by references. Known pairs are left out. The first line of the
-    file says what it was made with.
+    Name a relation of the graph, or describe a new one by references. Known pairs are left out, and so are those that
+    a project has decided on: accepted ones are references too. The first line of the file says what it was made with.
 
     Example: `fewlink complete my-graph.tsv --relation treats --out missing.tsv --top 500`
     """
@@ -232,11 +242,12 @@ def complete(
 
     check_kinds(constraint)
     pairs = [*(read_pairs(references) if references else []), *map(parse_pair, reference)]
-    if not pairs and relation is None:
+    _check_project(project, project_name)
+    if not pairs and relation is None and project is None:
         raise FewlinkError("no relation: give --relation NAME, --reference 'HEAD => TAIL' or --references FILE")
     check_out(out)
     common.check_graph_or_run(source)
-    common.check_files(types, names)
+    common.check_files(types, names, project)
     common.check_benchmarks(bench)
     common.check_device(device)
     from fewlink.prediction import load
@@ -246,6 +257,7 @@ def complete(
     )
     if edges is not None:
         linker.limit_edges(edges)
+    linker = linker if project is None else linker.with_project(project, project_name)
     with progress("heads", None) as advance:
         found = linker.complete(
             pairs or None,

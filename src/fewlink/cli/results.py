@@ -256,6 +256,9 @@ def study(
             raise FewlinkError("--tiny has its own benchmark: leave BENCH out")
     if todo and show_only:
         raise FewlinkError("--todo and --show: give one of them")
+    for option, folder in (("--results", results), ("--work", work), ("--out", out)):
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise FewlinkError(f"{folder} is a file, and {option} is a folder: name another one")
     common.check_benchmarks(bench)
     common.check_files(plan, checkpoint)
     common.check_device(device)

@@ -12,8 +12,8 @@ from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import CompileReport, Graph, TypeTable, Vocabulary
 from fewlink.graph.compile import check_on_error, check_side_files, described_types, read_ids, types_from_triples
+from fewlink.graph.formats import read_pairs_table
 from fewlink.graph.graph import CONVENTION_SHARE, types_from_file, types_from_names
-from fewlink.graph.reading import read_pairs_table
 from fewlink.graph.vocabulary import Interner, local_name
 
 

@@ -266,14 +266,22 @@ def _download(name: str, entry: Entry, home: Path) -> Path:
         raise MissingExtra("downloading a benchmark", "download") from None
     known = f"sha256:{entry.sha256}" if entry.sha256 else None
     try:
-        return Path(
-            pooch.retrieve(entry.address, known, fname=f"{name}.tar.gz", path=home / "downloads", progressbar=False)
-        )
+        file = pooch.retrieve(entry.address, known, fname=f"{name}.tar.gz", path=home / "downloads", progressbar=False)
+        return _readable(Path(file))
     except (OSError, ValueError) as error:
         raise FewlinkError(
             f"{name} could not be downloaded from {entry.address} ({error}). If you have the folder or archive already:"
             f" fewlink data get {name} --from PATH"
         ) from None
+
+
+def _readable(file: Path) -> Path:
+    """Give a download, which pooch makes for its owner alone, the permissions of any new file."""
+    probe = file.with_name(f".{file.name}.mode")
+    probe.touch()
+    file.chmod(probe.stat().st_mode)
+    probe.unlink()
+    return file
 
 
 def _differences(entry: Entry, benchmark: Benchmark) -> list[str]:

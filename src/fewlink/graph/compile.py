@@ -13,9 +13,9 @@ import numpy as np
 
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.base.progress import progress
-from fewlink.graph.formats import read_triples
+from fewlink.graph.formats import read_pairs_table, read_triples
 from fewlink.graph.graph import Graph, TypeTable, spans, types_from_file, types_from_names
-from fewlink.graph.reading import CompileReport, read_pairs_table
+from fewlink.graph.reading import CompileReport
 from fewlink.graph.vocabulary import Block, Interner, Vocabulary, local_name
 
 SHOWN_RELATIONS = 20

@@ -10,7 +10,6 @@ import csv
 import functools
 import itertools
 import re
-import xml.parsers.expat
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,13 +25,15 @@ from fewlink.graph.reading import (
     COMPRESSIONS,
     LONGEST_NAME,
     NEWLINE,
+    CheckedXml,
     CompileReport,
     Peeked,
     RdfTerms,
     Source,
     blocks_of,
-    check_entities,
     decompressed,
+    is_blank,
+    numbered_lines,
     reading_source,
     whole_lines,
 )
@@ -246,32 +247,18 @@ def read_rdf(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
     """RDF that is not one statement per line, by pyoxigraph; after a syntax error it continues where that can."""
     pyoxigraph, terms, bad, more = _pyoxigraph(syntax), RdfTerms(source), 0, True
     peeked = file if isinstance(file, Peeked) else Peeked(file)
-    if syntax == "RDF/XML":
-        check_entities(source, peeked)
-    quads = iter(pyoxigraph.parse(input=peeked, format=getattr(pyoxigraph.RdfFormat, RDF[syntax])))
+    checked = CheckedXml(source.path, peeked.as_file()) if syntax == "RDF/XML" else None
+    quads = iter(pyoxigraph.parse(input=checked or peeked, format=getattr(pyoxigraph.RdfFormat, RDF[syntax])))
     while more:
         try:
             more = terms.read(quads, 3 * BLOCK_ROWS)
         except (SyntaxError, ValueError) as error:
-            line = getattr(error, "lineno", None) or (xml_error_line(source.path) if syntax == "RDF/XML" else None)
+            line = getattr(error, "lineno", None) or (checked and checked.error_line) or None
             if line is None or line != bad:  # one bad line gives several errors
                 source.bad(f"is not valid {syntax} ({PLACE.sub('', getattr(error, 'msg', None) or str(error))})", line)
             bad = line or bad
         else:
             yield terms.take()
-
-
-def xml_error_line(path: Path) -> int | None:
-    """The line on which a file stops being XML; None if it is XML."""
-    parser = xml.parsers.expat.ParserCreate()
-    with path.open("rb") as raw, decompressed(path, raw) as file:
-        try:
-            while chunk := file.read(1 << 16):
-                parser.Parse(chunk)
-            parser.Parse(b"", True)
-        except xml.parsers.expat.ExpatError as error:
-            return error.lineno
-    return None
 
 
 def read_results(source: Source, file: IO[bytes], syntax: str) -> Iterator[Block]:
@@ -322,6 +309,21 @@ def _pyoxigraph(syntax: str) -> Any:
 
 def _article(name: str) -> str:
     return "an" if name[0] in "AEIOUN" else "a"
+
+
+def read_pairs_table(path: Path, least: int = 2) -> Iterator[list[str]]:
+    """Rows of a small tab-separated side file (types, readable names), each with at least `least` columns."""
+    path = Path(path)
+    source = Source(path, skip=False, report=CompileReport())
+    with reading_source(path), path.open("rb") as raw, decompressed(path, raw) as file:
+        for line, text in numbered_lines(source, file):
+            if is_blank(row := text.split(b"\t")):
+                continue
+            if not is_text(text):
+                raise InputError(path, "is not UTF-8 text", line)
+            if len(row) < least or not all(row[:least]):
+                raise InputError(path, f"needs at least {least} columns separated by tabs", line)
+            yield [name.decode() for name in row]
 
 
 def read_stix(source: Source, file: IO[bytes]) -> Iterator[Block]:

@@ -19,7 +19,7 @@ from fewlink.base.memo import Memo
 from fewlink.base.seeds import scramble
 from fewlink.base.storage import new_folder, read_folder
 from fewlink.base.threads import distinct
-from fewlink.graph.reading import read_pairs_table
+from fewlink.graph.formats import read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary, check_edges, check_ids, check_offsets, load_array
 
 

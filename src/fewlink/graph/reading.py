@@ -33,7 +33,7 @@ FILLED = ~np.isin(np.arange(256), list(b" \n\r\v\f"))  # by byte: False for the 
 PIECE_BYTES = 1 << 20  # read at once from a compressed file
 SMALL_UNPACKED = 256 << 20  # bytes that any compressed file may unpack to
 MOST_RATIO = 200  # of unpacked to packed bytes, if there are more; text of triples has less than 50
-LONGEST_ENTITY, LONGEST_PROLOG = 2_000, 1 << 20  # bytes of XML
+LONGEST_ENTITY, LONGEST_PROLOG, DEEPEST = 2_000, 1 << 20, 10_000  # bytes of XML; elements in one another
 LEAST_LIMIT, TIMES_MEMORY = 4 << 30, 16  # text may be larger than the free memory: its names are stored once
 COMPRESSIONS = (".gz", ".xz", ".zst")
 LABELS = frozenset({"http://www.w3.org/2000/01/rdf-schema#label", "http://www.w3.org/2004/02/skos/core#prefLabel"})
@@ -189,29 +189,50 @@ class RdfTerms:
         return True
 
 
-def check_entities(source: Source, file: Peeked) -> None:
-    """Raise if the beginning of XML declares an entity that stands for much text: a few would fill the memory."""
-    declared: dict[str, str] = {}
-    parser, content = xml.parsers.expat.ParserCreate(), b""
-    parser.EntityDeclHandler = lambda name, of_dtd, value, *_: declared.setdefault(name, value or "")
-    root: list[str] = []
-    parser.StartElementHandler = lambda name, _: root.append(name)
-    try:
-        while not root and (more := file.file.read(1 << 16) if file.peeked and content else file.peek()):
-            content += more
-            parser.Parse(more)
-            if len(content) > LONGEST_PROLOG:
-                raise InputError(source.path, f"has no element in its first {LONGEST_PROLOG:,} bytes")
-    except xml.parsers.expat.ExpatError as error:
-        if not root:
-            raise InputError(source.path, f"is not valid XML ({error})", error.lineno) from None
-    file.begin = content
-    sizes: dict[str, int] = {}
-    for name, text in declared.items():  # an entity can only refer to those before it
-        inside = re.findall("&([^;#]+);", text)
-        sizes[name] = len(text) + sum(sizes.get(other, 0) for other in inside)
-        if sizes[name] > LONGEST_ENTITY or any(other in declared and other not in sizes for other in inside):
-            raise InputError(source.path, f"declares an entity '{name}' that stands for over {LONGEST_ENTITY:,} bytes")
+class CheckedXml(Peeked):
+    """XML that is read up to its first error, which is on `error_line`. Raises if elements are nested deeply, which
+    would take hours, or if an entity is declared that stands for much text, of which a few would fill the memory."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self.path, self.declared, self.error_line = path, dict[str, str](), 0
+        self.count, self.begun, self.ended = 0, 0, list[str]()  # bytes, and elements
+        self.parser = xml.parsers.expat.ParserCreate()
+        self.parser.ordered_attributes = True
+        self.parser.EntityDeclHandler = lambda name, of_dtd, text, *_: self.declared.setdefault(name, text or "")
+        self.parser.StartElementHandler, self.parser.EndElementHandler = self._element, self.ended.append
+
+    def read(self, size: int = -1, /) -> bytes:
+        content = b"" if self.error_line else super().read(size)
+        self.count += len(content)
+        try:
+            self.parser.Parse(content, not content)
+        except xml.parsers.expat.ExpatError as error:
+            self.error_line = self.error_line or error.lineno
+            if not self.begun:
+                raise InputError(self.path, f"is not valid XML ({error})", error.lineno) from None
+        if not self.begun and self.count > LONGEST_PROLOG:
+            raise InputError(self.path, f"has no element in its first {LONGEST_PROLOG:,} bytes")
+        self.begun -= max(0, len(self.ended) - 1)
+        del self.ended[1:]
+        return content
+
+    def _element(self, name: str, attributes: object) -> None:
+        self.begun += 1
+        if self.begun - len(self.ended) > DEEPEST:
+            problem = f"has elements that are nested over {DEEPEST:,} deep: write it as N-Triples or Turtle"
+            raise InputError(self.path, problem, self.parser.CurrentLineNumber)
+        if self.begun == 1:
+            self._check_entities()
+
+    def _check_entities(self) -> None:
+        sizes: dict[str, int] = {}
+        for name, text in self.declared.items():  # an entity can only refer to those before it
+            inside = re.findall("&([^;#]+);", text)
+            sizes[name] = len(text) + sum(sizes.get(other, 0) for other in inside)
+            if sizes[name] > LONGEST_ENTITY or any(other in self.declared and other not in sizes for other in inside):
+                problem = f"declares an entity '{name}' that stands for over {LONGEST_ENTITY:,} bytes"
+                raise InputError(self.path, problem)
 
 
 def blocks_of(source: Source, rows: Iterable[tuple[int | None, list[bytes]]]) -> Iterator[Block]:
@@ -366,21 +387,6 @@ class Parts:
         return content
 
     def close(self) -> None: ...
-
-
-def read_pairs_table(path: Path, least: int = 2) -> Iterator[list[str]]:
-    """Rows of a small tab-separated side file (types, readable names), each with at least `least` columns."""
-    path = Path(path)
-    source = Source(path, skip=False, report=CompileReport())
-    with reading_source(path), path.open("rb") as raw, decompressed(path, raw) as file:
-        for line, text in numbered_lines(source, file):
-            if is_blank(row := text.split(b"\t")):
-                continue
-            if not is_text(text):
-                raise InputError(path, "is not UTF-8 text", line)
-            if len(row) < least or not all(row[:least]):
-                raise InputError(path, f"needs at least {least} columns separated by tabs", line)
-            yield [name.decode() for name in row]
 
 
 def _is_binary(path: Path) -> bool:

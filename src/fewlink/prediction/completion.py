@@ -54,6 +54,7 @@ class GraphQuestions:
     project: ProjectReading | None
     _trust: dict[object, Trust]
     resolve: Callable[..., References]
+    _references: Callable[..., References]
     rank: Callable[..., RankedPairs]
     trust: Callable[..., Trust | None]
     keys: Callable[..., np.ndarray]
@@ -64,7 +65,8 @@ class GraphQuestions:
         """The linker for a project of a file, as `fewlink serve --project` makes it.
 
         `predict`, `predict_pairs` and `heads` then take its references and accepted pairs, unless some are given or a
-        relation is; its rejected pairs count as rejected, and its decisions adjust probabilities.
+        relation is, and `complete` always; its rejected pairs count as rejected, and its decisions adjust
+        probabilities.
         """
         other, read = copy.copy(self), ProjectReading.of(file, name)
         find = self.graph.entities.find
@@ -118,15 +120,17 @@ class GraphQuestions:
         Each head gives up to k pairs. A relation of the graph is hidden from TRAIL, and known pairs from all over it
         are the references. With `out`, pairs are written to that file (JSON lines, or TSV by its suffix) and an
         interrupted call goes on where it stopped; `exact` is as in `Predictions.to_tsv`. `on_heads` is called with the
-        heads done and their number.
+        heads done and their number. With a project (`with_project`), its references and accepted pairs are references
+        too, what resembles its rejected pairs ranks lower, and decided pairs are left out.
         """
         if self.inverse:
             raise FewlinkError("missing links are pairs: complete the linker itself, not its inverse")
         top, k, notes = query.check_count(top, "top"), query.check_count(k), list[str]()
         if out is not None:
             check_out(Path(out))
-        ids = None if references is None else query.find_pairs(self.names, references)
-        linker, resolved = self._hiding(self.resolve(ids, relation, None, notes), references is None)
+        if self.project is not None:
+            references = [*(references or ()), *self.project.references] or None
+        linker, resolved = self._hiding(self._references(references, relation, None, notes), references is None)
         head_ids = self._heads_to_complete(heads, resolved, notes)
         tails = query.find_candidates(self.benchmark, self.names, candidates, resolved)
         used = Constraints.of(constraints, self.graph, resolved)
@@ -140,6 +144,8 @@ class GraphQuestions:
             **{"edges": getattr(getattr(self.scorer, "scorer", self.scorer), "part", None)},
             **{"constraints": sorted(used.kinds), "top": top, "k": k, "min_probability": min_probability},
         }
+        if self.project is not None:
+            facts |= {"project": self.project.name, "rejected": query.id_texts(self.graph, resolved.rejected)}
 
         def rank(batch: np.ndarray) -> RankedPairs:
             pairs = linker.rank(resolved, batch, k, tails, constraints=used, trust=trust)
@@ -190,7 +196,7 @@ class GraphQuestions:
             if all_over
             else references.pairs
         )
-        return other, References(pairs, relation)
+        return other, dataclasses.replace(references, pairs=pairs, relation=relation)
 
     def relations(
         self, head: str, tail: str, described: Mapping[str, Pairs] | None = None, k: int = 10
