@@ -41,7 +41,7 @@ class TrailSettings(ModelSettings):
     candidates           candidates of an episode, at least twice its queries
     learning_rate        of AdamW at its highest: it rises over the first twentieth of the steps and falls as a cosine
     weight_decay         of AdamW
-    steps                steps in all, over which the learning rate is spread: more of them later is another course
+    steps                steps in all, over which the learning rate is spread; continuing with more changes its course
     clip                 largest norm of the gradient
     average              share of the old average of weights that a step keeps: what answers is the average
     evaluate_every       steps between evaluations on dev; each one saves the run
