@@ -41,6 +41,7 @@ class Gate:
         return np.asarray(self.weights * gates**POWER)
 
     def write(self, path: Path) -> None:
+        """Write the gate as a file that `read_gate` reads."""
         weights = dict(zip(COLUMNS, np.round(self.weights, 4).tolist(), strict=True))
         write_json(path, with_sha256({"format": FORMAT, "version": __version__, **self.facts, "weights": weights}))
 

@@ -62,6 +62,7 @@ def find_paths(pair: Pair, encoded: Encoded, trace: Trace, width: int = BEAM) ->
 
 
 def nodes_of(pair: Pair, edges: Sequence[int]) -> tuple[int, ...]:
+    """The nodes of a path to the tail, given its edges."""
     return *(int(pair.cone.edges[edge, 0]) for edge in edges), pair.tail
 
 

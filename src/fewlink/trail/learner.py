@@ -173,6 +173,7 @@ class TrailLearner:
         return loss
 
     def move(self, batch: Batch) -> Tensor:
+        """Take a step of the optimizer at the rate that is set; the loss before the step, a scalar."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -257,4 +258,5 @@ class RecordedStep:
 
 
 def network_of(settings: TrailSettings) -> TrailNetwork:
+    """A network of the shape in the settings, with random weights."""
     return TrailNetwork(Shape(settings.width, settings.layers, settings.relation_layers))

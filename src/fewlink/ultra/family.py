@@ -176,6 +176,7 @@ class CpuPropagation:
         self.moved = torch.zeros_like(self.states)
 
     def unlabelled(self, task: Tasks, encoded: Encoded) -> Unlabelled:
+        """The states and sums of messages of all entities, without a label at a head."""
         states, sums = [torch.zeros_like(self.states)], []
         for layer, w, new in self._layers(encoded):
             sums.append(torch.empty_like(self.states))
@@ -377,6 +378,7 @@ class UltraFamily(TrailFamily):
 
 
 def scorer_on(name: str, network: UltraNetwork, graph: Graph, device: str) -> UltraScorer:
+    """A network on a graph as a scorer on a device."""
     return UltraScorer(name, network.to(device), ReadGraph.of(graph).to(device))
 
 
