@@ -124,6 +124,12 @@ def test_without_connections_the_lost_process_is_not_named() -> None:
     watchdog.close()
 
 
+def test_a_device_that_is_none_is_an_error_before_processes_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(FewlinkError, match="device 'tpu' is not cpu, cuda or cuda:N"), distributed.processes("tpu"):
+        pass
+
+
 def test_other_programs_cannot_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")

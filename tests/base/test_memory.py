@@ -44,9 +44,12 @@ def test_insufficient_memory_is_an_error_that_names_the_purposes(monkeypatch: py
     )
 
 
-def test_unknown_free_memory_raises_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_free_memory_raises_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda device: None)
     memory.ensure("training", {"vectors": 1e15})
+    assert capsys.readouterr().err == "training needs about 1000000.0 GB of memory\n"
 
 
 def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

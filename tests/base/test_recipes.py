@@ -51,7 +51,11 @@ def test_a_bad_recipe_names_the_file_or_the_choices(tmp_path: Path) -> None:
         recipe("complx", EmbeddingSettings)
     with pytest.raises(InputError, match="cannot be read"):
         recipe(str(tmp_path / "none.toml"), EmbeddingSettings)
-    for text, message in (("about = 1 2", "is not TOML"), ("about = 'x'", "has no table")):
+    for text, message in (
+        ("about = 1 2", "is not TOML"),
+        ("about = 'x'", "has no table"),
+        ("[settings]\n[vectors]\nset = [1]", r"vectors.set is \[1\]: it must be a list of texts"),
+    ):
         (tmp_path / "bad.toml").write_text(text)
         with pytest.raises(InputError, match=message):
             recipe(str(tmp_path / "bad.toml"), EmbeddingSettings)

@@ -83,7 +83,7 @@ def test_a_score_does_not_depend_on_other_candidates_or_heads(named: NamedScorer
 
 def test_names_that_say_nothing_change_nothing(plain: TrailScorer, named: NamedScorer) -> None:
     mixed = np.array([[14, 28], [15, 29]], np.int32)  # detections and platforms
-    said = named.said(mixed)
+    said = named.reference_names(mixed)
     assert (said.by_head, said.by_tails) == (0, 0)
     assert torch.equal(named(question(mixed)), plain(question(mixed)))
 

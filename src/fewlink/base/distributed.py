@@ -60,8 +60,7 @@ def processes(device: str = "cpu") -> Iterator[str]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield use_device(device)
         return
-    if device.startswith("cuda"):
-        device = use_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
+    device = use_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if device.startswith("cuda") else device)
     dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
     watchdog = Watchdog()
     try:

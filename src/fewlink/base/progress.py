@@ -18,6 +18,8 @@ _quiet = False
 
 
 class Advance(Protocol):
+    """Called with the amount done so far, and a short note to show beside it."""
+
     def __call__(self, done: float, note: str = "") -> None: ...
 
 

@@ -146,6 +146,8 @@ def _vectors(content: Any) -> Vectors:
         kind, allowed = choose("setting of vectors", name, kinds)
         if not isinstance(value, kind):
             raise FewlinkError(f"vectors.{name} is {value!r}: it must be {allowed}")
+    if not all(isinstance(change, str) for change in content.get("set", ())):
+        raise FewlinkError(f'vectors.set is {content["set"]!r}: it must be a list of texts, such as "dim=50"')
     return Vectors(**content)
 
 

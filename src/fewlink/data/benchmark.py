@@ -70,6 +70,7 @@ class Benchmark(Memo):
     extended_from: tuple[str, ...] = ()
 
     def split(self, name: str) -> Sequence[Task]:
+        """The tasks of a split: train, dev or test."""
         return choose("split", name, self.tasks)
 
     def task(self, name: str) -> Task:

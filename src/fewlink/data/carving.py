@@ -54,6 +54,7 @@ class CarveReport:
     dropped_entities: int  # entities that are in no background triple
 
     def remarks(self) -> list[str]:
+        """Remarks for the user, one for each kind of what was left out."""
         lines = [f"{r} is the exact {how} of {task}: removed from the background" for r, how, task in self.twins]
         if self.dropped_pairs:
             lines.append(f"{self.dropped_pairs:,} pairs dropped: one of their entities is in no background triple")
@@ -198,6 +199,7 @@ class FrozenGraph:
 
     @functools.cached_property
     def fingerprint(self) -> str:
+        """sha256 of the graph and of the links that came later."""
         digest = hashlib.sha256(self.graph.fingerprint.encode())
         for relation, pairs in self.later.items():
             digest.update(relation.encode() + np.ascontiguousarray(pairs, "<i4").tobytes())

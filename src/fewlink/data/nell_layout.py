@@ -37,6 +37,7 @@ KEPT_FREE = 64 << 20  # bytes of the disk that unpacking leaves free
 
 
 def is_layout(folder: Path) -> bool:
+    """Whether a folder has all files that the layout requires."""
     return all((folder / name).is_file() for name in REQUIRED)
 
 

@@ -38,8 +38,12 @@ class Batches:
         shard: Shard | None = None,
     ) -> None:
         self.triples, self.entities, self.relations, self.settings = triples, entities, relations, settings
-        self.examples = 2 * len(triples)
         self.part, self.shard = part, shard or Shard(entities)
+        self.examples = self._prepare()
+
+    def _prepare(self) -> int:
+        """Make ready what examples are read from; returns their number."""
+        return 2 * len(self.triples)
 
     def __len__(self) -> int:
         return -(-self.examples // self.settings.batch_size)
@@ -107,23 +111,14 @@ class Batches:
 class QueryBatches(Batches):
     """Batches of k-vs-all: an example is a head and relation with all their tails, in either direction."""
 
-    def __init__(
-        self,
-        triples: Tensor,
-        entities: int,
-        relations: int,
-        settings: EmbeddingSettings,
-        part: tuple[int, int] = (0, 1),
-        shard: Shard | None = None,
-    ) -> None:
-        super().__init__(triples, entities, relations, settings, part, shard)
-        heads, kinds, tails = triples.long().T
-        keys = torch.cat([kinds, kinds + relations]) * entities + torch.cat([heads, tails])
+    def _prepare(self) -> int:
+        heads, kinds, tails = self.triples.long().T
+        keys = torch.cat([kinds, kinds + self.relations]) * self.entities + torch.cat([heads, tails])
         keys, by = keys.sort(stable=True)
         self.tails = torch.cat([tails, heads])[by]  # (2n,), those of one example together
         self.keys, self.sizes = keys.unique_consecutive(return_counts=True)  # (Q,) each
         self.ends = self.sizes.cumsum(0)
-        self.examples = len(self.keys)
+        return len(self.keys)
 
     def arrange(self, examples: Tensor, negatives: Tensor, *, fixed: bool = False) -> Batch:
         """This process's share of the batch of examples (B,), which are indices of `keys`."""

@@ -190,6 +190,7 @@ class EmbeddingTrainer:
 
     @property
     def finished(self) -> bool:
+        """Whether all epochs are done, or patience is used up."""
         return self.done >= self.settings.epochs or self.waited >= self.settings.patience
 
     def epoch(self) -> dict[str, Any]:
@@ -279,6 +280,7 @@ class EmbeddingTrainer:
         return mrr
 
     def save(self, path: Path) -> None:
+        """Write the state of the run, to continue from."""
         tensors = dict(self.tables.vectors)
         tensors |= {f"best.{name}": table for name, table in self.best.items()}
         tensors |= {f"{name}.{part}": x for name, state in self.tables.states.items() for part, x in state.items()}
@@ -288,6 +290,7 @@ class EmbeddingTrainer:
         save_state(path, tensors, facts, self.tables.shard)
 
     def load(self, path: Path) -> None:
+        """Continue from the state that `save` wrote."""
         tensors, facts = load_state(path, self.settings, self.trained_on, self.device, self.tables.shard)
         vectors, states = self.tables.vectors, self.tables.states
         with reading(path, "remove it to start again"):

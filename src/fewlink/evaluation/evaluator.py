@@ -106,6 +106,7 @@ class Protocol:
 
     @property
     def references(self) -> str:
+        """How references are chosen, as records name it: `first` or `draw-N`."""
         return f"draw-{self.draw}" if self.draw else "first"
 
 

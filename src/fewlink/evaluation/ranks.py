@@ -58,6 +58,7 @@ class QueryRanks:
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> QueryRanks:
+        """The ranks of all queries of an evaluation."""
         digest = hashlib.sha256()
         for task in evaluation.tasks:
             digest.update(f"{task.relation}\0{len(task.queries)}\0".encode("utf-8", "backslashreplace"))

@@ -25,7 +25,46 @@ NEIGHBOUR = 4 + 4 + 4  # bytes of a neighbour: its relation, its entity, and in 
 SORTED_EDGE = 40  # bytes of an edge while neighbours are chosen
 
 
-class FewShotFamily(TrainedFamily):
+class OneTableFamily(TrainedFamily):
+    """Models that read one table of vectors, which is pretrained on the triples of a benchmark."""
+
+    def vectors_name(self, settings: Any, wanted: Vectors, benchmark: Benchmark) -> str:
+        seen = "-with-train" if wanted.with_train_tasks else ""
+        what = f"{wanted.recipe}{seen}-vectors"
+        return "-".join([what, *wanted.set, benchmark.fingerprint[:8]]).replace("=", "-")
+
+    def pretrain(
+        self,
+        benchmark: Benchmark,
+        settings: Any,
+        wanted: Vectors,
+        folder: Path,
+        on_epoch: Callable[[str], Reporter] | None = None,
+    ) -> None:
+        pretraining = pretraining_settings(wanted, settings.device)
+        with_train_tasks = wanted.with_train_tasks
+        if not trained_already(folder, benchmark, pretraining, {"with_train_tasks": with_train_tasks}, any_seed=True):
+            reporter = on_epoch(f"{pretraining.model} vectors") if on_epoch else None
+            pretrain(benchmark, pretraining, out=folder, with_train_tasks=with_train_tasks, on_epoch=reporter)
+
+    def open_vectors(self, folder: Path, fingerprint: str | None = None, *, for_training: bool = True) -> Embeddings:
+        return Embeddings.open(folder, fingerprint)
+
+    def check_vectors(self, benchmark: Benchmark, vectors: Any) -> None:
+        if not isinstance(vectors, Embeddings):
+            raise FewlinkError(f"models of the family {self.name} take one table of vectors: see fewlink.pretrain")
+        check_fits(vectors, len(benchmark.graph.entities), len(benchmark.graph.relations))
+        if vectors.facts.get("with_train_tasks") and vectors.facts.get("benchmark") != benchmark.fingerprint:
+            raise FewlinkError(
+                f"the vectors were trained with the train relations of another benchmark than {benchmark.name}, and "
+                "may have seen its answers: pretrain on this one"
+            )
+
+    def fold_in(self, vectors: Embeddings, benchmark: Benchmark, entities: int, relations: int) -> Embeddings:
+        return fold_in(vectors, benchmark.graph, entities, relations, len(benchmark.graph.relations) - relations)
+
+
+class FewShotFamily(OneTableFamily):
     """FSRL, its ablations, the authors' program and GMatching."""
 
     name = "fewshot"
@@ -49,41 +88,6 @@ class FewShotFamily(TrainedFamily):
 
     def check(self, benchmark: Benchmark, settings: FewShotSettings) -> None:
         sampler(benchmark, settings, [settings.seed])
-
-    def vectors_name(self, settings: FewShotSettings, wanted: Vectors, benchmark: Benchmark) -> str:
-        seen = "-with-train" if wanted.with_train_tasks else ""
-        what = f"{wanted.recipe}{seen}-vectors"
-        return "-".join([what, *wanted.set, benchmark.fingerprint[:8]]).replace("=", "-")
-
-    def pretrain(
-        self,
-        benchmark: Benchmark,
-        settings: FewShotSettings,
-        wanted: Vectors,
-        folder: Path,
-        on_epoch: Callable[[str], Reporter] | None = None,
-    ) -> None:
-        pretraining = pretraining_settings(wanted, settings.device)
-        with_train_tasks = wanted.with_train_tasks
-        if not trained_already(folder, benchmark, pretraining, {"with_train_tasks": with_train_tasks}, any_seed=True):
-            reporter = on_epoch(f"{pretraining.model} vectors") if on_epoch else None
-            pretrain(benchmark, pretraining, out=folder, with_train_tasks=with_train_tasks, on_epoch=reporter)
-
-    def open_vectors(self, folder: Path, fingerprint: str | None = None, *, for_training: bool = True) -> Embeddings:
-        return Embeddings.open(folder, fingerprint)
-
-    def check_vectors(self, benchmark: Benchmark, vectors: Any) -> None:
-        if not isinstance(vectors, Embeddings):
-            raise FewlinkError("models of FSRL's family take one table of vectors: see fewlink.pretrain")
-        check_fits(vectors, len(benchmark.graph.entities), len(benchmark.graph.relations))
-        if vectors.facts.get("with_train_tasks") and vectors.facts.get("benchmark") != benchmark.fingerprint:
-            raise FewlinkError(
-                f"the vectors were trained with the train relations of another benchmark than {benchmark.name}, and "
-                "may have seen its answers: pretrain on this one"
-            )
-
-    def fold_in(self, vectors: Embeddings, benchmark: Benchmark, entities: int, relations: int) -> Embeddings:
-        return fold_in(vectors, benchmark.graph, entities, relations, len(benchmark.graph.relations) - relations)
 
     def check_fold_in(self, run: Path, weights: Mapping[str, Tensor]) -> None:
         if any(name.startswith("around.") for name in weights):

@@ -272,6 +272,7 @@ class CapturedStep:
         learner.take(before)
 
     def replay(self, first: int, ids: Tensor) -> Tensor:
+        """Take a step for each of the entities (S, steps, U), from step `first` on; losses (steps, 3, S)."""
         count = ids.shape[1]
         self.ids[:, :count].copy_(ids)
         self.at.zero_()

@@ -28,6 +28,7 @@ class Neighbours(nn.Module):
 
     @classmethod
     def of(cls, table: NeighbourTable) -> Neighbours:
+        """The neighbours of a table, as tensors on the CPU."""
         columns = (torch.from_numpy(column) for column in (table.relations, table.entities))
         return cls(table.most, torch.from_numpy(table.offsets), *(nn.functional.pad(c, (0, 1)) for c in columns))
 

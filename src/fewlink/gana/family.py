@@ -44,7 +44,7 @@ class GANAFamily(MetaRFamily):
     """GANA; its vectors are pretrained and opened, and its episodes drawn, as those of MetaR's family."""
 
     name = "gana"
-    settings = GANASettings  # type: ignore[assignment]
+    settings = GANASettings
     scorer_class = GANAScorer
 
     @property

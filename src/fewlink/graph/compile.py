@@ -177,14 +177,14 @@ def types_from_triples(
     rows = triples[triples[:, 1] == relation]
     classes, places = np.unique(rows[:, 2], return_inverse=True)
     ids = [entities[kind] for kind in classes.tolist()]
-    said = np.array([not name.startswith(VOCABULARIES) for name in ids], bool)[places]
-    if not said.any():
+    kept = np.array([not name.startswith(VOCABULARIES) for name in ids], bool)[places]
+    if not kept.any():
         return None
     short = [labels[kind] for kind in classes.tolist()] if labels is not None else ids
-    alone = Counter(short)
+    uses = Counter(short)  # classes that share a name are called by their ids
     interner = Interner()
-    numbers = [interner[(text if alone[text] == 1 else name).encode()] for text, name in zip(short, ids, strict=True)]
-    return TypeTable.of(interner, rows[said, 0], np.array(numbers, np.int32)[places[said]], len(entities))
+    numbers = [interner[(text if uses[text] == 1 else name).encode()] for text, name in zip(short, ids, strict=True)]
+    return TypeTable.of(interner, rows[kept, 0], np.array(numbers, np.int32)[places[kept]], len(entities))
 
 
 def check_side_files(

@@ -66,6 +66,7 @@ class Interner(dict[bytes, int]):
         return number
 
     def ids(self, names: Sequence[bytes]) -> np.ndarray:
+        """The ids (n,) int32 of known or new names."""
         return np.fromiter(map(self.__getitem__, names), np.int32, count=len(names))
 
 
@@ -97,6 +98,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, names: Iterable[bytes | str]) -> Vocabulary:
+        """From names in the order of their ids."""
         raw = [n.encode() if isinstance(n, str) else n for n in names]
         ends = np.cumsum(np.fromiter(map(len, raw), np.int64, count=len(raw)))
         sums = np.fromiter(map(zlib.crc32, raw), np.uint32, count=len(raw))
@@ -146,6 +148,7 @@ class Vocabulary:
         return number
 
     def ids(self, names: Iterable[str], what: str = "name") -> np.ndarray:
+        """The ids (n,) int32 of names. Raises as `id` does."""
         return np.array([self.id(n, what) for n in names], np.int32)
 
     def index(self) -> dict[str, int]:

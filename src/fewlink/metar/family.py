@@ -21,7 +21,7 @@ from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.data.episodes import ContrastedEpisodes, ContrastedSampler
 from fewlink.embeddings import Embeddings
-from fewlink.fewshot.family import FewShotFamily
+from fewlink.fewshot.family import OneTableFamily
 from fewlink.graph import Graph
 from fewlink.graph.graph import Groups
 from fewlink.metar.model import MetaR, MetaRScorer, MetaScorer
@@ -184,27 +184,17 @@ class MetaLearner:
         restore_moments(self.model, self.optimizer, moments)
 
 
-class MetaRFamily(FewShotFamily):
+class MetaRFamily(OneTableFamily):
     """MetaR; its vectors are pretrained and opened as those of FSRL's family."""
 
     name = "metar"
-    settings = MetaRSettings  # type: ignore[assignment]
-    side_by_side = False
+    settings: ClassVar[type[MetaLearnerSettings]] = MetaRSettings
     memory_advice = "relations=256"
     scorer_class: ClassVar[type[MetaScorer[Any]]] = MetaRScorer
 
     @property
     def models(self) -> Mapping[str, str]:
         return MODELS
-
-    def parts(self, model: str) -> dict[str, Any]:
-        return {}
-
-    def ablations(self) -> dict[str, list[str]]:
-        return {}
-
-    def part_texts(self) -> dict[str, str]:
-        return {}
 
     def check(self, benchmark: Benchmark, settings: Any) -> None:
         sampler(benchmark, settings)
@@ -239,7 +229,7 @@ class MetaRFamily(FewShotFamily):
             model, sampler(benchmark, settings), settings, lambda: self._scorer_of(model, benchmark.graph, settings)
         )
 
-    def scorer(  # type: ignore[override]
+    def scorer(
         self,
         benchmark: Benchmark,
         vectors: Embeddings,

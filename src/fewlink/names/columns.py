@@ -70,7 +70,7 @@ class NameColumns:
         many = len(peers) / (len(peers) + FEW) / (len(pairs) + 1)
         return ReferenceNames(many * by_head, many * by_tails, best if by_tails else None, covered)
 
-    def of(self, said: ReferenceNames, head: int, candidates: np.ndarray) -> np.ndarray:
+    def of(self, known: ReferenceNames, head: int, candidates: np.ndarray) -> np.ndarray:
         """The columns (C, COLUMNS) of one head's candidates (C,), which the index covers."""
         vector = self.index.vector(self.index.name(head))
         products = self.index.products(vector)
@@ -82,7 +82,7 @@ class NameColumns:
             "like head": like,
             "in head": np.divide(shared, lengths**2, out=np.zeros(len(shared)), where=shared > 0),
             "has head": np.divide(shared, vector.length**2, out=np.zeros(len(shared)), where=shared > 0),
-            "like a tail": np.zeros(len(shared)) if said.like_tail is None else said.like_tail[candidates],
+            "like a tail": np.zeros(len(shared)) if known.like_tail is None else known.like_tail[candidates],
         }
         return np.stack([columns[name] for name in COLUMNS], 1)
 

@@ -35,12 +35,13 @@ class Gate:
     weights: np.ndarray
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def column_weights(self, said: ReferenceNames) -> np.ndarray:
+    def column_weights(self, known: ReferenceNames) -> np.ndarray:
         """The weight of each column (COLUMNS,), given what the references' names say."""
-        gates = np.array([said.by_head if name in OF_HEAD else said.by_tails for name in COLUMNS])
+        gates = np.array([known.by_head if name in OF_HEAD else known.by_tails for name in COLUMNS])
         return np.asarray(self.weights * gates**POWER)
 
     def write(self, path: Path) -> None:
+        """Write the gate as a file that `read_gate` reads."""
         weights = dict(zip(COLUMNS, np.round(self.weights, 4).tolist(), strict=True))
         write_json(path, with_sha256({"format": FORMAT, "version": __version__, **self.facts, "weights": weights}))
 

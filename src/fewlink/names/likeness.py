@@ -98,10 +98,12 @@ class GramIndex:
 
     @property
     def offsets(self) -> np.ndarray:
+        """Where the entities of each n-gram begin among `members`: (buckets + 1,)."""
         return self._lists[0]
 
     @property
     def members(self) -> np.ndarray:
+        """The entities of each n-gram, one n-gram after the other."""
         return self._lists[1]
 
     @property

@@ -37,7 +37,7 @@ class NamedScorer:
     def __init__(self, scorer: TrailScorer, columns: NameColumns, gate: Gate) -> None:
         self.name, self.scorer, self.columns, self.gate = scorer.name, scorer, columns, gate
         self.device, self.evidence = scorer.device, {**scorer.evidence, **EVIDENCE}
-        self._said: dict[bytes, ReferenceNames] = {}
+        self._remembered: dict[bytes, ReferenceNames] = {}
 
     def limit_edges(self, edges: int) -> None:
         """As of the scorer of the graph."""
@@ -49,32 +49,32 @@ class NamedScorer:
 
     def __call__(self, question: Question) -> Tensor:
         scores = self.scorer(question)
-        weights = self.gate.column_weights(self.said(question.references))
+        weights = self.gate.column_weights(self.reference_names(question.references))
         if not weights.any():
             return scores
-        said = self.said(question.references, question.candidates)
-        parts = [self.columns.of(said, head, question.candidates) @ weights for head in question.heads.tolist()]
+        known = self.reference_names(question.references, question.candidates)
+        parts = [self.columns.of(known, head, question.candidates) @ weights for head in question.heads.tolist()]
         names = np.stack(parts) if parts else np.zeros((0, len(question.candidates)))
         return scores + torch.as_tensor(names, dtype=scores.dtype, device=scores.device)
 
-    def said(self, references: np.ndarray, candidates: np.ndarray | None = None) -> ReferenceNames:
+    def reference_names(self, references: np.ndarray, candidates: np.ndarray | None = None) -> ReferenceNames:
         """What the names of references (K, 2) say, also of candidates (C,) if given; the last few are remembered."""
         key, index = references.astype(np.int64).tobytes(), self.columns.index
         if candidates is not None:
             index.cover(candidates)
-        said = self._said.get(key)
-        if said is None or said.covered != index.number:
-            said = self.columns.references(references[: self.most_references])
-            self._said[key] = said
-            for oldest in list(self._said)[:-MOST_TASKS]:  # of a copy: another thread may change it meanwhile
-                self._said.pop(oldest, None)
-        return said
+        known = self._remembered.get(key)
+        if known is None or known.covered != index.number:
+            known = self.columns.references(references[: self.most_references])
+            self._remembered[key] = known
+            for oldest in list(self._remembered)[:-MOST_TASKS]:  # of a copy: another thread may change it meanwhile
+                self._remembered.pop(oldest, None)
+        return known
 
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """TRAIL's reasons, and what the names add."""
-        said = self.said(references, np.array([tail]))
+        known = self.reference_names(references, np.array([tail]))
         reasons = self.scorer.explain(references, head, tail, most)
-        like_head, like_tail = self._parts(said, head, tail)
+        like_head, like_tail = self._parts(known, head, tail)
         names: list[tuple[str, int, float]] = [("head", head, like_head)] if like_head else []
         if like_tail:
             names.append(("reference", self._nearest(references, tail), like_tail))
@@ -90,9 +90,9 @@ class NamedScorer:
             names=names,
         )
 
-    def _parts(self, said: ReferenceNames, head: int, tail: int) -> tuple[float, float]:
+    def _parts(self, known: ReferenceNames, head: int, tail: int) -> tuple[float, float]:
         """What the likeness to the head's name adds to the score of a pair, and that to the references' tails."""
-        parts = self.columns.of(said, head, np.array([tail]))[0] * self.gate.column_weights(said)
+        parts = self.columns.of(known, head, np.array([tail]))[0] * self.gate.column_weights(known)
         return float(parts[: len(OF_HEAD)].sum()), float(parts[len(OF_HEAD) :].sum())
 
     def _nearest(self, references: np.ndarray, tail: int) -> int:

@@ -161,6 +161,7 @@ class EdgeTable:
 
     @classmethod
     def of(cls, graph: Graph) -> EdgeTable:
+        """All edges of a graph, on the CPU."""
         edges = (np.asarray(graph.head_ids), np.asarray(graph.relation_ids), np.asarray(graph.tail_ids))
         return cls.of_edges(
             *edges, *edge_fans(graph), nodes=len(graph.entities), relations_count=2 * len(graph.relations)
@@ -206,6 +207,7 @@ class EdgeTable:
 
     @property
     def edges(self) -> int:
+        """The number of edges, inverse ones included."""
         return len(self.by_tail.row)
 
     @property

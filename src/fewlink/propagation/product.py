@@ -183,6 +183,8 @@ def _parts(edges: int, x: Tensor) -> list[slice]:
 
 
 class _Product(torch.autograd.Function):
+    """`relational_product` with its gradients by states and weights."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, edges: EdgeTable, norms: Norms) -> Tensor:
         ctx.save_for_backward(x, w)
@@ -205,6 +207,8 @@ def asinh(x: Tensor) -> Tensor:
 
 
 class _Asinh(torch.autograd.Function):
+    """sign(x) · log(1 + |x| + x² / (1 + √(x² + 1))), with its gradient 1 / √(x² + 1)."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)

@@ -45,6 +45,7 @@ class Bundle:
     left_out: dict[str, list[str]] = field(default_factory=dict)
 
     def leave_out(self, why: str, identifier: str) -> None:
+        """Note that an object is not in the graph, and why."""
         self.left_out.setdefault(why, []).append(identifier)
 
     def remarks(self) -> list[str]:

@@ -62,6 +62,7 @@ def find_paths(pair: Pair, encoded: Encoded, trace: Trace, width: int = BEAM) ->
 
 
 def nodes_of(pair: Pair, edges: Sequence[int]) -> tuple[int, ...]:
+    """The nodes of a path to the tail, given its edges."""
     return *(int(pair.cone.edges[edge, 0]) for edge in edges), pair.tail
 
 
@@ -129,25 +130,24 @@ def explain(
     ).tolist()
     paths = candidate_paths(pair, find_paths(pair, encoded, trace), most)
     drops = [score - left for left in pair.scores(encoded, [removal_of(pair, [path]) for path in paths]).tolist()]
-    order = ordered_paths(pair, paths, drops)
-    without_first = [removal_of(pair, [paths[i] for i in order[: n + 1]]) for n in range(len(order))]
+    ordered = ordered_paths(pair, paths, drops)
+    without_first = [removal_of(pair, [paths[i] for i in ordered[: n + 1]]) for n in range(len(ordered))]
     lost = [score - left for left in pair.scores(encoded, without_first).tolist()]
-    named = adding_paths(pair, paths, drops, order, lost)[:most]
-    if named and named == order[: len(named)]:
+    named = adding_paths(pair, paths, drops, ordered, lost)[:most]
+    if named and named == ordered[: len(named)]:
         together = lost[len(named) - 1]
     else:
         together = score - pair.scores(encoded, [removal_of(pair, [paths[i] for i in named])]).item() if named else None
-    order = named
-    from_head = any(paths[i].nodes[0] == pair.head for i in order)
+    from_head = any(paths[i].nodes[0] == pair.head for i in named)
     fewer = [Removal(references=[k]) for k in every]
     ids = pair.cone.nodes if nodes is None else nodes[pair.cone.nodes]
-    relations = [tuple(pair.cone.edges[list(paths[i].edges), 1].tolist()) for i in order]
+    relations = [tuple(pair.cone.edges[list(paths[i].edges), 1].tolist()) for i in named]
     return Reasons(
         score,
         {"head": score - no_head, "references": score - no_references},
-        [(walked, drops[i]) for walked, i in zip(relations, order, strict=True)],
+        [(walked, drops[i]) for walked, i in zip(relations, named, strict=True)],
         [score - left for left in pair.scores(without_each, fewer).tolist()] if without_each else [],
-        entities=[tuple(ids[list(paths[i].nodes)].tolist()) for i in order],
+        entities=[tuple(ids[list(paths[i].nodes)].tolist()) for i in named],
         measured=True,
         together=together,
         at_tail=[] if from_head else edges_at_tail(pair, encoded, score),

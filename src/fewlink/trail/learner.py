@@ -41,7 +41,7 @@ class TrailSettings(ModelSettings):
     candidates           candidates of an episode, at least twice its queries
     learning_rate        of AdamW at its highest: it rises over the first twentieth of the steps and falls as a cosine
     weight_decay         of AdamW
-    steps                steps in all, over which the learning rate is spread: more of them later is another course
+    steps                steps in all, over which the learning rate is spread; continuing with more changes its course
     clip                 largest norm of the gradient
     average              share of the old average of weights that a step keeps: what answers is the average
     evaluate_every       steps between evaluations on dev; each one saves the run
@@ -173,6 +173,7 @@ class TrailLearner:
         return loss
 
     def move(self, batch: Batch) -> Tensor:
+        """Take a step of the optimizer at the rate that is set; the loss before the step, a scalar."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -257,4 +258,5 @@ class RecordedStep:
 
 
 def network_of(settings: TrailSettings) -> TrailNetwork:
+    """A network of the shape in the settings, with random weights."""
     return TrailNetwork(Shape(settings.width, settings.layers, settings.relation_layers))

@@ -62,6 +62,7 @@ class TrailNetwork(nn.Module):
         return self.scores(states, encoded, tasks.candidates)
 
     def encode(self, graph: ReadGraph, tasks: Tasks, reading: TaskReading) -> Encoded:
+        """What the network makes of the references of L tasks, given what was read of them."""
         visible = tasks.visible.unsqueeze(-1)
         vectors = self.read_relation(reading.relations) * visible
         for layer in self.relation_layers:
@@ -165,4 +166,5 @@ def reference_edges(tasks: Tasks) -> tuple[Tensor, Tensor]:
 
 
 def mlp(wide: int, inner: int, out: int) -> nn.Sequential:
+    """Two linear layers with ReLU between them."""
     return nn.Sequential(nn.Linear(wide, inner), nn.ReLU(), nn.Linear(inner, out))

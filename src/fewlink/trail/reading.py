@@ -58,6 +58,7 @@ class ReadGraph:
 
     @classmethod
     def of(cls, graph: Graph) -> ReadGraph:
+        """The whole of a graph, on the CPU."""
         degrees = torch.from_numpy(np.log1p(np.asarray(graph.degrees, np.float32)))
         return cls(graph, _sizes(graph), _together(graph), degrees)
 

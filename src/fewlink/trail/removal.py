@@ -84,6 +84,7 @@ class Cone:
         return cls(nodes, edges.T, count, [layer(number) for number in range(1, depth + 1)])
 
     def place(self, entities: np.ndarray | int) -> np.ndarray:
+        """The places of entities that are in the cone."""
         return np.searchsorted(self.nodes, entities)
 
     def find(self, edges: np.ndarray) -> np.ndarray:
@@ -126,6 +127,7 @@ class Pair:
 
     @classmethod
     def of(cls, network: TrailNetwork, graph: ReadGraph, references: np.ndarray, head: int, tail: int) -> Pair:
+        """The pair of two entities of a graph, given references (K, 2) in its ids."""
         cone = Cone.of(graph, references, head, tail, network.shape.layers)
         return cls(network, cone, cone.place(references), int(cone.place(head)), int(cone.place(tail)))
 

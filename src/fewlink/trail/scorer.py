@@ -81,7 +81,7 @@ class TrailScorer:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        return {**self.__dict__, "_lock": None, "_tasks": {}, "_without_each": {}, "_idle": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.RLock())

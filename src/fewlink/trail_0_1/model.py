@@ -144,7 +144,7 @@ class Trail01Settings(ModelSettings):
     relations            episodes of a step; shared out where several processes train together
     learning_rate        of AdamW at its highest: it rises over the first tenth of the steps and falls as a cosine
     weight_decay         of AdamW
-    steps                steps in all, over which the learning rate is spread: more of them later is another course
+    steps                steps in all, over which the learning rate is spread; continuing with more changes its course
     clip                 largest norm of the gradient; 0 leaves it as it is
     dropout              share of the evidence dropped while training
     evaluate_every       steps between evaluations on dev; each one saves the run

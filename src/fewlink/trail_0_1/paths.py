@@ -28,6 +28,7 @@ class Walks(NamedTuple):
     chances: Tensor
 
     def where(self, mask: Tensor) -> Walks:
+        """The walks for which the mask (n,) is true."""
         return Walks(*(part[mask] for part in self))
 
 

@@ -243,7 +243,7 @@ class TrainedFamily(Family):
 
     @abstractmethod
     def memory(self, graph: Graph, vectors: Any, settings: Any, *, runs: int = 1, training: bool = False) -> Parts:
-        """Bytes that runs side by side need, or one that only answers, by purpose."""
+        """Bytes by purpose: what `runs` side by side need for training, or what one run needs to answer."""
 
     def training_memory(self, benchmark: Benchmark, vectors: Any, settings: Any, *, runs: int = 1) -> Parts:
         """Bytes that training on all that a run learns from needs, by purpose."""

@@ -54,7 +54,7 @@ class UltraSettings(TrailSettings):
     candidates           candidates of an episode, at least twice its queries
     learning_rate        of AdamW at its highest: it rises over the first twentieth of the steps and falls as a cosine
     weight_decay         of AdamW
-    steps                steps in all, over which the learning rate is spread: more of them later is another course
+    steps                steps in all, over which the learning rate is spread; continuing with more changes its course
     clip                 largest norm of the gradient
     average              share of the old average of weights that a step keeps: what answers is the average
     evaluate_every       steps between evaluations on dev; each one saves the run
@@ -176,6 +176,7 @@ class CpuPropagation:
         self.moved = torch.zeros_like(self.states)
 
     def unlabelled(self, task: Tasks, encoded: Encoded) -> Unlabelled:
+        """The states and sums of messages of all entities, without a label at a head."""
         states, sums = [torch.zeros_like(self.states)], []
         for layer, w, new in self._layers(encoded):
             sums.append(torch.empty_like(self.states))
@@ -377,6 +378,7 @@ class UltraFamily(TrailFamily):
 
 
 def scorer_on(name: str, network: UltraNetwork, graph: Graph, device: str) -> UltraScorer:
+    """A network on a graph as a scorer on a device."""
     return UltraScorer(name, network.to(device), ReadGraph.of(graph).to(device))
 
 

@@ -86,6 +86,8 @@ class EntityLayer(Layer):
 
 
 class RelationModel(nn.Module):
+    """The layers over the graph of relations."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.width = shape.width
@@ -102,6 +104,8 @@ class RelationModel(nn.Module):
 
 
 class EntityModel(nn.Module):
+    """The layers over the entities, and the network that scores their states."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.layers = nn.ModuleList(EntityLayer(shape.width) for _ in range(shape.layers))

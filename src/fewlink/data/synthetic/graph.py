@@ -80,6 +80,7 @@ class Population:
 
     @classmethod
     def of(cls, entities: int, types: int, seed: int) -> Population:
+        """A population of this many entities and types; small types are ordered by fewer bits of their codes."""
         rng = generator(seed, "generate", "population")
         sizes = rng.permutation(falling_sizes(entities, types, TYPE_FALL))
         starts = np.cumsum(sizes) - sizes

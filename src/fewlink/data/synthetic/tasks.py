@@ -64,6 +64,7 @@ class Planter:
         return min(LARGEST_RANGE, len(self.graph.population.types) // RANGE_SHARE)
 
     def range_size(self, types: np.ndarray) -> int:
+        """The number of entities of these types."""
         return int(self.graph.population.sizes[types].sum())
 
     def _path(self, rng: np.random.Generator, hops: int, size: int) -> tuple[np.ndarray, dict[str, Any]] | None:

@@ -25,6 +25,7 @@ UNKNOWN = 0.3  # reliability where nothing can be held out
 
 
 def kinds_of(names: Iterable[str]) -> list[type[Evidence]]:
+    """The classes of kinds of evidence by name."""
     return [choose("kind of evidence", name, KINDS) for name in names]
 
 

@@ -90,6 +90,7 @@ class Standardise(nn.Module):
         self.register_buffer("deviation", torch.ones(width))
 
     def fit(self, columns: Sequence[Tensor]) -> None:
+        """Measure mean and deviation of columns (…, n) of several episodes."""
         every = torch.cat([part.flatten(0, -2).float() for part in columns])
         self.mean.copy_(every.mean(0))
         self.deviation.copy_(every.std(0) + 1e-3)

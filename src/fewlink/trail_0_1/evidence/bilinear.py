@@ -69,6 +69,7 @@ def complex_scores(task: TaskContext, heads: Tensor, candidates: Tensor) -> Tens
 
 
 def scores(pairs: Pairs) -> Tensor:
+    """ComplEx scores (H, C) of pairs."""
     return complex_scores(pairs.task, pairs.heads.ids, pairs.candidates.ids)
 
 

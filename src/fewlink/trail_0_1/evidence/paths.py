@@ -78,6 +78,7 @@ def one_hop(heads: QueryHeads) -> Walks:
 
 
 def two_hops(heads: QueryHeads) -> Walks:
+    """Walks from the heads along every two edges."""
     return heads.task.graph.paths.onward(heads.once(one_hop))
 
 

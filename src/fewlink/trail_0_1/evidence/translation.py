@@ -17,6 +17,7 @@ def offsets(task: TaskContext) -> Tensor:
 
 
 def mean_offset(task: TaskContext) -> Tensor:
+    """The mean offset (d,) of the references."""
     return task.once(offsets).mean(0)
 
 
