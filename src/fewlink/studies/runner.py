@@ -310,15 +310,10 @@ def run_jobs(jobs: list[Job], workspace: Workspace) -> None:
 
 def _measure(job: Job, seed: int, prepared: Prepared, workspace: Workspace) -> None:
     benchmark, scorer = workspace.benchmark, CachedScorer(prepared.scorer)
+    facts = {"benchmark": benchmark.name, "data_sha256": benchmark.fingerprint, "model": job.model}
     for protocol in job.protocols[seed]:
         evaluation = evaluate(benchmark, scorer, protocol)
-        record = make_record(
-            evaluation,
-            benchmark=benchmark.name,
-            data_sha256=benchmark.fingerprint,
-            model=job.model,
-            config=prepared.config,
-        )
+        record = make_record(evaluation, **facts, config=prepared.config)
         if (protocol.split, protocol.candidates, seed) == ("test", "full", 0):
             record = record.model_copy(update={"examples": example_predictions(benchmark, scorer, evaluation)})
         workspace.store.add(record, ranks=QueryRanks.of(evaluation))
