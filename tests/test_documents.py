@@ -129,7 +129,7 @@ def shown_commands(page: Path) -> Iterator[list[str]]:
 
 
 def check_command(words: list[str]) -> None:
-    """Raise if there is no such command, or if it has no such option."""
+    """Raise if there is no such command or option, or if options are given and one that is required is not."""
     command: Any = get_command(app)
     own = [word for word in words if word not in ("…", "...")]
     while own and hasattr(command, "commands") and not own[0].startswith("-") and not own[0].isupper():
@@ -141,6 +141,10 @@ def check_command(words: list[str]) -> None:
             break
         if re.match(r"--?[a-z]", word):
             assert word.partition("=")[0] in known | {"--help", "-h"}, f"no option {word} in: fewlink {' '.join(words)}"
+    whole = any(word.startswith("--") for word in own) and not {"…", "...", "--help"} & {*words}
+    if whole:
+        for needed in (p for p in command.params if p.required and p.param_type_name == "option"):
+            assert {*needed.opts} & {*own}, f"{needed.opts[0]} is missing in: fewlink {' '.join(words)}"
 
 
 @pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *PAGES], ids=named)
@@ -165,9 +169,12 @@ def test_the_reference_has_every_command_and_option() -> None:
     check(get_command(app), "")
 
 
+MISSING = ["project", "export", "my.decisions", "--format", "json"]  # --out
+
+
 def test_commands_that_do_not_exist_are_found() -> None:
     check_command(["data", "info", "umls", "--json"])
-    for words in (["date", "info"], ["data", "inform"], ["ask", "graph.tsv", "--refrence", "a"]):
+    for words in (["date", "info"], ["data", "inform"], ["ask", "graph.tsv", "--refrence", "a"], MISSING):
         with pytest.raises(AssertionError):
             check_command(words)
 

@@ -74,6 +74,13 @@ def test_an_empty_cell_is_an_error_with_its_row(library: str) -> None:
         read(frame({"head": [], "relation": [], "tail": []}))
 
 
+def test_two_columns_of_one_name_are_refused() -> None:
+    frame = pandas_frame(COLUMNS)
+    frame.insert(0, "tail", "x", allow_duplicates=True)
+    with pytest.raises(FewlinkError, match="the frame has several columns 'tail': rename all but one"):
+        fewlink.from_pandas(frame)
+
+
 def test_numbers_are_read_as_texts() -> None:
     assert named(fewlink.from_pandas(pandas_frame({"head": [1], "relation": ["r"], "tail": [2]})).graph) == [
         ("1", "r", "2")

@@ -63,6 +63,19 @@ def test_a_plan_is_a_file_of_any_name_and_a_study_without_records_says_so(fewlin
     assert (shown.code, shown.err) == (0, "note: runs/tiny has no records of this study: run it without --show\n")
 
 
+@pytest.mark.parametrize(
+    ("study", "line", "message"),
+    [
+        ("ablation", "models = ['rules', 'fsrl']", "rules, fsrl are not one model and its ablations: leave out some"),
+        ("attack", "relations = ['group_uses_toool']", "did you mean 'group_uses_tool'"),
+    ],
+)
+def test_a_plan_that_does_not_fit_its_study_is_refused(study: str, line: str, message: str, fewlink: Fewlink) -> None:
+    Path("mine.toml").write_text(f"title = 'x'\nabout = ''\nexpect = ''\nbenchmark = 'umls'\n{line}\n")
+    refused = fewlink("study", study, "--plan", "mine.toml", "--show")
+    assert refused.code == 2 and message in refused.err and "Traceback" not in refused.err
+
+
 @pytest.mark.slow
 def test_pictures_are_files_of_their_own(fewlink: Fewlink) -> None:
     done = fewlink("study", "relations", "--tiny", "--model", "gmatching-maxp", "--out", "page")

@@ -191,6 +191,19 @@ def test_what_cannot_be_imported_is_named_and_changes_nothing(
     assert file.log("can cure") == before
 
 
+def test_an_import_that_is_refused_makes_no_project(file: ProjectFile, tmp_path: Path) -> None:
+    content = json.loads(export(file, "can cure", "json"))
+    first = {**content["log"][0], "number": 1}
+    for log, problem in (
+        ([first, {**first, "number": 2, "kind": "undo", "undoes": 7}], "event 2 undoes 7, which is not above it"),
+        ([first, {**first, "number": 2, "head": " "}], "a head has 1 to 4,000 characters"),
+    ):
+        (tmp_path / "x.json").write_text(json.dumps({**content, "log": log}))
+        with pytest.raises(FewlinkError, match=problem):
+            import_file(file, "another", tmp_path / "x.json")
+        assert [project.name for project in file.projects()] == ["can cure"]
+
+
 def test_an_unknown_format_is_refused(file: ProjectFile) -> None:
     with pytest.raises(FewlinkError, match="unknown format 'xml'"):
         export(file, "can cure", "xml")

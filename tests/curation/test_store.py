@@ -87,8 +87,10 @@ def test_undo_takes_back_ones_own_decision_and_never_a_reference_by_itself(file:
     with pytest.raises(FewlinkError, match="'bob' has no decision to undo"):
         file.undo("cures", who="bob")
     file.undo("cures", who="ann")
-    with pytest.raises(FewlinkError, match="no decision to undo"):
+    with pytest.raises(FewlinkError, match="'ann' has no decision to undo"):
         file.undo("cures", who="ann")
+    with pytest.raises(FewlinkError, match="without a curator's name: name the curator, or the event"):
+        file.undo("cures")
     reference = file.log("cures")[0]
     file.undo("cures", reference.number)
     assert file.pairs("cures", "reference") == [("c", "d")]

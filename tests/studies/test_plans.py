@@ -80,6 +80,14 @@ def test_the_family_of_a_model() -> None:
             "did you mean 'steps'",
         ),
         ("title = 'x'\nabout = ''\nexpect = ''\n[tiny.settings]\nfewshots = []", "did you mean 'fewshot'"),
+        (
+            "title = 'x'\nabout = ''\nexpect = ''\ncandidates = ['fulll']",
+            "candidates.0: Input should be 'paper', 'full'",
+        ),
+        (
+            "title = 'x'\nabout = ''\nexpect = ''\nsplits = ['tests']",
+            "splits.0: Input should be 'train', 'dev'",
+        ),
     ],
 )
 def test_a_bad_plan_says_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:

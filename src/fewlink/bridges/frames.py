@@ -208,6 +208,8 @@ def _columns(names: Sequence[str], *given: str | None) -> list[str]:
     columns = [own or other for own, other in zip(given, known, strict=True)]
     if None in columns and len(names) == 3 and not any(given):
         columns = list(names)
+    if twice := next((column for column in columns if column is not None and names.count(column) > 1), None):
+        raise FewlinkError(f"the frame has several columns '{twice}': rename all but one of them")
     missing = [end for end, column in zip(ENDS, columns, strict=True) if column is None]
     if missing:
         raise FewlinkError(

@@ -44,31 +44,28 @@ class ExtendQuery(BaseModel):
     properties: Annotated[list[ExtendProperty], Field(min_length=1, max_length=20)]
 
 
-def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
-    """Add the routes to an app.
+class Queries:
+    """Answers what clients ask of an app about the graph of its linker: matches, and columns of tails."""
 
-    Functions in the list `app.state.described`, which may be there already, give relations that the graph lacks, by
-    their references; they are called for each request.
-    """
-    given = described_by(linker, settings.references)
-    app.state.described = [*getattr(app.state, "described", ()), lambda: given]
-    reconciler = Reconciler(linker, lambda: {k: v for each in app.state.described for k, v in each().items()})
+    def __init__(self, app: FastAPI, linker: Linker, reconciler: Reconciler) -> None:
+        self.app, self.linker, self.reconciler = app, linker, reconciler
 
-    async def extend(query: ExtendQuery) -> dict[str, Any]:
-        properties = await asyncio.to_thread(reconciler.properties)
+    async def extend(self, query: ExtendQuery) -> dict[str, Any]:
+        """The cells of each wanted property for each entity."""
+        properties = await asyncio.to_thread(self.reconciler.properties)
         meta, rows = [], {id_: dict[str, list[dict[str, Any]]]() for id_ in query.ids}
         for wanted in query.properties:
             of = properties.get(wanted.id)
             if of is None:
                 raise ApiError(404, "unknown-name", f"unknown property '{wanted.id}'", "properties")
             meta.append({"id": of.id, "name": of.name})
-            for id_, cells in (await tails_of(of, wanted.settings, list(rows))).items():
+            for id_, cells in (await self.tails_of(of, wanted.settings, list(rows))).items():
                 rows[id_][of.id] = cells
         return {"meta": meta, "rows": rows}
 
-    async def tails_of(of: Property, chosen: Settings, ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    async def tails_of(self, of: Property, chosen: Settings, ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         """The cells of a property for each entity; none for an entity that the graph lacks."""
-        graph = linker.graph
+        graph = self.linker.graph
         numbers = {id_: graph.entities.find(id_) for id_ in ids}
         known_too = chosen.tails != "predicted"
         predicted_too = chosen.tails in ("predicted", "both") or (chosen.tails == "usual" and bool(of.references))
@@ -79,7 +76,7 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
                 cells[id_] = [cell(of, graph.entities[tail], graph.name(tail), 1.0) for tail in tails]
         heads = [id_ for id_, number in numbers.items() if number is not None]
         if predicted_too and heads:
-            for row in await predicted(of, chosen.limit, heads):
+            for row in await self.predicted(of, chosen.limit, heads):
                 probability = row["probability"]
                 if (probability or 0.0) >= chosen.least:
                     sure = f"{probability:.0%}" if probability is not None else f"rank {row['rank']}"
@@ -87,20 +84,21 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
                     cells[row["head"]].append(cell(of, row["tail"], row["tail_name"], probability, about))
         return cells
 
-    async def predicted(of: Property, k: int, heads: list[str]) -> list[dict[str, Any]]:
+    async def predicted(self, of: Property, k: int, heads: list[str]) -> list[dict[str, Any]]:
         """The rows of predictions, asked for as at /predict and under its limits."""
-        names = linker.graph.entities
+        names = self.linker.graph.entities
         pairs = [[names[head], names[tail]] for head, tail in of.references[:MOST_REFERENCES]]
         relation = None if of.relation is None else of.relation.name
-        wrong = app.state.rejected().get(of.id.removesuffix(PROBABILITY), [])
+        wrong = self.app.state.rejected().get(of.id.removesuffix(PROBABILITY), [])
         wrong = [pair for pair in wrong if all(names.find(end) is not None for end in pair)]
         asked = {"references": pairs or None, "relation": relation, "heads": heads, "k": k}
         request = validated(PredictRequest, {**asked, "rejected": [list(pair) for pair in wrong[-MOST_REJECTED:]]})
-        answer = await app.state.service.predict(request)
+        answer = await self.app.state.service.predict(request)
         rows: list[dict[str, Any]] = answer["predictions"]
         return rows
 
-    async def answered(sent: dict[str, str]) -> dict[str, Any]:
+    async def answered(self, sent: dict[str, str]) -> dict[str, Any]:
+        """The answer to `queries`, a batch of names to match, or to `extend`, columns to add."""
         if "queries" in sent:
             queries = parsed(sent["queries"], "queries")
             if len(queries) > BATCH:
@@ -110,14 +108,28 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
             for key, query in checked.items():
                 if not query.query.strip() and not query.properties:
                     raise ApiError(422, "refused", f"query '{key}' has neither a text nor properties", "queries")
-            return await asyncio.to_thread(lambda: {k: {"result": reconciler.match(q)} for k, q in checked.items()})
-        return await extend(validated(ExtendQuery, parsed(sent["extend"], "extend")))
+            return await asyncio.to_thread(
+                lambda: {k: {"result": self.reconciler.match(q)} for k, q in checked.items()}
+            )
+        return await self.extend(validated(ExtendQuery, parsed(sent["extend"], "extend")))
+
+
+def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
+    """Add the routes to an app.
+
+    Functions in the list `app.state.described`, which may be there already, give relations that the graph lacks, by
+    their references; they are called for each request.
+    """
+    given = described_by(linker, settings.references)
+    app.state.described = [*getattr(app.state, "described", ()), lambda: given]
+    reconciler = Reconciler(linker, lambda: {k: v for each in app.state.described for k, v in each().items()})
+    queries = Queries(app, linker, reconciler)
 
     @app.get(SHARED, include_in_schema=False)
     async def get(request: Request) -> Response:
         sent = dict(request.query_params)
         if "queries" in sent or "extend" in sent:
-            return as_json(await answered(sent))
+            return as_json(await queries.answered(sent))
         return as_json(reconciler.manifest(address(request), sent.get("token"), settings.token is not None))
 
     @app.post(SHARED, include_in_schema=False)
@@ -126,7 +138,7 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
         if "queries" not in sent and "extend" not in sent:
             message = "send a form (application/x-www-form-urlencoded) with a field 'queries' or 'extend'"
             raise ApiError(422, "refused", message)
-        return as_json(await answered(sent))
+        return as_json(await queries.answered(sent))
 
     suggesters: dict[str, Callable[[str, int, int], list[dict[str, Any]]]] = {
         "entity": reconciler.suggest_entities,

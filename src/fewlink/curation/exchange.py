@@ -84,13 +84,11 @@ def import_text(
     unknown: list[tuple[str, str]] = []
     if find is not None:
         events, unknown = by_id(events, find)
-    if project not in {known.name for known in file.projects()}:
-        file.add_project(project, description=description, who=who)
-    if format == "json":
-        return Imported(file.merge(project, events), len(events), unknown)
-    before = {state.pair: state.kind for state in file.decisions(project)}
-    changed = [event for event in events if before.get(event.pair) != event.kind]
-    return Imported(file.merge(project, changed), len(events), unknown)
+    changed: Sequence[Event] = events
+    if format != "json" and project in {known.name for known in file.projects()}:
+        before = {state.pair: state.kind for state in file.decisions(project)}
+        changed = [event for event in events if before.get(event.pair) != event.kind]
+    return Imported(file.merge(project, changed, make=description), len(events), unknown)
 
 
 def by_id(events: Sequence[Event], find: Find) -> tuple[list[Event], list[tuple[str, str]]]:

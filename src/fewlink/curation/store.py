@@ -141,18 +141,19 @@ class ProjectFile:
         self, name: str, references: Iterable[tuple[str, str]] = (), *, description: str = "", who: str = ""
     ) -> Project:
         """A new project with these references; raises if the name is taken."""
-        name = _checked(name.strip(), "the name of a project")
         with self._writing():
-            try:
-                self._base.execute(
-                    "INSERT INTO project (name, description, made) VALUES (?, ?, ?)",
-                    (name, description[:LONGEST], now()),
-                )
-            except sqlite3.IntegrityError:
-                raise FewlinkError(f"{self.path} has a project '{name}' already: choose another name") from None
-            number = self._find(name)[0]
+            number = self._make(name, description)
             self._append(number, [("reference", *pair) for pair in references], who, None)
-        return self.project(name)
+            return self.project(number)
+
+    def _make(self, name: str, description: str) -> int:
+        """Add a row for a project; its number."""
+        name, sql = _checked(name.strip(), "the name of a project"), "INSERT INTO project (name, description, made)"
+        try:
+            added = self._base.execute(f"{sql} VALUES (?, ?, ?)", (name, description[:LONGEST], now()))
+        except sqlite3.IntegrityError:
+            raise FewlinkError(f"{self.path} has a project '{name}' already: choose another name") from None
+        return int(added.lastrowid or 0)
 
     def decide(
         self, project: str | int, decisions: Iterable[Given], who: str = "", time: str | None = None
@@ -185,8 +186,10 @@ class ProjectFile:
             found += " AND who = ? AND kind <> 'reference' ORDER BY number DESC LIMIT 1"
             event = self._base.execute(found, (row[0], who)).fetchone()
             if event is None:
-                name = f"'{who}' has" if who else "there is"
-                raise FewlinkError(f"project '{row[1]}': {name} no decision to undo")
+                problem = f"'{who}' has no decision to undo"
+                if not who:
+                    problem = "there is no decision to undo without a curator's name: name the curator, or the event"
+                raise FewlinkError(f"project '{row[1]}': {problem}")
         else:
             event = self._base.execute(found + " AND number = ?", (row[0], number)).fetchone()
             if event is None:
@@ -211,9 +214,14 @@ class ProjectFile:
             rows = self._base.execute(f"SELECT {self._columns} FROM event WHERE project = ? ORDER BY number", (number,))
             return [Event(*row) for row in rows]
 
-    def merge(self, project: str | int, events: Sequence[Event]) -> int:
-        """Add events of another log that this one lacks, in their order; how many were added. All or none."""
+    def merge(self, project: str | int, events: Sequence[Event], *, make: str | None = None) -> int:
+        """Add events of another log that this one lacks, in their order; how many were added. All or none.
+
+        If a description is given as `make`, a project that does not exist is made with it, unless an event is refused.
+        """
         with self._writing():
+            if make is not None and project not in {known.name for known in self.projects()}:
+                project = self._make(str(project), make)
             number, name = self._find(project)[:2]
             own = {_key(event): event.number for event in self.log(project)}
             numbers: dict[int, int] = {}  # of the other log → of this one
@@ -228,8 +236,9 @@ class ProjectFile:
                     taken = self._base.execute("SELECT 1 FROM event WHERE undoes = ?", (undoes,)).fetchone()
                     if taken is not None:
                         continue  # undone here too, by someone else
+                    pair = _checked(event.head, "a head"), _checked(event.tail, "a tail")
                     own[_key(event)] = self._insert(
-                        number, event.kind, event.head, event.tail, undoes, event.who, event.time, event.probability
+                        number, event.kind, *pair, undoes, event.who, event.time, event.probability
                     )
                     added += 1
                 numbers[event.number] = own[_key(event)]

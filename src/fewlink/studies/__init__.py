@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from fewlink.base.errors import choose
 from fewlink.data.carving import FrozenGraph
 from fewlink.history import attack
 from fewlink.history.tables import stored_tables
@@ -41,8 +42,8 @@ def run_attack(plan: Plan, workspace: Workspace) -> None:
 def _frozen(plan: Plan) -> FrozenGraph:
     """ATT&CK at the end of 2023, with later links of the plan's relations, or of all."""
     whole = attack.frozen_attack()
-    names = plan.relations or list(whole.later)
-    return FrozenGraph(whole.graph, {r: whole.later[r] for r in names}, {r: whole.days[r] for r in names})
+    later = {r: choose("relation with later links", r, whole.later) for r in plan.relations} or whole.later
+    return FrozenGraph(whole.graph, later, {relation: whole.days[relation] for relation in later})
 
 
 def _missing(plan: Plan, workspace: Workspace, frozen: FrozenGraph) -> Iterator[tuple[str, str, attack.Setting]]:

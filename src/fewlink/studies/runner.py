@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fewlink.base.errors import FewlinkError, InputError, choose, read_file
+from fewlink.base.errors import FewlinkError, InputError, choose, read_file, reading
 from fewlink.base.progress import duration
 from fewlink.base.recipes import OWN
 from fewlink.base.settings import Settings
@@ -39,6 +40,8 @@ from fewlink.training.run import RunConfig, open_run
 from fewlink.training.trainer import Watch, train_runs
 
 Figures = dict[str, float]
+Split = Literal["train", "dev", "test"]
+Candidates = Literal["paper", "full", "open"]
 
 
 class Tiny(BaseModel):
@@ -66,8 +69,8 @@ class Rivals(BaseModel):
 
     models: list[str]
     benchmarks: list[str]
-    shots: list[int] = Field(default_factory=lambda: [1, 3, 5])
-    candidates: list[str] = Field(default_factory=lambda: ["full", "paper", "open"])
+    shots: list[int] = [1, 3, 5]
+    candidates: list[Candidates] = ["full", "paper", "open"]
     seeds: int = Field(default=5, ge=1)
     needs: str = ""
     command: str
@@ -78,6 +81,7 @@ class Rivals(BaseModel):
     def only(
         self, models: Sequence[str], shots: Sequence[int] = (), seeds: int = 5, benchmark: str | None = None
     ) -> Rivals:
+        """A part of these rivals; an empty or None choice keeps all."""
         changes = {
             "models": [m for m in self.models if m in models or not models],
             "shots": [k for k in self.shots if k in shots or not shots],
@@ -102,9 +106,9 @@ class Plan(BaseModel):
     expect: str
     benchmark: str = "nell-one"
     models: list[str] = Field(default_factory=list)
-    splits: list[str] = Field(default_factory=lambda: ["dev", "test"])
-    candidates: list[str] = Field(default_factory=lambda: ["paper", "full"])
-    shots: list[int] = Field(default_factory=lambda: [3])
+    splits: list[Split] = ["dev", "test"]
+    candidates: list[Candidates] = ["paper", "full"]
+    shots: list[int] = [3]
     seeds: int = Field(default=5, ge=1)
     relations: list[str] = Field(default_factory=list)
     settings: dict[str, list[str]] = Field(default_factory=dict)
@@ -163,10 +167,8 @@ def read_plan(which: str | Path) -> Plan:
     """The plan of a study, by its name, or from a file: any path, or a text that ends with .toml."""
     if isinstance(which, Path) or which.endswith(".toml"):
         path = Path(which)
-        try:
+        with reading(path, "write it again"):
             text = read_file(path).decode()
-        except UnicodeDecodeError as error:
-            raise InputError(path, f"cannot be read ({error})") from None
     else:
         text = choose("study", which, plan_texts())
         path = Path(f"{which}.toml")
@@ -308,15 +310,10 @@ def run_jobs(jobs: list[Job], workspace: Workspace) -> None:
 
 def _measure(job: Job, seed: int, prepared: Prepared, workspace: Workspace) -> None:
     benchmark, scorer = workspace.benchmark, CachedScorer(prepared.scorer)
+    facts = {"benchmark": benchmark.name, "data_sha256": benchmark.fingerprint, "model": job.model}
     for protocol in job.protocols[seed]:
         evaluation = evaluate(benchmark, scorer, protocol)
-        record = make_record(
-            evaluation,
-            benchmark=benchmark.name,
-            data_sha256=benchmark.fingerprint,
-            model=job.model,
-            config=prepared.config,
-        )
+        record = make_record(evaluation, **facts, config=prepared.config)
         if (protocol.split, protocol.candidates, seed) == ("test", "full", 0):
             record = record.model_copy(update={"examples": example_predictions(benchmark, scorer, evaluation)})
         workspace.store.add(record, ranks=QueryRanks.of(evaluation))

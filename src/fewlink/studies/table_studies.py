@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +56,9 @@ def show_overall(plan: Plan, workspace: Workspace) -> StudyOutput:
 def show_ablation(plan: Plan, workspace: Workspace) -> StudyOutput:
     """Table 4, and the same of TRAIL: a model without its parts, one at a time, with the paper's figures."""
     records = finished_records(plan, workspace)
-    whole = next(model for model, variants in tables.ablations().items() if {*plan.models} <= {*variants})
+    whole = next((model for model, variants in tables.ablations().items() if {*plan.models} <= {*variants}), None)
+    if whole is None:
+        raise FewlinkError(f"{', '.join(plan.models)} are not one model and its ablations: leave out some of them")
     changes = [tables.ablation(records, whole, candidates=c) for c in plan.candidates]
     return StudyOutput([*tables.overall(records, plan.published.get(workspace.benchmark.name)), *changes])
 
@@ -185,7 +187,7 @@ RIVALS = Study(show_rivals, pending_rivals, run_rivals)
 
 def _missing_rivals(
     plan: Plan, workspace: Workspace, only: Rivals | None = None
-) -> Iterator[tuple[Rivals, str, str, list[tuple[int, str, int]]]]:
+) -> Iterator[tuple[Rivals, str, str, Sequence[tuple[int, str, int]]]]:
     """Models without all their records: how they are measured, the benchmark, the model, and K, candidates and seed."""
     held = {
         (r.benchmark, r.model, r.shots, r.candidates, r.seed)
