@@ -264,9 +264,9 @@ async def soak(options: argparse.Namespace, project: Path) -> dict[str, Any]:
         check("seconds until SIGTERM had ended the server, at most", STOP_SECONDS, max(server.stops)),
         check("growth of memory while warm", GROWTH, growth_of(warm)),
         check(
-            "more open files in the last quarter while warm than in the first", MORE_FILES, more_of(warm, "open files")
+            "open files: more in the last quarter while warm than in the first", MORE_FILES, more_of(warm, "open files")
         ),
-        check("more threads in the last quarter while warm than in the first", MORE_THREADS, more_of(warm, "threads")),
+        check("threads: more in the last quarter while warm than in the first", MORE_THREADS, more_of(warm, "threads")),
     ]
     shown = samples[:: max(1, len(samples) // 60)]
     rows = []
