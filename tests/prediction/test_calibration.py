@@ -201,7 +201,7 @@ def test_a_run_keeps_its_calibration_on_dev(run: Path) -> None:
     rows = linker.predict(REFERENCES, ["alga"], 5)
     assert rows.trust is not None and rows.trust.shown and rows.trust.tested == 2
     assert repr(rows).startswith(f"it would have found {rows.trust.found} of your 2 references in its first ten; ")
-    assert "percentages: their error was 0.10 on relations that were held out" in rows.trust.sentence
+    assert "percentages were off by 10 points on average on relations that were held out" in rows.trust.sentence
     probabilities = [row.probability for row in rows]
     assert all(probability is not None and 0 <= probability <= 1 for probability in probabilities)
     assert probabilities == sorted(probabilities, key=lambda probability: -(probability or 0))
@@ -219,7 +219,7 @@ def test_no_percentage_where_the_error_is_large_or_trust_is_low(run: Path) -> No
         linker._trust = {(asked, None): Trust(2, (4.0, 40.0))}
         rows = linker.predict(REFERENCES, ["alga"], 5)
         assert {row.probability for row in rows} == {None} and "probability" not in repr(rows)
-        assert "no percentages: their error was 0.16" in repr(rows).splitlines()[0]
+        assert "no percentages: they were off by 16 points" in repr(rows).splitlines()[0]
     linker.calibration = replace(made, least=1.0)
     linker._trust = {(linker.resolve([(0, 1), (2, 3)]), None): Trust(2, (4.0, 40.0))}
     names = linker.graph.entities

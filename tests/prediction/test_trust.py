@@ -88,7 +88,7 @@ def test_no_percentages_if_no_reference_is_found() -> None:
         "found 0 of your 2 references in its first ten; ranks only, no percentages"
     )
     assert found.shown and (found.found, found.tested) == (1, 2)
-    assert found.sentence.endswith("percentages: their error was 0.10 on relations that were held out")
+    assert found.sentence.endswith("percentages were off by 10 points on average on relations that were held out")
 
 
 def test_the_fan_says_how_many_tails_a_head_may_have() -> None:

@@ -126,7 +126,8 @@ def trust_note(trust: Trust | None, low: bool, error: float, rough: bool) -> Tru
         return TrustNote(False, False, f"{trust.sentence()}; no percentages: they are for relations that it lacks")
     if trust is not None and trust.ranks and not trust.found():
         return TrustNote(False, False, f"{trust.sentence()}; ranks only, no percentages", 0, trust.tested)
-    sentence = f"{'no ' if rough else ''}percentages: their error was {error:.2f} on relations that were held out"
+    measured = f"were off by {100 * error:.0f} points on average on relations that were held out"
+    sentence = f"no percentages: they {measured}" if rough else f"percentages {measured}"
     if trust is None:
         return TrustNote(False, not rough, sentence)
     return TrustNote(False, not rough, f"{trust.sentence()}; {sentence}", trust.found(), trust.tested)

@@ -211,7 +211,7 @@ function problem(error, query) {
 
 function begin() {
   const {graph, calibration, model} = about;
-  const facts = [plural(graph.entities, "entity", "entities"), plural(graph.relations, "relation"), !calibration || calibration.rough ? "ranks without probabilities" : `probabilities with an error of ${figure(calibration.error)}`];
+  const facts = [plural(graph.entities, "entity", "entities"), plural(graph.relations, "relation"), !calibration || calibration.rough ? "ranks without percentages" : `percentages off by ${Math.round(100 * calibration.error)} points on average`];
   $("about").replaceChildren(make("b", {}, model), " on ", make("b", {}, graph.name), ` · ${facts.join(" · ")}`);
   evidence = about.evidence;
   $("k").max = about.limits.k;
