@@ -24,6 +24,10 @@ from fewlink.web.server import make_app  # noqa: E402
 PICTURES = ROOT / "docs" / "pictures"
 REFERENCES = [("Scattered Spider", "SaaS"), ("Sandworm Team", "Windows"), ("TeamTNT", "Containers")]
 HEADS = ["APT29", "Rocke", "Windshift"]
+FIRST = {  # the question of README's picture
+    "references": [("APT38", "Windows"), ("TeamTNT", "Containers"), ("Scattered Spider", "IaaS")],
+    "heads": ["Sandworm Team", "FIN7"],
+}
 FEATURES = [("prefers-color-scheme", "light"), ("prefers-reduced-motion", "reduce")]
 
 
@@ -43,6 +47,16 @@ def main() -> None:
             browser.devtools("Emulation.setScrollbarsHidden", hidden=True)
             browser.open(f"{address}/health")
             browser.run("localStorage.clear(); localStorage.setItem('fewlink:who', 'ann')")
+            pairs = [[number(end) for end in pair] for pair in FIRST["references"]]
+            question = {"references": json.dumps(pairs), "heads": json.dumps([number(head) for head in FIRST["heads"]])}
+            browser.open(f"{address}/#ask&{urlencode({**question, 'relation': 'attacks'})}")
+            browser.until(lambda: len(browser.texts(".row")) > 15, 60)
+            browser.run("document.querySelector('.row').focus()")
+            browser.press("e")
+            browser.until(lambda: browser.texts(".shares dt"), 60)
+            browser.run("document.activeElement.blur(); scrollTo(0, 0)")
+            browser.look(PICTURES / "page.png", 1240, 1230, FEATURES)
+            browser.open("about:blank")
             question = {"project": 1, "heads": json.dumps([number(head) for head in HEADS])}
             browser.open(f"{address}/#ask&{urlencode(question)}")
             browser.until(lambda: len(browser.texts(".row")) > 20, 60)
