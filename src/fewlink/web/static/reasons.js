@@ -2,7 +2,7 @@
 
 let evidence = {}; // descriptions of the kinds of evidence, from the server
 let drawings = 0;
-const GAP = 86; // least length of an edge from left to right
+const GAP = [86, 104]; // least length of an edge from left to right: of any, and of one with long words
 const LEAST = 0.005; // contributions to the score below this are not mentioned
 const FONT = {node: "12px", end: "600 12px", edge: "11px"};
 const pen = document.createElement("canvas").getContext("2d");
@@ -103,7 +103,9 @@ function drawing(reasons, width, lanesAtMost = 3) {
   const graph = sketch(reasons);
   if (!graph) return {picture: null, drawn: [], near: []};
   const shown = graph.lanes.slice(0, lanesAtMost), most = Math.max(...shown.map(lane => lane.steps));
-  const side = Math.min(140, (width - most * GAP) / (most + 1)), across = side >= 96;
+  const longest = Math.max(...shown.flatMap(lane => lane.edges.flatMap(edge => labelOf(edge).split(/(?<=[\s/._-])/).map(word => widthOf(word, "edge")))));
+  const gap = Math.min(GAP[1], Math.max(GAP[0], longest + 16));
+  const side = Math.min(140, (width - most * gap) / (most + 1)), across = side >= 88;
   const lanes = across ? shown : shown.slice(0, Math.max(1, Math.min(lanesAtMost, Math.floor(width / 150))));
   const steps = Math.max(...lanes.map(lane => lane.steps)), mark = `tip-${++drawings}`, captions = lanes.some(lane => lane.caption);
   const column = width / lanes.length, box = across ? side : Math.min(220, column - 14);
