@@ -7,6 +7,7 @@ python docs/generate.py [--check]
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import re
@@ -448,10 +449,17 @@ How quick everything is, and what memory it takes: [speed.md](speed.md).
 
 
 def main() -> None:
-    stale = [path for path, text in documents().items() if not path.exists() or path.read_text("utf-8") != text]
-    if "--check" in sys.argv:
+    parser = argparse.ArgumentParser(
+        description="Write the pages, pictures and tables that are made of records and commands."
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit code 1 if a file is not as it would be"
+    )
+    check = parser.parse_args().check
+    stale = {p: text for p, text in documents().items() if not p.exists() or p.read_text("utf-8") != text}
+    if check:
         sys.exit(f"stale: {', '.join(p.name for p in stale)}; run make docs" if stale else 0)
-    for path, text in documents().items():
+    for path, text in stale.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, "utf-8")
     print(f"written: {', '.join(p.name for p in stale) or 'nothing had changed'}")

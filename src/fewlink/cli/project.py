@@ -14,7 +14,6 @@ from fewlink.cli.predict import SOURCE
 app = typer.Typer(help="Files of curators' decisions: list, log, export, import, undo.", no_args_is_help=True)
 FILE = typer.Argument(..., metavar="FILE", help="A project file, as fewlink serve --project makes it.")
 PROJECT = typer.Option(None, "--project", metavar="NAME", help="The project; needed if the file has several.")
-WHO = typer.Option("", help="The curator.")
 
 
 @app.command("list")
@@ -79,7 +78,7 @@ def import_project(
     file: Path = FILE,
     source: Path = typer.Argument(..., metavar="EXPORT", help="A .tsv, .nt or .json export, or pairs as a TSV file."),
     project: str = PROJECT,
-    who: str = WHO,
+    who: str = typer.Option("", metavar="NAME", help="Curator of the decisions that name none."),
     graph: str = typer.Option(
         None, metavar="GRAPH|RUN", help="The graph: readable names of its entities become ids. Without it, give ids."
     ),
@@ -117,7 +116,7 @@ def undo_decision(
     file: Path = FILE,
     project: str = PROJECT,
     event: int = typer.Option(None, help="Number of the event, from fewlink project log; default: the last of --who."),
-    who: str = WHO,
+    who: str = typer.Option("", metavar="NAME", help="Curator whose last decision is taken back, and who does it."),
 ) -> None:
     """Take back a decision. It stays in the log, with the undo.
 

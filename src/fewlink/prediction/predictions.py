@@ -361,7 +361,10 @@ class Predictions(Sequence[Prediction]):
         """What the answer sets say, the first of them where several entities were asked about."""
         name = len(self.sets) > 1
         lines = [f"{each.asked_name}: {each.sentence}" if name else each.sentence for each in self.sets[:most]]
-        return [*map(shown, lines), *([f"… and of {len(self.sets) - most:,} more"] if len(self.sets) > most else [])]
+        return [
+            *map(shown, lines),
+            *([f"… and {len(self.sets) - most:,} more like these"] if len(self.sets) > most else []),
+        ]
 
     def _more(self) -> list[str]:
         hidden = len(self.rows) - SHOWN

@@ -143,21 +143,8 @@ class RelationEvidence:
             at, rows = spans(begins[of[part]], begins[of[part] + 1])
             if not len(at):
                 continue
-            rows = part[rows]
-            edge = places[at]
-            joint = _find(shared.joint, edge * self.size + asked.tails[rows])
-            both = np.where(joint >= 0, shared.joint_counts[joint], 0).astype(float)
-            every = shared.counts[edge].astype(float)
-            own = shared.edges[edge] == relation * self.size + asked.out_tails[rows]
-            left = asked.heads[rows] == asked.out_heads[rows]
-            if (~left).any():  # the left-out head may have the edge as well
-                others = np.flatnonzero(~left)
-                left[others] = self._has(asked.out_heads[rows[others]], shared.edges[edge[others]])
-            both -= left & (asked.tails[rows] == asked.out_tails[rows])
-            every -= left
-            share = np.maximum(both, 0) / (np.maximum(every, 0) + PRIOR)
-            used = ~(own & (asked.heads[rows] == asked.out_heads[rows])) & (every > 0)
-            rows, share = rows[used], share[used]
+            share, used = self._shares(asked.take(part[rows]), relation, shared, places[at])
+            rows, share = part[rows][used], share[used]
             if not len(rows):
                 continue
             firsts = np.flatnonzero(np.diff(rows, prepend=-1))
@@ -168,6 +155,26 @@ class RelationEvidence:
             results[2][at_rows] = np.log1p(np.add.reduceat(-np.log1p(-0.95 * share), firsts))
             results[3][at_rows] = np.log((best + 0.01) / (prior[at_rows] + 0.01))
         return results
+
+    def _shares(
+        self, asked: QueriedPairs, relation: int, shared: Shared, edges: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Of the entities that have an edge of the head, the share that has this tail, drawn towards 0: (n,).
+
+        Also whether the edge says anything (n,): not if it is the left-out triple, or if no other entity has it.
+        `edges` (n,) are places in `shared.edges`, one for each pair.
+        """
+        joint = _find(shared.joint, edges * self.size + asked.tails)
+        both = np.where(joint >= 0, shared.joint_counts[joint], 0).astype(float)
+        every = shared.counts[edges].astype(float)
+        own_head = asked.heads == asked.out_heads
+        left_out = own_head.copy()
+        if (others := np.flatnonzero(~own_head)).size:  # the left-out head may have the edge as well
+            left_out[others] = self._has(asked.out_heads[others], shared.edges[edges[others]])
+        both -= left_out & (asked.tails == asked.out_tails)
+        every -= left_out
+        is_left_out = own_head & (shared.edges[edges] == relation * self.size + asked.out_tails)
+        return np.maximum(both, 0) / (np.maximum(every, 0) + PRIOR), ~is_left_out & (every > 0)
 
     @functools.cached_property
     def _edge_keys(self) -> np.ndarray:
