@@ -38,9 +38,8 @@ from fewlink.data.nell_layout import read_layout
 from fewlink.evaluation.records import RecordStore, read_records
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.graph.compile import check_side_files, labels_from, types_from_triples
-from fewlink.graph.formats import read_triples
+from fewlink.graph.formats import read_pairs_table, read_triples
 from fewlink.graph.graph import types_from_file
-from fewlink.graph.formats import read_pairs_table
 from fewlink.stix.bundle import read_bundle, read_links
 
 SLOW = 5.0  # seconds of the processor for one input
