@@ -534,11 +534,11 @@ def craft(folder: Path, twin: Path, rng: np.random.Generator, turn: int) -> str:
     done = damage(folder, twin, rng, turn)
     for path in files_in(folder):
         content = path.read_bytes()
-        if path.suffix in (".json", ".jsonl") and path.name != MANIFEST:
-            lines = content.split(b"\n") if path.suffix == ".jsonl" else [content]
+        if path.suffix in (".json", ".jsonl", ".part") and path.name != MANIFEST:
+            lines = [content] if path.suffix == ".json" else content.split(b"\n")
             path.write_bytes(b"\n".join(map(_mended, lines)))
-        elif path.suffix == ".safetensors":
-            path.write_bytes(content.replace(b'"sha256"', b'"sha25_"', 1))  # as before there were checksums
+        elif path.suffix == ".safetensors" or ".epoch-" in path.name:
+            path.write_bytes(_without_checksum(content))
     for path in sorted(manifests, key=lambda each: -len(each.parts)):
         with suppress(ValueError, OSError):
             manifest = json.loads(path.read_bytes())
@@ -560,8 +560,21 @@ def _mended(line: bytes) -> bytes:
     with suppress(ValueError):
         content = json.loads(line)
         if isinstance(content, dict) and content.pop("sha256", None) is not None:
-            return json.dumps({**content, "sha256": _sha256(content)}).encode()
+            lines = {"lines": content.pop("lines")} if "lines" in content else {}
+            return json.dumps({**content, "sha256": _sha256(content), **lines}).encode()
     return line
+
+
+def _without_checksum(content: bytes) -> bytes:
+    """A file of tensors as it was before there were checksums."""
+    with suppress(ValueError, KeyError, AttributeError, TypeError):
+        end = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:end])
+        del header["__metadata__"]["sha256"]
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        return len(text).to_bytes(8, "little") + text + content[end:]
+    return content
 
 
 def _sha256(content: Any) -> str:
