@@ -1,12 +1,13 @@
 """Damage every kind of stored folder and file at random: nothing may load silently with other content.
 
-python benchmarks/damage.py [--count 2000] [--seed 0] [--only KIND …]
+python benchmarks/damage.py [--count 2000] [--seed 0] [--only KIND …] [--record]
 
-Makes one tiny folder of every kind and a twin with other content. Each trial damages a copy: bits flipped, a block set
-to zero, truncated, extended, a file deleted, exchanged with another or with the twin's, a JSON value replaced, a part
-such as `best/` replaced by the twin's. Then it is loaded as the commands do it. Allowed: an error of fewlink, or
-exactly the content as before. `crafted` trials mend all checksums after the damage, as someone could who means harm:
-allowed is whatever is not a traceback. Prints a table; exits with 1 if a trial failed.
+Makes one tiny folder of every kind and a twin with other content. Each trial damages a copy, of the files of its kind
+each in turn: bits flipped, a block set to zero, truncated, extended, deleted, exchanged with another or with the
+twin's, a JSON value replaced, a part such as `best/` deleted or replaced by the twin's. Then it is loaded as the
+commands do it. Allowed: an error of fewlink, or exactly the content as before. `crafted` trials mend all checksums
+after the damage, as someone could who means harm: allowed is whatever is not a traceback. Prints a table, and stores
+it in benchmarks/records/damage.json with --record; exits with 1 if a trial failed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -22,7 +24,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,16 +33,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fewlink.base import distributed
 from fewlink.base.errors import FewlinkError
 from fewlink.base.storage import MANIFEST
 from fewlink.curation.store import ProjectFile
 from fewlink.data import Benchmark, Task
-from fewlink.embeddings import Embeddings, EmbeddingSettings, train
+from fewlink.embeddings import Embeddings, EmbeddingSettings, checkpoint, train
 from fewlink.embeddings.checkpoint import load_state, triples_digest
 from fewlink.embeddings.shards import Shard
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
 from fewlink.evaluation.ranks import QueryRanks, read_ranks
-from fewlink.evaluation.records import CurvePoint, LearningCurve, RecordStore, make_record
+from fewlink.evaluation.records import CurvePoint, LearningCurve, PairMap, RecordStore, make_record
 from fewlink.fewshot.model import FewShotSettings
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.names.gate import Gate, read_gate
@@ -48,14 +51,27 @@ from fewlink.pipeline.stages import FORMAT as FIT_FORMAT
 from fewlink.pipeline.stages import Stages, read_record
 from fewlink.prediction import pretrained
 from fewlink.prediction.calibration import calibration_of, open_calibration, shipped_calibration
+from fewlink.questions.completion import HEADS_AT_ONCE, complete_heads
 from fewlink.trail import shipped
+from fewlink.trail.learner import TrailSettings
 from fewlink.trail_0_1.learner import Trail01Vectors
-from fewlink.training.checkpoints import BENCHMARK, MetricsLog, State, load_best, load_last, save_best, save_last
+from fewlink.training.checkpoints import (
+    BENCHMARK,
+    MetricsLog,
+    State,
+    add_best,
+    load_best,
+    load_last,
+    save_best,
+    save_last,
+)
+from fewlink.training.family import NoVectors
 from fewlink.training.run import Deployed, RunConfig, benchmark_of, start_or_continue, vectors_of
 from fewlink.verification.verify import verify
+from measure import write_record
 
 ENTITIES, RELATIONS, DIM = 12, 3, 4
-OPTIONAL = ("calibration.json", "fit.json", "metrics.jsonl")  # a run without these says so: deleting them is no damage
+OPTIONAL = ("metrics.jsonl",)  # a log, which nothing is read from
 RESULTS = (".jsonl", ".ranks.npz")  # a deleted file of results is the same as one that was never stored
 
 
@@ -112,13 +128,37 @@ def make_run(folder: Path, seed: int, model: str = "fsrl") -> None:
     MetricsLog(folder).add(state.line)
     benchmark.save(folder / BENCHMARK)
     Deployed(small_benchmark(seed + 50), small_vectors(seed + 50)).save(folder)
+    save_calibration(folder, benchmark, 2, seed)
+
+
+def make_fit(folder: Path, seed: int) -> None:
+    """A fit that was killed just before other weights were deployed."""
+    benchmark, random = small_benchmark(seed), torch.Generator().manual_seed(seed)
+    folder.mkdir(parents=True)
+    record = {"format": FIT_FORMAT, "asked": {"minutes": 1.0, "seed": seed}, "notes": [], "seconds": {"answering": 1.5}}
+    fitting = Stages(folder, record, print, time.monotonic())
+    fitting.write_record()
+    Deployed(small_benchmark(seed + 50), NoVectors()).save(folder, fitting.id)
+    benchmark.save(folder / BENCHMARK)
+    weights = [{"w": torch.randn(3, 3, generator=random)} for _ in range(2)]
+    config = RunConfig.of(benchmark, NoVectors(), TrailSettings(seed=seed))
+    fitting.replace_run(config, weights[0], 3)
+    save_calibration(folder, benchmark, 3, seed)
+    add_best(folder, weights[1], 4)
+
+
+def save_calibration(folder: Path, benchmark: Benchmark, step: int, seed: int) -> None:
     calibration = shipped_calibration()
     assert calibration is not None
-    dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=2, error=seed / 100).save(folder)
+    dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=step, error=seed / 100).save(folder)
 
 
 def load_run(folder: Path) -> Any:
     """What commands read of a run: to answer, to continue, and to write its card."""
+    return pretrained.read_model(folder, _load_run, complete=True)
+
+
+def _load_run(folder: Path) -> Any:
     config, benchmark = RunConfig.read(folder), benchmark_of(folder)
     best = load_best(folder)
     calibration = calibration_of(folder, benchmark, best[1])
@@ -157,6 +197,39 @@ def load_small_state(folder: Path) -> Any:
     return load_state(folder / "state.safetensors", STATE, digest, "cpu", Shard(ENTITIES, 0, 1))
 
 
+def make_state_parts(folder: Path, seed: int) -> None:
+    """A state that three processes wrote."""
+    place, rank = folder / "state.safetensors", distributed.rank
+    make_state(folder, seed)
+    digest = triples_digest(small_graph(seed).triples(), ENTITIES, RELATIONS)
+    tensors, facts = load_state(place, STATE, digest, "cpu", Shard(ENTITIES, 0, 1))
+    facts = {**facts, "shards": 3}
+    files = [place, *(checkpoint._shard_file(place, facts, process) for process in (1, 2))]
+    try:
+        for process in range(3):
+            shard = Shard(ENTITIES, process, 3)
+            distributed.rank = lambda process=process: process  # type: ignore[misc]
+            rows = {n: x[process::3].clone() if "entities" in n else x for n, x in tensors.items()}
+            checkpoint._write(files, rows, facts, shard)
+    finally:
+        distributed.rank = rank
+
+
+def completed(folder: Path, seed: int) -> Iterator[list[Any]]:
+    """The batches of a completion: those that an interrupted one has kept, then new ones."""
+
+    def answer(heads: np.ndarray) -> list[Any]:
+        return [[head, (head + seed) / 7] for head in heads.tolist()]
+
+    return complete_heads(range(5 * HEADS_AT_ONCE), answer, {"model": "trail", "top": 5}, folder / "out.tsv")
+
+
+def make_completion(folder: Path, seed: int) -> None:
+    """What an interrupted `fewlink complete` has kept."""
+    folder.mkdir(parents=True)
+    list(itertools.islice(completed(folder, seed), 3))
+
+
 def make_results(folder: Path, seed: int) -> None:
     store, rng = RecordStore(folder), np.random.default_rng(seed)
     for number in range(3):
@@ -169,17 +242,21 @@ def make_results(folder: Path, seed: int) -> None:
     facts = {"benchmark": "small", "model": "fsrl", "seed": seed, "shots": 1, "candidates": "full", "settings": {}}
     points = [CurvePoint(step=5, dev={"mrr": 0.25}, test={"mrr": rng.random()})]
     store.add(LearningCurve(**facts, points=points, data_sha256="0" * 64, command="c"))
+    place = [(rng.random(), rng.random(), "positive"), (rng.random(), rng.random(), "negative")]
+    shown = {"relation": "r", "seed": seed, "shots": 1, "silhouette": 0.5, "silhouette_of_map": 0.25, "points": place}
+    more = {"benchmark": "small", "model": "fsrl", "version": "1", "data_sha256": "0" * 64, "command": "c"}
+    store.add(PairMap(**shown, **more))
 
 
 def load_results(folder: Path) -> Any:
-    """Records with their ranks, as they are compared, and curves; ranks that are lost are asked for."""
+    """Records with their ranks, as they are compared, curves and maps; ranks that are lost are asked for."""
     store, found = RecordStore(folder), []
     for file, record in store.places:
         ranks = read_ranks(file, record)
         if ranks is None:
             raise FewlinkError(f"the ranks of {record.model} are not stored")
         found.append((record.model_dump(), ranks))
-    return found, [curve.model_dump() for curve in store.curves]
+    return found, [each.model_dump() for each in (*store.curves, *store.maps)]
 
 
 def make_project(folder: Path, seed: int) -> None:
@@ -242,13 +319,16 @@ STORES = {
         Store("embeddings", lambda folder, seed: small_vectors(seed).save(folder, "f"), Embeddings.open),
         Store("old-vectors", make_old_vectors, Trail01Vectors.open),
         Store("state", make_state, load_small_state),
+        Store("state-parts", make_state_parts, load_small_state),
         Store("run", make_run, load_run),
+        Store("fit", make_fit, load_run),
         Store("model", make_model, load_model),
         Store("results", make_results, load_results),
         Store("calibration", make_calibration, lambda folder: open_calibration(folder / "file.json")),
         Store("weights", make_weights, load_weights),
         Store("gate", make_gate, load_gate),
         Store("project", make_project, load_project),
+        Store("completion", make_completion, lambda folder: list(completed(folder, 0))),
     )
 }
 
@@ -260,6 +340,8 @@ def content_of(value: Any) -> Any:
         return str(value.dtype), tuple(value.shape), value.flatten().view(torch.uint8).numpy().tobytes()
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, NoVectors):
+        return "no vectors"
     if isinstance(value, Vocabulary):
         return list(value), [value.find(name) for name in value]
     if isinstance(value, TypeTable):
@@ -281,13 +363,12 @@ def files_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
-def damage(folder: Path, twin: Path, rng: np.random.Generator) -> str:
-    """Damage a folder at random; says how."""
-    for _ in range(100):
-        file = _one(files_in(folder), rng)
-        kind = _one(
-            ("flip", "flip", "flip", "zero", "cut", "extend", "delete", "exchange", "twin", "json", "part"), rng
-        )
+def damage(folder: Path, twin: Path, rng: np.random.Generator, turn: int) -> str:
+    """Damage a folder at random, the file whose turn it is if it can be damaged so; says how."""
+    files = files_in(folder)
+    for number in range(100):
+        file = files[turn % len(files)] if number < 10 else _one(files, rng)
+        kind = _one((*["flip"] * 3, *[kind for kind in DAMAGES if kind != "flip"]), rng)
         if done := DAMAGES[kind](folder, twin, file, rng):
             return f"{kind} {file.relative_to(folder)}: {done}"
     raise RuntimeError("nothing could be damaged")
@@ -345,7 +426,12 @@ def delete(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> st
 
 
 def exchange(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
-    others = [each for each in files_in(folder) if each.suffix == file.suffix and each != file]
+    same = [
+        each
+        for each in files_in(folder)
+        if each.suffix == file.suffix or (".epoch-" in each.name and ".epoch-" in file.name)
+    ]
+    others = [each for each in same if each != file]
     if not others:
         return ""
     other = _one(others, rng)
@@ -377,6 +463,15 @@ def part(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
         shutil.rmtree(mine)
         shutil.copytree(Path(place) / "copy", mine)
     return f"{mine.relative_to(folder)} by {other}"
+
+
+def remove(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
+    """Delete a folder inside."""
+    inside = [path.parent for path in files_in(folder) if path.name == MANIFEST and path.parent != folder]
+    if not inside:
+        return ""
+    shutil.rmtree(mine := _one(inside, rng))
+    return f"folder {mine.relative_to(folder)} deleted"
 
 
 def replace_json(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
@@ -429,20 +524,21 @@ DAMAGES: dict[str, Callable[[Path, Path, Path, np.random.Generator], str]] = {
     "twin": from_twin,
     "json": replace_json,
     "part": part,
+    "remove": remove,
 }
 
 
-def craft(folder: Path, twin: Path, rng: np.random.Generator) -> str:
+def craft(folder: Path, twin: Path, rng: np.random.Generator, turn: int) -> str:
     """Damage a folder, then mend the checksums of JSON files and manifests, inner folders first."""
     manifests = {path: json.loads(path.read_text()) for path in files_in(folder) if path.name == MANIFEST}
-    done = damage(folder, twin, rng)
+    done = damage(folder, twin, rng, turn)
     for path in files_in(folder):
         content = path.read_bytes()
-        if path.suffix in (".json", ".jsonl") and path.name != MANIFEST:
-            lines = content.split(b"\n") if path.suffix == ".jsonl" else [content]
+        if path.suffix in (".json", ".jsonl", ".part") and path.name != MANIFEST:
+            lines = [content] if path.suffix == ".json" else content.split(b"\n")
             path.write_bytes(b"\n".join(map(_mended, lines)))
-        elif path.suffix == ".safetensors":
-            path.write_bytes(content.replace(b'"sha256"', b'"sha25_"', 1))  # as before there were checksums
+        elif path.suffix == ".safetensors" or ".epoch-" in path.name:
+            path.write_bytes(_without_checksum(content))
     for path in sorted(manifests, key=lambda each: -len(each.parts)):
         with suppress(ValueError, OSError):
             manifest = json.loads(path.read_bytes())
@@ -464,8 +560,21 @@ def _mended(line: bytes) -> bytes:
     with suppress(ValueError):
         content = json.loads(line)
         if isinstance(content, dict) and content.pop("sha256", None) is not None:
-            return json.dumps({**content, "sha256": _sha256(content)}).encode()
+            lines = {"lines": content.pop("lines")} if "lines" in content else {}
+            return json.dumps({**content, "sha256": _sha256(content), **lines}).encode()
     return line
+
+
+def _without_checksum(content: bytes) -> bytes:
+    """A file of tensors as it was before there were checksums."""
+    with suppress(ValueError, KeyError, AttributeError, TypeError):
+        end = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:end])
+        del header["__metadata__"]["sha256"]
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        return len(text).to_bytes(8, "little") + text + content[end:]
+    return content
 
 
 def _sha256(content: Any) -> str:
@@ -476,7 +585,7 @@ def _sha256(content: Any) -> str:
 
 
 class Trial(NamedTuple):
-    """A damage and what became of it: refused, same, silent, traceback, or noticed: by `fewlink verify` alone."""
+    """A damage and what became of it: refused, same, silent, traceback, or unverified: refused, but not by verify."""
 
     store: str
     how: str
@@ -512,16 +621,14 @@ class Trials:
 
     def trial(self, number: int, crafted: bool = False) -> Trial:
         rng = np.random.default_rng(number)
-        store = self.stores[number % len(self.stores)]
+        store, turn = self.stores[number % len(self.stores)], number // len(self.stores)
         work = self._copy(store)
-        how = f"{number}: " + (craft if crafted else damage)(work, self._place(store.name, "twin"), rng)
+        how = f"{number}: " + (craft if crafted else damage)(work, self._place(store.name, "twin"), rng, turn)
         outcome, text = self._outcome(store, work, crafted)
         try:
             found = verify(work)
         except Exception:
             return Trial(store.name, how, "traceback", "verify: " + traceback.format_exc())
-        if outcome == "silent" and store.name == "results" and any(each.status == "damaged" for each in found):
-            outcome = "noticed"  # whole lines are lost, whose ranks are still there
         if outcome == "refused" and all(each.status == "whole" for each in found) and not crafted:
             return Trial(store.name, how, "unverified", f"{text}\n{found}")
         return Trial(store.name, how, outcome, text)
@@ -545,21 +652,28 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000, help="damages; as many crafted ones follow")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=[], choices=list(STORES))
+    parser.add_argument("--record", action="store_true", help="store the counts in benchmarks/records/damage.json")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     os.fsync = lambda handle: None  # nothing has to outlive a loss of power
     with tempfile.TemporaryDirectory() as place:
-        trials, failed = Trials(Path(place), asked.only), 0
+        begin, trials, failed = time.monotonic(), Trials(Path(place), asked.only), 0
+        counted: dict[str, Any] = {"seed": asked.seed, "count": asked.count, "failures": 0}
         for crafted in (False, True):
             found = trials.run(asked.count, asked.seed, crafted)
             print(f"{'crafted' if crafted else 'damaged'}: {len(found)}", flush=True)
+            rows = counted["crafted" if crafted else "damaged"] = {}
             for store in trials.stores:
                 counts = Counter(each.outcome for each in found if each.store == store.name)
+                rows[store.name] = {**counts, "files": len(files_in(trials._place(store.name, "one")))}
                 print(f"  {store.name:12} " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
             for each in found:
                 if each.outcome in FAILED:
                     failed += 1
                     print(f"{each.store} {each.how}: {each.outcome} {each.text}", file=sys.stderr)
+        counted |= {"failures": failed, "minutes": round((time.monotonic() - begin) / 60, 1)}
+    if asked.record:
+        write_record("damage", counted)
     sys.exit(bool(failed))
 
 

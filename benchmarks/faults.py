@@ -53,7 +53,7 @@ from fewlink.pipeline import stages
 from fewlink.pipeline.train import append
 from fewlink.prediction import Linker, write_card
 from fewlink.training import checkpoints
-from fewlink.training.run import Deployed
+from fewlink.training.run import Deployed, RunConfig
 
 with suppress(ImportError):
     import pyarrow.compute  # noqa: F401
@@ -101,6 +101,25 @@ def fewlink_command(*words: str) -> None:
     except SystemExit as end:
         if end.code:
             raise RuntimeError(f"fewlink {' '.join(words)} ended with {end.code}") from None
+
+
+def make_once(place: str, *words: str) -> None:
+    """Run a command that makes a new folder and refuses one that is there."""
+    there = Path(place).exists()
+    try:
+        fewlink_command(*words, "--out", place)
+    except RuntimeError:
+        if not there:
+            raise
+
+
+def make_layout() -> None:
+    """A benchmark in the NELL-One layout."""
+    Path("layout").mkdir()
+    write_lines("layout/path_graph", [line for line in towns() if "\ttask " not in line])
+    for number, split in enumerate(("train", "dev", "test")):
+        rows = [line.split("\t") for line in towns() if f"\ttask {number}\t" in line]
+        Path(f"layout/{split}_tasks.json").write_text(json.dumps({f"task {number}": rows}))
 
 
 def make_graph() -> None:
@@ -180,15 +199,31 @@ def saved_version() -> str:
 
 
 def fit_version() -> str | None:
-    """What is deployed and measured; a fit that was killed before it answers has no version."""
+    """What answers, and what the configuration says of it; a fit that was killed before it answers has no version."""
     if not Path("run/config.json").exists():
         return None
-    linker = Linker.load("run")
-    return f"{linker.graph.fingerprint} {linker.scorer.name} {linker.step}"
+    linker, config = Linker.load("run"), RunConfig.read(Path("run"))
+    weights, step = checkpoints.load_best(Path("run"))
+    digest = hashlib.sha256(b"".join(weights[name].numpy().tobytes() for name in sorted(weights))).hexdigest()
+    parts = (linker.graph.fingerprint, linker.measured.fingerprint, linker.scorer.name, linker.step, step, digest)
+    return " ".join(str(part)[:8] for part in (*parts, config.answers_with, config.weights))
+
+
+def best_in_turn(fit: Any) -> str:
+    """In the place of `Fit.best`: the rules are deployed first, then the fine-tuned weights."""
+    measured_best(fit)
+    return stages.TUNED if stages.TUNED in fit.record["ranks"] else fit_module.RULES
+
+
+measured_best = fit_module.Fit.best
 
 
 def run_fit() -> None:
-    fit_module.fit("towns.tsv", "run", change=QUICK_FIT, minutes=10)
+    fit_module.Fit.best = best_in_turn  # type: ignore[method-assign]
+    try:
+        fit_module.fit("towns.tsv", "run", change=QUICK_FIT, minutes=10)
+    finally:
+        fit_module.Fit.best = measured_best  # type: ignore[method-assign]
 
 
 COMMANDS = {
@@ -200,6 +235,16 @@ COMMANDS = {
     "carve": Command(
         lambda: write_lines("towns.tsv", towns()),
         lambda: fewlink_command("data", "carve", "towns.tsv", "--out", "new/bench", *BOUNDS, "--replace"),
+        lambda: Benchmark.open(Path("new/bench")).fingerprint if Path("new/bench").exists() else None,
+    ),
+    "carve a new one": Command(
+        lambda: write_lines("towns.tsv", towns()),
+        lambda: make_once("new/bench", "data", "carve", "towns.tsv", *BOUNDS),
+        lambda: Benchmark.open(Path("new/bench")).fingerprint if Path("new/bench").exists() else None,
+    ),
+    "data compile": Command(
+        make_layout,
+        lambda: make_once("new/bench", "data", "compile", "layout"),
         lambda: Benchmark.open(Path("new/bench")).fingerprint if Path("new/bench").exists() else None,
     ),
     "append": Command(
@@ -318,7 +363,7 @@ def check(
     operations = log.splitlines()
     after, end = version_in(whole, command), tree(whole)
     problems = [f"{left} is left by a command that was not killed" for left in hidden(end)]
-    seen = {"before": 0, "after": 0, "nothing": 0, "between": 0}
+    seen, versions = {"before": 0, "after": 0, "nothing": 0, "between": 0}, set[str | None]()
     points = sorted(int(copy.name) for copy in copies.iterdir()) if command.copied else range(1, len(operations) + 1)
     for number in points[::every]:
         shutil.rmtree(whole)
@@ -333,7 +378,10 @@ def check(
         version = version_in(whole, command)
         kind = {before: "before", after: "after", None: "nothing"}.get(version, "between")
         seen[kind] += 1
-        if (kind == "between" and command.run is not run_fit) or (kind == "nothing" and before is not None):
+        versions.add(version)
+        if "Error: " in str(version) or (kind == "between" and command.run is not run_fit):
+            problem = problem or f"reading afterwards gives {version}"
+        if kind == "nothing" and before is not None:
             problem = problem or f"reading afterwards gives {version}"
         if tree(whole) != state:
             problem = problem or "reading changed the folder"
@@ -349,7 +397,8 @@ def check(
         if problem:
             problems.append(f"killed before {number}, {operations[number - 1]}: {problem}")
             tell(problems[-1])
-    return {"operations": len(operations), "points": len(points[::every]), **seen, "problems": problems}
+    facts = {"operations": len(operations), "points": len(points[::every]), "versions": len(versions)}
+    return {**facts, **seen, "problems": problems}
 
 
 def version_in(folder: Path, command: Command) -> str | None:

@@ -18,6 +18,7 @@ import fewlink
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra
 from fewlink.prediction import Linker, pretrained, write_card
 from fewlink.prediction.pretrained import fetch, front_matter
+from fewlink.training.checkpoints import load_last, save_best, save_last
 
 
 @pytest.mark.parametrize("trained", [trail_run, fsrl_run], ids=["trail-0.1", "fsrl"])
@@ -76,6 +77,29 @@ def test_a_model_that_is_replaced_while_it_is_opened_is_of_one_version(
     monkeypatch.undo()
     folder.rename(tmp_path / ".saved.previous")  # as a killed writer leaves it
     assert fewlink.load(folder).scorer.name == "fsrl" and not folder.exists()
+
+
+@pytest.mark.parametrize("moment", ["open_scorer", "benchmark_of"])
+def test_a_run_that_gets_better_weights_while_it_is_opened_is_of_one_version(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, real, opened = tmp_path / "run", getattr(pretrained, moment), list[int]()
+    shutil.copytree(fsrl_run(), run)
+    weights, moments, state = load_last(run) or pytest.fail("it has no checkpoint")
+
+    def better_meanwhile(*words: Any, **options: Any) -> Any:
+        answer = real(*words, **options)
+        opened.append(1)
+        if len(opened) == 1:
+            step = state.step + 10
+            save_last(run, weights, moments, replace(state, step=step, best_step=step, since={}))
+            save_best(run, weights, step)
+        return answer
+
+    monkeypatch.setattr(pretrained, moment, better_meanwhile)
+    with quickly():
+        linker = Linker.load(run)
+    assert len(opened) == 2 and linker.step == state.step + 10
 
 
 def test_invalid_targets_of_saving_raise(tmp_path: Path) -> None:

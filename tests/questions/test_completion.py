@@ -61,6 +61,24 @@ def test_other_choices_or_a_damaged_file_are_refused(tmp_path: Path) -> None:
         next(complete_heads(HEADS, rows_of, FACTS, out))
 
 
+def test_what_an_interrupted_run_has_kept_is_checked(tmp_path: Path) -> None:
+    out = tmp_path / "links.tsv"
+    list(complete_heads(HEADS, rows_of, FACTS, out))
+    first, *batches = whole = part_of(out).read_bytes().splitlines(keepends=True)
+    for lines, problem in (
+        ([first, batches[0].replace(b"[3, 4]", b"[3, 5]"), *batches[1:]], r"part:2: was changed or damaged since"),
+        ([first, *batches[1:]], "part:2: is not the batch of heads that belongs here: remove it to begin again"),
+    ):
+        part_of(out).write_bytes(b"".join(lines))
+        with pytest.raises(InputError, match=problem):
+            next(complete_heads(HEADS, rows_of, FACTS, out))
+    rows = [
+        json.dumps(json.loads(line)["rows"]).encode() + b"\n" for line in whole[1:2]
+    ]  # as earlier versions kept them
+    part_of(out).write_bytes(b"".join([first, *rows]))
+    assert [row for batch in complete_heads(HEADS, rows_of, FACTS, out) for row in batch] == rows_of(np.array(HEADS))
+
+
 def test_a_finished_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "links.tsv").write_text("x")
     with pytest.raises(InputError, match="exists already"):

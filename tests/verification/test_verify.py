@@ -110,6 +110,22 @@ def test_best_and_last_are_not_taken_for_each_other(stores: Path, tmp_path: Path
         load_best(tmp_path / "run")
 
 
+def test_parts_of_a_state_are_checked_and_not_taken_for_each_other(stores: Path, tmp_path: Path) -> None:
+    shutil.copytree(stores / "state-parts", tmp_path / "state")
+    one, two = sorted((tmp_path / "state").glob("*-of-3"))
+    one.rename(tmp_path / "kept")
+    two.rename(one)
+    (tmp_path / "kept").rename(two)
+    problem = r"1-of-3: is the part of process 2, not 1: remove it to start again"
+    with pytest.raises(InputError, match=problem):
+        damage.load_small_state(tmp_path / "state")
+    (found,) = verify(tmp_path / "state")
+    assert len(found.problems) == 1 and re.search(problem, found.problems[0])
+    one.unlink()
+    (found,) = verify(tmp_path / "state")
+    assert len(found.problems) == 1 and "is missing: put it back" in found.problems[0]
+
+
 @pytest.mark.parametrize("part", ["calibration.json", "fit.json", "serving", "benchmark", "last"])
 def test_a_missing_part_of_a_run_is_damage(stores: Path, tmp_path: Path, part: str) -> None:
     shutil.copytree(stores / "run", tmp_path / "run")

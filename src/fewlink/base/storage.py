@@ -63,8 +63,7 @@ def locked_inside(folder: Path, busy: str = "") -> Iterator[None]:
     with _lock(folder / ".lock", folder, busy):
         for name in {left[1] for path in folder.iterdir() if (left := LEFT.fullmatch(path.name))}:
             if str(_beside(folder / name, "lock")) not in _writing.locks:
-                with suppress(FewlinkError):
-                    recover(folder / name, busy="it is being written")
+                recover_quietly(folder / name)
         yield
 
 
@@ -199,6 +198,12 @@ def recover(path: Path, busy: str = "") -> None:
     """Put right what a killed writer of a file or folder left: what was moved comes back, and drafts are removed."""
     with writing(path), locked(path, busy):
         _put_right(_real(path))
+
+
+def recover_quietly(path: Path) -> None:
+    """Like `recover`, if nobody is writing the file or folder and it can be written."""
+    with suppress(FewlinkError):
+        recover(path, busy="it is being written")
 
 
 def _put_right(path: Path) -> None:

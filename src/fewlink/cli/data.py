@@ -109,13 +109,14 @@ def compile_(
     Example: `fewlink data compile wiki --out wiki-one`
     """
     from fewlink.base.errors import InputError
-    from fewlink.base.storage import exists, locked
+    from fewlink.base.storage import exists, locked, recover_quietly
     from fewlink.data.nell_layout import read_layout
 
     common.check_files(Path(bench))
 
     def check_new() -> None:
         if exists(out):
+            recover_quietly(out)
             raise InputError(out, "exists already: choose another folder")
 
     check_new()
@@ -199,7 +200,7 @@ def carve(
     Example: `fewlink data carve my-graph.tsv --out my-benchmark`
     """
     from fewlink.base.errors import InputError
-    from fewlink.base.storage import is_folder_of, locked
+    from fewlink.base.storage import is_folder_of, locked, recover_quietly
     from fewlink.data import CarveSettings
     from fewlink.data import carve as carve_graph
     from fewlink.data.benchmark import FORMAT
@@ -210,6 +211,7 @@ def carve(
 
     def check_new() -> None:
         if not replace and is_folder_of(out, FORMAT):
+            recover_quietly(out)
             raise InputError(out, "is a benchmark already: choose another folder, or replace it with --replace")
 
     check_new()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import itertools
 import os
@@ -205,15 +206,18 @@ def _runs(
 ) -> Iterator[Case]:
     """The best model of each run with each number of shots and draw; raises if it was trained on relations to rank."""
     from fewlink.training import RunConfig, open_run
-    from fewlink.training.checkpoints import load_best
+    from fewlink.training.checkpoints import load_best, read_run
 
-    for run in runs:
+    def opened(run: Path) -> tuple[RunConfig, int, Scorer]:
         config = RunConfig.read(run)
         for split in splits:
             config.check_unseen(run, benchmark, split)
-        settings, (_, step) = config.settings, load_best(run)
+        return config, load_best(run)[1], open_run(run, benchmark, device=device)
+
+    for run in runs:
+        config, step, scorer = read_run(run, functools.partial(opened, run))
+        settings = config.settings
         facts = {"settings": settings.as_dict(), "embeddings": config.embeddings, "measured": {"best_step": step}}
-        scorer = open_run(run, benchmark, device=device)
         for k, draw in itertools.product(shots or [settings.shots], draws):
             yield Case(scorer, facts, k, draw, settings.seed)
 

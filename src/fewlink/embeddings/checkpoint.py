@@ -140,7 +140,7 @@ def _write(files: list[Path], tensors: dict[str, Tensor], facts: dict[str, Any],
         return
     file = files[distributed.rank()]
     stored = {name: x.cpu() for name, x in tensors.items() if shard.rank == 0 or "entities" in name}
-    text = json.dumps(facts)
+    text = json.dumps({**facts, "rank": shard.rank})
     digest = _sha256(text, {name: [x] for name, x in stored.items()})
     try:
         save_tensors(stored, file, {"format": FORMAT, "facts": text, "sha256": digest})
@@ -170,25 +170,34 @@ def _load(
     with ExitStack() as opened:
         first, facts = _open(path, opened)
         _check(path, facts, settings, trained_on)
-        others = [_shard_file(path, facts, rank) for rank in range(1, facts.get("shards", 1))]
-        for file in others:
-            if not file.exists():
-                raise InputError(
-                    file,
-                    f"is a part of the state {path} and is missing: put it back, on a file system that all "
-                    f"processes share, or remove {path} to start again",
-                )
-        files = [first]
-        for file in others:
-            part, others_facts = _open(file, opened)
-            if any(others_facts[name] != facts[name] for name in ("settings", "triples", "done", "shards")):
-                raise InputError(file, f"is a part of another state than {path}: {REMEDY}")
-            files.append(part)
+        if facts.pop("rank", 0):
+            raise InputError(path, f"is the part of another process than the first: {REMEDY}")
+        files = [first, *_open_others(path, facts, opened)]
         tensors = {
             name: _rows_of(files, name, shard) if "entities" in name else first.get_tensor(name).clone()
             for name in first.keys()  # noqa: SIM118
         }
     return {name: x.to(device) for name, x in tensors.items()}, facts
+
+
+def _open_others(path: Path, facts: dict[str, Any], opened: ExitStack) -> list[Any]:
+    """The files of the other processes of a state; raises if one is missing, damaged or part of another state."""
+    files = []
+    for rank in range(1, facts.get("shards", 1)):
+        file = _shard_file(path, facts, rank)
+        if not file.exists():
+            raise InputError(
+                file,
+                f"is a part of the state {path} and is missing: put it back, on a file system that all "
+                f"processes share, or remove {path} to start again",
+            )
+        part, others = _open(file, opened)
+        if any(others[name] != facts[name] for name in ("settings", "triples", "done", "shards")):
+            raise InputError(file, f"is a part of another state than {path}: {REMEDY}")
+        if others.get("rank", rank) != rank:  # earlier versions did not store it
+            raise InputError(file, f"is the part of process {others['rank']}, not {rank}: {REMEDY}")
+        files.append(part)
+    return files
 
 
 def _open(path: Path, opened: ExitStack) -> tuple[Any, dict[str, Any]]:
@@ -211,9 +220,9 @@ def _open(path: Path, opened: ExitStack) -> tuple[Any, dict[str, Any]]:
 
 
 def check_state(path: Path) -> None:
-    """Raise if a file of a state is damaged."""
+    """Raise if a state is damaged, or lacks a part."""
     with ExitStack() as opened:
-        _open(path, opened)
+        _open_others(path, _open(path, opened)[1], opened)
 
 
 def _sha256(facts: str, tensors: Mapping[str, Iterable[Tensor]]) -> str:

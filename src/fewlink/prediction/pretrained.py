@@ -13,12 +13,11 @@ import json
 import os
 import re
 import shlex
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fewlink.base.distributed import use_device
 from fewlink.base.errors import FewlinkError, InputError, MissingExtra
@@ -57,20 +56,23 @@ def save(
     """
     if folder.resolve() == run.resolve():
         raise FewlinkError(f"{folder} is the run itself: choose another folder")
-    config = RunConfig.read(run)
-    weights, step = load_best(run)
+
+    def read(place: Path) -> Any:
+        files = {name: (place / name).read_bytes() for name in (CALIBRATION, RELIABILITY) if (place / name).is_file()}
+        return RunConfig.read(place), *load_best(place), vectors_of(place), Deployed.open(place), files
+
+    config, weights, step, vectors, deployed, files = read_model(run, read, complete=True)
     facts = {"model": config.settings.model, "benchmark": benchmark.name, "fingerprint": benchmark.fingerprint}
     facts |= {"origin": origin} if origin.startswith(HUB) else {}
     with new_folder(folder, FORMAT, {**facts, "step": step}) as draft:
         replace(config, benchmark={**config.benchmark, "source": ""}, weights="").write(draft)
         save_best(draft, weights, step)
-        vectors_of(run).save(draft / EMBEDDINGS, config.graph["fingerprint"], graph=benchmark.name)
+        vectors.save(draft / EMBEDDINGS, config.graph["fingerprint"], graph=benchmark.name)
         benchmark.save(draft / BENCHMARK)
-        if deployed := Deployed.open(run):
+        if deployed:
             deployed.save(draft)
-        for name in (CALIBRATION, RELIABILITY):
-            if (run / name).is_file():
-                shutil.copyfile(run / name, draft / name)
+        for name, content in files.items():
+            write_bytes(draft / name, content)
         write_bytes(draft / CARD, saved_card(run, benchmark, place or folder.name, license).encode())
     return folder
 

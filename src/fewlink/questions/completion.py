@@ -1,7 +1,8 @@
 """All missing links of a relation, head by head, into a file: an interrupted run goes on where it stopped.
 
 While it runs, FILE.part holds what was found so far: a first line that says what it is made with, then one line for
-each batch of heads. When all heads are done, FILE is written at once and FILE.part is removed.
+each batch of heads, with its number and checksum. When all heads are done, FILE is written at once and FILE.part is
+removed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.storage import write_bytes
+from fewlink.base.storage import with_sha256, without_sha256, write_bytes
 
 FORMAT = "fewlink-completion/1"
 HEADS_AT_ONCE = 32
 SUFFIX = ".part"
+REMEDY = "remove it to begin again"
 Row = Sequence[Any]
 
 
@@ -43,7 +45,7 @@ def complete_heads(
         else:
             rows = answer(np.array(batch, np.int32))
             if out is not None:
-                _append(part_of(out), rows)
+                _append(part_of(out), with_sha256({"batch": number, "rows": rows}))
         on_heads(min((number + 1) * HEADS_AT_ONCE, len(heads)))
         yield rows
 
@@ -80,24 +82,33 @@ def _begin(out: Path, facts: Mapping[str, Any]) -> list[list[Row]]:
     whole = content[: content.rfind(b"\n") + 1]  # a run that was killed may leave a part of a line
     lines = whole.splitlines()
     try:
-        found, batches = json.loads(lines[0]) if lines else None, [json.loads(line) for line in lines[1:]]
-    except ValueError:
-        raise InputError(part, "is damaged: remove it to begin again") from None
+        found = json.loads(lines[0]) if lines else None
+        batches = [_rows(json.loads(line), number, part) for number, line in enumerate(lines[1:])]
+    except (ValueError, RecursionError):
+        raise InputError(part, f"is damaged: {REMEDY}") from None
     if found != json.loads(_line(first)):
         differing = [key for key in first if not isinstance(found, dict) or found.get(key) != first[key]]
-        raise InputError(
-            part, f"was begun with other choices ({', '.join(differing)}): give the same, or remove it to begin again"
-        )
+        raise InputError(part, f"was begun with other choices ({', '.join(differing)}): give the same, or {REMEDY}")
     if len(whole) < len(content):
         with part.open("r+b") as file:
             file.truncate(len(whole))
     return batches
 
 
-def _append(part: Path, rows: list[Row]) -> None:
+def _rows(kept: Any, number: int, part: Path) -> list[Row]:
+    """The rows of a batch that was kept, which is checked; earlier versions kept the rows alone."""
+    if isinstance(kept, list):
+        return kept
+    content = without_sha256(kept, part, number + 2, REMEDY)
+    if not isinstance(content, dict) or content.get("batch") != number or not isinstance(content.get("rows"), list):
+        raise InputError(part, f"is not the batch of heads that belongs here: {REMEDY}", number + 2)
+    return list(content["rows"])
+
+
+def _append(part: Path, batch: Mapping[str, Any]) -> None:
     try:
         with part.open("ab") as file:
-            file.write(_line(rows))
+            file.write(_line(batch))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

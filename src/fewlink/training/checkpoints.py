@@ -127,27 +127,32 @@ def check_complete(run: Path, *names: str) -> None:
 
 
 def read_run(run: Path, load: Callable[[], T]) -> T:
-    """What `load` reads of a run, all of one version even if a fit deploys another one meanwhile."""
+    """What `load` reads of a run, all of one version even if better weights are saved or others deployed meanwhile."""
     end = time.monotonic() + storage.READING
     while True:
-        before = _bytes(run / CONFIG)
+        before = _version(run)
         try:
             loaded = load()
         except Exception:
-            if _bytes(run / CONFIG) == before:
+            if _version(run) == before:
                 raise
         else:
-            if _bytes(run / CONFIG) == before:
+            if _version(run) == before:
                 return loaded
         if time.monotonic() > end:
             raise InputError(run, f"was changed again and again for {storage.READING:.0f} s: try again later")
         time.sleep(storage.PAUSE)
 
 
-def _bytes(path: Path) -> bytes | None:
-    with contextlib.suppress(OSError):
-        return path.read_bytes()
-    return None
+def _version(run: Path) -> list[Any]:
+    """What differs if another configuration or other weights answer."""
+    version: list[Any] = []
+    for path in (run / CONFIG, storage.place_of(run / "best") / storage.MANIFEST):
+        with contextlib.suppress(OSError):
+            version.append(path.read_bytes())
+    with contextlib.suppress(InputError, AttributeError):
+        version.append(read_json(storage.place_of(run / "last") / STATE).get("best_step"))
+    return version
 
 
 def id_of(*facts: Any) -> str:
