@@ -117,6 +117,13 @@ def test_links_are_written_once_and_unknown_nodes_are_told(server: tuple[str, Se
     assert ("4:4", "LIKES", "4:2") in holder.edges
 
 
+@pytest.mark.parametrize("id_", [None, "uuid"])
+def test_only_new_relationships_are_marked_as_ours(id_: str | None) -> None:
+    query = write_query("LIKES", id_)
+    assert "MERGE (h)-[r:`LIKES`]->(t) ON CREATE SET r.source = 'fewlink' RETURN" in query
+    assert query.count("SET ") == 1 and "CREATE (" not in query  # existing ones, and all nodes, stay as they are
+
+
 def test_many_links_are_written_in_parts(server: tuple[str, Server]) -> None:
     address, holder = server
     with connected(address, "neo4j", "secret") as driver:

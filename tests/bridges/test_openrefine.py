@@ -168,6 +168,14 @@ def test_relations_of_projects_are_properties(tmp_path: Path) -> None:
         assert names == ["likes", "likes (probability)"]
         [cell] = extended(client, ["cy"], {"id": "likes"})["rows"]["cy"]["likes"]
         assert cell["id"] in ("oslo", "rome")
+        number = client.get("/projects").json()["projects"][0]["number"]
+        wrong = {"decisions": [{"decision": "rejected", "head": "cy", "tail": cell["id"]}]}
+        assert client.post(f"/projects/{number}/decisions", json=wrong).status_code == 200
+        lost = {"text": "cy\tlost\trejected\n", "format": "tsv"}  # an entity that the graph lacks
+        assert client.post(f"/projects/{number}/import", json=lost).status_code == 200
+        for of in ("likes", "likes (probability)"):
+            cells = extended(client, ["cy"], {"id": of, "settings": {"limit": 5}})["rows"]["cy"][of]
+            assert len(cells) == 1 and cell["id"] not in [other.get("id") for other in cells]
 
 
 def test_a_calibrated_model_extends_by_probabilities() -> None:

@@ -46,6 +46,24 @@ def test_a_pair_that_a_task_has_is_not_added_again(tmp_path: Path) -> None:
     assert extended.task("likes").pairs.tolist() == [[0, 2], [2, 4]]
 
 
+def test_other_known_answers_of_a_task_stay_known(tmp_path: Path) -> None:
+    """Without them, true answers would count as wrong ones in filtered ranks."""
+    task = task_of([(0, 2), (2, 4)], [0, 2, 4], known=[(0, 4), (4, 0)], name="likes")
+    benchmark = benchmark_of(small().graph, dev=[task])
+    extended, report = append_triples(benchmark, [written([("cy", "likes", "bob")], tmp_path / "new.tsv")])
+    likes = extended.task("likes")
+    assert report.pairs == 1 and likes.pairs.tolist() == [[0, 2], [2, 4], [4, 2]]
+    assert likes.known.tolist() == [[0, 2], [0, 4], [2, 4], [4, 0], [4, 2]]
+
+
+def test_every_benchmark_that_was_appended_to_is_named(tmp_path: Path) -> None:
+    """A calibration or a run of the first one is still one of the last."""
+    once, _ = append_triples(small(), [written(NEW[:1], tmp_path / "one.tsv")])
+    twice, _ = append_triples(once, [written([("eve", "lives", "rome")], tmp_path / "two.tsv")])
+    chain = [each for made in (small(), once) for each in (made.fingerprint, made.graph.fingerprint)]
+    assert list(twice.extended_from) == chain
+
+
 def test_old_ids_stay_and_duplicates_are_counted(tmp_path: Path) -> None:
     extended, report = append_triples(small(), [written(NEW, tmp_path / "new.tsv")])
     old = small().graph

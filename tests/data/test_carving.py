@@ -46,6 +46,15 @@ def test_known_answers_and_ranges_are_those_of_the_task() -> None:
     assert [benchmark.graph.entities[e] for e in visits.range] == ["city0", "city1"]
 
 
+def test_the_pairs_of_a_task_are_shuffled_by_the_seed() -> None:
+    """The first ones are the references: those of a file, often sorted by head, would be alike."""
+    carved = [carve(GRAPH, "mine", dataclasses.replace(SMALL, seed=seed))[0].task("likes") for seed in range(8)]
+    orders = [task.pairs.tolist() for task in carved]
+    assert {tuple(map(tuple, sorted(order))) for order in orders} == {tuple(map(tuple, sorted(orders[0])))}
+    assert len({str(order) for order in orders}) > 4
+    assert carve(GRAPH, "mine", SMALL)[0].task("likes").pairs.tolist() == orders[0]
+
+
 def test_exact_inverses_and_duplicates_of_a_task_leave_with_it() -> None:
     twins = [row.replace("likes", "adores") for row in TASKS["likes"]]
     twins += [" ".join([t, "calledby", h]) for h, _, t in (row.split() for row in TASKS["calls"])]

@@ -47,6 +47,31 @@ def test_ranks_are_in_the_order_of_relations_then_heads(benchmark: Benchmark) ->
     assert queries.tolist() == [[0, 2], [0, 1], [1, 0], [1, 2], [2, 0]]
 
 
+def test_the_digest_tells_other_queries_and_another_order_apart(benchmark: Benchmark) -> None:
+    evaluation = measured(benchmark)[1]
+    two, one = evaluation.tasks
+    others = [
+        [one, two],
+        [two, replace(one, queries=one.queries + 1)],
+        [two, replace(one, queries=one.queries[::-1])],
+        [two, replace(one, relation="One")],
+        [replace(two, queries=two.queries[:, ::-1]), one],
+    ]
+    digests = {QueryRanks.of(replace(evaluation, tasks=tasks)).digest for tasks in (*others, evaluation.tasks)}
+    assert len(digests) == 6
+    assert QueryRanks.of(changed(evaluation)[1]).digest == QueryRanks.of(evaluation).digest  # whatever the ranks are
+
+
+@pytest.mark.parametrize("most", [127.5, 128, 32_767.5, 40_000, 3_000_000_000])
+def test_one_large_rank_among_small_ones_is_read_back(tmp_path: Path, benchmark: Benchmark, most: float) -> None:
+    two, one = measured(benchmark)[1].tasks
+    tasks = [replace(two, ranks=np.array([1.0, 1.5, most])), one]
+    evaluation = replace(measured(benchmark)[1], tasks=tasks)
+    record = make_record(evaluation, benchmark="small", data_sha256="0" * 64, model="popularity")
+    ranks = read_ranks(RecordStore(tmp_path).add(record, ranks=QueryRanks.of(evaluation)), record)
+    assert ranks is not None and ranks.ranks.tolist() == [1.0, 1.5, most, *one.ranks]
+
+
 def test_ranks_are_read_back_as_they_were(tmp_path: Path, benchmark: Benchmark) -> None:
     record, evaluation = measured(benchmark)
     file = RecordStore(tmp_path).add(record, ranks=QueryRanks.of(evaluation))

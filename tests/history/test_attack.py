@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +13,14 @@ from tests.conftest import Fewlink, graph_of
 
 from fewlink.base.errors import FewlinkError
 from fewlink.data.benchmark import Task
-from fewlink.data.carving import freeze
+from fewlink.data.carving import FrozenGraph, freeze
+from fewlink.evaluation.evaluator import TaskRanks
 from fewlink.evaluation.records import RecordStore
 from fewlink.graph import Graph
 from fewlink.history import attack
-from fewlink.history.attack import ALL, Place, Setting, ask, frozen_attack
+from fewlink.history.attack import ALL, WITHOUT_ATTACK, LaterRanks, Place, Setting, ask, frozen_attack
 from fewlink.history.tables import found_links, stored_tables
+from fewlink.prediction.calibration import shipped_calibration
 from fewlink.scorers import Question
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -79,6 +83,112 @@ def test_ranks_leave_out_what_was_known() -> None:
     assert answers.listed.tolist() == [1, 3, 1]
     assert answers.tasks.candidates.tolist() == [3, 3, 5]
     assert answers.chances == {}
+
+
+def test_an_answer_is_right_if_it_was_known_or_came_later() -> None:
+    """Without the reference (0, 4), the answers for head 0 are 3, 2, 1, 0; for head 1 they are 4, 3, 2, 1, 0."""
+
+    def probabilities(pairs: Any, fans: np.ndarray, trust: Any) -> np.ndarray:
+        return np.where(pairs.tails == 3, 0.9, np.where(pairs.ranks == 1, 0.5, 0.1))
+
+    calibration: Any = SimpleNamespace(probabilities=probabilities, note=lambda *_: SimpleNamespace(shown=True))
+    graph = graph_of("a r b", "b r c", "c r d", "d r e", "e r a")
+    known = np.array([[0, 4], [1, 4]], np.int32)
+    task, later = Task("r", known, known, np.arange(5, dtype=np.int32)), np.array([[0, 3], [1, 2]], np.int32)
+    chances = ask(ByNumber(), graph, task, known[:1], later, calibration).chances
+    right = {"sure": 2, "sure_right": 1, "first": 2, "first_right": 2}
+    assert chances == {**right, "expected": pytest.approx(0.9 + 0.5)}
+    hidden: Any = SimpleNamespace(probabilities=probabilities, note=lambda *_: SimpleNamespace(shown=False))
+    assert set(ask(ByNumber(), graph, task, known[:1], later, hidden).chances.values()) == {0}
+
+
+RELATION = "group_uses_tool"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What models are asked with; none of them is made."""
+    calls: list[dict[str, Any]] = []
+
+    def seen(
+        scorer: Any, graph: Graph, task: Task, references: np.ndarray, later: np.ndarray, calibration: Any
+    ) -> None:
+        calls.append({"scorer": scorer, "graph": graph, "references": references, "calibration": calibration})
+
+    monkeypatch.setattr(attack, "ask", seen)
+    monkeypatch.setattr(attack, "TrailScorer", lambda name, network, read, graph: graph)
+    monkeypatch.setattr(attack, "ReadGraph", SimpleNamespace(of=lambda graph: SimpleNamespace(to=lambda device: None)))
+    monkeypatch.setattr(attack, "read_checkpoint", lambda path: SimpleNamespace(network=lambda: None))
+    monkeypatch.setattr(attack, "scorer_on", lambda name, network, graph, device: graph)
+    monkeypatch.setattr(attack, "train_baseline", lambda benchmark, settings, **options: benchmark.graph)
+    monkeypatch.setattr(attack, "learning_free", lambda model, graph: graph)
+    return calls
+
+
+@pytest.mark.parametrize("model", ["trail", "ultra", "complex", "rules"])
+def test_no_model_sees_the_pairs_of_a_relation_that_is_asked_about_as_a_new_one(
+    model: str, asked: list[dict[str, Any]]
+) -> None:
+    frozen, name = frozen_attack(), WITHOUT_ATTACK if model == "trail" else model
+    attack.answer(name, model, Setting(3, 1), RELATION, frozen, Place(Path("unused"), checkpoint=Path("unused")))
+    (call,) = asked
+    number = frozen.graph.relations.find(RELATION)
+    assert (frozen.graph.triples()[:, 1] == number).any()
+    for graph in (call["graph"], call["scorer"]):  # the scorer stands for the graph that it reads
+        assert not (graph.triples()[:, 1] == number).any()
+    assert len(call["references"]) == 3
+
+
+def test_the_relation_is_in_the_graph_where_all_its_pairs_are_known(asked: list[dict[str, Any]]) -> None:
+    frozen, place = frozen_attack(), Place(Path("unused"), checkpoint=Path("unused"))
+    for model, there in (("trail", True), ("rules", True), ("ultra", False)):  # ULTRA reads the pairs as references
+        attack.answer("trail-shipped", model, Setting(ALL, 0), RELATION, frozen, place)
+        graph, references = asked[-1]["scorer"], asked[-1]["references"]
+        assert bool((graph.triples()[:, 1] == frozen.graph.relations.find(RELATION)).any()) == there, model
+        assert len(references) == len(frozen.task(RELATION).pairs) and asked[-1]["calibration"] is None
+
+
+def test_weights_that_never_saw_attack_have_a_calibration_that_did_not_either(asked: list[dict[str, Any]]) -> None:
+    for name in (WITHOUT_ATTACK, "trail-shipped"):
+        attack.answer(name, "trail", Setting(3, 1), RELATION, frozen_attack(), Place(Path("unused")))
+    without, with_attack = (call["calibration"] for call in asked)
+    assert without == attack.calibration_without_attack() and with_attack == shipped_calibration()
+    assert without.relations < with_attack.relations
+
+
+def small_frozen() -> FrozenGraph:
+    lines = ("g uses t", "g uses m", "h uses t", "k uses m", "h uses m", "k uses t", "g has t", "h has m", "k has t")
+    return freeze(graph_of(*lines), ["2020-01-01"] * 4 + ["2024-01-01"] * 2 + ["2020-01-01"] * 3, "2023-12-31")
+
+
+def test_recall_is_that_of_the_list_that_an_analyst_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = small_frozen()
+    frozen = FrozenGraph(frozen.graph, {**frozen.later, "has": frozen.later["uses"][:1]}, frozen.days)
+    ranks = {"uses": ([1.0, 4.0], [2.0, 21.0]), "has": ([2.0], [30.0])}
+
+    def answer(name: str, model: str, setting: Setting, relation: str, *_: object) -> LaterRanks:
+        own, listed = map(np.array, ranks[relation])
+        return LaterRanks(TaskRanks(relation, frozen.later[relation], own, np.full(len(own), 50), 50), listed, {})
+
+    monkeypatch.setattr(attack, "answer", answer)
+    record, stored = attack.measure("popularity", "popularity", Setting(3, 1), frozen, Place(Path("unused")))
+    assert {name: row["recall@20"] for name, row in record.relations.items()} == {"uses": 0.5, "has": 0.0}
+    assert (record.metrics["micro"]["recall@20"], record.metrics["macro"]["recall@20"]) == (1 / 3, 0.25)
+    assert record.metrics["micro"]["mrr"] == pytest.approx((1 + 1 / 4 + 1 / 2) / 3)
+    assert (record.shots, record.references, record.data_sha256) == (3, "draw-1", frozen.fingerprint)
+    assert stored.ranks.tolist() == [1.0, 4.0, 2.0]
+
+
+def test_tables_show_records_of_this_graph_and_the_worth_of_probabilities() -> None:
+    frozen = small_frozen()
+    record, _ = attack.measure("popularity", "popularity", Setting(3, 1), frozen, Place(Path("unused")))
+    chances = {"sure": 8, "sure_right": 6, "first": 10, "first_right": 4, "expected": 5.0}
+    record = record.model_copy(update={"relations": {"uses": {**record.relations["uses"], **chances}}})
+    other = record.model_copy(update={"data_sha256": "0" * 64, "model": "rules"})
+    store: Any = SimpleNamespace(records=[record, other], places=[])
+    few, known, sure = stored_tables(store, [3], frozen)
+    assert [row[0] for row in few.rows] == ["popularity"] and not known.rows
+    assert sure.rows == [["popularity", "3", "8", "6", "10", ".400", ".500"]]
 
 
 def test_references_are_drawn_from_what_was_known() -> None:

@@ -186,3 +186,15 @@ def test_opening_a_text_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingExtra, match="a sentence-transformers model"):
         open_text_model(tmp_path)
+
+
+def test_rarity_of_a_large_graph_is_estimated_from_some_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"common {'odd' if number % 10 == 3 else 'even'}" for number in range(100)]
+    whole = index_of(names)
+    monkeypatch.setattr(likeness, "LARGE", 10)
+    monkeypatch.setattr(likeness, "SAMPLED_NAMES", 33)  # every third name
+    some = index_of(names)
+    assert some.number == 0 and whole.number == 100
+    assert np.abs(some.vector("common").weights).max() < 0.03  # n-grams of all names say nothing
+    assert whole.vector("odd").weights == pytest.approx(np.log(101 / 11))
+    assert some.vector("odd").weights == pytest.approx(np.log(101 / 11), rel=0.1)

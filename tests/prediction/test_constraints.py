@@ -159,3 +159,15 @@ def test_auto_says_that_too_few_pairs_are_known() -> None:
     notes = linker().predict(PAIRS, "cy", constraints="auto").notes
     assert any("off 10 known pairs or more: 2 are known" in note for note in notes)
     assert not any("known pairs or more" in note for note in linker().predict(PAIRS, "cy").notes)
+
+
+def test_constraints_are_named_as_for_tails_when_heads_are_asked_for() -> None:
+    asked = linker()
+    cities = ["oslo", "rome", "bonn", "kiel"]
+    one_city_each = {"constraints": "functional", "candidates": PEOPLE}
+    found = asked.heads(cities[2:], PAIRS, k=4, **one_city_each)
+    assert {row.head for row in found} == {"cy", "dan"}  # ann and bob have their city
+    assert {row.tail for row in found} == {"bonn", "kiel"}
+    assert any("a head has at most one tail (functional, given)" in note for note in found.notes)
+    found = asked.heads(cities, PAIRS, k=4, constraints="inverse-functional", candidates=PEOPLE)
+    assert {row.tail for row in found} == {"bonn", "kiel"}  # oslo and rome have their person

@@ -118,6 +118,15 @@ def test_html_leaves_out_empty_columns_and_turns_with_the_question() -> None:
     assert Markup(Predictions(plain, inverse=True)._repr_html_()).text.startswith("tail rank head score a b Q2 1 Oslo")
 
 
+def test_rows_are_in_the_answer_set_by_their_rank_unless_they_are_known() -> None:
+    rows = [replace(ROWS[0], rank=rank, known=known) for rank, known in ((1.0, True), (1.0, False), (2.0, False))]
+    rows += [replace(ROWS[0], rank=2.5), ROWS[2]]
+    sets = [AnswerSet("Q1", "Oslo", 2, 0.9, False, "one of the first 2 tails is right in 9 of 10 such questions")]
+    assert [row.in_set for row in Predictions(rows).with_sets(sets)] == [False, True, True, False, None]
+    turned = Predictions([replace(row, head="Q7", tail=row.head) for row in rows], inverse=True).with_sets(sets)
+    assert [row.in_set for row in turned] == [False, True, True, False, None]
+
+
 def test_html_marks_the_answer_set() -> None:
     sets = [AnswerSet("Q1", "Oslo", 1, 0.9, False, "the first tail is right in 9 of 10 such questions")]
     page = Predictions(ROWS[:2]).with_sets(sets)._repr_html_()

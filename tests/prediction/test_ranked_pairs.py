@@ -69,5 +69,29 @@ def test_non_finite_or_missing_scores_raise() -> None:
             list(score_heads(Invalid(scores), question))
 
 
+def test_moved_scores_have_their_own_ranks_softmax_and_margins() -> None:
+    """All tails are listed, so that they are those of a new ranking."""
+    scores, by = np.array([1.0, 4.0, 2.0, 2.0, 3.0]), np.array([2.0, -2.0, 0.0, 1.0, 0.0])  # 3, 2, 2, 3, 3
+    rows = rank_head(0, TAILS, scores, TAILS[:0], 5, with_known=False)
+    moved = rows.moved(by[np.searchsorted(TAILS, rows.tails)])
+    expected = rank_head(0, TAILS, scores + by, TAILS[:0], 5, with_known=False)
+    assert dict(zip(moved.tails.tolist(), moved.ranks.tolist(), strict=True)) == {3: 2, 9: 2, 11: 2, 5: 4.5, 7: 4.5}
+    order = np.argsort(moved.tails)[np.argsort(np.argsort(expected.tails))]
+    for name in ("scores", "ranks", "log_softmax", "margins"):
+        np.testing.assert_allclose(getattr(moved, name)[order], getattr(expected, name))
+
+
+def test_tails_that_are_not_listed_keep_their_share() -> None:
+    parts = [rank_head(head, TAILS, np.array([1.0, 4.0, 2.0, 2.0, 3.0]) + head, TAILS[:0], 3, False) for head in (0, 1)]
+    rows = RankedPairs.joined(parts)
+    same = rows.moved(np.zeros(len(rows)))
+    for name in ("scores", "log_softmax", "margins"):
+        np.testing.assert_allclose(getattr(same, name), getattr(rows, name))
+    moved = rows.moved(np.array([1.0, 0, 0, 0, 0, 0]))
+    total = np.log(np.exp([1, 5, 2, 2, 3]).sum())
+    np.testing.assert_allclose(moved.log_softmax[:3], moved.scores[:3] - total)
+    np.testing.assert_allclose(moved.log_softmax[3:], rows.log_softmax[3:])  # of another head
+
+
 def test_joining_nothing_is_empty() -> None:
     assert len(RankedPairs.joined([])) == 0

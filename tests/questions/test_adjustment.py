@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fewlink.curation.schema import Decision
 from fewlink.curation.store import ProjectFile
 from fewlink.questions.adjustment import MORE, Adjustment, ProjectReading, adjustment, adjustment_of
 
@@ -49,6 +50,16 @@ def test_heads_with_a_tail_are_told_apart() -> None:
     assert (one_each(P, ALL) < P).all() and (one_each(P, NONE) > one_each(P, ALL)).all()
     several = fitted(*[(0.3, True, True)] * 20)
     assert several.more > 0 and (several(P, ALL) > several(P, NONE)).all()
+
+
+def test_a_head_whose_tails_were_all_rejected_has_none() -> None:
+    decided = [("rejected", "a"), ("rejected", "b"), ("accepted", "c"), ("rejected", "d")]
+    states = [
+        Decision(number, kind, "x", tail, None, "ann", "2026-01-01T00:00:00.000Z", 0.5)
+        for number, (kind, tail) in enumerate(decided)
+    ]
+    first = [(0.5, False, False), (0.5, False, False), (0.5, True, False)]
+    assert adjustment_of(states) == fitted(*first, (0.5, False, True))
 
 
 def test_a_project_is_read_with_its_probabilities(tmp_path: Path) -> None:

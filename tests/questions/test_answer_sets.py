@@ -36,6 +36,13 @@ def test_new_relations_are_covered_as_often_as_asked_for(level: float) -> None:
     assert np.median(sure) < np.median(unsure) / 10
 
 
+def test_sets_are_as_large_as_relations_that_were_not_seen_need() -> None:
+    """Of two relations, one has its right answers at rank 1 and one at rank 10. Fitted to the first, sets of the second
+    are ten times too small: so much larger they all become."""
+    ranks = Ranks(np.full(40, 0.5), np.full(40, 1000), np.repeat([1.0, 10.0], 20), np.repeat([0, 1], 20))
+    assert fit_set_size(ranks, 0.9).size(np.array([0.5]), np.array([1000])).tolist() == [pytest.approx(100, abs=2)]
+
+
 def test_relations_count_the_same() -> None:
     ranks = Ranks(np.full(4, 0.5), np.full(4, 10), np.ones(4), np.array([0, 0, 0, 1]))
     assert ranks.counts.tolist() == [1 / 3, 1 / 3, 1 / 3, 1]

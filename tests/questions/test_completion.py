@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fewlink.base.errors import InputError
+from fewlink.base.errors import FewlinkError, InputError
 from fewlink.questions.completion import HEADS_AT_ONCE, check_out, complete_heads, finish, part_of
 
 FACTS = {"relation": "r", "top": 3}
@@ -49,6 +50,31 @@ def test_half_a_line_of_a_killed_run_is_dropped(tmp_path: Path) -> None:
     assert [row for batch in batches for row in batch] == rows_of(np.array(HEADS))
     lines = part_of(out).read_text().splitlines()
     assert json.loads(lines[0])["relation"] == "r" and len(lines) == 1 + len(batches)
+    assert [json.loads(line) for line in lines[1:]] == batches  # it can be interrupted again
+
+
+def test_each_batch_is_on_the_disk_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, synced, sync = tmp_path / "links.tsv", list[int](), os.fsync
+
+    def watched(handle: int) -> None:
+        synced.append(part_of(out).read_bytes().count(b"\n") if part_of(out).exists() else 0)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    for number, _ in enumerate(complete_heads(HEADS, rows_of, FACTS, out), 1):
+        assert synced[-1] == 1 + number
+
+
+def test_what_was_found_is_kept_until_the_whole_file_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "links.tsv"
+    list(complete_heads(HEADS, rows_of, FACTS, out))
+    (tmp_path / ".links.tsv.new").write_text("in the way")
+    monkeypatch.setattr("fewlink.base.storage._remove", lambda path: None)
+    with pytest.raises(FewlinkError, match="cannot be written"):
+        finish(out, "whole\n")
+    assert not out.exists() and part_of(out).exists()
 
 
 def test_other_choices_or_a_damaged_file_are_refused(tmp_path: Path) -> None:
@@ -83,6 +109,8 @@ def test_a_finished_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "links.tsv").write_text("x")
     with pytest.raises(InputError, match="exists already"):
         check_out(tmp_path / "links.tsv")
+    with pytest.raises(InputError, match="exists already"):
+        next(complete_heads(HEADS, rows_of, FACTS, tmp_path / "links.tsv"))
     with pytest.raises(InputError, match="folder does not exist"):
         check_out(tmp_path / "none" / "links.tsv")
 

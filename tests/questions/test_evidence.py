@@ -70,6 +70,17 @@ def test_paths_of_two_steps_and_direct_ones() -> None:
     assert owners.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize(("head", "tail"), [("b", "p"), ("a", "c")])
+def test_no_path_goes_over_the_left_out_triple(head: str, tail: str) -> None:
+    """Wrong pairs beside the triple (a, p) are asked about as if it were not there."""
+    graph = graph_of("b knows a", "a has p", "p near c", "d has q")
+    of, ids = evidence(graph, "has"), [graph.entities.id(name) for name in (head, tail, "a", "p")]
+    for left_out, paths in ((False, 1), (True, 0)):
+        asked = Asked(*(np.array([each], np.int64) for each in (*ids[:2], *(ids[2:] if left_out else (-1, -1)))))
+        for forward in (True, False):
+            assert sum(len(kinds) for kinds, _ in of._walked(asked, forward)) == paths, forward
+
+
 def test_the_worth_of_paths_leaves_each_pair_out() -> None:
     kinds, owners = np.array([7, 7, 7]), np.array([0, 1, 2])
     right, counted = np.array([True, True, False, False]), np.ones(4, bool)

@@ -8,7 +8,15 @@ from tests.conftest import graph_of
 from tests.questions.graphs import people
 from tests.report.markup import Markup
 
-from fewlink.questions.check import ANY_ENTITY, SAME_KIND, TRUE, WORDS, check_relations, read_relation
+from fewlink.questions.check import (
+    ANY_ENTITY,
+    SAME_KIND,
+    TRUE,
+    WORDS,
+    _wrong_pairs,
+    check_relations,
+    read_relation,
+)
 from fewlink.questions.tables import Answers, CheckedTriple, RelationFit, odd_triples
 
 
@@ -75,3 +83,15 @@ def test_answers_as_html() -> None:
     assert page.text.endswith("… and 1 more a note") and page.count("tr") == 21
     fit = Answers((RelationFit("r", "r", 0.5, True, "graph"),))
     assert Markup(fit._repr_html_()).text == "relation fit known by r 0.50 yes graph"
+
+
+def test_made_up_pairs_are_wrong_and_leave_out_the_pair_they_were_made_from() -> None:
+    pairs = np.array([(head, tail) for head in range(4) for tail in range(4, 8) if (head, tail) != (3, 7)])
+    made, kinds = _wrong_pairs(pairs, np.arange(len(pairs)), 9, np.random.default_rng(0))
+    known = {tuple(pair) for pair in pairs.tolist()}
+    rows = list(zip(*(column.tolist() for column in made), strict=True))
+    assert len(rows) == len(kinds) and {SAME_KIND, ANY_ENTITY} == set(kinds.tolist())
+    for (head, tail, out_head, out_tail), kind in zip(rows, kinds.tolist(), strict=True):
+        assert (head, tail) not in known and (out_head, out_tail) in known
+        assert (head == out_head) != (tail == out_tail)
+        assert kind == ANY_ENTITY or (head, tail) == (3, 7)  # the only pair of such a head and such a tail

@@ -138,6 +138,28 @@ def test_a_limit_of_edges() -> None:
         scorer.limit_edges(0)
 
 
+def test_a_limit_of_edges_holds_for_references_that_were_read_before() -> None:
+    question = question_of(2, entities=200)
+    used, fresh = (scorer_of(2, triples=300, entities=200) for _ in range(2))
+    used(question)
+    for scorer in (used, fresh):
+        scorer.limit_edges(8)
+    torch.testing.assert_close(used(question), fresh(question))
+
+
+def test_a_relation_can_be_left_out() -> None:
+    scorer, question = scorer_of(3), question_of(3)
+    assert scorer.source is not None
+    graph, name = scorer.source, scorer.source.relations[1]
+    before, rest = scorer(question), scorer.without(name)
+    assert rest.source is not None and rest.source is not graph
+    assert rest.source.triples().tolist() == graph.triples()[graph.triples()[:, 1] != 1].tolist()
+    assert list(rest.source.relations) == list(graph.relations)  # ids stay
+    torch.testing.assert_close(rest(question), by_network(rest, question), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(rest(question), before) and torch.equal(scorer(question), before)
+    torch.testing.assert_close(scorer.without("no such relation")(question), before)
+
+
 def test_a_long_explanation_does_not_hold_up_other_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     scorer, question, gate, began = scorer_of(1), question_of(1), threading.Event(), threading.Event()
     expected = scorer(question)

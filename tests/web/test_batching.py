@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.web.servers import PAIRS, Known, asking, on_a_port, small, trail
 
+from fewlink.operations.admission import Admission
 from fewlink.prediction import Linker
 from fewlink.prediction.predictions import RankedPairs
 from fewlink.prediction.query import References
@@ -252,3 +253,22 @@ def test_a_long_turn_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -
     errors, seconds = asyncio.run(close())
     gate.set()
     assert [str(error) for error in errors] == ["the server is stopping"] * 3 and seconds < 5
+
+
+def test_a_question_in_a_turn_that_does_not_end_is_given_up_at_the_deadline() -> None:
+    gate = threading.Event()
+    admission = Admission(seconds=60, queued=100, deadline=0.1, requests=3)
+
+    def work(questions: Sequence[int], wanted: Callable[[int], bool]) -> Iterable[tuple[int, int]]:
+        gate.wait(20)
+        return enumerate(questions)
+
+    async def late() -> tuple[str, float]:
+        batcher: Batcher[int, int] = Batcher(work)
+        async with batcher:
+            with admission.enter(1.0), pytest.raises(ApiError) as caught:
+                await asyncio.wait_for(batcher.ask(1, 1.0), 10)
+            gate.set()
+        return caught.value.code, admission.left
+
+    assert asyncio.run(late()) == ("deadline", 0)

@@ -13,7 +13,17 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 def test_a_token_is_required_except_for_the_page_and_health() -> None:
     with asking(small(), token="s3cret") as client:
         assert client.get("/").status_code == client.get("/health").status_code == 200
-        for path in ("/about", "/entities", "/types", "/example", "/openapi.json", "/nothing", "/health/"):
+        paths = (
+            "/about",
+            "/entities",
+            "/types",
+            "/example",
+            "/openapi.json",
+            "/metrics",
+            "/projects",
+            "/projects/1/log",
+        )
+        for path in (*paths, "/projects/1/log", "/nothing", "/health/"):
             answer = client.get(path)
             assert answer.status_code == 401 and answer.json()["error"]["code"] == "token", path
             assert answer.headers["www-authenticate"] == "Bearer"
