@@ -76,7 +76,7 @@ def test_no_path_goes_over_the_left_out_triple(head: str, tail: str) -> None:
     graph = graph_of("b knows a", "a has p", "p near c", "d has q")
     of, ids = evidence(graph, "has"), [graph.entities.id(name) for name in (head, tail, "a", "p")]
     for left_out, paths in ((False, 1), (True, 0)):
-        asked = Asked(*(np.array([each], np.int64) for each in (*ids[:2], *(ids[2:] if left_out else (-1, -1)))))
+        asked = QueriedPairs(*(np.array([each], np.int64) for each in (*ids[:2], *(ids[2:] if left_out else (-1, -1)))))
         for forward in (True, False):
             assert sum(len(kinds) for kinds, _ in of._walked(asked, forward)) == paths, forward
 
