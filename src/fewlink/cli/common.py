@@ -167,13 +167,9 @@ def print_json(value: Any) -> None:
     print(json_shown(json.dumps(value, indent=1, ensure_ascii=False)))
 
 
-def print_progress(line: str) -> None:
-    tell(line)
-
-
 def print_notes(lines: Iterable[str]) -> None:
     for line in lines:
-        print_progress(f"note: {line}")
+        tell(f"note: {line}")
 
 
 def resolve_device(device: str) -> str:
@@ -291,7 +287,7 @@ def epoch_reporter(title: str) -> Callable[[dict[str, Any]], None]:
         per_epoch = (time.monotonic() - start) / (trace["epoch"] - before)
         left = per_epoch * (trace["epochs"] - trace["epoch"])
         held_out = f"  held-out MRR {trace['held_out_mrr']:.3f}" if trace["held_out_mrr"] is not None else ""
-        print_progress(
+        tell(
             f"{title}  epoch {trace['epoch']}/{trace['epochs']}  loss {trace['loss']:.4f}{held_out}"
             f"  {trace['triples_per_second']:,.0f} triples/s  {left:.0f} s left"
         )
@@ -309,13 +305,13 @@ def step_reporter(title: str, runs: int = 1) -> Callable[[dict[str, Any]], None]
         place = f"{title}{f' seed {seed}' if runs > 1 else ''}  step {event['step']}/{event['steps']}"
         if event["event"] == "continued":
             continued[seed] = event["step"]
-            print_progress(f"{place}  continued")
+            tell(f"{place}  continued")
             return
         begin = time.monotonic() - sum(event["seconds"].values())
         start, first = started.setdefault(seed, (begin, continued.get(seed, 0)))
         rate = event["steps_per_second"]
         left = (time.monotonic() - start) / (event["step"] - first) * (event["steps"] - event["step"])
-        print_progress(
+        tell(
             f"{place}  loss {event['loss']:.4f}  dev MRR {event['dev']['mrr']:.3f}"
             f" (best {event['best_mrr']:.3f} at {event['best_step']})"
             f"  {rate:{',.0f' if rate >= 10 else '.1f'}} steps/s  {left:.0f} s left"

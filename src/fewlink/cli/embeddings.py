@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fewlink.base.progress import tell
 from fewlink.cli import common
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def _train_links(
         valid = splits["valid"] if stop_early else None
         return train(splits["train"], *sizes, settings, resume=state, on_epoch=reporter, validation=valid), {}
     name = searched_setting(model)
-    common.print_progress(
+    tell(
         f"{model} on {sizes[0]:,} entities: {settings.dim} reals per entity, {settings.regime}; "
         f"searching for {name} with trials of {min(TRIAL_EPOCHS, settings.epochs)} epochs, by MRR on valid"
     )
@@ -227,7 +228,7 @@ def _train_links(
         splits["train"], splits["valid"], *sizes, settings, states, reporter=common.epoch_reporter
     )
     tried = ", ".join(f"{value:g}: {mrr:.3f}" for value, mrr in sorted(trials.items()))
-    common.print_progress(
+    tell(
         f"chosen: {name} = {embeddings.settings[name]:g} (MRR on valid after the trials: {tried}); "
         f"trained {embeddings.facts['epochs']} epochs, MRR on valid {embeddings.facts['held_out_mrr']:.3f}"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fewlink.base.metrics import LABELS, labelled
+from fewlink.base.progress import tell
 from fewlink.cli import common
 from fewlink.cli.common import FOLDER, STUDIES
 
@@ -277,7 +278,7 @@ def study(
         work / benchmark.name,
         resolve_device(device),
         checkpoint,
-        tell=common.print_progress,
+        tell=tell,
         on_epoch=epoch_reporter,
         on_step=lambda title: step_reporter(title, part.seeds),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from fewlink.base.metrics import labelled
+from fewlink.base.progress import tell
 from fewlink.cli import common
 from fewlink.cli.data import NAMES, NO_NAMES, ON_ERROR, TRIPLES, TYPES, names_choice
 
@@ -220,7 +221,7 @@ def fit(
             change=change,
             on_error=on_error,
             device=common.resolve_device(device),
-            tell=common.print_progress,
+            tell=tell,
             begin=begin,
         )
     except KeyboardInterrupt:

@@ -20,8 +20,7 @@ from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.prediction import query
 from fewlink.prediction.calibration import Calibration
-from fewlink.prediction.constraints import Choice as ConstraintChoice
-from fewlink.prediction.constraints import Constraints
+from fewlink.prediction.constraints import ConstraintChoice, Constraints
 from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Predictions, RankedPairs, score_heads
 from fewlink.prediction.query import Choice, Pairs, References, Relation, open_candidates

@@ -31,10 +31,10 @@ KINDS = {
 MIRRORED = {"functional": "inverse-functional", "inverse-functional": "functional"}  # read from tail to head
 WORDS = {"auto": "read off the known pairs", "none": "no constraint"}
 ENOUGH = 10  # known pairs from which "auto" reads constraints other than irreflexive
-Choice = str | Iterable[str] | None
+ConstraintChoice = str | Iterable[str] | None
 
 
-def check_kinds(choice: Choice) -> tuple[str, ...]:
+def check_kinds(choice: ConstraintChoice) -> tuple[str, ...]:
     """The names of a choice; raises for an unknown one, and for "none" beside others."""
     kinds = (choice,) if isinstance(choice, str) else tuple(choice or ())
     for kind in kinds:
@@ -56,7 +56,7 @@ class Constraints:
     too_few: bool = False
 
     @classmethod
-    def of(cls, choice: Choice, graph: Graph, references: References) -> Constraints:
+    def of(cls, choice: ConstraintChoice, graph: Graph, references: References) -> Constraints:
         """None: irreflexive if no known pair is reflexive; "none": none; "auto": all that the known pairs keep to.
 
         Names of constraints are used besides irreflexive; raises if a known pair contradicts one of them.

@@ -18,8 +18,7 @@ from fewlink.names.scorer import NamedScorer
 from fewlink.prediction import pretrained, query
 from fewlink.prediction.calibration import Calibration, calibration_of, shipped_calibration
 from fewlink.prediction.completion import GraphQuestions
-from fewlink.prediction.constraints import Choice as ConstraintChoice
-from fewlink.prediction.constraints import Constraints
+from fewlink.prediction.constraints import ConstraintChoice, Constraints
 from fewlink.prediction.explanation import Explanation
 from fewlink.prediction.names import Names
 from fewlink.prediction.predictions import Prediction, Predictions, RankedPairs, rank_tails
