@@ -204,6 +204,15 @@ def test_wrong_questions_to_a_graph_are_one_line(triples: Path, words: list[str]
     assert "\n" not in str(error.value)
 
 
+def test_a_lost_calibration_is_missed_and_made_again_by_a_card(run: Path) -> None:
+    run_command("card", run)
+    (run / "calibration.json").unlink()
+    with pytest.raises(FewlinkError, match=r"calibration.json: is missing.*or make it again with fewlink card RUN"):
+        run_command("predict", run, *PAIRS, "--head", "alga")
+    assert "calibration error" in run_command("card", run).stdout
+    assert "alga" in run_command("predict", run, *PAIRS, "--head", "alga").stdout
+
+
 def test_a_graph_has_no_card(triples: Path) -> None:
     with pytest.raises(FewlinkError, match="only a trained run has a card"):
         CliRunner().invoke(app, ["card", str(triples)], catch_exceptions=False)

@@ -38,9 +38,9 @@ def test_nothing_crafted_shows_a_traceback(trials: Trials) -> None:
 
 
 def test_a_reader_that_does_not_check_fails_the_trials(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(trials.content, "gate", "other content")
+    monkeypatch.setitem(trials.content, "completion", "other content")
     only = Trials.__new__(Trials)
-    only.folder, only.stores, only.content = trials.folder, [STORES["gate"]], trials.content
+    only.folder, only.stores, only.content = trials.folder, [STORES["completion"]], trials.content
     (Path(trials.folder) / "work").mkdir(exist_ok=True)
-    outcomes = {each.outcome for each in only.run(60)}
+    outcomes = {each.outcome for each in only.run(30)}
     assert "silent" in outcomes  # a damage without effect, which is compared with other content

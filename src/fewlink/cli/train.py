@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import time
 from collections.abc import Sequence
@@ -263,9 +264,12 @@ def card(
     common.check_graph_or_run(str(run))
     common.check_benchmarks(bench)
     common.check_device(device)
-    from fewlink.prediction import load, write_card
+    from fewlink.prediction import Linker, load, write_card
+    from fewlink.training import is_run
 
-    linker = load(run, bench=bench, device=common.resolve_device(device))
+    device = common.resolve_device(device)
+    opened = functools.partial(Linker.load, as_measured=True) if is_run(run) else load
+    linker = opened(run, bench=bench, device=device)
     path = write_card(linker, test=test)
     assert linker.calibration is not None
     print(f"{path}  (calibration error {linker.calibration.measured_error:.3f})")

@@ -173,10 +173,11 @@ def _load(
         if facts.pop("rank", 0):
             raise InputError(path, f"is the part of another process than the first: {REMEDY}")
         files = [first, *_open_others(path, facts, opened)]
-        tensors = {
-            name: _rows_of(files, name, shard) if "entities" in name else first.get_tensor(name).clone()
-            for name in first.keys()  # noqa: SIM118
-        }
+        with reading(path, REMEDY):
+            tensors = {
+                name: _rows_of(files, name, shard) if "entities" in name else first.get_tensor(name).clone()
+                for name in first.keys()  # noqa: SIM118
+            }
     return {name: x.to(device) for name, x in tensors.items()}, facts
 
 

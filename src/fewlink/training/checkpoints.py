@@ -45,7 +45,7 @@ FORMER = "former.safetensors"  # weights that answer until the configuration nam
 TRIES = 5  # of readers while a run is being trained, since `best/` may be replaced after `last/` was read
 REMEDY = "restore the folder of this run, or train again in another folder"
 MISSING = {
-    CALIBRATION: "restore it from a copy, or calibrate the run again with fewlink card",
+    CALIBRATION: "restore it from a copy, or make it again with fewlink card RUN",
     FIT: "restore it from a copy, or fit again into another folder",
     BENCHMARK: "restore it from a copy, or make the run again in another folder",
     DEPLOYED: "restore it from a copy, or make the run again in another folder",
