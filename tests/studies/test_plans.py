@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
+from fewlink.data import Benchmark
+from fewlink.fewshot.model import FewShotSettings
 from fewlink.studies import STUDIES, read_plan
-from fewlink.studies.runner import plan_texts
+from fewlink.studies.runner import Workspace, pending_jobs, plan_texts, run_jobs
 from fewlink.training import family_of
 
 
@@ -61,6 +65,34 @@ def test_a_part_of_a_leaderboard() -> None:
     assert cells == [(["rules"], ["umls"], [3], 1), (["trail"], ["umls"], [3], 2)]
     tiny = plan.as_tiny()
     assert (tiny.names, {b for r in tiny.rivals for b in r.benchmarks}) == (["popularity", "rules"], {"umls"})
+
+
+def small(last: str) -> Benchmark:
+    pairs = [(0, 1), (1, 2), (2, 0)]
+    return benchmark_of(graph_of("a r b", last), **{s: [task_of(pairs, [0, 1, 2], name=s)] for s in ("dev", "test")})
+
+
+def test_runs_of_other_settings_or_data_have_another_folder(tmp_path: Path) -> None:
+    """Otherwise a study would take the model of another one for its own."""
+    one, other = (Workspace(small(last), tmp_path / "results", tmp_path) for last in ("b r c", "c r b"))
+    settings = FewShotSettings("fsrl", steps=5)
+    folder = one.run_folder("fsrl", settings)
+    assert folder.parent == tmp_path and one.run_folder("fsrl", replace(settings, seed=3)) == folder
+    assert one.run_folder("fsrl", replace(settings, device="cuda")) == folder
+    others = [one.run_folder("fsrl", replace(settings, steps=6)), other.run_folder("fsrl", settings)]
+    assert len({folder, *others}) == 3
+
+
+def test_only_shots_that_leave_a_query_of_each_relation_are_run(tmp_path: Path) -> None:
+    plan = read_plan("shots").model_copy(
+        update={"models": ["popularity"], "shots": [1, 2, 3, 4], "candidates": ["full"]}
+    )
+    workspace = Workspace(small("b r c"), tmp_path / "results", tmp_path)
+    (job,) = pending_jobs(plan, workspace)
+    assert job.shots == [1, 2]
+    run_jobs([job], workspace)
+    assert pending_jobs(plan, workspace) == []
+    assert len(pending_jobs(plan, replace(workspace, benchmark=small("c r b")))) == 1  # the data have changed
 
 
 def test_the_family_of_a_model() -> None:

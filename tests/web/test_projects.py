@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from tests.prediction.linkers import umls
@@ -22,6 +23,7 @@ from tests.web.servers import PAIRS, asking, small
 from fewlink.base.errors import InputError
 from fewlink.curation.store import ProjectFile
 from fewlink.prediction import Linker
+from fewlink.questions.adjustment import adjustment
 from fewlink.web import ServerSettings
 from fewlink.web.server import ServeOptions, make_app
 
@@ -326,6 +328,42 @@ def test_decisions_adjust_probabilities_by_what_the_model_said_itself(client: Te
     higher = client.post("/predict", json=query).json()["predictions"]
     assert all(after["probability"] > before["probability"] for before, after in zip(rows, higher, strict=True))
     assert client.post("/predict", json={**query, "project": 99}).status_code == 404
+
+
+def test_heads_that_have_a_tail_are_adjusted_apart(client: TestClient) -> None:
+    number = made(client)
+    query = {"references": MAKES, "heads": ["pathologic_function", "tissue"], "k": 4, "project": number}
+    first = client.post("/predict", json=query).json()["predictions"][0]
+    decision = {"head": first["head"], "tail": first["tail"], "decision": "accepted"}
+    body = {"decisions": [{**decision, "probability": first["base_probability"]}]}
+    assert client.post(f"/projects/{number}/decisions", json=body).status_code == 200
+    adjusted = adjustment([(first["base_probability"], True, False)])
+    assert adjusted is not None and first["head"] == "pathologic_function"
+    for row in client.post("/predict", json=query).json()["predictions"]:
+        answered = np.array([row["head"] == "pathologic_function"])
+        expected = adjusted(np.array([row["base_probability"]]), answered)[0]
+        assert row["probability"] == pytest.approx(expected), row
+
+
+def test_a_project_of_accepted_pairs_only_has_next_pairs(client: TestClient) -> None:
+    number = client.post("/projects", json={"name": "new", "references": []}).json()["number"]
+    refused = client.post(f"/projects/{number}/next", json={"heads": ["alga"]})
+    assert refused.status_code == 422 and "has no references yet" in refused.json()["error"]["message"]
+    decide(client, number, "ann", *(("accepted", *pair) for pair in PAIRS))  # fewer than are read in one step
+    answer = client.post(f"/projects/{number}/next", json={"heads": ["alga"]}).json()
+    assert answer["read"] == PAIRS and answer["suggestions"]
+
+
+def test_a_head_of_which_the_best_tails_are_decided_has_further_ones(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fewlink.web.projects.DEEP", 3)
+    number, body, seen = started(client), {"heads": ["alga"], "k": 20}, set[str]()
+    for _ in range(3):
+        tails = {row["tail"] for row in client.post(f"/projects/{number}/next", json=body).json()["suggestions"]}
+        assert len(tails) == 3 and not tails & seen
+        decide(client, number, "ann", *(("rejected", "alga", tail) for tail in sorted(tails)))
+        seen |= tails
 
 
 def test_the_next_pairs_have_probabilities_too(client: TestClient) -> None:

@@ -112,6 +112,25 @@ def test_limits_and_names_of_the_command_reach_the_server(tmp_path: Path, monkey
     assert given["access_log"].place == str(tmp_path / "log") and callable(given["on_stop"])
 
 
+def test_workers_ask_for_the_token_and_keep_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: dict[str, Any] = {}
+
+    def run(app: str, **options: Any) -> None:
+        started.update(options, environment=dict(os.environ))
+
+    for name in (TOKEN, GIVEN):
+        monkeypatch.setenv(name, "")  # so that they are restored
+    monkeypatch.setattr("fewlink.web.server.load", lambda **place: small())
+    monkeypatch.setattr("fewlink.web.server.uvicorn.run", run)
+    graph = tmp_path / "graph.tsv"
+    graph.write_text("a\tr\tb\n")
+    serve(graph, "--port", "0", "--workers", "2", "--token", "s3cret", "--most-seconds", "10", "--most-heads", "7")
+    settings = from_environment(started["environment"]).state.answers.settings
+    assert (settings.token, settings.seconds, settings.heads) == ("s3cret", 10, 7)
+    assert settings.hosts == {"localhost", "127.0.0.1", "[::1]"}
+    assert (started["workers"], started["host"]) == (2, "127.0.0.1")
+
+
 def test_a_missing_extra_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MissingExtra, match="fewlink serve needs the extra 'serve'"):
