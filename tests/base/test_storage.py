@@ -448,6 +448,32 @@ def test_a_reader_sees_one_version_while_a_writer_replaces_the_folder(tmp_path: 
     assert len(seen) > 100 and listed(tmp_path) == ["f", "stop"]
 
 
+def test_a_manifest_that_was_moved_before_it_could_be_held_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "a", "new")
+    later = (folder / storage.MANIFEST).read_bytes()
+    write(folder, "old")
+    tries, opened = list[str](), Path.open
+
+    def moved_first(path: Path, mode: str = "r", *rest: Any, **more: Any) -> Any:
+        if path.name == storage.MANIFEST and mode == "rb" and not tries:
+            tries.append("moved")
+            raise FileNotFoundError(2, "moved by a writer")
+        return opened(path, mode, *rest, **more)
+
+    def load(place: Path, manifest: dict[str, Any]) -> tuple[str, str]:
+        text = (place / "a.txt").read_text()
+        if len(tries) == 1:  # replaced meanwhile, and the later manifest has the number of the first
+            (place / "a.txt").write_text("new")
+            (place / storage.MANIFEST).write_bytes(later)
+        tries.append("loaded")
+        return text, (place / "a.txt").read_text()
+
+    monkeypatch.setattr(Path, "open", moved_first)
+    assert storage.read_folder(folder, FORMAT, load, verify=False) == ("new", "new")
+
+
 def test_a_folder_that_never_stops_changing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "READING", 0.1)
     place = write(tmp_path / "f")

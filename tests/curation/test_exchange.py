@@ -80,6 +80,19 @@ def test_two_logs_of_one_project_are_merged(file: ProjectFile, tmp_path: Path) -
     assert ("r", "s") in file.pairs("can cure", "rejected")
 
 
+def test_equal_events_of_one_moment_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "now", lambda: "2026-01-01T00:00:00.000Z")
+    made, other = ProjectFile(tmp_path / "a"), ProjectFile(tmp_path / "b")
+    made.add_project("p")
+    made.decide("p", [(kind, "x", "y") for kind in ("accepted", "rejected", "accepted")], "ann")
+    made.decide("p", [("accepted", "u", "v")], "bob")
+    made.decide("p", [("rejected", "u", "v")], "ann")
+    made.undo_all("p", [event.number for event in made.log("p")][-2:], "ann")
+    for added in (len(made.log("p")), 0):
+        assert import_text(other, "p", export(made, "p", "json"), "json").added == added
+        assert other.log("p") == made.log("p") and states(other, "p") == states(made, "p")
+
+
 def test_ntriples_hold_what_is_true(file: ProjectFile, tmp_path: Path) -> None:
     path = write_export(file, "can cure", tmp_path / "out.nt")
     lines = path.read_text().splitlines()

@@ -8,6 +8,7 @@ import pytest
 from tests.prediction.linkers import umls
 
 from fewlink.base.errors import FewlinkError, InputError, UnknownName
+from fewlink.baselines.learning_free import learning_free
 from fewlink.prediction import Linker
 from fewlink.prediction.query import read_pairs
 
@@ -80,3 +81,12 @@ def test_a_file_without_pairs_is_named(tmp_path: Path) -> None:
     path.write_text("\n")
     with pytest.raises(InputError, match=r"wrong\.tsv: has no pairs"):
         read_pairs(path)
+
+
+def test_a_score_is_explained_as_it_was_predicted() -> None:
+    benchmark = umls()
+    linker = Linker(benchmark, learning_free("rules", benchmark.graph))
+    rows = linker.predict(REFERENCES, ["alga"], k=3, candidates="all", rejected=[("alga", "plant")], explain=True)
+    for row in rows:
+        assert row.reasons is not None
+        assert row.reasons.score == pytest.approx(row.score) and row.reasons.shares["decisions"] < -0.01

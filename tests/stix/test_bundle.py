@@ -89,8 +89,11 @@ def test_what_is_left_out_is_counted_with_its_ids(write: Write) -> None:
     ]
 
 
-def test_the_latest_version_of_an_object_counts(write: Write) -> None:
-    versions = [{**GROUP, "name": name, "modified": day} for name, day in (("New", "2025"), ("Old", "2024"))]
+@pytest.mark.parametrize(
+    ("new", "old"), [("2025", "2024"), ("2025-01-01T00:00:00.500Z", "2025-01-01T00:00:00Z")], ids=["years", "fractions"]
+)
+def test_the_latest_version_of_an_object_counts(write: Write, new: str, old: str) -> None:
+    versions = [{**GROUP, "name": name, "modified": day} for name, day in (("New", new), ("Old", old))]
     assert read_bundle(write(versions)).names == {"G9001": "New"}
 
 

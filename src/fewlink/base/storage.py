@@ -245,14 +245,14 @@ def read_folder(path: Path, format: str, load: Callable[[Path, dict[str, Any]], 
     """
     end = time.monotonic() + READING
     while True:
-        with _watched(Path(path)) as (place, unchanged):
+        with _watched(Path(path)) as (place, held, unchanged):
             try:
                 loaded = load(place, _checked(place, format, verify))
             except Exception:
                 if unchanged():
                     raise
             else:
-                if unchanged():
+                if held and unchanged():
                     return loaded
         if time.monotonic() > end:
             raise InputError(path, f"was replaced again and again for {READING:.0f} s: try again later")
@@ -330,24 +330,28 @@ def _format_of(folder: Path) -> str | None:
 
 
 @contextmanager
-def _watched(path: Path) -> Iterator[tuple[Path, Callable[[], bool]]]:
-    """Yield where to read a folder, and whether it still is the same version.
+def _watched(path: Path) -> Iterator[tuple[Path, bool, Callable[[], bool]]]:
+    """Yield where to read a folder, whether its manifest is held open, and whether it still is the same version.
 
-    Its manifest is kept open, so that the one of a later version does not get its inode number.
+    While a manifest is held open, the one of a later version does not get its inode number.
     """
-    place, before = place_of(path), None
+    place, held = place_of(path), False
     with ExitStack() as kept:
-        with suppress(OSError):
-            before = os.stat(place / MANIFEST).st_ino
+        before = _inode(place / MANIFEST)
+        try:
             before = os.fstat(kept.enter_context((place / MANIFEST).open("rb")).fileno()).st_ino
+            held = True
+        except FileNotFoundError:
+            before = None
+        except OSError:
+            pass  # one that cannot be read has a number too
+        yield place, held, lambda: before == _inode(place / MANIFEST) and place_of(path) == place
 
-        def unchanged() -> bool:
-            after = None
-            with suppress(OSError):
-                after = os.stat(place / MANIFEST).st_ino
-            return before == after and place_of(path) == place
 
-        yield place, unchanged
+def _inode(file: Path) -> int | None:
+    with suppress(OSError):
+        return os.stat(file).st_ino
+    return None
 
 
 def sha256_file(path: Path, advance: Callable[[int], None] = lambda size: None) -> str:

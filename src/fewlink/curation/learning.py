@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch.nn.functional import embedding_bag
 
+from fewlink.data.candidates import likely_tails
 from fewlink.graph import Graph
 from fewlink.graph.graph import spans
 from fewlink.scorers import Question, Scorer
@@ -186,8 +187,9 @@ class LearningScorer:
 
     def __call__(self, question: Question) -> np.ndarray:
         scores = _array(self.scorer(question))
-        if self._units is None:  # measured once, at the first head that was rejected
-            measured = _array(self.scorer(replace(question, heads=self.rejected[:1, 0])))
+        if self._units is None:  # measured once, at the first head that was rejected and tails like the decided ones
+            tails = likely_tails(self.learned.graph, np.unique(self.learned.pairs[:, 1]))
+            measured = _array(self.scorer(replace(question, heads=self.rejected[:1, 0], candidates=tails)))
             self._units = units_of(self.scorer, [*measured])
         corrections = self._units.scale * self.learned.table(question.heads, question.candidates)
         return np.asarray(scores + corrections, scores.dtype)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -223,7 +224,9 @@ class ProjectFile:
             if make is not None and project not in {known.name for known in self.projects()}:
                 project = self._make(str(project), make)
             number, name = self._find(project)[:2]
-            own = {_key(event): event.number for event in self.log(project)}
+            seen = Counter[Hashable]()
+            own = {_key(event, event.undoes, seen): event.number for event in self.log(project)}
+            seen.clear()
             numbers: dict[int, int] = {}  # of the other log → of this one
             added = 0
             for event in events:
@@ -232,16 +235,14 @@ class ProjectFile:
                     raise FewlinkError(
                         f"project '{name}': event {event.number} undoes {event.undoes}, which is not above it"
                     )
-                if _key(event) not in own:
+                if (key := _key(event, undoes, seen)) not in own:
                     taken = self._base.execute("SELECT 1 FROM event WHERE undoes = ?", (undoes,)).fetchone()
                     if taken is not None:
                         continue  # undone here too, by someone else
                     pair = _checked(event.head, "a head"), _checked(event.tail, "a tail")
-                    own[_key(event)] = self._insert(
-                        number, event.kind, *pair, undoes, event.who, event.time, event.probability
-                    )
+                    own[key] = self._insert(number, event.kind, *pair, undoes, event.who, event.time, event.probability)
                     added += 1
-                numbers[event.number] = own[_key(event)]
+                numbers[event.number] = own[key]
         return added
 
     def _find(self, name: str | int) -> Any:
@@ -373,9 +374,11 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _key(event: Event) -> tuple[str, ...]:
-    """What makes events of two logs the same."""
-    return event.kind, event.head, event.tail, event.who, event.time
+def _key(event: Event, undoes: int | None, seen: Counter[Hashable]) -> Hashable:
+    """What makes events of two logs the same; of equal ones in a log, also which of them it is (`seen` counts them)."""
+    same = event.kind, event.head, event.tail, event.who, event.time, undoes
+    seen[same] += 1
+    return same, seen[same]
 
 
 def _checked(text: str, what: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -134,7 +135,7 @@ def number(value: float) -> str:
 
 def resident_bytes() -> float:
     """The memory of this process that is in use, in bytes; raises OSError where the system does not say."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096.0
+    return int(Path("/proc/self/statm").read_text().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
 
 
 def open_files() -> float:

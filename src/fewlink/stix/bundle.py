@@ -99,9 +99,14 @@ def _by_id(objects: list[Any], tell: Callable[[str], None]) -> dict[str, dict[st
         if not isinstance(each, dict) or not all(isinstance(each.get(key), str) for key in ("type", "id")):
             name = each.get("id", f"number {number}") if isinstance(each, dict) else f"number {number}"
             tell(f"object {name} has no type or no id")
-        elif str(each.get("modified", "")) >= str(latest.get(each["id"], {}).get("modified", "")):
+        elif _modified(each) >= _modified(latest.get(each["id"], {})):
             latest[each["id"]] = each
     return latest
+
+
+def _modified(each: dict[str, Any]) -> str:
+    """When an object was modified, as a text that sorts by time: a fraction of a second may follow."""
+    return str(each.get("modified", "")).rstrip("Zz")
 
 
 def _add_entities(bundle: Bundle, objects: dict[str, dict[str, Any]]) -> dict[str, str]:
