@@ -306,6 +306,22 @@ def test_an_export_is_imported_into_another_project(
     assert decided(path)["accepted"] == [("alga", "cell", "ann")]
 
 
+def test_decisions_of_others_that_could_not_be_read_are_read_later(browser: Browser, project: tuple[str, Path]) -> None:
+    address, path = project
+    visit(browser, address, "ann", heads='["alga"]')
+    browser.until(lambda: browser.texts(".row"))
+    browser.run("""const ask = window.fetch;
+        window.fetch = (place, options) => options.method === 'GET' && place.endsWith('/decisions') && !window.failed
+            ? (window.failed = true, Promise.reject(new TypeError('down'))) : ask(place, options)""")
+    with ProjectFile(path) as file:
+        file.decide(1, [("rejected", "animal", "cell")], "bob")
+    browser.focus(".row")
+    browser.press("a")
+    browser.until(lambda: browser.run("return window.failed"))
+    browser.until(lambda: counts(browser) == ["2", "1", "1"])
+    assert "Not stored" not in browser.text("#status")
+
+
 def start(path: Path, port: int = 0) -> tuple[subprocess.Popen[str], str]:
     """A server as a process of its own, and its address."""
     command = [sys.executable, "-m", "fewlink", "serve", "umls", "--port", str(port), "--project", str(path)]

@@ -69,6 +69,15 @@ async function readDecisions() {
   return answer.decisions.filter(state => state.who !== who() && (before.get(keyOf(state)) || {}).number !== state.number);
 }
 
+async function readNow() {
+  // Reads all decisions after some were stored; if that fails, `refresh` does it later, as the number of events differs.
+  try {
+    await readDecisions();
+  } catch {
+    // the banner says that the server does not answer
+  }
+}
+
 async function refresh() {
   // Looks for decisions of other curators; a question about one number unless there are any.
   if (document.hidden) return;
@@ -95,10 +104,10 @@ function decide(pairs, kind) {
       const answer = await call(`projects/${number}/decisions`, {who: who(), decisions});
       if (!project || project.number !== number) return false;
       acts.push(answer.decisions.map(state => state.number));
-      project = answer.project;
       for (const state of answer.decisions) decided.set(keyOf(state), state);
-      if (project.events !== events + answer.decisions.length) await readDecisions(); // others decided meanwhile
-      else changedDecisions(answer.decisions);
+      if (answer.project.events === events + answer.decisions.length) project = answer.project;
+      else await readNow(); // others decided meanwhile
+      changedDecisions(answer.decisions);
       tellConflicts(answer.decisions);
       return true;
     } catch (error) {
@@ -114,7 +123,7 @@ function takeBack(events) {
     try {
       const answer = await call(`projects/${project.number}/undo`, {who: who(), ...(events ? {events} : {})});
       acts = acts.map(act => act.filter(event => !(events || [answer.undone.number]).includes(event))).filter(act => act.length);
-      await readDecisions();
+      await readNow();
       say(answer.count > 1 ? `Took back ${plural(answer.count, "decision")}.` : `Took back: ${pairText(answer.undone)}.`);
       return answer.undone;
     } catch (error) {
