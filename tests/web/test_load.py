@@ -143,6 +143,22 @@ def test_requests_that_take_too_long_together_are_told_when_to_come_back() -> No
         assert first.result(20).status_code == 200
 
 
+def test_references_that_a_waiting_request_reads_are_counted_once() -> None:
+    scorer = Slow(0.1)
+    with asking(crowd(scorer)) as client, ThreadPoolExecutor(1) as pool:
+        service = client.app.state.service  # type: ignore[attr-defined]
+        whole = service.resolver.ranking(PredictRequest.model_validate(asked(1)))[0]
+
+        def cost() -> float:
+            return float(service._cost(whole, service._size(whole))[0])
+
+        scorer.heads.clear()
+        before, first = cost(), pool.submit(predict, client, asked(*range(2, 12)))
+        wait_for(lambda: scorer.heads)
+        assert service.admission.is_read(whole.references.pairs) and 0 < cost() < before
+        assert first.result(20).status_code == 200 and not service.admission.is_read(whole.references.pairs)
+
+
 def test_a_deadline_gives_504_and_stops_the_work() -> None:
     scorer = Slow(0.1)
     with asking(crowd(scorer), deadline=0.5, turn=0.1) as client:

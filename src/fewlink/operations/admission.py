@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -34,12 +34,13 @@ class Refused(FewlinkError):
 
 @dataclass(eq=False)
 class Admitted:
-    """A request that was let in, and the estimated seconds of work that are left."""
+    """A request that was let in, the estimated seconds of work that are left, and the references that it reads."""
 
     caller: Caller
     left: float
     deadline: float  # by time.monotonic()
     arrived: float = field(default_factory=time.monotonic)
+    reads: Hashable = None
 
     @property
     def due(self) -> float:
@@ -84,6 +85,10 @@ class Admission:
         finally:
             CURRENT.reset(token)
             self._inside.discard(request)
+
+    def is_read(self, references: Hashable) -> bool:
+        """Whether a request that is inside reads these references: a further one does not read them again."""
+        return any(request.reads == references for request in self._inside)
 
     def extend(self, request: Admitted, seconds: float, how_to_split: str = "") -> None:
         """A request that is inside turns out to need so many more seconds; raises if it is refused for them."""

@@ -56,10 +56,11 @@ class Estimates:
         tried = min(len(references.pairs), TRIED)
         return self.costs.unit("trust", size, tried * (self._reading(references) + self.head(size)))
 
-    def explanation(self, references: References, rows: int = 1) -> float:
-        """Explaining so many pairs: the first one leaves out each reference in turn."""
+    def explanation(self, references: References, rows: int = 1, *, shared: bool = False) -> float:
+        """Explaining so many pairs: the first one leaves out each reference in turn, unless `shared` with another."""
         read = self._read(references)
-        first = 0.0 if self.is_recent(("explain", references.pairs)) else read * self._reading(references)
+        known = shared or self.is_recent(("explain", references.pairs))
+        first = 0.0 if known else read * self._reading(references)
         one = self.costs.unit("explain", read, 5 * self.head(self.size(references, 1)))
         return self.costs.unit("first explanation", read, first) * bool(first) + rows * one
 

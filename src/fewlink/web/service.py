@@ -209,6 +209,7 @@ class Service:
             whole, in_all, notes, size = await self.prepare(resolve, *needed)
             rows = whole.k * (1 if whole.overall else len(whole.heads)) if request.explain else 0
             self.admission.extend(admitted, *self._cost(whole, size, rows))
+            admitted.reads = whole.references.pairs
             parts = await self._rank(whole, size)
             trust = await self._trust(TrustPart(whole.references, whole.candidates), size)
             answer, pairs = await asyncio.to_thread(self._joined, whole, parts, trust, notes)
@@ -221,13 +222,17 @@ class Service:
         needed = preparation_of(request)
         with self.admission.enter(self.estimates.preparation(*needed)) as admitted:
             part = await self.prepare(functools.partial(self.resolver.explanation, request), *needed)
-            self.admission.extend(admitted, self.estimates.explanation(part.references))
+            reads = "explain", part.references.pairs
+            shared = self.admission.is_read(reads)
+            self.admission.extend(admitted, self.estimates.explanation(part.references, shared=shared))
+            admitted.reads = reads
             return (await self._explain(part)).to_dict()
 
     async def ranked(self, whole: RankingPart, admitted: Admitted) -> tuple[RankedPairs, Trust | None]:
         """The ranked pairs of a request that was let in to be prepared, and the trust in them."""
         size = await asyncio.to_thread(self._size, whole)
         self.admission.extend(admitted, *self._cost(whole, size))
+        admitted.reads = whole.references.pairs
         parts = await self._rank(whole, size)
         return RankedPairs.joined(parts), await self._trust(TrustPart(whole.references, whole.candidates), size)
 
@@ -256,6 +261,7 @@ class Service:
         references = whole.references
         head = self.estimates.head(size)
         once = self.estimates.references(references) + self.estimates.trust(references, size)
+        once *= not self.admission.is_read(references.pairs)
         reasons = self.estimates.explanation(references, explained) if explained else 0.0
         if len(whole.heads) < 2 and not explained:
             return once + head * len(whole.heads), ""
