@@ -152,10 +152,11 @@ def test_references_that_a_waiting_request_reads_are_counted_once() -> None:
         def cost() -> float:
             return float(service._cost(whole, service._size(whole))[0])
 
-        scorer.heads.clear()
-        before, first = cost(), pool.submit(predict, client, asked(*range(2, 12)))
-        wait_for(lambda: scorer.heads)
-        assert service.admission.is_read(whole.references.pairs) and 0 < cost() < before
+        with service.admission.enter(0.0) as other:
+            before, other.reads = cost(), whole.references.pairs
+            assert 0 < cost() < before
+        first = pool.submit(predict, client, asked(*range(2, 12)))
+        wait_for(lambda: service.admission.is_read(whole.references.pairs))
         assert first.result(20).status_code == 200 and not service.admission.is_read(whole.references.pairs)
 
 
