@@ -7,18 +7,24 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import safe_open
+from safetensors.torch import save_file
 from tests.conftest import quickly
 from typer.testing import CliRunner
 
 import damage
 from fewlink.base.errors import InputError
+from fewlink.base.storage import sha256_file
 from fewlink.cli import app
+from fewlink.trail import shipped
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed, vectors_of
+from fewlink.verification.files import is_sqlite
 from fewlink.verification.verify import verify
 
 
@@ -165,6 +171,87 @@ def test_every_damaged_line_is_named(stores: Path, tmp_path: Path) -> None:
     file.write_bytes(b"\n".join([lines[0][:40], lines[1], lines[2].replace(b'"queries": 20', b'"queries": 21')]))
     (found,) = verify(file)
     assert [text.split(":")[1] for text in found.problems] == ["1", "3"]
+
+
+def test_a_part_without_its_manifest_and_a_damaged_part_are_named(stores: Path, tmp_path: Path) -> None:
+    shutil.copytree(stores / "run", tmp_path / "run")
+    (tmp_path / "run" / "serving" / "manifest.json").unlink()
+    flipped(tmp_path / "run" / "benchmark" / "pairs.npy")
+    problems = verify(tmp_path / "run")[0].problems
+    assert f"{tmp_path}/run/serving/manifest.json: is missing" in problems
+    assert f"{tmp_path}/run/benchmark/pairs.npy: has another checksum than when it was written" in problems
+
+
+def rewritten(folder: Path, **facts: Any) -> None:
+    """Give a folder other facts, with the checksums of the files as they are now."""
+    manifest = {**json.loads((folder / "manifest.json").read_text()), **facts}
+    for name, file in manifest["files"].items():
+        file.update(bytes=(folder / name).stat().st_size, sha256=sha256_file(folder / name))
+    del manifest["sha256"]
+    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "sha256": digest}))
+
+
+@pytest.mark.parametrize("kind", ["graph", "benchmark"])
+def test_content_is_compared_with_the_fingerprint(stores: Path, tmp_path: Path, kind: str) -> None:
+    shutil.copytree(stores / kind, tmp_path / kind)
+    rewritten(tmp_path / kind)
+    assert verify(tmp_path / kind)[0].status == "whole"
+    rewritten(tmp_path / kind, fingerprint="0" * 64)
+    (problem,) = verify(tmp_path / kind)[0].problems
+    assert "has other content than its fingerprint says" in problem
+
+
+@pytest.mark.parametrize("name", ["entities", "relations"])
+def test_vectors_that_are_no_numbers_are_damage(stores: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(stores / "embeddings", tmp_path / "e")
+    file = tmp_path / "e" / "weights.safetensors"
+    with safe_open(file, framework="pt") as opened:
+        tensors, metadata = {key: opened.get_tensor(key) for key in opened.keys()}, opened.metadata()  # noqa: SIM118
+    tensors[name][0, 0] = float("nan")
+    save_file(tensors, file, metadata)
+    rewritten(tmp_path / "e")
+    (problem,) = verify(tmp_path / "e")[0].problems
+    assert str(tmp_path / "e") in problem and "nan" in problem.lower()
+
+
+def test_lines_without_a_checksum_are_counted(stores: Path, tmp_path: Path) -> None:
+    shutil.copytree(stores / "results", tmp_path / "results")
+    file = tmp_path / "results" / "small" / "rules.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for name in ("sha256", "lines"):
+        lines[0].pop(name, None)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (found,) = verify(file)
+    assert (found.problems, found.unprotected) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("UPDATE event SET time = 'soon' WHERE number = 1", "event 1 has the time 'soon', which is none"),
+        ("UPDATE event SET project = 77 WHERE number = 1", "row 1 of event refers to nothing"),
+    ],
+    ids=["time", "project"],
+)
+def test_a_project_with_impossible_events_is_damaged(stores: Path, tmp_path: Path, change: str, problem: str) -> None:
+    file = next(path for path in (stores / "project").parent.rglob("*") if path.is_file() and is_sqlite(path))
+    copied = shutil.copy(file, tmp_path / "p.decisions")
+    base = sqlite3.connect(copied)
+    (trigger,) = base.execute("SELECT sql FROM sqlite_master WHERE name = 'no_change'").fetchone()
+    for statement in ("DROP TRIGGER no_change", change, trigger):
+        base.execute(statement)
+    base.commit()
+    base.close()
+    assert any(problem in text for text in verify(tmp_path / "p.decisions")[0].problems)
+
+
+def test_shipped_weights_are_compared_with_their_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = Path(shipped.__file__).parents[1] / "builtin" / "trail.safetensors"
+    assert verify(weights)[0].status == "whole"
+    monkeypatch.setitem(shipped.CHECKSUMS, weights.name, "0" * 64)
+    (problem,) = verify(weights)[0].problems
+    assert "has another checksum than the one that comes with fewlink: install it again" in problem
 
 
 def test_a_newer_format_is_named(stores: Path, tmp_path: Path) -> None:
