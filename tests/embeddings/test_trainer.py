@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from fewlink.base.errors import FewlinkError, InputError
 from fewlink.embeddings import EmbeddingSettings, train
 from fewlink.embeddings.batches import HeldOut
-from fewlink.embeddings.checkpoint import remove_state
+from fewlink.embeddings.checkpoint import remove_state, triples_digest
 
 ENTITIES = 100
 
@@ -198,6 +198,32 @@ def test_a_state_of_earlier_versions_has_no_checksum(tmp_path: Path) -> None:
         save_file({name: file.get_tensor(name) for name in file.keys()}, tmp_path / "old", facts)  # noqa: SIM118
     old, new = (train(planted(), ENTITIES, 4, small(epochs=2), resume=tmp_path / name) for name in ("old", "state"))
     assert torch.equal(old.entities, new.entities)
+
+
+def test_a_state_whose_checksum_lost_its_name_or_that_lacks_a_setting_is_refused(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    train(planted(), ENTITIES, 4, small(epochs=1), resume=state)
+    with safe_open(state, framework="pt") as file:
+        facts, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    digest, known = facts.pop("sha256"), json.loads(facts["facts"])
+    save_file(tensors, state, {**facts, "sha257": digest})
+    with pytest.raises(InputError, match="was changed or damaged"):
+        train(planted(), ENTITIES, 4, small(epochs=2), resume=state)
+    del known["settings"]["n3"]
+    save_file(tensors, state, {**facts, "facts": json.dumps(known)})
+    with pytest.raises(FewlinkError, match=r"was trained with n3 = None, not 0\.01"):
+        train(planted(), ENTITIES, 4, small(epochs=2), resume=state)
+
+
+def test_every_triple_counts_in_the_digest() -> None:
+    triples = planted()
+    digests = {triples_digest(triples, ENTITIES, 4)}
+    for row in (0, 1, len(triples) - 1):
+        for column in range(3):
+            other = triples.copy()
+            other[row, column] += 1
+            digests.add(triples_digest(other, ENTITIES, 4))
+    assert len(digests) == 10
 
 
 def test_no_damage_of_a_state_changes_what_is_loaded(tmp_path: Path) -> None:
