@@ -21,17 +21,17 @@ from typing import Any
 import numpy as np
 
 from calibration import BUILTIN, SHOTS, hidden_relations
-from fewlink.base.seeds import generator
+from fewlink.core.seeds import generator
 from fewlink.data import Benchmark, open_benchmark
-from fewlink.prediction.calibration import BUILT_IN, Sample, fit, open_calibration
-from fewlink.prediction.predictions import rank_tails
-from fewlink.prediction.query import References, open_candidates
-from fewlink.prediction.trust import head_fans, measure_trust, row_features
-from fewlink.questions.answer_sets import LEVELS, Ranks, SetSize, fit_set_size, weighted_quantile
+from fewlink.linker.answer_sets import LEVELS, Ranks, SetSize, fit_set_size, weighted_quantile
+from fewlink.linker.calibration import BUILT_IN, Sample, fit, open_calibration
+from fewlink.linker.predictions import rank_tails
+from fewlink.linker.query import References, open_candidates
+from fewlink.linker.trust import head_fans, measure_trust, row_features
+from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.shipped import read_weights
 from fewlink.scorers import Question
-from fewlink.trail.reading import ReadGraph
-from fewlink.trail.scorer import TrailScorer
-from fewlink.trail.shipped import read_weights
 from measure import print_table, write_record
 
 FOLDS = 10

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fewlink.base.seeds import generator
+from fewlink.core.seeds import generator
 from fewlink.data import Benchmark, Task, open_benchmark
 from fewlink.data.training_graph import INVERSE, known_graph, masked_views
 from fewlink.graph import Graph
-from fewlink.prediction.calibration import (
+from fewlink.linker.calibration import (
     BUILT_IN,
     TOP,
     Sample,
@@ -35,9 +35,9 @@ from fewlink.prediction.calibration import (
     over_relations,
     row_weights,
 )
-from fewlink.trail.reading import ReadGraph
-from fewlink.trail.scorer import TrailScorer
-from fewlink.trail.shipped import read_weights
+from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.shipped import read_weights
 from measure import print_table, write_record
 
 BUILTIN = Path(__file__).resolve().parent.parent / "src" / "fewlink" / "builtin"

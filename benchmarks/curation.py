@@ -27,16 +27,16 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.base.seeds import generator
+from fewlink.core.seeds import generator
 from fewlink.curation.learning import SCALE, Learned, Units, choose_references, learn
 from fewlink.curation.next_question import suggest
 from fewlink.data import Benchmark, Task, open_benchmark
 from fewlink.data.candidates import by_similarity
 from fewlink.data.training_graph import fold_benchmark, known_graph
-from fewlink.prediction import Linker
-from fewlink.prediction.query import open_candidates
+from fewlink.linker import Linker
+from fewlink.linker.query import open_candidates
+from fewlink.models.trail.reading import MOST_REFERENCES
 from fewlink.scorers import Question
-from fewlink.trail.reading import MOST_REFERENCES
 from measure import print_table, read_record, write_record
 
 SHOTS, STEPS, TRUE_HEADS, OTHER_HEADS, NEAR = 3, 30, 25, 15, 500

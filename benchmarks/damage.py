@@ -31,11 +31,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from fewlink.trail_0_1.learner import Trail01Vectors
 from torch import Tensor
 
-from fewlink.base import distributed
-from fewlink.base.errors import FewlinkError
-from fewlink.base.storage import MANIFEST
+from fewlink.core import distributed
+from fewlink.core.errors import FewlinkError
+from fewlink.core.storage import MANIFEST
 from fewlink.curation.store import ProjectFile
 from fewlink.data import Benchmark, Task
 from fewlink.embeddings import Embeddings, EmbeddingSettings, checkpoint, train
@@ -44,17 +45,17 @@ from fewlink.embeddings.shards import Shard
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
 from fewlink.evaluation.ranks import QueryRanks, read_ranks
 from fewlink.evaluation.records import CurvePoint, LearningCurve, PairMap, RecordStore, make_record
-from fewlink.fewshot.model import FewShotSettings
+from fewlink.fit.stages import FORMAT as FIT_FORMAT
+from fewlink.fit.stages import Stages, read_record
 from fewlink.graph import Graph, TypeTable, Vocabulary
-from fewlink.names.gate import Gate, read_gate
-from fewlink.pipeline.stages import FORMAT as FIT_FORMAT
-from fewlink.pipeline.stages import Stages, read_record
-from fewlink.prediction import pretrained
-from fewlink.prediction.calibration import calibration_of, open_calibration, shipped_calibration
-from fewlink.questions.completion import HEADS_AT_ONCE, complete_heads
-from fewlink.trail import shipped
-from fewlink.trail.learner import TrailSettings
-from fewlink.trail_0_1.learner import Trail01Vectors
+from fewlink.linker import pretrained
+from fewlink.linker.calibration import calibration_of, open_calibration, shipped_calibration
+from fewlink.linker.missing_links import HEADS_AT_ONCE, complete_heads
+from fewlink.models.family import NoVectors
+from fewlink.models.fsrl.model import FewShotSettings
+from fewlink.models.names.gate import Gate, read_gate
+from fewlink.models.trail import shipped
+from fewlink.models.trail.learner import TrailSettings
 from fewlink.training.checkpoints import (
     BENCHMARK,
     MetricsLog,
@@ -65,7 +66,6 @@ from fewlink.training.checkpoints import (
     save_best,
     save_last,
 )
-from fewlink.training.family import NoVectors
 from fewlink.training.run import Deployed, RunConfig, benchmark_of, start_or_continue, vectors_of
 from fewlink.verification.verify import verify
 from measure import write_record

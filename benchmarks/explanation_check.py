@@ -28,9 +28,9 @@ import numpy as np
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
-from fewlink.prediction import Explanation, Linker
-from fewlink.prediction.explanation import REFERENCE, Path
-from fewlink.prediction.query import References, find_relation
+from fewlink.linker import Explanation, Linker
+from fewlink.linker.explanation import REFERENCE, Path
+from fewlink.linker.query import References, find_relation
 from measure import print_table, read_record, write_record
 
 BENCHMARKS = ["nell-one", "fb15k-237-few", "codex-s-few", "attack-few"]

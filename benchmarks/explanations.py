@@ -30,12 +30,12 @@ import torch
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
+from fewlink.models.trail.network import TrailNetwork
+from fewlink.models.trail.reading import ReadGraph, read_tasks
+from fewlink.models.trail.removal import Pair, Removal, hops
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.shipped import read_weights, shipped
 from fewlink.scorers import Question, Reasons, best_tails
-from fewlink.trail.network import TrailNetwork
-from fewlink.trail.reading import ReadGraph, read_tasks
-from fewlink.trail.removal import Pair, Removal, hops
-from fewlink.trail.scorer import TrailScorer
-from fewlink.trail.shipped import read_weights, shipped
 from measure import print_table, write_record
 
 Triples = set[tuple[int, int, int]]

@@ -42,16 +42,16 @@ import safetensors.torch
 import torch
 
 from fewlink import cli
-from fewlink.base import storage
-from fewlink.base.errors import FewlinkError
+from fewlink.core import storage
+from fewlink.core.errors import FewlinkError
 from fewlink.data import Benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation.records import RecordStore
+from fewlink.fit import fit as fit_module
+from fewlink.fit import stages
+from fewlink.fit.append import append
 from fewlink.graph import Graph, compile_graph
-from fewlink.pipeline import fit as fit_module
-from fewlink.pipeline import stages
-from fewlink.pipeline.train import append
-from fewlink.prediction import Linker, write_card
+from fewlink.linker import Linker, write_card
 from fewlink.training import checkpoints
 from fewlink.training.run import Deployed, RunConfig
 

@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.base.memory import hardware
+from fewlink.core.memory import hardware
 from fewlink.data import Benchmark, candidates_of, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Evaluation, Protocol, evaluate
-from fewlink.fewshot.learner import AT_ONCE, FewShotLearner, assemble
-from fewlink.fewshot.model import FewShotModel, FewShotScorer, FewShotSettings
-from fewlink.fewshot.neighbourhood import Neighbourhood
+from fewlink.models.fsrl.learner import AT_ONCE, FewShotLearner, assemble
+from fewlink.models.fsrl.model import FewShotModel, FewShotScorer, FewShotSettings
+from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.scorers import Question
 from fewlink.training.trainer import exactly
 from measure import RECORDS, gpu_kernels, print_table, write_record

@@ -30,8 +30,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fewlink.base.errors import FewlinkError
-from fewlink.base.storage import MANIFEST, _sha256_json, open_folder, read_json
+from fewlink.core.errors import FewlinkError
+from fewlink.core.storage import MANIFEST, _sha256_json, open_folder, read_json
 from fewlink.curation import exchange
 from fewlink.curation.store import ProjectFile
 from fewlink.data.nell_layout import read_layout
@@ -323,7 +323,7 @@ def _side(place: Place, content: bytes) -> object:
 
 
 def _references(place: Place, content: bytes) -> object:
-    from fewlink.prediction.query import read_names, read_pairs
+    from fewlink.linker.query import read_names, read_pairs
 
     path = place.file("references.tsv", content)
     return read_names(path), read_pairs(path)
@@ -385,19 +385,20 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     """Folders, records, configurations, calibrations, recipes and plans, as fewlink writes them."""
     from importlib.resources import files
 
-    from fewlink.base.recipes import recipe, recipe_texts
-    from fewlink.baselines.learning_free import RandomScorer
+    from fewlink.core.recipes import recipe, recipe_texts
     from fewlink.data.benchmark import Benchmark
     from fewlink.data.carving import CarveSettings, carve
     from fewlink.data.catalogue import open_umls
     from fewlink.embeddings import EmbeddingSettings
     from fewlink.evaluation import Protocol, evaluate
     from fewlink.evaluation.records import make_record
-    from fewlink.names.gate import read_gate
-    from fewlink.prediction.calibration import open_calibration
+    from fewlink.linker.calibration import open_calibration
+    from fewlink.models.baselines.learning_free import RandomScorer
+    from fewlink.models.family import training_recipe
+    from fewlink.models.names.gate import read_gate
+    from fewlink.models.trail.shipped import read_weights
     from fewlink.studies.runner import plan_texts, read_plan
-    from fewlink.trail.shipped import read_weights
-    from fewlink.training import RunConfig, training_recipe
+    from fewlink.training import RunConfig
 
     builtin = files("fewlink") / "builtin"
     calibration = (builtin / "trail.calibration.json").read_bytes()

@@ -25,14 +25,14 @@ from typing import Any
 
 import stages
 import summary
-from fewlink.base.memory import free_bytes, keep_freed
+from fewlink.core.memory import free_bytes, keep_freed
 from measure import Cost, in_fresh_process, print_table, read_record, write_record
 
 SIZES = (10_000, 100_000, 1_000_000, 4_838_244)
 RECORD = "growth"
 REPEATS, QUICK = 3, 10.0  # processes of a stage, and seconds above which one is enough
 SETTINGS = {"like": stages.LIKE, "seed": stages.SEED, "dim": stages.DIM, "views": stages.VIEWS}
-TORCH = ("torch", "fewlink.training", "fewlink.prediction")
+TORCH = ("torch", "fewlink.training", "fewlink.linker")
 
 Entry = dict[str, Any]
 

@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _hardware() -> str:
-    from fewlink.base.memory import hardware
+    from fewlink.core.memory import hardware
 
     return hardware()
 

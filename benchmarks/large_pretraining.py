@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from fewlink.base.memory import hardware
+from fewlink.core.memory import hardware
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import EmbeddingSettings

@@ -25,20 +25,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from fewlink.base.metrics import realistic_rank
-from fewlink.base.seeds import generator
+from fewlink.core.metrics import realistic_rank
+from fewlink.core.seeds import generator
 from fewlink.data import Benchmark, Task, open_benchmark
 from fewlink.data.benchmark import sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.data.training_graph import INVERSE, fold_benchmark, known_graph
 from fewlink.graph import Graph
-from fewlink.names.columns import COLUMNS, NameColumns, ReferenceNames
-from fewlink.names.gate import BUILT_IN, POWER, Gate
-from fewlink.names.likeness import gram_index
+from fewlink.models.names.columns import COLUMNS, NameColumns, ReferenceNames
+from fewlink.models.names.gate import BUILT_IN, POWER, Gate
+from fewlink.models.names.likeness import gram_index
+from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.shipped import read_weights
 from fewlink.scorers import Question
-from fewlink.trail.reading import ReadGraph
-from fewlink.trail.scorer import TrailScorer
-from fewlink.trail.shipped import read_weights
 from measure import print_table, write_record
 
 BUILTIN = Path(__file__).resolve().parent.parent / "src" / "fewlink" / "builtin"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fewlink.data import Task, candidates_of
 from fewlink.data.benchmark import Benchmark
-from fewlink.fewshot.neighbourhood import Neighbourhood
+from fewlink.models.fsrl.neighbourhood import Neighbourhood
 
 # names of the parameters in the state of the package's `fsrl`
 PARAMETERS = {

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from embeddings_speed import random_graph
-from fewlink.base import distributed
+from fewlink.core import distributed
 from fewlink.embeddings import EmbeddingSettings
 from fewlink.embeddings.shards import Batch, Tables
 from fewlink.embeddings.trainer import EmbeddingTrainer

@@ -22,17 +22,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.base.memory import hardware
+from fewlink.core.memory import hardware
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
+from fewlink.models.trail.learner import TrailLearner, TrailSettings, network_of
+from fewlink.models.trail.network import TrailNetwork
+from fewlink.models.trail.reading import ReadGraph, read_tasks
+from fewlink.models.trail.scorer import TrailScorer
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.product import Norms, relation_sums, relational_product, transposed_product, without_kernels
 from fewlink.scorers import Question
-from fewlink.trail.learner import TrailLearner, TrailSettings, network_of
-from fewlink.trail.network import TrailNetwork
-from fewlink.trail.reading import ReadGraph, read_tasks
-from fewlink.trail.scorer import TrailScorer
 from measure import print_table, write_record
 
 COPIED = 1 << 28  # bytes of the tensor that is copied on a CPU; a GPU copies four times as much

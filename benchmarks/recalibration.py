@@ -23,17 +23,17 @@ from typing import Any
 import numpy as np
 
 from curation import DEEP, SHOTS, STEPS, Pool
-from fewlink.base.seeds import generator
+from fewlink.core.seeds import generator
 from fewlink.curation.learning import SCALE, learn
 from fewlink.data import Benchmark, Task, open_benchmark
 from fewlink.data.benchmark import sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.data.training_graph import fold_benchmark, known_graph
-from fewlink.prediction import Linker
-from fewlink.prediction.predictions import RankedPairs, rank_head
-from fewlink.prediction.query import References
-from fewlink.prediction.trust import head_fans
-from fewlink.questions import adjustment as adjusting
+from fewlink.linker import Linker
+from fewlink.linker import adjustment as adjusting
+from fewlink.linker.predictions import RankedPairs, rank_head
+from fewlink.linker.query import References
+from fewlink.linker.trust import head_fans
 from measure import print_table, read_record, write_record
 
 GONE = -1e9  # what moves a decided pair out of the competition

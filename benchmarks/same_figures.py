@@ -20,10 +20,10 @@ import torch
 
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.evaluation import Protocol, evaluate
+from fewlink.models.family import BaselineFamily, family_of
 from fewlink.scorers import Scorer
-from fewlink.training import RunConfig, family_of, open_run
+from fewlink.training import RunConfig, open_run
 from fewlink.training.checkpoints import load_last, load_state
-from fewlink.training.family import BaselineFamily
 from fewlink.training.run import EMBEDDINGS, benchmark_of
 from fewlink.training.trainer import train_run
 

@@ -38,10 +38,10 @@ def serve(listener: socket.socket, run: str, bench: str | None, batched: bool) -
     """A server process."""
     import uvicorn
 
-    from fewlink.operations.process import OPTIONS
-    from fewlink.prediction import load
-    from fewlink.web import ServerSettings
-    from fewlink.web.server import make_app
+    from fewlink.linker import load
+    from fewlink.server import ServerSettings
+    from fewlink.server.process import OPTIONS
+    from fewlink.server.server import make_app
 
     settings = ServerSettings() if batched else ServerSettings(gather=0, together=1)
     app = make_app(load(run, bench=bench), settings)
@@ -91,8 +91,8 @@ async def load_of(port: int, bodies: Sequence[bytes], clients: int, seconds: flo
 
 def questions(run: str, bench: str | None) -> list[bytes]:
     """Requests for heads of some test relations."""
-    from fewlink.prediction import load
-    from fewlink.web.service import example
+    from fewlink.linker import load
+    from fewlink.server.service import example
 
     linker = load(run, bench=bench)
     requests = []
@@ -152,7 +152,7 @@ def main() -> None:
     print_table(rows)
     ratio = rows[0]["requests/s"] / rows[1]["requests/s"]
     print(f"batching: {ratio:.2f} times as many requests per second")
-    from fewlink.base.memory import hardware
+    from fewlink.core.memory import hardware
     from fewlink.training import RunConfig
 
     config = RunConfig.read(Path(options.run))

@@ -92,7 +92,7 @@ class Load:
     def __init__(self, server: Server, graph: str) -> None:
         import numpy as np
 
-        from fewlink.prediction import load
+        from fewlink.linker import load
 
         linker = load(graph)
         names, triples = linker.graph.entities, linker.graph.triples()

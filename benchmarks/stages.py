@@ -64,10 +64,10 @@ def open_compiled(compiled: Path) -> Figures:
 
 def pretrain(compiled: Path, out: Path) -> Figures:
     """An epoch of ComplEx on the background and the train relations, and saving the vectors."""
-    from fewlink.base.recipes import recipe
+    from fewlink.core.recipes import recipe
     from fewlink.data import Benchmark
     from fewlink.embeddings import EmbeddingSettings
-    from fewlink.training import pretrain as train_vectors
+    from fewlink.models.vectors import pretrain as train_vectors
 
     settings = dataclasses.replace(recipe("complex-large", EmbeddingSettings).settings, dim=DIM, epochs=1)
     traces: list[dict[str, Any]] = []
@@ -78,8 +78,8 @@ def pretrain(compiled: Path, out: Path) -> Figures:
 def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     """Steps of FSRL with the paper's settings."""
     from fewlink.data import Benchmark
-    from fewlink.fewshot.learner import FewShotLearner
-    from fewlink.fewshot.model import FewShotSettings
+    from fewlink.models.fsrl.learner import FewShotLearner
+    from fewlink.models.fsrl.model import FewShotSettings
 
     benchmark = Benchmark.open(compiled)
     vectors = random_vectors(benchmark)
@@ -94,9 +94,10 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
 
 def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     """Episodes and steps of TRAIL."""
-    from fewlink.data import Benchmark
     from fewlink.trail_0_1.learner import EpisodeStore, Trail01Learner, Trail01Vectors
     from fewlink.trail_0_1.model import Trail01Settings
+
+    from fewlink.data import Benchmark
 
     benchmark = Benchmark.open(compiled)
     tables = [trail_tables(benchmark, seed) for seed in range(1 + VIEWS)]
@@ -137,7 +138,7 @@ def evaluate(compiled: Path, model: str, device: str = "cpu") -> Figures:
 def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
     """Predict for new relations, then for the last one again, with a loaded linker; and its resident memory."""
     from fewlink.data import candidates_of
-    from fewlink.prediction import load
+    from fewlink.linker import load
 
     start = time.perf_counter()
     linker = load(run, bench=compiled, device=device)
@@ -166,11 +167,12 @@ def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
 
 def write_run(compiled: Path, run: Path, model: str) -> None:
     """Write a run folder as training does, with random vectors and initial weights."""
-    from fewlink.data import open_benchmark
-    from fewlink.fewshot.model import FewShotSettings, build
     from fewlink.trail_0_1.learner import Trail01Vectors
     from fewlink.trail_0_1.model import Trail01Settings
     from fewlink.trail_0_1.model import build as build_trail
+
+    from fewlink.data import open_benchmark
+    from fewlink.models.fsrl.model import FewShotSettings, build
     from fewlink.training import RunConfig
     from fewlink.training.checkpoints import save_best
     from fewlink.training.run import make_folder, start_or_continue
@@ -232,11 +234,12 @@ def resident() -> int:
 
 def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     """A model with initial weights and random vectors."""
-    from fewlink.fewshot.learner import assemble
-    from fewlink.fewshot.model import FewShotScorer, FewShotSettings
     from fewlink.trail_0_1.learner import Trail01Vectors, graph_context
     from fewlink.trail_0_1.model import build
     from fewlink.trail_0_1.scorer import Trail01Scorer
+
+    from fewlink.models.fsrl.learner import assemble
+    from fewlink.models.fsrl.model import FewShotScorer, FewShotSettings
 
     if model == "trail-0.1":
         vectors = Trail01Vectors(trail_tables(benchmark, SEED), ())

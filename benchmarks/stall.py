@@ -130,7 +130,7 @@ def questions(graph: str, heads_of: int) -> tuple[dict[str, Any], list[dict[str,
     """The costly request, small ones about references that are used again, and small ones about new references."""
     import numpy as np
 
-    from fewlink.prediction import load
+    from fewlink.linker import load
 
     linker = load(graph)
     triples, names = linker.graph.triples(), linker.graph.entities
@@ -264,7 +264,7 @@ def main() -> None:
         print(f"costly: {heads} heads, status {status}, {seconds:.1f} s {message}")
     print(f"ended {ended:.1f} s after SIGTERM")
     if options.record:
-        from fewlink.base.memory import hardware
+        from fewlink.core.memory import hardware
 
         about = {"graph": Path(options.graph).name, "slow": options.slow, "hardware": hardware()}
         shown = ("server", *(f"small {what}" for what in ("p50 s", "p95 s", "requests", "not 200")))

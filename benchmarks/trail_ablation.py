@@ -18,18 +18,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import fewlink.trail.episodes
-import fewlink.trail.learner
-from fewlink.base.memory import hardware
+import fewlink.models.trail.episodes
+import fewlink.models.trail.learner
+from fewlink.core.memory import hardware
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import fold_benchmark, known_graph
 from fewlink.evaluation.evaluator import Protocol, evaluate
+from fewlink.models.trail.family import graphs_of
+from fewlink.models.trail.learner import TrailLearner, TrailSettings
+from fewlink.models.trail.network import Encoded, Shape, TrailNetwork
+from fewlink.models.trail.reading import HOPS, ReadGraph, TaskReading, Tasks
+from fewlink.models.trail.scorer import TrailScorer
 from fewlink.propagation.edges import EdgeOrder, EdgeTable
-from fewlink.trail.family import graphs_of
-from fewlink.trail.learner import TrailLearner, TrailSettings
-from fewlink.trail.network import Encoded, Shape, TrailNetwork
-from fewlink.trail.reading import HOPS, ReadGraph, TaskReading, Tasks
-from fewlink.trail.scorer import TrailScorer
 from trail_folds import FOLDS, ROOT, commit
 
 
@@ -90,14 +90,16 @@ def main() -> None:
     asked = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("skipped: torch finds no GPU")
-    benchmark, usual = open_benchmark(asked.benchmark), fewlink.trail.episodes.HIDDEN
+    benchmark, usual = open_benchmark(asked.benchmark), fewlink.models.trail.episodes.HIDDEN
     for seed in range(asked.seeds):
         fold = fold_benchmark(benchmark, seed % FOLDS, FOLDS)
         for name in asked.variant or VARIANTS:
             variant = VARIANTS[name]
             made = variant.get("network", TrailNetwork)
-            fewlink.trail.episodes.HIDDEN = variant.get("hidden", usual)
-            fewlink.trail.learner.network_of = lambda s, made=made: made(Shape(s.width, s.layers, s.relation_layers))
+            fewlink.models.trail.episodes.HIDDEN = variant.get("hidden", usual)
+            fewlink.models.trail.learner.network_of = lambda s, made=made: made(
+                Shape(s.width, s.layers, s.relation_layers)
+            )
             given = [f"seed={seed}", "device=cuda", *asked.set, *variant.get("settings", [])]
             settings = TrailSettings().adjusted(given)
             learner = TrailLearner(graphs_of(fold, settings), settings)

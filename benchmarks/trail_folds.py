@@ -22,16 +22,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fewlink.base.memory import hardware
-from fewlink.baselines.learning_free import learning_free
+from fewlink.core.memory import hardware
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.training_graph import fold_benchmark, known_graph
 from fewlink.evaluation.evaluator import Protocol, evaluate
+from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.trail.family import graphs_of
+from fewlink.models.trail.learner import TrailLearner, TrailSettings, network_of
+from fewlink.models.trail.reading import Tasks
+from fewlink.models.trail.scorer import TrailScorer
 from fewlink.scorers import Question, Scorer
-from fewlink.trail.family import graphs_of
-from fewlink.trail.learner import TrailLearner, TrailSettings, network_of
-from fewlink.trail.reading import Tasks
-from fewlink.trail.scorer import TrailScorer
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDS = 2

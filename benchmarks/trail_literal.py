@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
+from fewlink.trail_0_1.paths import HOPS, PathFinder
 
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
-from fewlink.trail_0_1.paths import HOPS, PathFinder
 from measure import print_table, write_record
 
 SHOTS = 3

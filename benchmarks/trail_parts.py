@@ -17,8 +17,8 @@ import torch
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.evaluator import Protocol, evaluate
+from fewlink.models.trail.shipped import shipped_scorer
 from fewlink.scorers import Question
-from fewlink.trail.shipped import shipped_scorer
 from measure import print_table, write_record
 
 

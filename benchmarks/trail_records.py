@@ -18,15 +18,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from fewlink.base.memory import hardware
+from fewlink.core.memory import hardware
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
-from fewlink.pipeline.train import train_seeds
+from fewlink.models.family import training_recipe
 from fewlink.scorers.base import CachedScorer
 from fewlink.training import RunConfig, open_run
-from fewlink.training.family import training_recipe
+from fewlink.training.train import train_seeds
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOTS = (3, 1, 5)

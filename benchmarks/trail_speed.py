@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from fewlink.trail_0_1.learner import Trail01Learner, Trail01Vectors
+from fewlink.trail_0_1.model import Trail01Settings
 
-from fewlink.base.memory import hardware
+from fewlink.core.memory import hardware
 from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.scorers import Question
-from fewlink.trail_0_1.learner import Trail01Learner, Trail01Vectors
-from fewlink.trail_0_1.model import Trail01Settings
 from fewlink.training import RunConfig, open_run
 from measure import print_table, write_record
 

@@ -24,11 +24,11 @@ from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.evaluator import rank_links, read_splits
 from fewlink.graph import Graph
+from fewlink.models.trail.network import Encoded
+from fewlink.models.trail.reading import ReadGraph, Tasks
+from fewlink.models.ultra.family import UltraScorer
+from fewlink.models.ultra.network import UltraNetwork, read_checkpoint
 from fewlink.scorers import Question
-from fewlink.trail.network import Encoded
-from fewlink.trail.reading import ReadGraph, Tasks
-from fewlink.ultra.family import UltraScorer
-from fewlink.ultra.network import UltraNetwork, read_checkpoint
 from measure import print_table, read_record, write_record
 
 SHOTS, HEADS = 3, 8

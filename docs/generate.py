@@ -17,17 +17,17 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from fewlink.base.recipes import recipe_texts
+from fewlink.core.recipes import recipe_texts
 from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_records
-from fewlink.history.attack import frozen_attack
-from fewlink.history.tables import stored_tables
-from fewlink.prediction.calibration import shipped_calibration
+from fewlink.linker.calibration import shipped_calibration
+from fewlink.models.family import families
+from fewlink.models.trail.learner import TrailSettings, network_of
+from fewlink.models.trail.shipped import NAME, shipped
 from fewlink.report import charts, tables
 from fewlink.report.tables import SELECTIONS, by_selection, select, spread, values
 from fewlink.studies import published_figures, read_plan
-from fewlink.trail.learner import TrailSettings, network_of
-from fewlink.trail.shipped import NAME, shipped
-from fewlink.training import families
+from fewlink.studies.attack import frozen_attack
+from fewlink.studies.attack_tables import stored_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path += [str(ROOT / "benchmarks"), str(ROOT / "docs" / "site")]

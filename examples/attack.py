@@ -6,7 +6,7 @@ import numpy as np
 
 from fewlink.data import SPLITS, Benchmark
 from fewlink.data.catalogue import attack_graph
-from fewlink.prediction import Linker
+from fewlink.linker import Linker
 
 RELATION = "tool_runs_on_platform"
 REFERENCES = [("Mimikatz", "Windows"), ("FlexiSpy", "Android"), ("ROADTools", "Identity Provider")]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fewlink.baselines.learning_free import learning_free
 from fewlink.cli.data import describe
 from fewlink.data import SPLITS, Benchmark, candidates_of
 from fewlink.data.catalogue import CATALOGUE
 from fewlink.data.nell_layout import read_layout
 from fewlink.evaluation import Protocol, evaluate
+from fewlink.models.baselines.learning_free import learning_free
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data" / "nell-one"
 pytestmark = [

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.web.browser import CHROMIUM, DRIVER, Browser
+from tests.server.browser import CHROMIUM, DRIVER, Browser
 
 import fewlink
 

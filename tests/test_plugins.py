@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.conftest import Fewlink
 
-from fewlink.baselines.learning_free import scorers
-from fewlink.training.family import families
+from fewlink.models.baselines.learning_free import scorers
+from fewlink.models.family import families
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "fewlink-example"
@@ -98,7 +98,7 @@ def test_settings_of_a_family_of_another_package_can_be_changed(installed: Path,
 
 SCORERS, FAMILIES = "fewlink.scorers", "fewlink.families"
 FAMILY = """
-from fewlink.training.family import BaselineFamily, Prepared
+from fewlink.models.family import BaselineFamily, Prepared
 
 class made(BaselineFamily):
     name = "{name}"
@@ -140,7 +140,9 @@ def test_an_incomplete_family_is_named_in_one_line(fewlink: Fewlink, plugins: Pa
 
 
 def test_a_scorer_of_another_package_is_evaluated_by_its_entry_point(fewlink: Fewlink, plugins: Path) -> None:
-    plugin(plugins, SCORERS, "mine", "from fewlink.baselines.learning_free import RandomScorer\nmade = RandomScorer")
+    plugin(
+        plugins, SCORERS, "mine", "from fewlink.models.baselines.learning_free import RandomScorer\nmade = RandomScorer"
+    )
     code, out, error = fewlink("evaluate", "umls", "--scorer", "mine", "--json")
     assert code == 0, error
     assert json.loads(out)["queries"] > 0

@@ -8,11 +8,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import fewlink
-from fewlink.base.errors import FewlinkError
+from fewlink.core.errors import FewlinkError
 from fewlink.curation.exchange import import_text, write_export
 from fewlink.curation.store import ProjectFile
-from fewlink.web import ServerSettings
-from fewlink.web.server import make_app
+from fewlink.server import ServerSettings
+from fewlink.server.server import make_app
 
 REFERENCES = [("virus", "cell"), ("bacterium", "tissue"), ("fungus", "organism")]
 REJECTED = [("alga", "plant")]

@@ -14,12 +14,12 @@ from urllib.parse import urlencode
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tests.web.browser import Browser  # noqa: E402
-from tests.web.servers import on_a_port  # noqa: E402
+from tests.server.browser import Browser  # noqa: E402
+from tests.server.servers import on_a_port  # noqa: E402
 
 import fewlink  # noqa: E402
 from fewlink.curation.store import ProjectFile  # noqa: E402
-from fewlink.web.server import make_app  # noqa: E402
+from fewlink.server.server import make_app  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 REFERENCES = [("Scattered Spider", "SaaS"), ("Sandworm Team", "Windows"), ("TeamTNT", "Containers")]

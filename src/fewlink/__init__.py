@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from fewlink.base.memo import lazy_names
+from fewlink.core.memo import lazy_names
 
 __version__ = "0.2.0"
 
@@ -30,62 +30,60 @@ if sys.platform == "win32":
     raise ImportError(WINDOWS)
 
 if TYPE_CHECKING:
-    from fewlink.base.errors import FewlinkError as FewlinkError
-    from fewlink.baselines.learning_free import learning_free as learning_free
     from fewlink.bridges.frames import from_networkx as from_networkx
     from fewlink.bridges.frames import from_pandas as from_pandas
     from fewlink.bridges.frames import from_polars as from_polars
     from fewlink.bridges.frames import to_networkx as to_networkx
     from fewlink.bridges.frames import to_pandas as to_pandas
     from fewlink.bridges.frames import to_polars as to_polars
+    from fewlink.core.errors import FewlinkError as FewlinkError
     from fewlink.data import Benchmark as Benchmark
     from fewlink.data import carve as carve
     from fewlink.data import open_benchmark as open_benchmark
     from fewlink.evaluation import Evaluation as Evaluation
     from fewlink.evaluation import Protocol as Protocol
     from fewlink.evaluation import evaluate as evaluate
-    from fewlink.fewshot.model import FewShotSettings as FewShotSettings
+    from fewlink.fit.fit import fit as fit
     from fewlink.graph import Graph as Graph
     from fewlink.graph import compile_graph as compile_graph
-    from fewlink.pipeline.fit import fit as fit
-    from fewlink.pipeline.train import train as train
-    from fewlink.prediction import Linker as Linker
-    from fewlink.prediction import Predictions as Predictions
-    from fewlink.prediction import calibrate as calibrate
-    from fewlink.prediction import load as load
-    from fewlink.trail.learner import TrailSettings as TrailSettings
-    from fewlink.trail_0_1.model import Trail01Settings as Trail01Settings
+    from fewlink.linker import Linker as Linker
+    from fewlink.linker import Predictions as Predictions
+    from fewlink.linker import calibrate as calibrate
+    from fewlink.linker import load as load
+    from fewlink.models.baselines.learning_free import learning_free as learning_free
+    from fewlink.models.fsrl.model import FewShotSettings as FewShotSettings
+    from fewlink.models.trail.learner import TrailSettings as TrailSettings
+    from fewlink.models.vectors import pretrain as pretrain
     from fewlink.training import open_run as open_run
-    from fewlink.training import pretrain as pretrain
+    from fewlink.training.train import train as train
 
 _HOMES = {
     "Benchmark": "data",
     "Evaluation": "evaluation",
-    "FewShotSettings": "fewshot.model",
-    "FewlinkError": "base.errors",
+    "FewShotSettings": "models.fsrl.model",
+    "FewlinkError": "core.errors",
     "Graph": "graph",
-    "Linker": "prediction",
-    "Predictions": "prediction",
+    "Linker": "linker",
+    "Predictions": "linker",
     "Protocol": "evaluation",
-    "Trail01Settings": "trail_0_1.model",
-    "TrailSettings": "trail.learner",
-    "calibrate": "prediction",
+    "TrailSettings": "models.trail.learner",
+    "calibrate": "linker",
     "carve": "data",
     "compile_graph": "graph",
     "evaluate": "evaluation",
-    "fit": "pipeline.fit",
+    "fit": "fit.fit",
     "from_networkx": "bridges.frames",
     "from_pandas": "bridges.frames",
     "from_polars": "bridges.frames",
-    "learning_free": "baselines.learning_free",
-    "load": "prediction",
+    "learning_free": "models.baselines.learning_free",
+    "load": "linker",
     "open_benchmark": "data",
     "open_run": "training",
-    "pretrain": "training",
+    "pretrain": "models.vectors",
     "to_networkx": "bridges.frames",
     "to_pandas": "bridges.frames",
     "to_polars": "bridges.frames",
-    "train": "pipeline.train",
+    "train": "training.train",
 }
 __all__ = [*_HOMES, "__version__"]
 

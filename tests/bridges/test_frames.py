@@ -10,9 +10,9 @@ import pytest
 from tests.conftest import named
 
 import fewlink
-from fewlink.base.errors import FewlinkError
 from fewlink.bridges.frames import graph_of
-from fewlink.prediction import Linker, Names
+from fewlink.core.errors import FewlinkError
+from fewlink.linker import Linker, Names
 
 TRIPLES = [
     ("ann", "in", "oslo"),

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.prediction.linkers import REFERENCES, trail
+from tests.linker.linkers import REFERENCES, trail
 
 from fewlink.bridges.mcp_server import make_server
-from fewlink.prediction import Linker
+from fewlink.linker import Linker
 
 pytest.importorskip("mcp.server.mcpserver")
 from mcp import Client, StdioServerParameters

@@ -11,9 +11,9 @@ from tests.bridges.bolt import Refused, Reply, bolt_server, node, relationship
 from tests.conftest import named
 from typer.testing import CliRunner
 
-from fewlink.base.errors import FewlinkError
 from fewlink.bridges.neo4j_graph import connected, default_query, quoted, read_graph, write_links, write_query
 from fewlink.cli import app
+from fewlink.core.errors import FewlinkError
 from fewlink.graph import Graph
 
 pytest.importorskip("neo4j")

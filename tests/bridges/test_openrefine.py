@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.bridges import schemas
 from tests.conftest import benchmark_of, graph_of, task_of
-from tests.web.servers import Known, small
+from tests.server.servers import Known, small
 from typer.testing import CliRunner
 
-from fewlink.base.errors import FewlinkError, UnknownName
 from fewlink.bridges.reconciliation import MatchQuery, Reconciler
 from fewlink.cli import app
+from fewlink.core.errors import FewlinkError, UnknownName
 from fewlink.graph import Graph, TypeTable, Vocabulary
-from fewlink.prediction import Linker
-from fewlink.web import ServerSettings
-from fewlink.web.server import GIVEN, ServeOptions, from_environment, make_app
+from fewlink.linker import Linker
+from fewlink.server import ServerSettings
+from fewlink.server.server import GIVEN, ServeOptions, from_environment, make_app
 
 jsonschema = pytest.importorskip("jsonschema")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -179,7 +179,7 @@ def test_relations_of_projects_are_properties(tmp_path: Path) -> None:
 
 
 def test_a_calibrated_model_extends_by_probabilities() -> None:
-    from tests.prediction.linkers import trail
+    from tests.linker.linkers import trail
 
     with serving(trail(), references=(("virus", "eats", "cell"), ("fungus", "eats", "plant"))) as client:
         answer = extended(client, ["bacterium"], {"id": "eats", "settings": {"limit": 3}}, {"id": "eats (probability)"})
@@ -302,7 +302,7 @@ def test_a_task_relation_is_a_property_with_its_known_pairs() -> None:
 
 
 def test_references_of_the_command_are_triples(tmp_path: Path) -> None:
-    from fewlink.prediction.query import parse_triple
+    from fewlink.linker.query import parse_triple
 
     assert parse_triple("ann => likes => oslo") == parse_triple("ann\tlikes\toslo") == ("ann", "likes", "oslo")
     for text in ("ann => oslo", "a => b => c => d", "=> likes => oslo"):

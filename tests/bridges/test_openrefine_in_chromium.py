@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import quote
 
 import pytest
-from tests.web.browser import CHROMIUM, DRIVER, Browser
-from tests.web.servers import on_a_port, small
+from tests.server.browser import CHROMIUM, DRIVER, Browser
+from tests.server.servers import on_a_port, small
 
-from fewlink.web import ServerSettings
-from fewlink.web.middleware import own_hosts
-from fewlink.web.server import make_app
+from fewlink.server import ServerSettings
+from fewlink.server.middleware import own_hosts
+from fewlink.server.server import make_app
 
 pytestmark = [
     pytest.mark.slow,

@@ -20,9 +20,9 @@ from fewlink import cli, graph
 from fewlink.cli import common, results
 from fewlink.data import nell_layout, open_benchmark
 from fewlink.evaluation.records import Record, RecordStore, read_records
+from fewlink.models.family import TrainedFamily, families
+from fewlink.models.trail.shipped import shipped
 from fewlink.studies import STUDIES
-from fewlink.trail.shipped import shipped
-from fewlink.training.family import TrainedFamily, families
 
 
 def error_line(answer: Answer) -> str:

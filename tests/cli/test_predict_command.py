@@ -15,13 +15,13 @@ import torch
 from tests.conftest import write_layout
 from typer.testing import CliRunner
 
-from fewlink.base.errors import FewlinkError
-from fewlink.base.storage import with_sha256, without_sha256
 from fewlink.cli import app
+from fewlink.core.errors import FewlinkError
+from fewlink.core.storage import with_sha256, without_sha256
 from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, rank_task
-from fewlink.fewshot.model import FewShotSettings
+from fewlink.models.fsrl.model import FewShotSettings
 from fewlink.training import open_run
 from fewlink.training.trainer import train_run
 

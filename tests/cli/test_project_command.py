@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fewlink.base.errors import FewlinkError
 from fewlink.cli import app
+from fewlink.core.errors import FewlinkError
 from fewlink.curation.store import ProjectFile
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import Answer, Fewlink
 
 from fewlink import cli
-from fewlink.base.errors import FewlinkError
+from fewlink.core.errors import FewlinkError
 from fewlink.curation.exchange import to_triples
 from fewlink.curation.store import ProjectFile
 

@@ -12,8 +12,8 @@ from tests.cli.test_cli import commands
 from tests.conftest import Fewlink
 
 from fewlink import cli
-from fewlink.base import progress
 from fewlink.cli import common
+from fewlink.core import progress
 from fewlink.data.catalogue import CATALOGUE
 
 START = "import sys; sys.argv[0] = 'fewlink'; from fewlink.cli import main; main()"

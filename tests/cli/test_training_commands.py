@@ -16,8 +16,8 @@ import pytest
 from tests.conftest import Fewlink
 
 from fewlink.evaluation.records import read_records
-from fewlink.pipeline.train import train
-from fewlink.training import training_recipe
+from fewlink.models.family import training_recipe
+from fewlink.training.train import train
 
 QUICK = ("--set", "epochs=2", "--set", "negatives=64", "--dim", "16")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Fewlink
 
-from fewlink.base.errors import InputError, check_file, read_file
+from fewlink.core.errors import InputError, check_file, read_file
 from fewlink.curation.store import ProjectFile
 
 ASK = ("--reference", "a0 => b0", "--head", "a1")

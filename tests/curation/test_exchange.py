@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.curation import store
 from fewlink.curation.exchange import ENTITY, RELATION, export, import_file, import_text, iri, of_iri, write_export
 from fewlink.curation.store import ProjectFile

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fewlink.base.errors import FewlinkError, InputError, UnknownName
+from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.curation import store
 from fewlink.curation.store import APPLICATION, ProjectFile
 

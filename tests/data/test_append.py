@@ -17,7 +17,7 @@ from fewlink.data.append import append_triples
 from fewlink.data.training_graph import known_graph
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
 from fewlink.graph import Graph, TypeTable, Vocabulary, compile_graph, neighbour_table
-from fewlink.training.vectors import fold_in
+from fewlink.models.vectors import fold_in
 
 NEW = [
     ("dan", "lives", "oslo"),  # a new entity

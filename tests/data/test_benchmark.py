@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import benchmark_of, graph_of, task_of
 
-from fewlink.base.errors import FewlinkError, InputError, UnknownName
+from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.data.benchmark import sorted_pairs
 

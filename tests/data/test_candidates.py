@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, compiled, graph_of, id_graph, id_triples, task_of
 
-from fewlink.base.errors import UnknownName
-from fewlink.base.seeds import scramble
+from fewlink.core.errors import UnknownName
+from fewlink.core.seeds import scramble
 from fewlink.data import PROTOCOLS, candidates_of, likely_tails
 from fewlink.data.candidates import PAPER_SIZE, SameTypeSampler, by_similarity
 from fewlink.graph import Graph

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.conftest import graph_of, id_graph, id_triples, named
 
-from fewlink.base.errors import FewlinkError
+from fewlink.core.errors import FewlinkError
 from fewlink.data import SPLITS, Benchmark, CarveReport, CarveSettings, carve
 from fewlink.graph import Graph, TypeTable, Vocabulary
 

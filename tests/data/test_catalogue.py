@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import Fewlink, benchmark_of, graph_of, task_of, write_layout
 
 import fewlink
-from fewlink.base.errors import FewlinkError, InputError, UnknownName
+from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.data import SPLITS, open_benchmark
 from fewlink.data.catalogue import (
     CATALOGUE,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import task_of
 
-from fewlink.base.errors import FewlinkError
-from fewlink.base.seeds import derive, scramble
+from fewlink.core.errors import FewlinkError
+from fewlink.core.seeds import derive, scramble
 from fewlink.data import Task
 from fewlink.data.episodes import ContrastedEpisodes, ContrastedSampler, Episodes, EpisodeSampler, scramble_tensor
 

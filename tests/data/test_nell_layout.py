@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import LAYOUT, named, write_layout
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.data import SPLITS, Benchmark, nell_layout, open_benchmark
 from fewlink.data.nell_layout import is_layout, read_layout
 from fewlink.graph import reading

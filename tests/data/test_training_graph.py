@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.conftest import benchmark_of, graph_of, id_graph, task_of
 
-from fewlink.base.errors import FewlinkError
+from fewlink.core.errors import FewlinkError
 from fewlink.data import SPLITS, Benchmark, Task, carve, likely_tails, open_benchmark
 from fewlink.data.benchmark import sorted_pairs
 from fewlink.data.training_graph import (

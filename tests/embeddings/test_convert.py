@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.embeddings import (
     Embeddings,
     from_nell_one,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fewlink.base.errors import FewlinkError
+from fewlink.core.errors import FewlinkError
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import EmbeddingSettings, cuda_graph

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fewlink.base.errors import FewlinkError
+from fewlink.core.errors import FewlinkError
 from fewlink.embeddings import interaction
 from fewlink.embeddings.batches import HeldOut, choose_held_out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fewlink.base.errors import FewlinkError
+from fewlink.core.errors import FewlinkError
 from fewlink.embeddings import INTERACTIONS, interaction
 
 NAMES = [("rescal", 2), ("transe", 1), ("transe", 2), ("distmult", 2), ("complex", 2)]

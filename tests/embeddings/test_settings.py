@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fewlink.base.errors import FewlinkError
+from fewlink.core.errors import FewlinkError
 from fewlink.embeddings import EmbeddingSettings
 
 

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.embeddings.test_trainer import ENTITIES, SMALL, planted
 
-from fewlink.base import distributed
-from fewlink.base.errors import FewlinkError
+from fewlink.core import distributed
+from fewlink.core.errors import FewlinkError
 from fewlink.embeddings import EmbeddingSettings, checkpoint, train
 from fewlink.embeddings.batches import Batches, torch_generator
 from fewlink.embeddings.checkpoint import load_state, save_state
@@ -64,7 +64,7 @@ torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)
 torch.optim.Adam([torch.zeros(1)])
 os.fsync = lambda handle: None
-from fewlink.base import distributed
+from fewlink.core import distributed
 from tests.embeddings.test_shards import COUNTS, work_of_each
 
 place = Path(sys.argv[1])

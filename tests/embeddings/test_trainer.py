@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.embeddings import EmbeddingSettings, train
 from fewlink.embeddings.batches import HeldOut
 from fewlink.embeddings.checkpoint import remove_state, triples_digest

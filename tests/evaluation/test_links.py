@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fewlink.base.errors import InputError
+from fewlink.core.errors import InputError
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation.evaluator import rank_links, read_splits
 

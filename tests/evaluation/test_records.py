@@ -13,11 +13,11 @@ import pytest
 from pydantic import ValidationError
 from tests.conftest import RECORD_KEYS, benchmark_of, graph_of, task_of
 
-from fewlink.base.errors import InputError
-from fewlink.base.memory import command_line
-from fewlink.baselines.learning_free import learning_free
+from fewlink.core.errors import InputError
+from fewlink.core.memory import command_line
 from fewlink.evaluation import METRICS, Protocol, evaluate
 from fewlink.evaluation.records import DifferentFigures, Record, RecordStore, make_record, read_records
+from fewlink.models.baselines.learning_free import learning_free
 
 
 def record(config: dict[str, Any] | None = None, seed: int = 0, **protocol: Any) -> Record:

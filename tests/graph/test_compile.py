@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import compiled, named
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.graph import CompileReport, compile_graph
 
 

@@ -11,7 +11,7 @@ from typing import IO
 import pytest
 from tests.conftest import compiled, named
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.graph import formats, reading
 from fewlink.graph.formats import Format
 from fewlink.graph.reading import Block, Source, blocks_of, numbered_lines

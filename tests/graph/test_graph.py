@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples, named
 
-from fewlink.base import storage
-from fewlink.base.errors import InputError, UnknownName
+from fewlink.core import storage
+from fewlink.core.errors import InputError, UnknownName
 from fewlink.graph import Graph, Vocabulary, neighbour_table
 from fewlink.graph.graph import EDGE_ARRAYS, offsets_of, spans
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import compiled, named
 
-from fewlink.base.errors import InputError
+from fewlink.core.errors import InputError
 from fewlink.graph import compile_graph
 from fewlink.graph.reading import Peeked
 from fewlink.graph.vocabulary import local_name

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import compiled, named
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.graph import compile_graph, reading
 from fewlink.graph.formats import format_of, read_pairs_table
 

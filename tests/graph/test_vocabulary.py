@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fewlink.base.errors import UnknownName
+from fewlink.core.errors import UnknownName
 from fewlink.graph.vocabulary import Interner, Vocabulary
 
 any_names = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), unique=True)

@@ -13,6 +13,7 @@ import torch
 from tests.conftest import id_graph
 from torch import Tensor
 
+from fewlink.models.trail.network import Layer
 from fewlink.propagation.edges import RELATION_SEGMENT, ROW_SEGMENT, EdgeTable
 from fewlink.propagation.product import (
     Norms,
@@ -22,7 +23,6 @@ from fewlink.propagation.product import (
     transposed_product,
     without_kernels,
 )
-from fewlink.trail.network import Layer
 
 CUDA = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and not CUDA

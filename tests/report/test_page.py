@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fewlink.base.errors import FewlinkError, InputError
 from fewlink.cli.results import report
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.evaluation.records import CurvePoint, LearningCurve, Record, RecordStore
 from fewlink.report.page import page, write_report
 from fewlink.report.sections import MOST_LINES, Section, StoredResults, best_model, main_protocol, sections_of

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fewlink.baselines.learning_free import learning_free
 from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
+from fewlink.models.baselines.learning_free import learning_free
 from fewlink.scorers import Question, base, best_tails
 from fewlink.scorers.base import CachedScorer
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import Fewlink
 
-from fewlink.base.errors import InputError, UnknownName
+from fewlink.core.errors import InputError, UnknownName
 from fewlink.graph import CompileReport, compile_graph
 from fewlink.stix.bundle import Link, is_bundle, read_bundle, read_links, relationships
 

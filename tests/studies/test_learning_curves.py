@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fewlink.base.errors import FewlinkError
+from fewlink.core.errors import FewlinkError
 from fewlink.data import open_benchmark
 from fewlink.evaluation.records import CurvePoint, LearningCurve, RecordStore
 from fewlink.report.tables import SELECTION_LABELS, SELECTIONS, by_selection, step_lines

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from tests.conftest import benchmark_of, graph_of, task_of
 
-from fewlink.base.errors import FewlinkError, InputError, UnknownName
+from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.data import Benchmark
-from fewlink.fewshot.model import FewShotSettings
+from fewlink.models.family import family_of
+from fewlink.models.fsrl.model import FewShotSettings
 from fewlink.studies import STUDIES, read_plan
 from fewlink.studies.runner import Workspace, pending_jobs, plan_texts, run_jobs
-from fewlink.training import family_of
 
 
 def test_every_study_has_a_plan_with_what_is_expected() -> None:

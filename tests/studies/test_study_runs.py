@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fewlink.base.recipes import same_settings
-from fewlink.base.storage import with_sha256
+from fewlink.core.recipes import same_settings
+from fewlink.core.storage import with_sha256
 from fewlink.data import open_benchmark
 from fewlink.evaluation.records import Record, RecordStore, StoredResult, read_records
 from fewlink.report import tables

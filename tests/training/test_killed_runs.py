@@ -21,9 +21,9 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from fewlink.embeddings import Embeddings
-from fewlink.base.errors import InputError
+from fewlink.core.errors import InputError
 from fewlink.data import Benchmark
-from fewlink.fewshot.model import FewShotSettings
+from fewlink.models.fsrl.model import FewShotSettings
 from fewlink.training import checkpoints, open_run
 from fewlink.training.trainer import train_run
 

@@ -15,14 +15,14 @@ from tests.training.runs import doubled, lines_of, saved, small, timeless, umls,
 from tests.training.runs import quick as quick
 from torch import nn
 
-from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.storage import open_folder
-from fewlink.baselines.learning_free import learning_free
+from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.storage import open_folder
 from fewlink.data.episodes import EpisodeSampler, compact
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.fewshot import learner as learner_room
-from fewlink.fewshot.learner import FewShotLearner, assemble
-from fewlink.fewshot.model import COMPOSITIONS, FewShotSettings
+from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.fsrl import learner as learner_room
+from fewlink.models.fsrl.learner import FewShotLearner, assemble
+from fewlink.models.fsrl.model import COMPOSITIONS, FewShotSettings
 from fewlink.training import open_run
 from fewlink.training import trainer as trainer_room
 from fewlink.training.checkpoints import FORMAT, load_best, load_state

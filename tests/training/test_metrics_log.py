@@ -11,7 +11,7 @@ import pytest
 from tests.training.runs import lines_of, saved, small, umls, vectors
 from tests.training.runs import quick as quick
 
-from fewlink.base.errors import FewlinkError
+from fewlink.core.errors import FewlinkError
 from fewlink.training.checkpoints import MetricsLog, _numbers
 from fewlink.training.trainer import train_run
 

@@ -20,11 +20,11 @@ from safetensors.torch import load_file
 from tests.training.runs import lines_of, saved, small, timeless, umls, vectors
 from tests.training.runs import quick as quick
 
-from fewlink.baselines.learning_free import learning_free
 from fewlink.data import Benchmark
 from fewlink.evaluation import Evaluation, Protocol, evaluate
-from fewlink.fewshot.learner import assemble
-from fewlink.fewshot.model import FewShotScorer, FewShotSettings
+from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.fsrl.learner import assemble
+from fewlink.models.fsrl.model import FewShotScorer, FewShotSettings
 from fewlink.training import RunConfig
 from fewlink.training.trainer import train_run
 
@@ -38,8 +38,8 @@ import torch
 torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)
 os.fsync = lambda handle: None
-from fewlink.base import distributed
-from fewlink.base.errors import FewlinkError
+from fewlink.core import distributed
+from fewlink.core.errors import FewlinkError
 from fewlink.training import trainer
 from fewlink.training.trainer import train_run
 from tests.training.runs import small, umls, vectors

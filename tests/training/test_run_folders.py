@@ -12,7 +12,7 @@ from tests.conftest import benchmark_of, id_graph
 from tests.training.runs import lines_of, saved, small, timeless, umls, vectors
 from tests.training.runs import quick as quick
 
-from fewlink.base.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError, InputError
 from fewlink.data import Benchmark
 from fewlink.training import RunConfig, is_run, open_run
 from fewlink.training.checkpoints import locked_run, recover, truncate_metrics

@@ -12,15 +12,15 @@ from tests.conftest import town_lines, written
 from typer.testing import CliRunner, Result
 
 import fewlink
-from fewlink.base.errors import FewlinkError
 from fewlink.cli.evaluate import evaluate
 from fewlink.cli.train import train
+from fewlink.core.errors import FewlinkError
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.evaluation.records import read_records
-from fewlink.pipeline.fit import fit
-from fewlink.training import pretrain
-from fewlink.training.family import trained_family
+from fewlink.fit.fit import fit
+from fewlink.models.family import trained_family
+from fewlink.models.vectors import pretrain
 
 QUICK = ("--set", "steps=4", "--set", "evaluate_every=2", "--set", "batch=8", "--set", "neighbours=4")
 

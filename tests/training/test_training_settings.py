@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fewlink.base.errors import FewlinkError
-from fewlink.fewshot.model import FewShotSettings
+from fewlink.core.errors import FewlinkError
+from fewlink.models.fsrl.model import FewShotSettings
 
 
 def test_the_defaults_are_the_papers() -> None:

@@ -16,13 +16,13 @@ from tests.training.runs import lines_of, umls, vectors
 from tests.training.runs import quick as quick
 from torch import Tensor
 
-from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.memory import Parts
+from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.memory import Parts
 from fewlink.data import Benchmark
 from fewlink.graph import Graph
+from fewlink.models.family import ModelSettings, NoVectors, VectorFreeFamily
 from fewlink.scorers import Question
 from fewlink.training import RunConfig, open_run
-from fewlink.training.family import ModelSettings, NoVectors, VectorFreeFamily
 from fewlink.training.run import vectors_of
 from fewlink.training.trainer import train_run
 

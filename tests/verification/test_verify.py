@@ -18,10 +18,10 @@ from tests.conftest import quickly
 from typer.testing import CliRunner
 
 import damage
-from fewlink.base.errors import InputError
-from fewlink.base.storage import sha256_file
 from fewlink.cli import app
-from fewlink.trail import shipped
+from fewlink.core.errors import InputError
+from fewlink.core.storage import sha256_file
+from fewlink.models.trail import shipped
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed, vectors_of
 from fewlink.verification.files import is_sqlite

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, MissingExtra
+from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.data import Benchmark
 from fewlink.data.benchmark import SPLITS
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.graph.compile import labels_of
 from fewlink.graph.formats import HEADERS
 from fewlink.graph.vocabulary import Interner
-from fewlink.prediction import Linker, Predictions
-from fewlink.prediction.names import Names as EntityNames
-from fewlink.prediction.predictions import COLUMNS
+from fewlink.linker import Linker, Predictions
+from fewlink.linker.names import Names as EntityNames
+from fewlink.linker.predictions import COLUMNS
 
 if TYPE_CHECKING:
     import networkx

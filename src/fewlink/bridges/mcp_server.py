@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 import fewlink
-from fewlink.base.errors import FewlinkError, MissingExtra
-from fewlink.prediction import Linker
+from fewlink.core.errors import FewlinkError, MissingExtra
+from fewlink.linker import Linker
 
 MOST = 100  # rows of an answer
 MOST_HEADS = 100

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fewlink.base.errors import FewlinkError, MissingExtra
 from fewlink.bridges.frames import graph_of
+from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.graph import Graph
 from fewlink.graph.formats import HEADERS
 

@@ -14,11 +14,11 @@ from fastapi import FastAPI, Query, Request
 from pydantic import BaseModel, Field, ValidationError
 from starlette.responses import Response
 
-from fewlink.base.errors import FewlinkError
 from fewlink.bridges.reconciliation import BATCH, LIMIT, PROBABILITY, Described, MatchQuery, Property, Reconciler, Text
-from fewlink.prediction import Linker
-from fewlink.web.middleware import SHARED, ApiError, as_json, of_validation
-from fewlink.web.schema import MOST_REFERENCES, MOST_REJECTED, NAME_LENGTH, PredictRequest, ServerSettings
+from fewlink.core.errors import FewlinkError
+from fewlink.linker import Linker
+from fewlink.server.middleware import SHARED, ApiError, as_json, of_validation
+from fewlink.server.schema import MOST_REFERENCES, MOST_REJECTED, NAME_LENGTH, PredictRequest, ServerSettings
 
 STYLE = "body{font:14px/1.4 sans-serif;margin:8px}h1{font-size:16px;margin:0}ul{padding-left:18px}p{margin:4px 0}"
 M = TypeVar("M", bound=BaseModel)

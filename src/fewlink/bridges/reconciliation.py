@@ -17,9 +17,9 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 import fewlink
-from fewlink.prediction import Linker
-from fewlink.prediction.names import fold, spaced
-from fewlink.prediction.query import Relation, find_relation
+from fewlink.linker import Linker
+from fewlink.linker.names import fold, spaced
+from fewlink.linker.query import Relation, find_relation
 
 BATCH = 100  # queries of one request
 LIMIT = 10  # candidates of a query that names no limit

@@ -12,13 +12,10 @@ from typing import Any
 
 import typer
 
-from fewlink.base import memory
-from fewlink.base.errors import FewlinkError, ProcessLost, shown
-from fewlink.base.progress import set_quiet
-from fewlink.bridges import commands
-from fewlink.cli import common, data, embeddings, evaluate, predict, project, results, train
-from fewlink.stix import commands as stix
-from fewlink.verification import commands as verification
+from fewlink.cli import bridges, common, data, embeddings, evaluate, predict, project, results, stix, train, verify
+from fewlink.core import memory
+from fewlink.core.errors import FewlinkError, ProcessLost, shown
+from fewlink.core.progress import set_quiet
 
 QUIET, HELP = ("--quiet", "-q"), "Print results and errors only: no notes and no progress."
 
@@ -39,9 +36,9 @@ app.command("complete")(predict.complete)
 app.command("relations")(predict.relations)
 app.command("check")(predict.check)
 app.command("serve")(project.serve)
-app.command("mcp")(commands.mcp)
-data.app.command("from-neo4j")(commands.from_neo4j)
-data.app.command("to-neo4j")(commands.to_neo4j)
+app.command("mcp")(bridges.mcp)
+data.app.command("from-neo4j")(bridges.from_neo4j)
+data.app.command("to-neo4j")(bridges.to_neo4j)
 app.add_typer(project.app, name="project")
 app.add_typer(data.app, name="data")
 app.command("evaluate")(evaluate.evaluate)
@@ -57,7 +54,7 @@ app.command("tune")(embeddings.tune)
 app.command("links")(embeddings.links)
 app.add_typer(embeddings.app, name="embeddings")
 app.command("study")(results.study)
-app.command("verify")(verification.verify)
+app.command("verify")(verify.verify)
 data.app.command("to-stix")(stix.to_stix)
 
 
@@ -78,7 +75,7 @@ def version(
         import numpy
         import torch
 
-        from fewlink.base.memory import hardware
+        from fewlink.core.memory import hardware
 
         print(f"python {platform.python_version()} on {platform.platform()}")
         print(f"torch {torch.__version__}, numpy {numpy.__version__}")

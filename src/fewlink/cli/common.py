@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import typer
 
-from fewlink.base.errors import json_shown, shown
-from fewlink.base.progress import tell
+from fewlink.core.errors import json_shown, shown
+from fewlink.core.progress import tell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -176,14 +176,14 @@ def resolve_device(device: str) -> str:
     """`auto` becomes the GPU if there is one; raises if the device is not available."""
     import torch
 
-    from fewlink.base.distributed import use_device
+    from fewlink.core.distributed import use_device
 
     return use_device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
 
 
 def reject_options(context: typer.Context, names: Sequence[str], reason: str) -> None:
     """Raise if one of these options was given on the command line, where it would be ignored."""
-    from fewlink.base.errors import FewlinkError
+    from fewlink.core.errors import FewlinkError
 
     for name in names:
         source = context.get_parameter_source(name)
@@ -195,7 +195,7 @@ def check_model(what: str, names: Iterable[str], known: Iterable[str]) -> None:
     """Raise for a name that is not one of the package's models; not checked if other packages offer models."""
     from importlib.metadata import entry_points
 
-    from fewlink.base.errors import choose
+    from fewlink.core.errors import choose
 
     if entry_points(group="fewlink.families") or entry_points(group="fewlink.scorers"):
         return
@@ -222,8 +222,8 @@ def check_graph_or_run(source: str) -> None:
 
 def check_files(*paths: Path | None) -> None:
     """Raise if one of these files or folders is given and does not exist, or is a FIFO, a socket or a device."""
-    from fewlink.base.errors import check_file
-    from fewlink.base.storage import place_of
+    from fewlink.core.errors import check_file
+    from fewlink.core.storage import place_of
 
     for path in paths:
         if path is not None and not place_of(path).is_dir():
@@ -232,7 +232,7 @@ def check_files(*paths: Path | None) -> None:
 
 def check_triples(*paths: Path) -> None:
     """Raise if a file of triples does not exist; for the name of the built-in graph, say how to write it as a file."""
-    from fewlink.base.errors import FewlinkError
+    from fewlink.core.errors import FewlinkError
 
     if Path("attack") in paths and not os.path.exists("attack"):
         remedy = "fewlink data get attack --out FOLDER writes it as one"
@@ -242,8 +242,8 @@ def check_triples(*paths: Path) -> None:
 
 def check_device(device: str) -> None:
     """Raise for a name that is not that of a device."""
-    from fewlink.base.errors import FewlinkError
-    from fewlink.base.settings import DEVICES, is_device
+    from fewlink.core.errors import FewlinkError
+    from fewlink.core.settings import DEVICES, is_device
 
     if device != "auto" and not is_device(device):
         raise FewlinkError(f"device '{device}' is not {DEVICES}")
@@ -251,8 +251,8 @@ def check_device(device: str) -> None:
 
 def check_changes(changes: Sequence[str]) -> None:
     """Raise for `--set seed=…` and `--set device=…`, which have options of their own."""
-    from fewlink.base.errors import FewlinkError
-    from fewlink.base.recipes import OWN
+    from fewlink.core.errors import FewlinkError
+    from fewlink.core.recipes import OWN
 
     for change in changes:
         if (name := change.partition("=")[0]) in OWN:
@@ -265,8 +265,8 @@ def embedding_settings(
     """The settings of a recipe, by default the one named after the model, with changes, a seed and a device."""
     import dataclasses
 
-    from fewlink.base.errors import FewlinkError, choose
-    from fewlink.base.recipes import recipe as load
+    from fewlink.core.errors import FewlinkError, choose
+    from fewlink.core.recipes import recipe as load
     from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
 
     choose("embedding model", model, INTERACTIONS)

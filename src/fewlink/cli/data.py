@@ -29,7 +29,7 @@ LARGEST = typer.Option(500, help="Most triples of a task relation.")
 
 def names_choice(names: Path | None, off: bool) -> Path | Literal[False] | None:
     """The file of names, or False if they are not evidence."""
-    from fewlink.base.errors import FewlinkError
+    from fewlink.core.errors import FewlinkError
 
     if names is not None and off:
         raise FewlinkError("--names and --no-names exclude each other: leave out one")
@@ -42,7 +42,7 @@ def list_(json: bool = common.JSON) -> None:
 
     Example: `fewlink data list`
     """
-    from fewlink.base.storage import exists
+    from fewlink.core.storage import exists
     from fewlink.data.catalogue import CATALOGUE, data_home
 
     rows = []
@@ -79,7 +79,7 @@ def get(
 
     Example: `fewlink data get attack --out attack`
     """
-    from fewlink.base.errors import FewlinkError
+    from fewlink.core.errors import FewlinkError
     from fewlink.data.catalogue import data_home, fetch_benchmark, write_attack
 
     if name == "attack":
@@ -108,8 +108,8 @@ def compile_(
 
     Example: `fewlink data compile wiki --out wiki-one`
     """
-    from fewlink.base.errors import InputError
-    from fewlink.base.storage import exists, locked, recover_quietly
+    from fewlink.core.errors import InputError
+    from fewlink.core.storage import exists, locked, recover_quietly
     from fewlink.data.nell_layout import read_layout
 
     common.check_files(Path(bench))
@@ -199,8 +199,8 @@ def carve(
 
     Example: `fewlink data carve my-graph.tsv --out my-benchmark`
     """
-    from fewlink.base.errors import InputError
-    from fewlink.base.storage import is_folder_of, locked, recover_quietly
+    from fewlink.core.errors import InputError
+    from fewlink.core.storage import is_folder_of, locked, recover_quietly
     from fewlink.data import CarveSettings
     from fewlink.data import carve as carve_graph
     from fewlink.data.benchmark import FORMAT
@@ -248,8 +248,8 @@ def append(
 
     common.check_files(*files, types, names)
     common.check_benchmarks(where)
+    from fewlink.fit.append import append as append_to
     from fewlink.graph import CompileReport
-    from fewlink.pipeline.train import append as append_to
 
     report = CompileReport()
     appended = append_to(where, files, types=types, names=names, on_error=on_error, report=report)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fewlink.base.progress import tell
 from fewlink.cli import common
+from fewlink.core.progress import tell
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,8 +25,8 @@ SEED = typer.Option(0, help="Seed of training.")
 
 def check_names(model: str, recipe: str | None, device: str) -> None:
     """Raise for the name of a model, recipe or device that there is not, before torch is imported."""
-    from fewlink.base.errors import choose
-    from fewlink.base.recipes import model_of
+    from fewlink.core.errors import choose
+    from fewlink.core.recipes import model_of
 
     choose("embedding model", model, dict.fromkeys(common.EMBEDDING))
     if recipe is not None:
@@ -62,9 +62,9 @@ def pretrain(
 
     common.check_benchmarks(bench)
     check_names(model, recipe, device)
-    from fewlink.base import distributed
+    from fewlink.core import distributed
     from fewlink.data import open_benchmark
-    from fewlink.training.vectors import pretrain as run
+    from fewlink.models.vectors import pretrain as run
 
     changes = [*change, *([f"dim={dim}"] if dim is not None else [])]
     settings = common.embedding_settings(model, recipe, changes, seed, device)
@@ -107,12 +107,12 @@ def tune(
     """
     common.check_benchmarks(bench)
     check_names(model, recipe, device)
-    from fewlink.base.errors import choose
-    from fewlink.base.recipes import as_toml
-    from fewlink.base.storage import write_bytes
-    from fewlink.baselines.embedding import OBJECTIVES
-    from fewlink.baselines.embedding import tune as search
+    from fewlink.core.errors import choose
+    from fewlink.core.recipes import as_toml
+    from fewlink.core.storage import write_bytes
     from fewlink.data import open_benchmark
+    from fewlink.models.baselines.embedding import OBJECTIVES
+    from fewlink.models.baselines.embedding import tune as search
 
     choose("objective", objective, dict.fromkeys(OBJECTIVES))
     base = common.embedding_settings(model, recipe, change, 0, device)
@@ -158,11 +158,11 @@ def links(
 
     import numpy as np
 
-    from fewlink.base.errors import FewlinkError, writing
-    from fewlink.baselines.embedding import link_settings, searched_setting
     from fewlink.cli.results import result_row, result_table
+    from fewlink.core.errors import FewlinkError, writing
     from fewlink.evaluation.evaluator import rank_links, read_splits
     from fewlink.evaluation.records import RecordStore, make_record
+    from fewlink.models.baselines.embedding import link_settings, searched_setting
 
     settings = common.embedding_settings(model, recipe, change, seed, device)
     RecordStore(results).check_writable()
@@ -211,8 +211,8 @@ def _train_links(
     stop_early: bool,
 ) -> tuple[Embeddings, dict[float, float]]:
     """The vectors, and the MRR on valid of each value of the searched setting; says what was chosen."""
-    from fewlink.baselines.embedding import TRIAL_EPOCHS, searched_setting, train_links
     from fewlink.embeddings import train
+    from fewlink.models.baselines.embedding import TRIAL_EPOCHS, searched_setting, train_links
 
     sizes, model = (len(graph.entities), len(graph.relations)), settings.model
     if not search:
@@ -249,7 +249,7 @@ def import_(
 
     Example: `fewlink embeddings import nell-one downloads/nell-embeddings --kind nell-one --out runs/complex`
     """
-    from fewlink.base.errors import FewlinkError, choose
+    from fewlink.core.errors import FewlinkError, choose
     from fewlink.data import open_benchmark
 
     choose("kind of source", kind, dict.fromkeys(("pykeen", "nell-one", "numpy")))
@@ -284,8 +284,8 @@ def export(
 
     Example: `fewlink embeddings export umls runs/umls-complex --to word2vec --out exported`
     """
-    from fewlink.base.errors import InputError, choose
-    from fewlink.base.storage import MANIFEST, place_of
+    from fewlink.core.errors import InputError, choose
+    from fewlink.core.storage import MANIFEST, place_of
     from fewlink.data import open_benchmark
 
     choose("export format", to, dict.fromkeys(("numpy", "word2vec", "projector")))

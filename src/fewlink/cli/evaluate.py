@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from fewlink.base.metrics import LABELS
 from fewlink.cli import common
+from fewlink.core.metrics import LABELS
 
 if TYPE_CHECKING:
-    from fewlink.base.errors import FewlinkError
-    from fewlink.base.settings import Settings
+    from fewlink.core.errors import FewlinkError
+    from fewlink.core.settings import Settings
     from fewlink.data import Benchmark
     from fewlink.evaluation.records import Record, RecordStore
     from fewlink.scorers import Scorer
@@ -80,7 +80,7 @@ def evaluate(
     common.check_files(checkpoint, *(Path(name.rpartition(":")[0]) for name in scorer if ".py:" in name))
     common.check_model("scorer", listed, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "trail-names", "ultra"))
     common.check_device(device)
-    from fewlink.base import distributed
+    from fewlink.core import distributed
     from fewlink.data import open_benchmark
     from fewlink.evaluation.records import RecordStore
     from fewlink.training import is_run, runs_in
@@ -115,7 +115,7 @@ def evaluate(
 
 def _check_protocols(splits: Sequence[str], candidates: Sequence[str], shots: Sequence[int], draws: int) -> None:
     """Raise for a split, protocol, number of references or number of draws that there is not."""
-    from fewlink.base.errors import FewlinkError, choose
+    from fewlink.core.errors import FewlinkError, choose
     from fewlink.data import PROTOCOLS, SPLITS
 
     for name in splits:
@@ -147,8 +147,8 @@ def _measure(
     replace: bool,
 ) -> Measured:
     """Evaluate each case on each split with each set of candidates; the first process stores the records."""
-    from fewlink.base import distributed
-    from fewlink.base.errors import FewlinkError
+    from fewlink.core import distributed
+    from fewlink.core.errors import FewlinkError
     from fewlink.evaluation import Protocol
     from fewlink.evaluation import evaluate as run
     from fewlink.evaluation.ranks import QueryRanks
@@ -234,8 +234,8 @@ def _baselines(
     device: str,
 ) -> Iterator[Case]:
     """Each scorer with each number of shots, seed and draw; those with settings are trained for each."""
+    from fewlink.models.family import BaselineFamily, checkpoint_models, families, shipped_models
     from fewlink.scorers.base import CachedScorer
-    from fewlink.training.family import BaselineFamily, checkpoint_models, families, shipped_models
 
     shipped, published = shipped_models(), checkpoint_models()
     baselines = [family for family in families().values() if isinstance(family, BaselineFamily)]
@@ -269,7 +269,7 @@ def _baselines(
 
 def _check_checkpoint(names: Sequence[str], published: Iterable[str], checkpoint: Path | None) -> None:
     """Raise for a model without the weights that its authors publish, and for such weights without a model."""
-    from fewlink.base.errors import FewlinkError
+    from fewlink.core.errors import FewlinkError
 
     wanted = [name for name in names if name in published]
     if wanted and checkpoint is None:
@@ -287,7 +287,7 @@ def _settings_of(
     changes: Sequence[str],
 ) -> Settings | None:
     """The settings of a scorer's recipe; None for a scorer without any, which raises if some are given."""
-    from fewlink.base.errors import FewlinkError, choose
+    from fewlink.core.errors import FewlinkError, choose
 
     if ":" in name:
         why = "is a scorer of your own"
@@ -311,8 +311,8 @@ def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
 
     Modules are also looked for in the working folder. Errors of the user's own code are raised as they are.
     """
-    from fewlink.base.errors import FewlinkError, choose
-    from fewlink.training.family import checkpoint_models, families, shipped_models
+    from fewlink.core.errors import FewlinkError, choose
+    from fewlink.models.family import checkpoint_models, families, shipped_models
 
     where, _, function = name.rpartition(":")
     spec: Any = None

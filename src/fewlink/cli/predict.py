@@ -15,7 +15,7 @@ from fewlink.cli import common
 from fewlink.cli.data import NAMES, NO_NAMES, TYPES, names_choice
 
 if TYPE_CHECKING:
-    from fewlink.prediction import Linker, Predictions
+    from fewlink.linker import Linker, Predictions
 
 SOURCE = typer.Argument(
     ...,
@@ -102,9 +102,9 @@ def predict(
 
     Example: `fewlink predict runs/umls-trail --relation precedes --candidates full --head cell_function`
     """
-    from fewlink.base.errors import FewlinkError
-    from fewlink.prediction.constraints import check_kinds
-    from fewlink.prediction.query import check_count, parse_pair, read_names, read_pairs
+    from fewlink.core.errors import FewlinkError
+    from fewlink.linker.constraints import check_kinds
+    from fewlink.linker.query import check_count, parse_pair, read_names, read_pairs
 
     if json and tsv:
         raise FewlinkError("--json and --tsv exclude each other: choose one")
@@ -128,7 +128,7 @@ def predict(
     common.check_files(types, names, text_model, descriptions, project)
     common.check_benchmarks(bench)
     common.check_device(device)
-    from fewlink.prediction import load
+    from fewlink.linker import load
 
     device, chosen = common.resolve_device(device), names_choice(names, no_names)
     texts = {"text_model": text_model, "descriptions": descriptions}
@@ -159,7 +159,7 @@ def predict(
 
 
 def _check_project(file: Path | None, name: str | None) -> None:
-    from fewlink.base.errors import FewlinkError
+    from fewlink.core.errors import FewlinkError
 
     if name is not None and file is None:
         raise FewlinkError("--project-name is for a project of --project FILE, and no file is given")
@@ -167,8 +167,8 @@ def _check_project(file: Path | None, name: str | None) -> None:
 
 def _candidates(linker: Linker, choice: str) -> str | list[str]:
     """A word or type as it is, or the names in a file; a type takes precedence over a file of the same name."""
-    from fewlink.base.errors import FewlinkError
-    from fewlink.prediction.query import WORDS, read_names
+    from fewlink.core.errors import FewlinkError
+    from fewlink.linker.query import WORDS, read_names
 
     if choice in WORDS or linker.names.has_type(choice):
         return choice
@@ -182,7 +182,7 @@ def _candidates(linker: Linker, choice: str) -> str | list[str]:
 
 
 def _print_predictions(linker: Linker, predictions: Predictions) -> None:
-    from fewlink.prediction.predictions import plain_rank
+    from fewlink.linker.predictions import plain_rank
 
     calibrated = any(row.probability is not None for row in predictions)
     asked, found = ("tail", "head") if predictions.inverse else ("head", "tail")
@@ -234,11 +234,11 @@ def complete(
 
     Example: `fewlink complete my-graph.tsv --relation treats --out missing.tsv --top 500`
     """
-    from fewlink.base.errors import FewlinkError
-    from fewlink.base.progress import progress
-    from fewlink.prediction.constraints import check_kinds
-    from fewlink.prediction.query import parse_pair, read_pairs
-    from fewlink.questions.completion import check_out
+    from fewlink.core.errors import FewlinkError
+    from fewlink.core.progress import progress
+    from fewlink.linker.constraints import check_kinds
+    from fewlink.linker.missing_links import check_out
+    from fewlink.linker.query import parse_pair, read_pairs
 
     check_kinds(constraint)
     pairs = [*(read_pairs(references) if references else []), *map(parse_pair, reference)]
@@ -250,7 +250,7 @@ def complete(
     common.check_files(types, names, project)
     common.check_benchmarks(bench)
     common.check_device(device)
-    from fewlink.prediction import load
+    from fewlink.linker import load
 
     linker = load(
         source, bench=bench, types=types, names=names_choice(names, no_names), device=common.resolve_device(device)
@@ -296,8 +296,8 @@ def relations(
 
     Example: `fewlink relations my-graph.tsv aspirin headache`
     """
-    from fewlink.base.errors import FewlinkError
-    from fewlink.prediction.query import read_pairs
+    from fewlink.core.errors import FewlinkError
+    from fewlink.linker.query import read_pairs
 
     described = {path.stem: read_pairs(path) for path in references}
     if len(described) < len(references):
@@ -305,7 +305,7 @@ def relations(
     common.check_graph_or_run(source)
     common.check_files(types, names)
     common.check_benchmarks(bench)
-    from fewlink.prediction import load
+    from fewlink.linker import load
 
     linker = load(source, bench=bench, types=types, names=names_choice(names, no_names))
     found = linker.relations(head, tail, described, top)
@@ -335,15 +335,15 @@ def check(
 
     Example: `fewlink check my-graph.tsv --relation born_in`
     """
-    from fewlink.base.errors import FewlinkError
-    from fewlink.base.progress import progress
+    from fewlink.core.errors import FewlinkError
+    from fewlink.core.progress import progress
 
     if json and tsv:
         raise FewlinkError("--json and --tsv exclude each other: choose one")
     common.check_graph_or_run(source)
     common.check_files(types, names)
     common.check_benchmarks(bench)
-    from fewlink.prediction import load
+    from fewlink.linker import load
 
     linker = load(source, bench=bench, types=types, names=names)
     with progress("relations", None) as advance:

@@ -98,7 +98,7 @@ def import_project(
         name = project or opened.only(None, default=source.stem)
         done = import_file(opened, name, source, who=who, find=find)
     if done.unknown:
-        from fewlink.questions.adjustment import lacking_note
+        from fewlink.linker.adjustment import lacking_note
 
         common.print_notes([lacking_note(done.unknown)])
     print(f"{file}: {done.added:,} of {done.read:,} decisions added to {name}")
@@ -106,7 +106,7 @@ def import_project(
 
 def _names_in(graph: str) -> Callable[[str], str | None]:
     """What finds the id of an entity of a graph by its name."""
-    from fewlink.prediction import load
+    from fewlink.linker import load
 
     return load(graph).names.id_of
 
@@ -180,8 +180,8 @@ def serve(
 
     Example: `FEWLINK_TOKEN=secret fewlink serve runs/umls-trail --host 0.0.0.0 --port 80`
     """
-    from fewlink.base.errors import FewlinkError, MissingExtra
-    from fewlink.prediction.query import parse_triple
+    from fewlink.core.errors import FewlinkError, MissingExtra
+    from fewlink.linker.query import parse_triple
 
     more = tuple(map(parse_triple, reference))
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
@@ -196,8 +196,8 @@ def serve(
     except ImportError:
         raise MissingExtra("fewlink serve", "serve") from None
     from fewlink.graph.compile import read_names_of
-    from fewlink.web import ServerSettings
-    from fewlink.web.server import ServeOptions, serve
+    from fewlink.server import ServerSettings
+    from fewlink.server.server import ServeOptions, serve
 
     chosen = names_choice(names, no_names)
     options = ServeOptions(

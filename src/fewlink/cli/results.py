@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fewlink.base.metrics import LABELS, labelled
-from fewlink.base.progress import tell
 from fewlink.cli import common
 from fewlink.cli.common import FOLDER, STUDIES
+from fewlink.core.metrics import LABELS, labelled
+from fewlink.core.progress import tell
 
 if TYPE_CHECKING:
     from fewlink.evaluation import Comparison
@@ -42,7 +42,7 @@ def results(
 
     Example: `fewlink results --split test --candidates full`
     """
-    from fewlink.base.errors import FewlinkError
+    from fewlink.core.errors import FewlinkError
     from fewlink.evaluation.records import read_records
 
     folder = results_folder(folder)
@@ -65,7 +65,7 @@ def results(
 
 def _no_match(folder: Path, records: list[Record], filters: dict[str, Any]) -> str:
     """Why no record has all of these values: the first value that none has, or all of them together."""
-    from fewlink.base.errors import did_you_mean
+    from fewlink.core.errors import did_you_mean
 
     if not records:
         return f"no record in {folder}: fewlink evaluate makes them"
@@ -98,7 +98,7 @@ def compare(
     """
     import itertools
 
-    from fewlink.base.errors import FewlinkError, choose
+    from fewlink.core.errors import FewlinkError, choose
     from fewlink.evaluation.comparison import METRICS
     from fewlink.evaluation.comparison import compare as compared
     from fewlink.evaluation.records import RecordStore
@@ -148,7 +148,7 @@ def _print_comparisons(found: list[Comparison]) -> None:
 
 def results_folder(folder: Path | None) -> Path:
     """The folder that is given, or the default as `FOLDER_HELP` says; raises if it does not exist."""
-    from fewlink.base.errors import FewlinkError
+    from fewlink.core.errors import FewlinkError
 
     repository = Path("results")
     folder = folder or (repository if repository.is_dir() and not FOLDER.is_dir() else FOLDER)
@@ -244,8 +244,8 @@ def study(
 
     Example: `fewlink study overall --tiny`
     """
-    from fewlink.base.errors import FewlinkError, choose
     from fewlink.cli.common import epoch_reporter, resolve_device, step_reporter
+    from fewlink.core.errors import FewlinkError, choose
 
     if name is None:
         _list_studies(json)
@@ -324,7 +324,7 @@ def _print_study(output: StudyOutput, plan: Plan, json: bool) -> None:
 
 def _write_study(output: StudyOutput, plan: Plan, name: str, out: Path) -> None:
     """The study as a Markdown page with its pictures beside it."""
-    from fewlink.base.storage import write_bytes
+    from fewlink.core.storage import write_bytes
     from fewlink.report.charts import standalone
 
     out.mkdir(parents=True, exist_ok=True)

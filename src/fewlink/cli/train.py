@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from fewlink.base.metrics import labelled
-from fewlink.base.progress import tell
 from fewlink.cli import common
 from fewlink.cli.data import NAMES, NO_NAMES, ON_ERROR, TRIPLES, TYPES, names_choice
+from fewlink.core.metrics import labelled
+from fewlink.core.progress import tell
 
 if TYPE_CHECKING:
     from fewlink.data import Benchmark
+    from fewlink.models.family import ModelSettings
     from fewlink.training import RunResult
-    from fewlink.training.family import ModelSettings
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
 FIGURES = {"dev MRR": "mrr", **labelled("hits@1", "hits@5", "hits@10")}
@@ -72,7 +72,7 @@ def train(
 
     Example: `fewlink train my-benchmark umls more-triples.tsv --out runs/three-graphs`
     """
-    from fewlink.base.errors import FewlinkError
+    from fewlink.core.errors import FewlinkError
 
     common.check_changes(change)
     if resume is None and (not bench or out is None):
@@ -81,8 +81,8 @@ def train(
     common.check_benchmarks(*(bench or []))
     common.check_files(resume, embeddings, start)
     common.check_device(device)
-    from fewlink.base import distributed
-    from fewlink.pipeline.train import train_seeds
+    from fewlink.core import distributed
+    from fewlink.training.train import train_seeds
 
     with distributed.processes(common.resolve_device(device)) as own_device:
         if resume is not None:
@@ -120,9 +120,9 @@ class Training(NamedTuple):
 
 def _continued(run: Path, bench: Sequence[str], change: Sequence[str], device: str) -> Training:
     """A run that goes on with its own settings and vectors."""
-    from fewlink.base.errors import FewlinkError
-    from fewlink.training import RunConfig, trained_family
-    from fewlink.training.family import NoVectors, VectorFreeFamily
+    from fewlink.core.errors import FewlinkError
+    from fewlink.models.family import NoVectors, VectorFreeFamily, trained_family
+    from fewlink.training import RunConfig
     from fewlink.training.run import EMBEDDINGS, benchmark_of
 
     settings = dataclasses.replace(RunConfig.read(run).settings, device=device).adjusted(change)
@@ -146,10 +146,10 @@ def _begun(
     device: str,
 ) -> Training:
     """New runs with the settings of a recipe, of which `more` and `change` are given anew."""
-    from fewlink.base.errors import FewlinkError
+    from fewlink.core.errors import FewlinkError
     from fewlink.data import open_benchmark
-    from fewlink.pipeline.train import with_graphs
-    from fewlink.training import training_recipe
+    from fewlink.models.family import training_recipe
+    from fewlink.training.train import with_graphs
 
     if len(set(seeds)) < len(seeds):
         raise FewlinkError(f"--seed is given twice with the same value: {', '.join(map(str, seeds))}")
@@ -208,7 +208,7 @@ def fit(
     common.check_triples(graph)
     common.check_files(types, names)
     common.check_device(device)
-    from fewlink.pipeline.fit import fit as run
+    from fewlink.fit.fit import fit as run
     from fewlink.training import is_run
 
     try:
@@ -264,7 +264,7 @@ def card(
     common.check_graph_or_run(str(run))
     common.check_benchmarks(bench)
     common.check_device(device)
-    from fewlink.prediction import Linker, load, write_card
+    from fewlink.linker import Linker, load, write_card
     from fewlink.training import is_run
 
     device = common.resolve_device(device)
@@ -285,7 +285,7 @@ def models(
     Example: `fewlink models`
     """
     common.check_model("model", [model] if model else [], common.TRAINED)
-    from fewlink.training.family import DEFAULT, families
+    from fewlink.models.family import DEFAULT, families
 
     if settings or model:
         _print_settings(model or DEFAULT, json)
@@ -315,7 +315,7 @@ def _print_settings(model: str, json: bool) -> None:
     """The settings of a model with defaults and descriptions, read from the docstrings of their classes."""
     import re
 
-    from fewlink.training import trained_family
+    from fewlink.models.family import trained_family
 
     kind = trained_family(model).settings
     texts: dict[str, str] = {}
@@ -333,8 +333,8 @@ def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with al
 
     Example: `fewlink recipes`
     """
-    from fewlink.base.recipes import measured, model_of, recipe_texts
-    from fewlink.training import family_of
+    from fewlink.core.recipes import measured, model_of, recipe_texts
+    from fewlink.models.family import family_of
 
     models = {name: model_of(name) for name in recipe_texts()}
     recipes = [family_of(model).recipe(model, name) for name, model in models.items()]

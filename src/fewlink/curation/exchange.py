@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from fewlink.base.errors import FewlinkError, InputError, choose, read_file
-from fewlink.base.storage import write_bytes
+from fewlink.core.errors import FewlinkError, InputError, choose, read_file
+from fewlink.core.storage import write_bytes
 from fewlink.curation.schema import KINDS, Event
 from fewlink.curation.store import ProjectFile, now
 from fewlink.graph.vocabulary import OWN_IRIS

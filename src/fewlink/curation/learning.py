@@ -24,7 +24,7 @@ from torch.nn.functional import embedding_bag
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import Graph
 from fewlink.graph.graph import spans
-from fewlink.scorers import Question, Scorer
+from fewlink.scorers import Question, Scorer, capabilities
 
 ANY, SAME_HEAD, LIKE_HEAD, LIKE_PAIR = 1.0, 1.0, 0.25, 4.0  # variances of what pairs share
 TRUE = 1.0  # the prior logit of a true pair: references are known to be good examples
@@ -166,7 +166,7 @@ class Units(NamedTuple):
 
 def units_of(scorer: Scorer, scores: Sequence[np.ndarray]) -> Units:
     """The units of a scorer: known of TRAIL; of others, read off the scores (c,) of some heads by their spread."""
-    if getattr(scorer, "has_trail_units", False):
+    if capabilities(scorer).scores_are_logits:
         return Units()
     best = [np.sort(each)[::-1][:BEST] for each in scores if len(each)]
     spread = float(np.mean([each.std() for each in best])) if best else 0.0
@@ -183,7 +183,7 @@ class LearningScorer:
     def __init__(self, scorer: Scorer, graph: Graph, accepted: np.ndarray, rejected: np.ndarray) -> None:
         self.name, self.scorer = scorer.name, scorer
         self.learned, self.rejected = learn(graph, accepted, rejected), rejected
-        self._units: Units | None = Units() if getattr(scorer, "has_trail_units", False) else None
+        self._units: Units | None = Units() if capabilities(scorer).scores_are_logits else None
 
     def __call__(self, question: Question) -> np.ndarray:
         scores = _array(self.scorer(question))

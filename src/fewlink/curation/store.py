@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from fewlink.base.errors import FewlinkError, InputError, UnknownName, check_file, did_you_mean
+from fewlink.core.errors import FewlinkError, InputError, UnknownName, check_file, did_you_mean
 from fewlink.curation.schema import COPIES, FORMAT, KINDS, SCHEMA, UPGRADES, Decision, Event, Project, problem_of
 
 APPLICATION = 0x46574C4B  # "FWLK": marks the SQLite file as ours

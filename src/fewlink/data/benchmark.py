@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, choose, reading
-from fewlink.base.memo import Memo
-from fewlink.base.seeds import generator
-from fewlink.base.storage import new_folder, read_folder
+from fewlink.core.errors import FewlinkError, choose, reading
+from fewlink.core.memo import Memo
+from fewlink.core.seeds import generator
+from fewlink.core.storage import new_folder, read_folder
 from fewlink.graph import Graph
 from fewlink.graph.vocabulary import check_ids, check_offsets, load_array
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fewlink.base.errors import choose
-from fewlink.base.seeds import generator, scramble
+from fewlink.core.errors import choose
+from fewlink.core.seeds import generator, scramble
 from fewlink.data.benchmark import Task, sorted_pairs
 from fewlink.graph import Graph
 from fewlink.graph.compile import RDF_TYPE

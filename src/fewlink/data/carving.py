@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError
-from fewlink.base.seeds import generator
+from fewlink.core.errors import FewlinkError
+from fewlink.core.seeds import generator
 from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import task_of_pairs
 from fewlink.graph import Graph

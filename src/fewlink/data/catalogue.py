@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from fewlink.base.errors import FewlinkError, InputError, MissingExtra, check_file, choose, did_you_mean
-from fewlink.base.memo import cache_home
-from fewlink.base.progress import tell
-from fewlink.base.storage import exists, is_folder_of, write_bytes
+from fewlink.core.errors import FewlinkError, InputError, MissingExtra, check_file, choose, did_you_mean
+from fewlink.core.memo import cache_home
+from fewlink.core.progress import tell
+from fewlink.core.storage import exists, is_folder_of, write_bytes
 from fewlink.data.benchmark import FORMAT, SPLITS, Benchmark
 from fewlink.data.carving import CarveSettings, carve
 from fewlink.data.nell_layout import is_layout, read_layout

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.base.errors import FewlinkError
-from fewlink.base.seeds import derive
+from fewlink.core.errors import FewlinkError
+from fewlink.core.seeds import derive
 from fewlink.data.benchmark import Task
 
 PURPOSES = ("pass", "pairs", "repeats", "negatives", "shared", "references")

@@ -22,8 +22,8 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.storage import read_json
+from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.storage import read_json
 from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import task_of_pairs
 from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph

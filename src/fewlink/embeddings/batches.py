@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.base.errors import FewlinkError
-from fewlink.base.metrics import realistic_rank
-from fewlink.base.seeds import derive, generator
+from fewlink.core.errors import FewlinkError
+from fewlink.core.metrics import realistic_rank
+from fewlink.core.seeds import derive, generator
 from fewlink.embeddings.interactions import EXCLUDED, Interaction, slice_rows
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import PIECE, Answers, Batch, Shard

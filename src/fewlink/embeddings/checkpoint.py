@@ -22,9 +22,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fewlink.base import distributed
-from fewlink.base.errors import FewlinkError, InputError, reading, wrong_format
-from fewlink.base.storage import LEFT, recover, sync
+from fewlink.core import distributed
+from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
+from fewlink.core.storage import LEFT, recover, sync
 from fewlink.embeddings.settings import EmbeddingSettings
 from fewlink.embeddings.shards import PIECE, Shard
 from fewlink.embeddings.table import save_tensors

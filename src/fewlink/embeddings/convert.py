@@ -19,8 +19,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fewlink.base.errors import FewlinkError, InputError, choose, describe, reading
-from fewlink.base.storage import read_json, write_bytes
+from fewlink.core.errors import FewlinkError, InputError, choose, describe, reading
+from fewlink.core.storage import read_json, write_bytes
 from fewlink.embeddings.interactions import INTERACTIONS, interaction
 from fewlink.embeddings.table import Embeddings
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from fewlink.base.threads import prefetch, prefetch_indexed
+from fewlink.core.threads import prefetch, prefetch_indexed
 from fewlink.embeddings.batches import Batches
 from fewlink.embeddings.shards import Batch, Rate
 

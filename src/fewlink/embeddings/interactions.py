@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from fewlink.base.errors import FewlinkError, choose
+from fewlink.core.errors import FewlinkError, choose
 
 EXCLUDED = -1e9  # added to the score of a negative that is the true tail: no loss gives it weight
 CACHE_BYTES = 16 << 20  # a slice of scores that fits the processor's cache

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fewlink.base.memory import PROGRAM
-from fewlink.base.settings import Settings
+from fewlink.core.memory import PROGRAM
+from fewlink.core.settings import Settings
 from fewlink.embeddings.interactions import SLICE_BYTES, interaction
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.base import distributed
+from fewlink.core import distributed
 from fewlink.embeddings.settings import EmbeddingSettings
 
 State = dict[str, Tensor]

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fewlink.base.errors import FewlinkError, InputError, reading, writing
-from fewlink.base.storage import new_folder, read_folder, read_json, replaced_file, write_json
+from fewlink.core.errors import FewlinkError, InputError, reading, writing
+from fewlink.core.storage import new_folder, read_folder, read_json, replaced_file, write_json
 from fewlink.embeddings.interactions import Interaction, interaction
 
 FORMAT = "fewlink-embeddings/1"

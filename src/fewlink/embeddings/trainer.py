@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.base import distributed, memory
-from fewlink.base.errors import FewlinkError, reading
+from fewlink.core import distributed, memory
+from fewlink.core.errors import FewlinkError, reading
 from fewlink.embeddings.batches import HeldOut, batches_of, choose_held_out, torch_generator
 from fewlink.embeddings.checkpoint import (
     check_shared,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fewlink.base.memo import lazy_names
-from fewlink.base.metrics import LABELS, METRICS
+from fewlink.core.memo import lazy_names
+from fewlink.core.metrics import LABELS, METRICS
 
 if TYPE_CHECKING:
     from fewlink.evaluation.comparison import Comparison as Comparison

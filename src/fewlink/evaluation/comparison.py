@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, choose
-from fewlink.base.metrics import HITS
-from fewlink.base.seeds import generator
+from fewlink.core.errors import FewlinkError, choose
+from fewlink.core.metrics import HITS
+from fewlink.core.seeds import generator
 from fewlink.evaluation.ranks import QueryRanks, read_ranks
 from fewlink.evaluation.records import Record, RecordStore
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.base import distributed
-from fewlink.base.errors import FewlinkError, InputError, ProcessLost, ScoreError
-from fewlink.base.metrics import HITS, METRICS, realistic_rank
-from fewlink.base.progress import progress
+from fewlink.core import distributed
+from fewlink.core.errors import FewlinkError, InputError, ProcessLost, ScoreError
+from fewlink.core.metrics import HITS, METRICS, realistic_rank
+from fewlink.core.progress import progress
 from fewlink.data import Benchmark, Candidates, Task, candidates_of
 from fewlink.embeddings import Embeddings
 from fewlink.embeddings.batches import FilteredQueries

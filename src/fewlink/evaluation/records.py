@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from fewlink import __version__
-from fewlink.base.errors import FewlinkError, InputError, reading
-from fewlink.base.memory import command_line, hardware
-from fewlink.base.recipes import OWN, former_name, renamed, same_settings
-from fewlink.base.settings import Settings
-from fewlink.base.storage import locked_inside, read_json, with_sha256, without_sha256, write_bytes
+from fewlink.core.errors import FewlinkError, InputError, reading
+from fewlink.core.memory import command_line, hardware
+from fewlink.core.recipes import OWN, former_name, renamed, same_settings
+from fewlink.core.settings import Settings
+from fewlink.core.storage import locked_inside, read_json, with_sha256, without_sha256, write_bytes
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.progress import progress
+from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.progress import progress
 from fewlink.graph.formats import read_pairs_table, read_triples
 from fewlink.graph.graph import Graph, TypeTable, spans, types_from_file, types_from_names
 from fewlink.graph.reading import CompileReport

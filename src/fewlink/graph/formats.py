@@ -17,9 +17,9 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from fewlink.base.errors import InputError, MissingExtra
-from fewlink.base.progress import Advance, silent
-from fewlink.base.threads import prefetch
+from fewlink.core.errors import InputError, MissingExtra
+from fewlink.core.progress import Advance, silent
+from fewlink.core.threads import prefetch
 from fewlink.graph.reading import (
     BLOCK_ROWS,
     COMPRESSIONS,

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.base.errors import choose, reading
-from fewlink.base.memo import Memo
-from fewlink.base.seeds import scramble
-from fewlink.base.storage import new_folder, read_folder
-from fewlink.base.threads import distinct
+from fewlink.core.errors import choose, reading
+from fewlink.core.memo import Memo
+from fewlink.core.seeds import scramble
+from fewlink.core.storage import new_folder, read_folder
+from fewlink.core.threads import distinct
 from fewlink.graph.formats import read_pairs_table
 from fewlink.graph.vocabulary import Interner, Vocabulary, check_edges, check_ids, check_offsets, load_array
 

@@ -18,8 +18,8 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from fewlink.base import memory
-from fewlink.base.errors import FewlinkError, InputError, MissingExtra, check_file
+from fewlink.core import memory
+from fewlink.core.errors import FewlinkError, InputError, MissingExtra, check_file
 from fewlink.graph.vocabulary import Block, is_text, unquoted
 
 BLOCK_BYTES = 32 << 20

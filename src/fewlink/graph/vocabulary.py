@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from fewlink.base.errors import UnknownName, did_you_mean
+from fewlink.core.errors import UnknownName, did_you_mean
 
 NEAREST_SCAN = 200_000  # names searched for "did you mean"
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.base.memo import Memo
-from fewlink.base.threads import distinct
+from fewlink.core.memo import Memo
+from fewlink.core.threads import distinct
 from fewlink.graph import Graph
 from fewlink.graph.graph import offsets_of, spans
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from fewlink.base.errors import FewlinkError
+from fewlink.core.errors import FewlinkError
 from fewlink.report.drawing import cut, escape, svg_text, text_width
 
 WIDTH = 420  # of every chart; a unit is a pixel if the page is wide enough

@@ -14,8 +14,8 @@ import jinja2
 from markupsafe import Markup, escape
 
 from fewlink import __version__
-from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.storage import write_bytes
+from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.storage import write_bytes
 from fewlink.evaluation.records import LearningCurve, PairMap, R, Record, RecordStore
 from fewlink.report import charts, tables
 from fewlink.report.sections import Section, StoredResults, best_model, main_protocol, model_styles, sections_of

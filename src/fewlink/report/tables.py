@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fewlink.base.errors import FewlinkError
-from fewlink.base.metrics import labelled
+from fewlink.core.errors import FewlinkError
+from fewlink.core.metrics import labelled
 from fewlink.evaluation.comparison import compare
 from fewlink.evaluation.records import LearningCurve, Record, RecordStore
+from fewlink.models.family import BaselineFamily, families
 from fewlink.report.charts import Point, figure, short
-from fewlink.training.family import BaselineFamily, families
 
 PROTOCOLS = ("paper", "full", "open")
 LEADERBOARD_CANDIDATES, LEADERBOARD_SHOTS = ("full", "paper", "open"), (1, 3, 5)

@@ -1,5 +1,23 @@
 """The contract of every scorer: the question it receives, the scores it returns, the reasons it may give."""
 
-from fewlink.scorers.base import ExplainingScorer, Question, Reasons, Scorer, best_tails
+from fewlink.scorers.base import (
+    Capabilities,
+    ExplainingScorer,
+    GraphScorer,
+    Question,
+    Reasons,
+    Scorer,
+    best_tails,
+    capabilities,
+)
 
-__all__ = ["ExplainingScorer", "Question", "Reasons", "Scorer", "best_tails"]
+__all__ = [
+    "Capabilities",
+    "ExplainingScorer",
+    "GraphScorer",
+    "Question",
+    "Reasons",
+    "Scorer",
+    "best_tails",
+    "capabilities",
+]

@@ -26,8 +26,33 @@ class Question:
     candidates: np.ndarray
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What a scorer can do beside scoring; the defaults hold for a scorer that declares nothing.
+
+    thread_safe        several threads may call it at the same time
+    most_references    it reads the first so many references; None: all of them
+    scores_are_logits  a difference of scores is a difference of log-odds
+    evidence           what each kind of evidence in its reasons is, in words
+    edges_read         how many edges it reads around each head; None: the whole graph
+    """
+
+    thread_safe: bool = False
+    most_references: int | None = None
+    scores_are_logits: bool = False
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    edges_read: int | None = None
+
+    def references_read(self, given: int) -> int:
+        """How many of so many references it reads."""
+        return given if self.most_references is None else min(given, self.most_references)
+
+
 class Scorer(Protocol):
-    """Anything that scores tails. Higher is better; scores are finite and independent of the rest of the question."""
+    """Anything that scores tails. Higher is better; scores are finite and independent of the rest of the question.
+
+    A scorer may also have an attribute `capabilities`, a `Capabilities`.
+    """
 
     name: str
 
@@ -69,16 +94,38 @@ class Reasons:
 
 @runtime_checkable
 class ExplainingScorer(Protocol):
-    """A scorer that gives reasons for its scores; `evidence` describes each of its kinds of evidence."""
+    """A scorer that gives reasons for its scores; its capabilities describe each kind of evidence."""
 
     name: str
-    evidence: Mapping[str, str]
 
     def __call__(self, question: Question) -> torch.Tensor | np.ndarray: ...
 
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """The reasons for the score of one pair, given references (K, 2)."""
         ...
+
+
+@runtime_checkable
+class GraphScorer(Protocol):
+    """A scorer that reads a graph, of which it can read less."""
+
+    name: str
+
+    def __call__(self, question: Question) -> torch.Tensor | np.ndarray: ...
+
+    def limit_edges(self, edges: int) -> None:
+        """Read about this many edges around each head."""
+        ...
+
+    def without(self, relation: str) -> Scorer:
+        """The same model on the graph without the triples of a relation."""
+        ...
+
+
+def capabilities(scorer: Scorer) -> Capabilities:
+    """What a scorer declares, or the defaults."""
+    declared = getattr(scorer, "capabilities", None)
+    return declared if isinstance(declared, Capabilities) else Capabilities()
 
 
 def best_tails(scorer: Scorer, question: Question, count: int) -> list[list[tuple[int, float]]]:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fewlink.base.errors import InputError, UnknownName, did_you_mean, read_file, unique_keys
+from fewlink.core.errors import InputError, UnknownName, did_you_mean, read_file, unique_keys
 
 SUFFIX = ".json"
 KINDS = {"attack-pattern": "technique", "intrusion-set": "group", "course-of-action": "mitigation"}

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from fewlink.base.errors import choose
+from fewlink.core.errors import choose
 from fewlink.data.carving import FrozenGraph
-from fewlink.history import attack
-from fewlink.history.tables import stored_tables
+from fewlink.models.ultra.family import name_of
+from fewlink.studies import attack
+from fewlink.studies.attack_tables import stored_tables
 from fewlink.studies.runner import Plan, Study, StudyOutput, Workspace, published_figures, read_plan
 from fewlink.studies.table_studies import (
     DATASETS,
@@ -17,7 +18,6 @@ from fewlink.studies.table_studies import (
     show_relations,
     show_shots,
 )
-from fewlink.ultra.family import name_of
 
 
 def show_attack(plan: Plan, workspace: Workspace) -> StudyOutput:

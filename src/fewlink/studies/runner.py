@@ -17,17 +17,15 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fewlink.base.errors import FewlinkError, InputError, choose, read_file, reading
-from fewlink.base.progress import duration
-from fewlink.base.recipes import OWN
-from fewlink.base.settings import Settings
+from fewlink.core.errors import FewlinkError, InputError, choose, read_file, reading
+from fewlink.core.progress import duration
+from fewlink.core.recipes import OWN
+from fewlink.core.settings import Settings
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate, example_predictions
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
-from fewlink.report.tables import Table
-from fewlink.scorers.base import CachedScorer
-from fewlink.training.family import (
+from fewlink.models.family import (
     BaselineFamily,
     ModelSettings,
     Prepared,
@@ -36,6 +34,8 @@ from fewlink.training.family import (
     family_of,
     trained_family,
 )
+from fewlink.report.tables import Table
+from fewlink.scorers.base import CachedScorer
 from fewlink.training.run import RunConfig, open_run
 from fewlink.training.trainer import Watch, train_runs
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from fewlink import __version__
-from fewlink.base.errors import FewlinkError, MissingExtra
-from fewlink.base.memory import command_line
-from fewlink.base.recipes import same_settings
-from fewlink.base.seeds import derive, generator
-from fewlink.base.storage import write_json
+from fewlink.core.errors import FewlinkError, MissingExtra
+from fewlink.core.memory import command_line
+from fewlink.core.recipes import same_settings
+from fewlink.core.seeds import derive, generator
+from fewlink.core.storage import write_json
 from fewlink.data import open_benchmark
 from fewlink.data.benchmark import SPLITS, Benchmark, Task
 from fewlink.evaluation.evaluator import Protocol, evaluate
@@ -27,6 +27,7 @@ from fewlink.evaluation.records import (
     Record,
     read_result,
 )
+from fewlink.models.family import ModelSettings
 from fewlink.report import charts, tables
 from fewlink.report.tables import COLUMNS, Table, by_selection, leaderboard, step_lines
 from fewlink.scorers import Scorer
@@ -40,7 +41,6 @@ from fewlink.studies.runner import (
     run_jobs,
     run_models,
 )
-from fewlink.training.family import ModelSettings
 from fewlink.training.run import RunConfig
 from fewlink.training.trainer import Watch
 

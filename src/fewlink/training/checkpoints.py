@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from safetensors.torch import load_file
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from fewlink.base import storage
-from fewlink.base.errors import InputError, reading, writing
-from fewlink.base.storage import (
+from fewlink.core import storage
+from fewlink.core.errors import InputError, reading, writing
+from fewlink.core.storage import (
     exists,
     locked,
     locked_inside,
@@ -190,27 +189,6 @@ def _read(run: Path, name: str, load: Callable[[Path, dict[str, Any]], T]) -> T:
     return read_folder(run / name, FORMAT, of_this_run)
 
 
-def moments_of(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state of each parameter, by the parameter's name and the name of the part."""
-    return {
-        f"{name}.{part}": value
-        for name, parameter in module.named_parameters()
-        for part, value in optimizer.state[parameter].items()
-    }
-
-
-def restore_moments(module: nn.Module, optimizer: Optimizer, moments: Mapping[str, Tensor]) -> None:
-    """Give an optimizer the state that `moments_of` returned."""
-    on_device = bool(optimizer.defaults.get("capturable"))  # a captured step counts on the device
-    for name, parameter in module.named_parameters():
-        own = {key.rpartition(".")[2]: value for key, value in moments.items() if key.rpartition(".")[0] == name}
-        if own:
-            optimizer.state[parameter] = {
-                part: value.clone() if part == "step" and not on_device else value.to(parameter.device)
-                for part, value in own.items()
-            }
-
-
 def save_best(run: Path, weights: Mapping[str, Tensor], step: int) -> None:
     facts = {**_facts(run, "best", step), **({"last": True} if exists(run / "last") else {})}
     with new_folder(run / "best", FORMAT, facts) as folder:
@@ -328,14 +306,6 @@ def _state(folder: Path) -> State:
 def _load_tensors(path: Path) -> dict[str, Tensor]:
     with reading(path, REMEDY):
         return load_file(path)
-
-
-def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], run: Path) -> None:
-    """Raise if a checkpoint's weights have other names or shapes than the model's."""
-    mine, theirs = ({name: tuple(w.shape) for name, w in weights.items()} for weights in (expected, found))
-    if mine != theirs:
-        names = ", ".join(name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name))
-        raise InputError(run, f"holds weights of another version of its model ({names}): train again")
 
 
 METRICS, TENSORBOARD = "metrics.jsonl", "tensorboard"

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from fewlink import __version__
-from fewlink.base import memory
-from fewlink.base.distributed import use_device
-from fewlink.base.errors import FewlinkError, InputError, reading, wrong_format
-from fewlink.base.recipes import current_name
-from fewlink.base.storage import (
+from fewlink.core import memory
+from fewlink.core.distributed import use_device
+from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
+from fewlink.core.recipes import current_name
+from fewlink.core.storage import (
     exists,
     locked,
     new_folder,
@@ -35,6 +35,14 @@ from fewlink.base.storage import (
 from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.data.catalogue import open_benchmark
 from fewlink.data.training_graph import known_graph
+from fewlink.models.family import (
+    BaselineFamily,
+    ModelSettings,
+    PretrainedVectors,
+    TrainedFamily,
+    family_of,
+    trained_family,
+)
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import (
     BENCHMARK,
@@ -48,14 +56,6 @@ from fewlink.training.checkpoints import (
     load_best,
     parts_held,
     run_id,
-)
-from fewlink.training.family import (
-    BaselineFamily,
-    ModelSettings,
-    PretrainedVectors,
-    TrainedFamily,
-    family_of,
-    trained_family,
 )
 
 FORMAT = "fewlink-run/1"

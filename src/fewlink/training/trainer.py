@@ -20,12 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fewlink.base import distributed, memory
-from fewlink.base.errors import FewlinkError, InputError
-from fewlink.base.progress import progress, silent
-from fewlink.base.storage import read_json
+from fewlink.core import distributed, memory
+from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.progress import progress, silent
+from fewlink.core.storage import read_json
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
+from fewlink.models.family import ModelSettings, PretrainedVectors, trained_family
+from fewlink.models.weights import check_weights
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import (
     CONFIG,
@@ -34,7 +36,6 @@ from fewlink.training.checkpoints import (
     State,
     begun,
     check_complete,
-    check_weights,
     load_last,
     load_state,
     locked_run,
@@ -43,7 +44,6 @@ from fewlink.training.checkpoints import (
     save_last,
     truncate_metrics,
 )
-from fewlink.training.family import ModelSettings, PretrainedVectors, trained_family
 from fewlink.training.run import BEGINNING, RunConfig, make_folder, start_or_continue
 
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is whole"

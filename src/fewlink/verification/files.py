@@ -8,16 +8,16 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from fewlink.base.errors import InputError, reading
-from fewlink.base.storage import read_json, sha256_file
+from fewlink.core.errors import InputError, reading
+from fewlink.core.storage import read_json, sha256_file
 from fewlink.curation import schema
 from fewlink.curation.store import APPLICATION, MAGIC
 from fewlink.embeddings import checkpoint as state
 from fewlink.evaluation import ranks
 from fewlink.evaluation.records import Record, each_line, kind_of, read_result
-from fewlink.pipeline import stages
-from fewlink.prediction import calibration
-from fewlink.trail import shipped
+from fewlink.fit import stages
+from fewlink.linker import calibration
+from fewlink.models.trail import shipped
 from fewlink.training import checkpoints
 from fewlink.verification.report import Verified
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from fewlink.base.errors import FewlinkError, InputError, describe
+from fewlink.core.errors import FewlinkError, InputError, describe
 
 WHOLE, DAMAGED, UNKNOWN = "whole", "damaged", "unknown"
 

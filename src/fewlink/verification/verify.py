@@ -13,19 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fewlink.base.errors import InputError, reading
-from fewlink.base.storage import MANIFEST, open_folder, read_json, sha256_file
+from fewlink.core.errors import InputError, reading
+from fewlink.core.storage import MANIFEST, open_folder, read_json, sha256_file
 from fewlink.data import benchmark as benchmarks
 from fewlink.data.benchmark import Benchmark
 from fewlink.embeddings import table
 from fewlink.embeddings.convert import check_finite
 from fewlink.evaluation import ranks
 from fewlink.evaluation.records import kind_of
+from fewlink.fit import stages
 from fewlink.graph import graph as graphs
 from fewlink.graph.graph import Graph
-from fewlink.pipeline import stages
-from fewlink.prediction import calibration, pretrained
-from fewlink.trail_0_1 import learner as trail_0_1
+from fewlink.linker import calibration, pretrained
 from fewlink.training import checkpoints, run
 from fewlink.training.checkpoints import BENCHMARK, CONFIG, DEPLOYED, FIT
 from fewlink.training.run import EMBEDDINGS, Deployed, RunConfig
@@ -36,7 +35,6 @@ KINDS = {  # of folders, by their format
     graphs.FORMAT: "graph",
     benchmarks.FORMAT: "benchmark",
     table.FORMAT: "embeddings",
-    trail_0_1.FORMAT: "embeddings of trail-0.1",
     checkpoints.FORMAT: "checkpoint",
     run.DEPLOYED_FORMAT: "deployed graph of a run",
     pretrained.FORMAT: "saved model",
@@ -143,8 +141,6 @@ def _opened(path: Path, format: str, found: Verified) -> None:
         vectors = table.Embeddings.open(path)
         check_finite(vectors.entities, "entities", None, path)
         check_finite(vectors.relations, "relations", None, path)
-    elif format == trail_0_1.FORMAT:
-        trail_0_1.Trail01Vectors.open(path)
     elif format == checkpoints.FORMAT:
         _checkpoint(path)
     elif format == run.DEPLOYED_FORMAT:

@@ -11,14 +11,14 @@ import pytest
 
 import fewlink
 from fewlink import cli
-from fewlink.base.errors import FewlinkError
-from fewlink.baselines.learning_free import RulesScorer
+from fewlink.core.errors import FewlinkError
 from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.data.catalogue import CATALOGUE
 from fewlink.data.nell_layout import read_layout
 from fewlink.data.synthetic.benchmark import LIKE, generate, shape_of
 from fewlink.data.synthetic.graph import BITS, CodeMap, Population, falling_sizes, generate_graph
 from fewlink.data.synthetic.tasks import Planter
+from fewlink.models.baselines.learning_free import RulesScorer
 
 ENTITIES, TRIPLES = 3000, 12_000
 FILES = ["path_graph", *(f"{s}_tasks.json" for s in SPLITS), "ent2ids", "relation2ids", "rel2candidates.json"]

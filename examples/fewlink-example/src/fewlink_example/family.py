@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fewlink.base.settings import Settings
+from fewlink.core.settings import Settings
 from fewlink.data import Benchmark
 from fewlink.graph import Graph
+from fewlink.models.family import BaselineFamily, Prepared, Reporter
 from fewlink.scorers import Question
-from fewlink.training.family import BaselineFamily, Prepared, Reporter
 
 
 @dataclass(frozen=True)

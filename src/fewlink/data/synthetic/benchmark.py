@@ -15,10 +15,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError, choose
-from fewlink.base.progress import progress
-from fewlink.base.seeds import generator
-from fewlink.base.storage import new_folder, write_json
+from fewlink.core.errors import FewlinkError, choose
+from fewlink.core.progress import progress
+from fewlink.core.seeds import generator
+from fewlink.core.storage import new_folder, write_json
 from fewlink.data.benchmark import SPLITS
 from fewlink.data.catalogue import CATALOGUE
 from fewlink.data.synthetic.graph import GeneratedGraph, generate_graph

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fewlink.base.errors import FewlinkError
-from fewlink.base.memo import Memo
-from fewlink.base.progress import progress
-from fewlink.base.seeds import generator
+from fewlink.core.errors import FewlinkError
+from fewlink.core.memo import Memo
+from fewlink.core.progress import progress
+from fewlink.core.seeds import generator
 
 BITS = 4  # of the code of an entity
 SMALLEST_CELL = 12  # fewest entities of a type with the same code

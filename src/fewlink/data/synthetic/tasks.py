@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.base.progress import progress
-from fewlink.base.seeds import generator
+from fewlink.core.progress import progress
+from fewlink.core.seeds import generator
 from fewlink.data.synthetic.graph import FLAT, SMALLEST_CELL, STEEP, CodeMap, GeneratedGraph
 
 # the kinds of the tasks of a split, in turn; a number is the hops of a path

@@ -1,0 +1,102 @@
+"""The commands `fewlink mcp`, `fewlink data from-neo4j` and `fewlink data to-neo4j`; heavy imports are in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+URI = typer.Argument(..., metavar="URI", help="Address of the server: neo4j://HOST or bolt://HOST:7687.")
+USER = typer.Option(None, envvar="NEO4J_USERNAME", show_envvar=False, help="User; or set NEO4J_USERNAME.")
+PASSWORD = typer.Option(None, envvar="NEO4J_PASSWORD", show_envvar=False, help="Password; better: NEO4J_PASSWORD.")
+DATABASE = typer.Option(None, help="Database of the server; by default the user's own.")
+NODE_ID = typer.Option(None, "--id", metavar="PROPERTY", help="Property that identifies a node; default: element id.")
+
+
+def mcp(
+    source: str = typer.Argument(..., metavar="GRAPH|RUN", help="What `fewlink ask` takes: a graph, or a run folder."),
+    types: Path = typer.Option(None, help="File of types: an entity, a tab and a type per line."),
+    names: Path = typer.Option(None, help="File of names: an id, a tab and a readable name per line."),
+    no_names: bool = typer.Option(False, "--no-names", help="Do not take the names of entities as evidence."),
+    bench: str = typer.Option(None, help="The run's benchmark, if it has moved since training."),
+    device: str = typer.Option("cpu", help="cpu, cuda or cuda:N."),
+) -> None:
+    """Offer a graph or a run to an assistant, as tools over the Model Context Protocol (standard input and output).
+
+    The tools find entities, ask for missing tails and explain them. An MCP client starts this command itself.
+
+    Example: `fewlink mcp my-graph.tsv`
+    """
+    from fewlink.core.errors import FewlinkError, MissingExtra
+    from fewlink.core.settings import DEVICES, is_device
+    from fewlink.data.catalogue import check_source
+
+    if names is not None and no_names:
+        raise FewlinkError("--names and --no-names exclude each other: leave out one")
+    if not source.startswith("hub:"):
+        check_source(source)
+    if not is_device(device):
+        raise FewlinkError(f"device '{device}' is not {DEVICES}")
+    try:
+        import mcp.server.mcpserver  # noqa: F401
+    except ImportError:
+        raise MissingExtra("fewlink mcp", "mcp") from None
+    from fewlink.bridges.mcp_server import make_server
+    from fewlink.linker import load
+
+    make_server(load(source, bench=bench, types=types, names=False if no_names else names, device=device)).run("stdio")
+
+
+def from_neo4j(
+    uri: str = URI,
+    out: Path = typer.Option(..., help="New folder for the graph."),
+    query: str = typer.Option(None, help="Cypher that returns head, relation and tail; by default all relationships."),
+    node_id: str = NODE_ID,
+    name: str = typer.Option("name", metavar="PROPERTY", help="Property of a node's readable name."),
+    user: str = USER,
+    password: str = PASSWORD,
+    database: str = DATABASE,
+) -> None:
+    """Read a graph from Neo4j into a folder, with names and with labels as types.
+
+    Example: `fewlink data from-neo4j neo4j://localhost --out my-graph`, then `fewlink ask my-graph …`
+
+    Example: `fewlink data from-neo4j bolt://localhost:7687 --id uuid --query 'MATCH (h:Drug)-[r]->(t) RETURN h, r, t'
+    --out drugs`
+    """
+    from fewlink.bridges.neo4j_graph import connected, read_graph
+    from fewlink.core.errors import InputError
+
+    if out.exists():
+        raise InputError(out, "exists already: choose another folder")
+    with connected(uri, user, password) as driver:
+        graph = read_graph(driver, query, id_=node_id, name=name, database=database)
+    graph.save(out)
+    counts = f"{len(graph.entities):,} entities, {len(graph.relations):,} relations, {graph.triple_count:,} triples"
+    print(f"{out} is a graph of {counts}")
+
+
+def to_neo4j(
+    uri: str = URI,
+    links: Path = typer.Argument(..., metavar="FILE", help="Accepted links: triples, as the page exports them."),
+    node_id: str = NODE_ID,
+    user: str = USER,
+    password: str = PASSWORD,
+    database: str = DATABASE,
+) -> None:
+    """Write accepted links into Neo4j as relationships between nodes that it has; those it has already stay.
+
+    New relationships have the property source: "fewlink".
+
+    Example: `fewlink data to-neo4j neo4j://localhost accepted.tsv`
+    """
+    from fewlink.bridges.neo4j_graph import connected, write_links
+    from fewlink.core.progress import tell
+    from fewlink.graph.compile import read_names_of
+
+    triples = read_names_of(links)
+    with connected(uri, user, password) as driver:
+        written = write_links(driver, triples, id_=node_id, database=database)
+    for remark in written.remarks():
+        tell(f"note: {remark}")
+    print(f"{written.created:,} relationships written, {written.present:,} were there already")

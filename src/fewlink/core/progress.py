@@ -1,0 +1,90 @@
+"""Progress of long work on standard error: a bar on a terminal, otherwise a line every few seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from fewlink.core.errors import shown
+
+QUIET_SECONDS = 5.0  # shorter work prints nothing
+LINE_SECONDS = 10.0
+
+
+_quiet = False
+
+
+class Advance(Protocol):
+    """Called with the amount done so far, and a short note to show beside it."""
+
+    def __call__(self, done: float, note: str = "") -> None: ...
+
+
+def duration(seconds: float) -> str:
+    """A number of seconds as text, such as `2.5 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def set_quiet(quiet: bool) -> None:
+    """Whether `progress` and `tell` print nothing: standard error then has errors only."""
+    global _quiet
+    _quiet = quiet
+
+
+def tell(line: str) -> None:
+    """Print a line on standard error, unless `set_quiet` has switched that off."""
+    if not _quiet:
+        print(line, file=sys.stderr, flush=True)
+
+
+def silent(done: float, note: str = "") -> None:
+    """Report no progress."""
+
+
+@contextmanager
+def progress(title: str, total: float | None) -> Iterator[Advance]:
+    """Yield `advance(done, note)`, to be called with the amount done so far (not the increment)."""
+    title = shown(title)
+    if _quiet:
+        yield silent
+    elif sys.stderr.isatty():
+        with _bar(title, total) as advance:
+            yield advance
+    else:
+        yield _lines(title, total)
+
+
+@contextmanager
+def _bar(title: str, total: float | None) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    more = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False))
+    with Progress(*columns, *more, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(title, total=total, note="")
+
+        def advance(done: float, note: str = "") -> None:
+            bars.update(task, completed=done, note=shown(note))
+
+        yield advance
+
+
+def _lines(title: str, total: float | None) -> Advance:
+    start = time.monotonic()
+    last = start + QUIET_SECONDS - LINE_SECONDS
+
+    def advance(done: float, note: str = "") -> None:
+        nonlocal last
+        if time.monotonic() - last < LINE_SECONDS:
+            return
+        last = time.monotonic()
+        share = f" {100 * done / total:3.0f}%" if total else ""
+        print(f"{title}{share} {last - start:5.0f} s {shown(note)}".rstrip(), file=sys.stderr, flush=True)
+
+    return advance

@@ -1,0 +1,78 @@
+"""Add triples to a compiled benchmark, or to the graph that a run makes predictions with, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.storage import exists, is_folder_of, locked, locked_inside, recover
+from fewlink.data import Benchmark, open_benchmark
+from fewlink.data.append import AppendReport, append_triples
+from fewlink.data.benchmark import FORMAT
+from fewlink.data.catalogue import data_home
+from fewlink.graph import CompileReport
+from fewlink.linker import pretrained
+from fewlink.training.checkpoints import load_best
+from fewlink.training.run import Deployed, RunConfig, is_run, vectors_of
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What was added to a folder; `benchmark` is the benchmark it holds afterwards."""
+
+    place: Path
+    benchmark: Benchmark
+    growth: AppendReport
+
+
+def append(
+    where: str | Path,
+    files: Sequence[Path],
+    *,
+    types: Path | None = None,
+    names: Path | None = None,
+    on_error: str = "stop",
+    report: CompileReport | None = None,
+) -> Appended:
+    """Add triples to a compiled benchmark, or to the graph that a run makes predictions with; ids stay.
+
+    A benchmark keeps the fingerprints of its earlier versions, so their runs still open. What a run was trained and
+    measured on does not change; where its model reads vectors, new entities get theirs from those of their neighbours.
+    The folder is replaced atomically.
+    """
+    place = Path(where)
+    options: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}
+    if is_run(place):
+        pretrained.check_not_saved(place)
+        with locked_inside(place):
+            family, deployed = RunConfig.read(place).family, Deployed.open(place)
+            if deployed is None:
+                family.check_fold_in(place, load_best(place)[0])
+                deployed = Deployed(pretrained.benchmark_of(place), vectors_of(place))
+            benchmark, growth = append_triples(deployed.benchmark, files, **options)
+            if growth:
+                before = deployed.benchmark.graph
+                sizes = len(before.entities), len(before.relations)
+                Deployed(benchmark, family.fold_in(deployed.vectors, benchmark, *sizes)).save(place)
+        return Appended(place, benchmark, growth)
+    place = _compiled(where)
+    with locked(place):
+        benchmark, growth = append_triples(open_benchmark(place), files, **options)
+        if growth:
+            benchmark.save(place)
+        else:
+            recover(place)
+    return Appended(place, benchmark, growth)
+
+
+def _compiled(where: str | Path) -> Path:
+    """The folder of a compiled benchmark: a path, or a name that was fetched."""
+    place = Path(where) if exists(where) else data_home() / str(where)
+    if is_folder_of(place, FORMAT):
+        return place
+    if not place.exists():
+        raise FewlinkError(f"'{where}' is neither a run nor a benchmark folder: fewlink data carve or fit makes one")
+    raise InputError(place, "is neither a run nor a compiled benchmark: fewlink data carve makes one")

@@ -1,0 +1,37 @@
+"""Prediction by name: ranked, calibrated and explained tails from a handful of references.
+
+Names are loaded on first use, so that `prediction.query` is read without torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fewlink.core.memo import lazy_names
+
+if TYPE_CHECKING:
+    from fewlink.linker.calibration import Calibration as Calibration
+    from fewlink.linker.card import write_card as write_card
+    from fewlink.linker.explanation import Explanation as Explanation
+    from fewlink.linker.linker import Linker as Linker
+    from fewlink.linker.names import Entity as Entity
+    from fewlink.linker.names import Names as Names
+    from fewlink.linker.opening import calibrate as calibrate
+    from fewlink.linker.opening import load as load
+    from fewlink.linker.predictions import Prediction as Prediction
+    from fewlink.linker.predictions import Predictions as Predictions
+
+_HOMES = {
+    "Calibration": "calibration",
+    "Entity": "names",
+    "Explanation": "explanation",
+    "Linker": "linker",
+    "Names": "names",
+    "Prediction": "predictions",
+    "Predictions": "predictions",
+    "calibrate": "opening",
+    "load": "opening",
+    "write_card": "card",
+}
+__all__ = [*_HOMES]
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,386 @@
+"""Probabilities from scores: a logistic regression on relations that are held out, and how far it can be trusted.
+
+The sample: for every held-out relation some pairs are the references, the heads of others are the query heads, the
+candidates are those of the `open` protocol, and the best tails of each head are collected, right or wrong. So a
+probability is that of a pair among a head's best tails, for a head that has some tail. Besides scores, the regression
+reads what is known of the question (`Trust`): how many of its references are found when they are held out, and how many
+tails a head seems to have.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
+from fewlink.core.storage import read_json, with_sha256, without_sha256, write_json
+from fewlink.data import Benchmark, Task
+from fewlink.graph import Graph
+from fewlink.linker.answer_sets import SetSize
+from fewlink.linker.logistic import fit_logistic
+from fewlink.linker.predictions import RankedPairs, TrustNote, rank_tails
+from fewlink.linker.query import References, open_candidates
+from fewlink.linker.trust import (
+    SIGNS,
+    Bin,
+    Trust,
+    Weights,
+    expected_error,
+    head_fans,
+    measure_trust,
+    named,
+    reliability_bins,
+    row_features,
+    trust_note,
+    vector,
+)
+from fewlink.scorers import Question, Scorer
+from fewlink.training.checkpoints import CALIBRATION, deployment, list_parts, run_id
+
+FORMAT, FORMAT_0_1 = "fewlink-calibration/2", "fewlink-calibration/1"
+FACTS = ("format", "candidates", "run", "deployed")  # of a file, besides the fields of a calibration
+BUILT_IN = "trail.calibration.json"
+TOP = 10  # collected tails of each head
+FOLDS, MOST_FOLDS = 10, 50  # of cross-fitting: one for each relation, or FOLDS if there are more than MOST_FOLDS
+RIDGE = 1.0  # penalty beside the loss, in which each relation counts as one row
+ROUGH = 0.15  # an error above which no percentages are shown
+ENOUGH = 8  # relations that suffice to choose between calibrations and to say what low trust is
+HALF = 0.5  # low trust: at most this share of the references is found
+LOW = 0.4  # and the hit rate is under this share of the others': under half with some certainty
+
+
+class Sample(NamedTuple):
+    """Answers to questions about held-out relations.
+
+    Shapes: `features` (n, FEATURES); `right` (n,) bool; `first` (n,) bool, the first answer for each head; `groups`
+    (n,) the relation, or the head if there is one relation; `found` (n,) the share of the held-out references that was
+    found in the first ten, 1 if none was held out.
+    """
+
+    features: np.ndarray
+    right: np.ndarray
+    first: np.ndarray
+    groups: np.ndarray
+    found: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Sequence[Sample]) -> Sample:
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def take(self, rows: np.ndarray) -> Sample:
+        return Sample(*(column[rows] for column in self))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """P(right) = 1/(1 + exp(−Σ weight · feature)), fitted to `count` answers on held-out relations.
+
+    All errors and bins are cross-fitted: each relation's probabilities come from weights fitted without it (`crossed`
+    is `relation`; `head` if there is one relation; `graph` if its whole graph was left out). `error` and `bins` are of
+    the best `top` answers of each head, `first_error` and `first_bins` of the first ones (expected calibration error);
+    `over_relations` is the mean over relations of |mean probability of first answers − their hit rate|. `own_error` is
+    `error` on the rows that the weights were fitted to. `base` is the share of right answers. A question is of low
+    trust if at most half of its references are found when they are held out and first answers have a probability
+    under `least`.
+    `sets`: how many answers it takes to have a right one among them.
+    `step` and `benchmark` identify what was calibrated. Files of version 0.1 have `error` and `bins` only.
+    """
+
+    weights: Weights
+    count: int
+    base: float
+    error: float
+    own_error: float
+    bins: tuple[Bin, ...]
+    crossed: str
+    relations: int
+    shots: int
+    top: int
+    step: int
+    benchmark: str
+    first_error: float | None = None
+    first_bins: tuple[Bin, ...] = ()
+    over_relations: float | None = None
+    least: float = 0.0
+    sets: tuple[SetSize, ...] = ()
+
+    def probabilities(self, pairs: RankedPairs, fans: np.ndarray, trust: Trust | None = None) -> np.ndarray:
+        """Of pairs (n,) whose heads have these fans (n,); never higher for a worse rank of the same head."""
+        return _probabilities(vector(self.weights), row_features(pairs, fans, trust))
+
+    def note(self, trust: Trust | None, first: float) -> TrustNote:
+        """How far to trust the answers to a question, in words; `first`: the mean probability of its first answers."""
+        low = trust is not None and trust.share_found <= HALF and first < self.least
+        return trust_note(trust, low, self.measured_error, self.rough)
+
+    @property
+    def reads_trust(self) -> bool:
+        """Whether the trust of a question matters; it does not in files of version 0.1."""
+        return self.over_relations is not None
+
+    @property
+    def measured_error(self) -> float:
+        """What decides whether percentages are shown: the worse error of first answers, by rows or over relations."""
+        errors = [each for each in (self.first_error, self.over_relations) if each is not None]
+        return max(errors) if errors else self.error
+
+    @property
+    def rough(self) -> bool:
+        """Whether the error on held-out relations is so large that no percentages are shown."""
+        return self.measured_error > ROUGH
+
+    def save(self, run: Path) -> Path:
+        """Write the file of a run, whose configuration then names it."""
+        run = Path(run)
+        self.write(run / CALIBRATION, run_id(run), deployment(run))
+        list_parts(run)
+        return run / CALIBRATION
+
+    def write(self, path: Path, run: str = "", deployed: str = "") -> None:
+        """Write the file with a checksum; `run` is the id of the run that is calibrated, `deployed` its scorer's."""
+        facts = {"format": FORMAT, "candidates": "open", "run": run, **({"deployed": deployed} if deployed else {})}
+        write_json(path, with_sha256({**facts, **asdict(self)}))
+
+
+def read_calibration(run: Path, benchmark: str, step: int) -> Calibration | None:
+    """The calibration of a run; None if it has none, or one of another benchmark, checkpoint or scorer."""
+    path = Path(run) / CALIBRATION
+    if not path.exists():
+        return None
+    calibration = open_calibration(path, run_id(Path(run)))
+    mine, other = deployment(Path(run)), read_json(path).get("deployed")
+    if mine and other and mine != other:
+        return None
+    return calibration if (calibration.benchmark, calibration.step) == (benchmark, step) else None
+
+
+def calibration_of(run: Path, benchmark: Benchmark, step: int) -> Calibration | None:
+    """The calibration of a run on its benchmark, or on one that this benchmark was extended from."""
+    fingerprints = (benchmark.fingerprint, *benchmark.extended_from)
+    found = (read_calibration(run, fingerprint, step) for fingerprint in fingerprints)
+    return next((calibration for calibration in found if calibration is not None), None)
+
+
+def open_calibration(path: Path, run: str = "") -> Calibration:
+    """A calibration file of this version or of 0.1; raises if it is of another run than the one with the id `run`."""
+    content, remedy = read_json(path), "remove it and run fewlink card again"
+    if not isinstance(content, dict) or content.get("format") not in (FORMAT, FORMAT_0_1):
+        found = content.get("format") if isinstance(content, dict) else None
+        raise wrong_format(path, found, FORMAT, remedy)
+    content = without_sha256(content, path, remedy=remedy)
+    if run and content.get("run") not in (run, "", None):
+        raise InputError(path, f"belongs to another run ({content['run']}, not {run}): {remedy}")
+    with reading(path, remedy):
+        values: dict[str, Any] = {k: v for k, v in content.items() if k not in FACTS}
+        values["sets"] = tuple(
+            SetSize(**{**each, "weights": tuple(each["weights"])}) for each in values.get("sets", ())
+        )
+        for bins in {"bins", "first_bins"} & values.keys():
+            values[bins] = tuple(Bin(**each) for each in values[bins])
+        if content["format"] == FORMAT_0_1:
+            first = ("constant", "log softmax", "log rank")
+            values["weights"] = dict(zip(first, values["weights"], strict=True))
+        calibration = Calibration(**values)
+        weights = [calibration.weights[name] for name in ("constant", "log softmax", "log rank")]
+        weights += [*calibration.weights.values(), calibration.least, calibration.measured_error]
+        if not all(map(math.isfinite, weights)):
+            raise ValueError("a weight is not finite")
+    return calibration
+
+
+@functools.cache
+def shipped_calibration() -> Calibration | None:
+    """The calibration of the weights that come with fewlink: fitted on relations of graphs these never saw."""
+    entry = files("fewlink") / "builtin" / BUILT_IN
+    with as_file(entry) as path:
+        return open_calibration(path) if path.exists() else None
+
+
+def calibrate_on_dev(
+    benchmark: Benchmark,
+    scorer: Scorer,
+    shots: int,
+    top: int,
+    step: int,
+    shipped: Calibration | None = None,
+    until: float = math.inf,
+) -> Calibration:
+    """The calibration of a scorer, whose weights are those of `step`, on the dev relations of a benchmark.
+
+    If `shipped` is given, its weights are kept where these relations are few, or where it has the smaller error over
+    them; its own errors then are those measured here, unless the relations are few. After the moment `until` of
+    `time.monotonic` no further relation is asked about.
+    """
+    facts: dict[str, Any] = {"shots": shots, "top": top, "step": step, "benchmark": benchmark.fingerprint}
+    if shipped is not None and len(_askable(benchmark, shots)) < ENOUGH:
+        return replace(shipped, **facts)
+    sample, relations = collect(benchmark, scorer, shots, top, until)
+    if shipped is not None and relations < ENOUGH:
+        return replace(shipped, **facts)
+    own = fitted(sample, crossed="relation" if relations > 1 else "head", **facts)
+    if shipped is None:
+        return own
+    there = _probabilities(vector(shipped.weights), sample.features)
+    if over_relations(there, sample) > over_relations(cross_fitted(sample), sample):
+        return own
+    return replace(own, weights=shipped.weights, least=shipped.least, sets=shipped.sets, **_errors(there, sample))
+
+
+def fitted(sample: Sample, probabilities: np.ndarray | None = None, **facts: Any) -> Calibration:
+    """The calibration of a sample; its errors are those of cross-fitted `probabilities` (n,), by default of relations
+    left out in turn."""
+    crossed = cross_fitted(sample) if probabilities is None else probabilities
+    weights = fit(sample)
+    own = _probabilities(weights, sample.features)
+    return Calibration(
+        weights=named(weights),
+        count=len(sample.right),
+        base=float(sample.right.mean()),
+        own_error=expected_error(own, sample.right),
+        relations=len(np.unique(sample.groups)) if facts["crossed"] != "head" else 1,
+        least=low_trust(crossed, sample)[0],
+        **_errors(crossed, sample),
+        **facts,
+    )
+
+
+def _errors(probabilities: np.ndarray, sample: Sample) -> dict[str, Any]:
+    """The errors and bins of probabilities (n,) that were fitted without these rows."""
+    first, right = probabilities[sample.first], sample.right[sample.first]
+    return {
+        "error": expected_error(probabilities, sample.right),
+        "bins": reliability_bins(probabilities, sample.right),
+        "first_error": expected_error(first, right),
+        "first_bins": reliability_bins(first, right),
+        "over_relations": over_relations(probabilities, sample),
+    }
+
+
+def _askable(benchmark: Benchmark, shots: int) -> list[Task]:
+    return [task for task in benchmark.split("dev") if len(task.pairs) > shots]
+
+
+def collect(benchmark: Benchmark, scorer: Scorer, shots: int, top: int, until: float = math.inf) -> tuple[Sample, int]:
+    """The best tails of dev heads, whether each is right, and the number of relations asked about by then."""
+    tasks, parts = _askable(benchmark, shots), list[Sample]()
+    for task in tasks:
+        if parts and time.monotonic() >= until:
+            break
+        pairs, queries = task.split(shots)
+        asked = ask(benchmark.graph, scorer, pairs, np.unique(queries[:, 0]), task.known_tails, top, task.name)
+        parts.append(asked)
+    if len(parts) > 1:  # grouped by relation, otherwise by head
+        parts = [part._replace(groups=np.full(len(part.right), number)) for number, part in enumerate(parts)]
+    if not sum(len(part.right) for part in parts):
+        raise FewlinkError(f"{benchmark.name} has no dev relation of more than {shots} pairs to calibrate on")
+    return Sample.joined(parts), len(parts)
+
+
+def ask(
+    graph: Graph,
+    scorer: Scorer,
+    references: np.ndarray,
+    heads: np.ndarray,
+    known: Mapping[int, np.ndarray],
+    top: int = TOP,
+    relation: str = "",
+) -> Sample:
+    """The answers for heads (h,) of a relation with these references (K, 2) and known tails, grouped by head."""
+    question = References(tuple((head, tail) for head, tail in references.tolist()))
+    trust, fans, parts = measure_trust(scorer, graph, question), head_fans(graph), []
+    asked = Question(relation, question.ids, heads.astype(np.int32), open_candidates(graph, question.ids))
+    for head, part in zip(heads.tolist(), rank_tails(scorer, asked, top, question.known_tails), strict=True):
+        right = np.isin(part.tails, known[head])
+        features = row_features(part, fans[part.heads], trust)
+        found = np.full(len(part), trust.share_found)
+        parts.append(Sample(features, right, np.arange(len(part)) == 0, part.heads, found))
+    return Sample.joined(parts)
+
+
+def fit(sample: Sample) -> np.ndarray:
+    """The weights (FEATURES,) of maximum likelihood.
+
+    Each relation counts the same, and its first answers as much as all others. A better rank must not be less
+    probable: a weight of the wrong sign is set to 0 and the others are fitted again.
+    """
+    signs = np.array(list(SIGNS.values()))
+    used = np.ones(len(signs), bool)
+    while True:
+        weights = np.zeros(len(signs))
+        weights[used] = fit_logistic(sample.features[:, used], sample.right, row_weights(sample), RIDGE)
+        wrong = weights * signs < 0
+        if not wrong.any():
+            return weights
+        used &= ~wrong
+
+
+def row_weights(sample: Sample) -> np.ndarray:
+    """What each row counts (n,): 1 for each relation in sum, half of it for first answers where there are others."""
+    weights = np.zeros(len(sample.right))
+    groups, which = np.unique(sample.groups, return_inverse=True)
+    both = np.bincount(which[~sample.first], minlength=len(groups)) > 0
+    for first in (True, False):
+        rows = sample.first == first
+        counts = np.bincount(which[rows], minlength=len(groups))
+        weights[rows] = np.where(both, 0.5, 1.0)[which[rows]] / counts[which[rows]]
+    return weights
+
+
+def cross_fitted(sample: Sample, folds: np.ndarray | None = None) -> np.ndarray:
+    """The probability (n,) of each row by weights fitted without its relation, or without its fold (n,).
+
+    With a single relation, heads take the place of relations; a single head is predicted by weights fitted to itself.
+    """
+    if folds is None:
+        groups, which = np.unique(sample.groups, return_inverse=True)
+        folds = which % FOLDS if len(groups) > MOST_FOLDS else which
+    probabilities = np.zeros(len(folds))
+    for fold in np.unique(folds):
+        held_out = folds == fold
+        weights = fit(sample if held_out.all() else sample.take(~held_out))
+        probabilities[held_out] = _probabilities(weights, sample.features[held_out])
+    return probabilities
+
+
+def of_first(probabilities: np.ndarray, sample: Sample) -> np.ndarray:
+    """The probability of the first answer for the head of each row (n,)."""
+    return np.asarray(probabilities[sample.first][np.cumsum(sample.first) - 1])
+
+
+def low_trust(probabilities: np.ndarray, sample: Sample) -> tuple[float, np.ndarray]:
+    """The probability of first answers below which trust is low if references are not found, and its rows (n,).
+
+    It is the highest for which questions of low trust have clearly under half of the hit rate of the others; 0 if there
+    is none, or if the relations are few.
+    """
+    first, right, counts = of_first(probabilities, sample), sample.right.astype(float), row_weights(sample)
+    if len(np.unique(sample.groups)) >= ENOUGH:
+        for least in np.arange(0.6, 0.0, -0.02):
+            low = (sample.found <= HALF) & (first < least)
+            hidden, shown = sample.first & low, sample.first & ~low
+            if hidden.any() and shown.any():
+                hits = [np.average(right[each], weights=counts[each]) for each in (hidden, shown)]
+                if hits[0] < LOW * hits[1]:
+                    return round(float(least), 2), low
+    return 0.0, np.zeros(len(right), bool)
+
+
+def over_relations(probabilities: np.ndarray, sample: Sample) -> float:
+    """The mean over relations of |mean probability of first answers − their hit rate|."""
+    first, right = probabilities[sample.first], sample.right[sample.first]
+    groups, which = np.unique(sample.groups[sample.first], return_inverse=True)
+    counts = np.bincount(which)
+    differences = np.bincount(which, first - right, minlength=len(groups)) / counts
+    return float(np.abs(differences).mean())
+
+
+def _probabilities(weights: np.ndarray, features: np.ndarray) -> np.ndarray:
+    return np.asarray(np.exp(-np.logaddexp(0, -(features @ weights))))

@@ -1,0 +1,370 @@
+"""Why a pair has its score: evidence, paths, references and neighbours with readable names, also as sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from fewlink.core.errors import shown
+from fewlink.linker.names import Entity, hop, short_relation
+from fewlink.linker.query import FAR
+from fewlink.report import drawing
+from fewlink.report.drawing import Cell, DrawnPath, Hop
+
+MENTIONED = 3  # paths and neighbours in sentences
+DRAWN = 4  # paths in a drawing
+LEAST = 0.005  # contributions to the score below this are not mentioned
+REFERENCE = "reference"  # the relation of a step between the ends of a reference
+End = Literal["head", "tail"]
+Named = Literal["head", "reference"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One hop of a path along a relation, or against it if `inverse`."""
+
+    relation: str
+    inverse: bool
+
+
+@dataclass(frozen=True)
+class Path:
+    """A sequence of relations that connects this pair, or a reference with its tail, and what it adds to the score.
+
+    `entities` are those of one such path, both ends included: one more than steps, none of them twice. `like` is the
+    number of references that the same relations join, if they were counted; `weight` is None if the model gives none.
+    A step from the head of a reference to its tail has the relation "reference".
+    """
+
+    steps: tuple[Step, ...]
+    weight: float | None
+    entities: tuple[Entity, ...]
+    like: int | None = None
+
+    def __str__(self) -> str:
+        names = [entity.name for entity in self.entities]
+        hops = [hop(step.relation, step.inverse) for step in self.steps]
+        return shown(" ".join([names[0], *(word for both in zip(hops, names[1:], strict=True) for word in both)]))
+
+    def relations(self) -> str:
+        """Its relations in words, as in "born, then in backwards"."""
+        words = [short_relation(step.relation) + (" backwards" if step.inverse else "") for step in self.steps]
+        return ", then ".join(words)
+
+    def counts(self) -> bool:
+        return self.weight is not None and self.weight >= LEAST
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A reference and its attention (β), or what the score loses without it; None if the model has neither."""
+
+    head: Entity
+    tail: Entity
+    weight: float | None
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A neighbour of the pair's head or tail (`of`), with its weight.
+
+    For FSRL and its variants the weight is the encoder's attention (α); for TRAIL the neighbour is an edge that the
+    tail shares with the references' tails, and rarer edges have larger weights.
+    """
+
+    of: End
+    relation: str
+    inverse: bool
+    entity: Entity
+    weight: float
+
+
+@dataclass(frozen=True)
+class EdgesAtTail:
+    """All edges of the tail of one relation, and what the score loses without them."""
+
+    relation: str
+    inverse: bool
+    count: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class LikeName:
+    """That the tail's name is like the head's, or like that of a reference's tail (`of`), and what this adds."""
+
+    of: Named
+    entity: Entity
+    weight: float
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """What contributed to the score of one pair.
+
+    `shares`: what each kind of evidence adds to the score, largest first, and `evidence` describes the kinds; both are
+    empty for models that do not provide them. If `measured`, the numbers of shares, paths and references are what the
+    score loses without each of them, and `together` what it loses without all paths.
+
+    `paths`: edges from head to tail come first. `distance`: the hops of the shortest path from head to tail in the
+    graph, counted only if no path from the head is named: 0 if there is none of up to 6 hops. `at_tail`: in that case,
+    the relations whose edges of the tail add most. `names`: what the tail's name adds, where names are evidence.
+
+    If `inverse`, the question was which heads a tail has: `head` is that tail, `tail` the head that was found, and the
+    references are read from tail to head; sentences name pairs as they are.
+    """
+
+    head: Entity
+    tail: Entity
+    score: float
+    shares: dict[str, float]
+    paths: tuple[Path, ...]
+    references: tuple[Reference, ...]
+    neighbours: tuple[Neighbour, ...]
+    shared: bool = False  # whether neighbours are shared with the references' tails, or weighted by attention
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    measured: bool = False
+    together: float | None = None
+    distance: int | None = None
+    at_tail: tuple[EdgesAtTail, ...] = ()
+    names: tuple[LikeName, ...] = ()
+    inverse: bool = False
+
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, texts and numbers for JSON, sentences included."""
+        return {**asdict(self), "sentences": self.sentences()}
+
+    def sentences(self) -> list[str]:
+        """The reasons in plain English: first one sentence for all, then the details, and the score at the end."""
+        sentences = [*self._lead(), *self._names()]
+        if self.measured:
+            sentences += [*self._paths(), *self._evidence(), *self._left_out()]
+        else:
+            sentences += [*self._kinds_of_paths(), *self._evidence(), *self._references()]
+        sentences += [*self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
+        return [*map(shown, sentences), shown(f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}.")]
+
+    def to_svg(self) -> str:
+        """The paths that count most, as a drawing in the colour of the text around it; empty if there are none."""
+        paths = self._drawn()
+        drawn = [self._as_drawn(path) for path in paths]
+        return drawing.path_graph(self.head.name, self.tail.name, drawn) if drawn else ""
+
+    def _repr_html_(self) -> str:
+        lead = "".join(self._lead()) or f"{self._pair(self.head, self.tail)} has a score of {self.score:.2f}."
+        return drawing.block(drawing.paragraphs([lead]), self.details())
+
+    def summary(self) -> str:
+        """The first sentence without the pair: what counts most."""
+        pair = f"{self._pair(self.head, self.tail)}: "
+        text = next(iter(self.sentences())).removeprefix(pair)
+        return text[:1].upper() + text[1:]
+
+    def details(self) -> str:
+        """As HTML: the drawing, what each kind of evidence adds, and what these two do not show in words."""
+        low, high = min([0.0, *self.shares.values()]), max([0.0, *self.shares.values()])
+        bars = [
+            [Cell(drawing.escape(self._kind(kind))), Cell(drawing.bar(share, f"{share:+.2f}", low, high))]
+            for kind, share in self.shares.items()
+            if abs(share) >= LEAST
+        ]
+        evidence = drawing.paragraphs([f"Evidence in the score of {self.score:.2f}:"]) + drawing.table({}, bars)
+        return self.to_svg() + (evidence if bars else "") + drawing.bullets(self._beside_drawing())
+
+    def _beside_drawing(self) -> list[str]:
+        """The sentences that say more than the drawing and the bars."""
+        drawn, helping = self._drawn(), [path for path in self.paths if path.counts()]
+        others = [path for path in helping if path not in drawn]
+        more = [f"Also: {'; '.join(map(self._counted, others[:MENTIONED]))}."] if others else []
+        if self.measured:
+            words = [*self._names(), *more, *self._without_paths(helping), *self._left_out()]
+        else:
+            words = [*self._names(), *more, *self._references()]
+        return [*words, *self._neighbours(self.tail, "tail"), *self._neighbours(self.head, "head")]
+
+    def _drawn(self) -> list[Path]:
+        """The paths of the drawing: edges from head to tail, then those that add most."""
+        direct = self._direct()
+        others = [path for path in self.paths if path not in direct and path.counts()]
+        return [*direct, *sorted(others, key=lambda path: -(path.weight or 0.0))][:DRAWN]
+
+    def _as_drawn(self, path: Path) -> DrawnPath:
+        hops = (
+            Hop(short_relation(step.relation), step.inverse, entity.name, step.relation == REFERENCE)
+            for step, entity in zip(path.steps, path.entities[1:], strict=True)
+        )
+        begins = path.entities[0] == self.head
+        weight = [f"{path.weight:+.2f}"] if path.counts() else []
+        like = [f"like {path.like} of {len(self.references)} references"] if path.like else []
+        caption = ", ".join([*weight, *like, *([] if begins else ["from a reference"])])
+        return DrawnPath(tuple(hops), caption, path.weight or 0.0, None if begins else path.entities[0].name)
+
+    def _pair(self, head: Entity, tail: Entity) -> str:
+        """A pair in the direction of the relation."""
+        first, second = (tail, head) if self.inverse else (head, tail)
+        return f"{first.name} → {second.name}"
+
+    def _end(self, end: str) -> str:
+        """What the user calls this end of a pair."""
+        return {"head": "tail", "tail": "head"}[end] if self.inverse else end
+
+    def _lead(self) -> list[str]:
+        """What counts most, in one sentence; none for models that give neither paths nor shares."""
+        head, tail, total = self.head.name, self.tail.name, len(self.references)
+        pair = self._pair(self.head, self.tail)
+        if any((r.head, r.tail) == (self.head, self.tail) for r in self.references):
+            return [f"{pair} is one of the references."]
+        if direct := self._direct():
+            return [f"{head} and {tail} are joined directly: {'; '.join(map(self._counted, direct))}."]
+        by_name = max((like.weight for like in self.names), default=0.0)
+        others = max((share for kind, share in self.shares.items() if kind != "names"), default=0.0)
+        if by_name >= LEAST and by_name > others:
+            return [f"{pair}: what counts most is its name."]
+        best = self._best()
+        if best is not None and best.like:
+            same = f"{best.like} of {total} references {'is' if best.like == 1 else 'are'} joined in the same way"
+            return [f"{pair}: {same}, by {best.relations()}."]
+        at_tail = sum(r.tail == self.tail for r in self.references)
+        if at_tail and self.shares.get("references", 0.0) > self.shares.get("head", 0.0):
+            have = f"{at_tail} of {total} references {'has' if at_tail == 1 else 'have'} the same {self._end('tail')}"
+            return [f"{pair}: {have}, which counts more than what leads there from {head}."]
+        if best is not None:
+            through = next((i for i, step in enumerate(best.steps) if step.relation == REFERENCE), None)
+            if through is None:
+                return [f"{pair}: joined by {best.relations()}; no reference is joined in this way."]
+            ends = best.entities[through : through + 2]
+            given, taken = ends[::-1] if best.steps[through].inverse else ends
+            return [f"{pair}: what counts most is a path through the reference {given.name} → {taken.name}."]
+        if not self.measured:
+            return []
+        return [f"{pair}: {self._no_path()}"]
+
+    def _names(self) -> list[str]:
+        """What the name of the tail is like, and what this adds."""
+        sentences = []
+        for like in self.names:
+            if like.weight < LEAST:
+                continue
+            if like.of == "head":
+                what = f"is like the {self._end('head')}'s: ‘{self.head.name}’ and ‘{self.tail.name}’"
+            elif like.entity == self.tail:
+                what = f"is that of a reference's {self._end('tail')}"
+            else:
+                what = f"is like that of a reference's {self._end('tail')}: ‘{like.entity.name}’ and ‘{self.tail.name}’"
+            sentences.append(f"Its name {what} ({like.weight:+.2f}).")
+        return sentences
+
+    def _no_path(self) -> str:
+        """Why there is no path from the head, and what counts instead."""
+        head, tail = self.head.name, self.tail.name
+        if self.distance == 0 and abs(self.shares.get("head", 0.0)) < LEAST:
+            why = f"no path of up to {FAR} steps joins them in the graph, so nothing known of {head} counts"
+        elif self.distance == 0:
+            why = f"no path of up to {FAR} steps joins them in the graph, only paths through references"
+        else:
+            why = f"no single path from {head} counts much"
+        helping = [edges for edges in self.at_tail if edges.weight >= LEAST]
+        if not helping:
+            return f"{why}."
+        kinds = ", ".join(
+            f"{edges.count:,} × {hop(edges.relation, edges.inverse)} ({edges.weight:+.2f})" for edges in helping
+        )
+        return f"{why}. What counts are the edges of {tail}: {kinds}."
+
+    def _direct(self) -> list[Path]:
+        """The edges of the graph from head to tail, which are the first paths."""
+        ends = self.head, self.tail
+        return [path for path in self.paths if path.entities == ends and path.steps[0].relation != REFERENCE]
+
+    def _best(self) -> Path | None:
+        """The path from the head that counts most; one that joins references if it counts at least half as much."""
+        paths = [path for path in self.paths if path.entities[0] == self.head and path.counts()]
+        most = max((path.weight or 0.0 for path in paths), default=0.0)
+        like = [path for path in paths if path.like and (path.weight or 0.0) >= most / 2]
+        return max(like, key=lambda path: path.like or 0) if like else next(iter(paths), None)
+
+    def _paths(self) -> list[str]:
+        """Paths from the head, then those from references."""
+        direct, helping = self._direct(), [path for path in self.paths if path.counts()]
+        sides = {
+            f"From the {self._end('head')}": [p for p in helping if p not in direct and p.entities[0] == self.head],
+            "From the references": [p for p in helping if p.entities[0] != self.head],
+        }
+        sentences = [f"{side}: {'; '.join(map(self._counted, paths))}." for side, paths in sides.items() if paths]
+        return [*sentences, *self._without_paths(helping)]
+
+    def _without_paths(self, helping: Sequence[Path]) -> list[str]:
+        """What the score would be without the paths that count."""
+        if self.together is not None and self.together >= LEAST and len(helping) > 1:
+            lower = f"the score would be {self.together:.2f} lower; the numbers are for each path alone"
+            return [f"Without all of these paths {lower}."]
+        if len(helping) == 1:
+            return [f"Without this path the score would be {helping[0].weight:.2f} lower."]
+        return []
+
+    def _counted(self, path: Path) -> str:
+        like = [f"like {path.like} of {len(self.references)} references"] if path.like else []
+        weight = [f"{path.weight:+.2f}"] if path.weight is not None and self.measured else []
+        return str(path) + (f" ({', '.join(like + weight)})" if like or weight else "")
+
+    def _kinds_of_paths(self) -> list[str]:
+        direct = self._direct()
+        helping = [path for path in self.paths if path.counts() and path not in direct][:MENTIONED]
+        if not helping:
+            return []
+        kind = "Paths" if len(helping) > 1 else "A path"
+        return [f"{kind} like those between the references: {'; '.join(map(str, helping))}."]
+
+    def _left_out(self) -> list[str]:
+        """What the score would be without the reference that counts most."""
+        weighed = [(r.weight, r) for r in self.references if r.weight is not None]
+        if not weighed:
+            return []
+        weight, most = max(weighed, key=lambda pair: pair[0])
+        if weight < LEAST:
+            return ["The score would not be lower without any single reference."]
+        pair = self._pair(most.head, most.tail)
+        return [f"Of the references, {pair} counts most: without it the score would be {weight:.2f} lower."]
+
+    def _evidence(self) -> list[str]:
+        """The evidence for the pair and the evidence against it."""
+        sides = {
+            "Evidence for it": {kind: share for kind, share in self.shares.items() if share >= LEAST},
+            "Evidence against it": {kind: share for kind, share in reversed(self.shares.items()) if share <= -LEAST},
+        }
+        return [
+            f"{side}: {', '.join(f'{self._kind(kind)} ({share:+.2f})' for kind, share in shares.items())}."
+            for side, shares in sides.items()
+            if shares
+        ]
+
+    def _kind(self, kind: str) -> str:
+        """A kind of evidence in words."""
+        return re.sub(r"\b(head|tail)", lambda end: self._end(end[0]), self.evidence.get(kind, kind))
+
+    def _references(self) -> list[str]:
+        weighed = [(r.weight, r) for r in self.references if r.weight is not None]
+        if len(weighed) < 2:
+            return []
+        weight, most = max(weighed, key=lambda pair: pair[0])
+        if weight < 1.1 / len(weighed):
+            return ["All references count about the same."]
+        pair = self._pair(most.head, most.tail)
+        return [f"Of the references, {pair} counts most ({weight:.0%} of the attention)."]
+
+    def _neighbours(self, end: Entity, which: str) -> list[str]:
+        nearby = [n for n in self.neighbours if n.of == which and n.weight > 0][:MENTIONED]
+        if not nearby:
+            return []
+        named = ", ".join(
+            f"{hop(n.relation, n.inverse)} {n.entity.name}" + ("" if self.shared else f" ({n.weight:.0%})")
+            for n in nearby
+        )
+        if self.shared:
+            return [f"{end.name} shares with the references' {self._end('tail')}s: {named}."]
+        return [f"Neighbours of {end.name} with most attention: {named}."]

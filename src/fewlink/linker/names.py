@@ -1,0 +1,394 @@
+"""Entities and types by what people call them: exact lookup, completion, and suggestions for misspelt names."""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+import functools
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fewlink.core.errors import FewlinkError, UnknownName, did_you_mean
+from fewlink.core.threads import distinct
+from fewlink.graph import Graph, Vocabulary
+
+LISTED = 5  # ids that an error lists
+READ_EDGES = 1_000  # edges of an entity from which a neighbour is chosen
+SHORTLIST = 200  # names that suggestions are chosen from
+NEAR = 0.6  # least similarity of a suggestion, from 0 to 1
+WIDTH = 16  # bytes that word starts are sorted by; longer queries are filtered byte by byte after that
+MANY, POPULAR = 100_000, 20_000  # of more words than that, those of the entities with most edges are looked at first
+CHUNK = 1 << 22  # bytes that are processed together
+NEWLINE = 10
+
+_CONCEPT = re.compile(r"^concept:(?:[^\n]*:)?", re.MULTILINE)
+_EDGES = re.compile(r"^[^\S\n]+|[^\S\n]+$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Entity:
+    """An entity by its id and its readable name."""
+
+    id: str
+    name: str
+
+
+def entity_of(graph: Graph, number: int) -> Entity:
+    return Entity(graph.entities[number], graph.name(number))
+
+
+class Names:
+    """The names of a graph's entities; search indexes are built on first use."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    @functools.cached_property
+    def _names(self) -> NameIndex:
+        graph = self.graph
+        return NameIndex(readable(lines_of(graph.labels or graph.entities, len(graph.entities))), words=True)
+
+    @functools.cached_property
+    def _ids(self) -> NameIndex:
+        return NameIndex(lines_of(self.graph.entities, len(self.graph.entities)), words=False)
+
+    def find(self, name: str, what: str = "entity") -> int:
+        """The entity with this id; else with this readable name; else with either, ignoring case.
+
+        Raises if no entity or several match; the error lists entities to choose from.
+        """
+        if not isinstance(name, str):
+            raise FewlinkError(f"{what} {name!r} is not a name: give an id or a readable name as text")
+        matches = self.matches(name)
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            listed = "; ".join(self.described(matches[:LISTED])) + ("; …" if len(matches) > LISTED else "")
+            raise UnknownName(f"{what} '{name}' is the name of {len(matches):,} entities: give the id of one: {listed}")
+        near = [self.quoted(e) for e in self.nearest(name)]
+        hint = f"; did you mean {' or '.join(near)}?" if near else ": no entity has this id or name, or a similar one"
+        raise UnknownName(f"unknown {what} '{name}'{hint}")
+
+    def matches(self, name: str) -> list[int]:
+        """The entities that `find` takes for this name: none, one or several."""
+        exact = self.graph.entities.find(name)
+        if exact is not None:
+            return [exact]
+        folded = fold(name.replace("\n", " "))
+        typed = spaced(folded)
+        named = self._names.equal(typed) if typed else np.zeros(0, np.int64)
+        same_case = [int(e) for e in named if self.graph.name(int(e)) == name]
+        return same_case or [int(e) for e in np.union1d(named, self._ids.equal(folded))]
+
+    def id_of(self, name: str) -> str | None:
+        """The id of the one entity with this name or id; None if there is none, or if there are several."""
+        matches = self.matches(name)
+        return self.graph.entities[matches[0]] if len(matches) == 1 else None
+
+    def find_all(self, names: Iterable[str], what: str = "entity") -> list[int]:
+        """The entities with these names, in their order."""
+        return [self.find(name, what) for name in names]
+
+    def quoted(self, entity: int) -> str:
+        """An entity as messages show it: its name in quotes and, if different, its id."""
+        named = entity_of(self.graph, entity)
+        return f"'{named.name}'" if named.id == named.name else f"'{named.name}' ({named.id})"
+
+    def described(self, entities: Sequence[int]) -> list[str]:
+        """Entities of one name told apart: each id with a type and a neighbour that no other of them has, if any."""
+        graph = self.graph
+        read = [self._edges(entity) for entity in entities]
+        sets = [dict.fromkeys(zip(relations.tolist(), tails.tolist(), strict=True)) for relations, tails in read]
+        texts = []
+        for number, entity in enumerate(entities):
+            others = set().union(*(edges for i, edges in enumerate(sets) if i != number))
+            facts = self.types_of(entity)[:1]
+            if sets[number]:
+                relation, other = next((edge for edge in sets[number] if edge not in others), next(iter(sets[number])))
+                inverse, forward = divmod(relation, len(graph.relations))
+                verb, neighbour = graph.relation_name(forward), graph.name(other)
+                facts.append(f"{neighbour} {verb} it" if inverse else f"{verb} {neighbour}")
+            texts.append(f"{graph.entities[entity]} ({', '.join(facts)})" if facts else graph.entities[entity])
+        return texts
+
+    def _edges(self, entity: int) -> tuple[np.ndarray, np.ndarray]:
+        """The relations and neighbours of the first edges of an entity: (n,) each."""
+        first = int(self.graph.offsets[entity])
+        at = slice(first, min(first + READ_EDGES, int(self.graph.offsets[entity + 1])))
+        return self.graph.relation_ids[at], self.graph.tail_ids[at]
+
+    def types_of(self, entity: int) -> list[str]:
+        """The types of an entity, by name."""
+        types = self.graph.types
+        return [types.names[int(kind)] for kind in types.of_entities(np.array([entity]))] if types else []
+
+    def complete(self, text: str, limit: int = 10) -> list[Entity]:
+        """At most `limit` entities that complete the text.
+
+        In order: name equals the text, name starts with it, a word starts with it, id starts with it, name contains it;
+        within each group, entities with more edges first.
+        """
+        if limit < 1:
+            raise FewlinkError(f"limit must be at least 1, got {limit}")
+        folded = fold(text.replace("\n", " "))
+        typed = spaced(folded)
+        matches: dict[int, None] = {}
+        if typed:
+            self._add(matches, self._names.equal(typed), limit)
+            for first in (True, False):
+                if len(matches) < limit:
+                    self._add(matches, self._starting(typed, first, limit + len(matches)), limit)
+        if folded.strip() and len(matches) < limit:
+            self._add(matches, self._ids.owners(self._ids.starting(folded.strip())), limit)
+        if typed and len(matches) < limit:
+            matches.update(dict.fromkeys(self._names.containing(typed, 2 * limit)))
+        return [entity_of(self.graph, entity) for entity in list(matches)[:limit]]
+
+    def _starting(self, text: str, first: bool, most: int) -> np.ndarray:
+        """Entities with a word that starts with the text, and it is the first word of the name or another one.
+
+        Of very many, only those among the entities with most edges are given, if these are at least `most`.
+        """
+        starts = self._names.starting(text)
+        if len(starts) > MANY:
+            popular, names = self._popular
+            some = names.starting(text)
+            owners = np.unique(names.owners(some[names.starts_name(some) == first]))
+            if len(owners) >= most:
+                return np.asarray(popular[owners])
+        return self._names.owners(starts[self._names.starts_name(starts) == first])
+
+    @functools.cached_property
+    def _popular(self) -> tuple[np.ndarray, NameIndex]:
+        """The entities with most edges (n,), sorted, and their names."""
+        entities = np.sort(np.argsort(-self.graph.degrees, kind="stable")[:POPULAR])
+        return entities, NameIndex("".join(f"{self._names[one]}\n" for one in entities.tolist()), words=True)
+
+    def _add(self, matches: dict[int, None], group: np.ndarray, limit: int) -> None:
+        """Add the entities of a group with most edges until there are `limit`."""
+        if len(matches) >= limit or not len(group):
+            return
+        group = distinct(group)
+        degrees = self.graph.degrees[group]
+        most = limit + len(matches)
+        best = np.argpartition(-degrees, most)[:most] if most < len(group) else np.arange(len(group))
+        matches.update(dict.fromkeys(group[best[np.lexsort((group[best], -degrees[best]))]].tolist()))
+
+    def nearest(self, name: str, count: int = 3) -> list[int]:
+        """At most `count` entities whose name or id is similar to this one, most similar first."""
+        folded = fold(name.replace("\n", " "))
+        similarity: dict[int, float] = {}
+        for index, text in ((self._names, spaced(folded)), (self._ids, folded)):
+            if not text:
+                continue
+            matcher = difflib.SequenceMatcher()
+            matcher.set_seq2(text)
+            for entity in index.similar(text, SHORTLIST).tolist():
+                matcher.set_seq1(index[entity])
+                if matcher.quick_ratio() >= NEAR and (ratio := matcher.ratio()) >= NEAR:
+                    similarity[entity] = max(ratio, similarity.get(entity, 0.0))
+        return sorted(similarity, key=lambda entity: (-similarity[entity], entity))[:count]
+
+    def members(self, kind: str) -> np.ndarray:
+        """The entities of a type, by its name, (n,) int32, sorted; raises if there are none."""
+        types = self.graph.types
+        if types is None:
+            raise FewlinkError(f"the graph has no types, so '{kind}' is not one: list the entities instead")
+        number = types.names.find(kind)
+        if number is None:
+            matches = [i for i, name in enumerate(types.names) if fold(name) == fold(kind)]
+            if len(matches) != 1:
+                raise UnknownName(f"unknown type '{kind}'{did_you_mean(kind, types.names)}")
+            number = matches[0]
+        members = types.members(np.array([number])).astype(np.int32)
+        if not len(members):
+            raise FewlinkError(f"type '{types.names[number]}' has no members in this graph: choose another type")
+        return members
+
+    def has_type(self, kind: str) -> bool:
+        """Whether a type has exactly this name."""
+        return self.graph.types is not None and self.graph.types.names.find(kind) is not None
+
+    def complete_types(self, text: str, limit: int = 10) -> list[tuple[str, int]]:
+        """At most `limit` types that contain the text, with their numbers of members, which are not 0.
+
+        First those that start with it; within each group, types with more members first.
+        """
+        pattern = fold(text.strip())
+        matches = [
+            (not folded.startswith(pattern), -members, name)
+            for name, folded, members in self._types
+            if pattern in folded and members
+        ]
+        return [(name, -members) for _, members, name in sorted(matches)[:limit]]
+
+    @functools.cached_property
+    def _types(self) -> list[tuple[str, str, int]]:
+        """Each type's name, its folded name, and its number of members."""
+        table = self.graph.types
+        if table is None:
+            return []
+        counts = np.bincount(table.types, minlength=len(table.names)).tolist()
+        return [(name, fold(name), count) for name, count in zip(table.names, counts, strict=True)]
+
+    def hint(self, entity: int) -> str:
+        """What tells an entity from others of its name: its first types, and its neighbour with most edges."""
+        graph, (relations, tails), hints = self.graph, self._edges(entity), self.types_of(entity)[:2]
+        if len(tails):
+            best = np.lexsort((-graph.degrees[tails], relations >= len(graph.relations)))[0]
+            inverse, forward = divmod(int(relations[best]), len(graph.relations))
+            arrow = ("←{}—" if inverse else "—{}→").format(graph.relation_name(forward))
+            hints.append(f"{arrow} {graph.name(int(tails[best]))}")
+        return " · ".join(hints)
+
+
+def fold(text: str) -> str:
+    """Text without differences of case and of character composition; lines stay lines."""
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def readable(text: str) -> str:
+    """Each line as `Graph.name` writes it: without `concept:type:`, underscores and spaces at the ends."""
+    return spaced(_CONCEPT.sub("", text) if "concept:" in text else text)
+
+
+def spaced(text: str) -> str:
+    """Each line with spaces for underscores, and none at the ends."""
+    return _EDGES.sub("", text.replace("_", " "))
+
+
+def lines_of(names: Vocabulary, count: int) -> str:
+    """The first `count` names, one per line; a line break inside a name becomes a space."""
+    ends = np.asarray(names.ends[:count])
+    text = np.array(names.text[: int(ends[-1]) if count else 0])
+    text[text == NEWLINE] = 32
+    lines = np.full(len(text) + count, NEWLINE, np.uint8)
+    inside = np.ones(len(lines), bool)
+    inside[ends + np.arange(count)] = False
+    lines[inside] = text
+    return lines.tobytes().decode()
+
+
+class NameIndex:
+    """Folded names, searched by how they or their words start, without a loop over names.
+
+    Shapes: `raw`, all names as bytes, each preceded by a line break; `begins` (names,), where each name starts in
+    `raw`; `starts` (words,), where words start, sorted by the text that follows.
+    """
+
+    def __init__(self, lines: str, *, words: bool) -> None:
+        self.raw = b"\n" + fold(lines).encode()
+        self.bytes = np.frombuffer(self.raw, np.uint8)
+        self.begins = np.flatnonzero(self.bytes == NEWLINE)[:-1] + 1
+        self.starts = self._sorted(self._words() if words else self.begins)
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def __getitem__(self, name: int) -> str:
+        begin = int(self.begins[name])
+        return self.raw[begin : self.raw.index(b"\n", begin)].decode()
+
+    def _words(self) -> np.ndarray:
+        """Where words start; the start of a name is always the start of a word."""
+        letter = np.zeros(256, bool)
+        letter[[*range(48, 58), *range(97, 123), *range(128, 256)]] = True
+        inside = letter[self.bytes]
+        first = np.zeros(len(inside), bool)
+        first[1:] = inside[1:] & ~inside[:-1]
+        first[self.begins] = True
+        return np.flatnonzero(first)
+
+    def _sorted(self, starts: np.ndarray) -> np.ndarray:
+        padded = np.append(self.bytes, np.zeros(WIDTH, np.uint8))
+        keys = []
+        for half in range(0, WIDTH, 8):
+            key = np.zeros(len(starts), np.uint64)
+            for place in range(half, half + 8):
+                key = (key << np.uint64(8)) | padded[starts + place]
+            keys.append(key)
+        ordered: np.ndarray = starts[np.lexsort(keys[::-1])]
+        return ordered.astype(np.int32) if len(self.raw) < 2**31 else ordered
+
+    def starting(self, text: str) -> np.ndarray:
+        """Word starts that are followed by this text (n,), sorted by what follows."""
+        pattern = text.encode(errors="surrogatepass")
+        width = min(len(pattern), WIDTH)
+
+        def key(place: int) -> bytes:
+            start = int(self.starts[place])
+            return self.raw[start : start + width]
+
+        every = range(len(self.starts))
+        low = bisect.bisect_left(every, pattern[:width], key=key)
+        starts = self.starts[low : bisect.bisect_right(every, pattern[:width], lo=low, key=key)]
+        for place in range(width, len(pattern)):
+            starts = starts[starts + place < len(self.bytes)]
+            starts = starts[self.bytes[starts + place] == pattern[place]]
+        return starts
+
+    def equal(self, text: str) -> np.ndarray:
+        """The names that equal this text, in their order."""
+        starts = self.starting(f"{text}\n")
+        return np.sort(self.owners(starts[self.starts_name(starts)]))
+
+    def starts_name(self, starts: np.ndarray) -> np.ndarray:
+        """Whether each word start is also the start of a name."""
+        return np.asarray(self.bytes[starts - 1] == NEWLINE)
+
+    def owners(self, places: np.ndarray) -> np.ndarray:
+        """The name that each place of `raw` belongs to."""
+        return np.searchsorted(self.begins, places, "right") - 1
+
+    def containing(self, text: str, most: int) -> list[int]:
+        """The first names that contain this text, at most `most`."""
+        pattern, at = text.encode(errors="surrogatepass"), 0
+        names: list[int] = []
+        while pattern and len(names) < most and (at := self.raw.find(pattern, at)) >= 0:
+            names.append(int(self.owners(np.array(at))))
+            at = self.raw.index(b"\n", at)
+        return names
+
+    def similar(self, text: str, most: int) -> np.ndarray:
+        """The `most` names that share the largest part of their byte trigrams with this text."""
+        pattern = np.frombuffer(f"\n{text}\n".encode(errors="replace"), np.uint8)
+        table = np.zeros(1 << 24, bool)
+        table[_trigrams(pattern)] = True
+        counts = np.zeros(len(self), np.int32)
+        for begin in range(0, len(self.bytes), CHUNK):
+            hits = np.flatnonzero(table[_trigrams(self.bytes[begin : begin + CHUNK + 2])]) + begin
+            owners, times = np.unique(self.owners(hits + 1), return_counts=True)
+            counts[owners[owners < len(self)]] += times[owners < len(self)].astype(np.int32)
+        lengths = np.diff(self.begins, append=len(self.bytes))
+        shares = 2 * counts / (lengths + len(pattern))
+        best = np.argpartition(-shares, most)[:most] if most < len(shares) else np.arange(len(shares))
+        best = best[shares[best] > 0]
+        return np.asarray(best[np.lexsort((best, -shares[best]))])
+
+
+def _trigrams(text: np.ndarray) -> np.ndarray:
+    """Each three consecutive bytes as one number."""
+    wide = text.astype(np.int32)
+    return (wide[:-2] << 16) | (wide[1:-1] << 8) | wide[2:]
+
+
+def hop(relation: str, inverse: bool) -> str:
+    """A relation as an arrow."""
+    return f"←{short_relation(relation)}—" if inverse else f"—{short_relation(relation)}→"
+
+
+def short_relation(name: str) -> str:
+    """The telling end of a relation written as a path or an address: "profession" of "/people/person/profession".
+
+    Of a path in two parts, joined by a dot as in Freebase, the ends of both: "awards won / award winner".
+    """
+    if not name.startswith(("/", "http://", "https://")):
+        return name
+    parts = name.split("./") if name.startswith("/") else [name]
+    return " / ".join(re.split("[/#]", part.rstrip("/#"))[-1] for part in parts) or name

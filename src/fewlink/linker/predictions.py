@@ -1,0 +1,389 @@
+"""The best tails of each head: as arrays, with the ranks that the evaluator would give them, and as a table."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Self, overload
+
+import numpy as np
+import torch
+
+from fewlink.core.errors import FewlinkError, MissingExtra, ScoreError, json_shown, shown, table_cell
+from fewlink.core.metrics import realistic_rank
+from fewlink.linker.answer_sets import AnswerSet
+from fewlink.linker.explanation import Explanation
+from fewlink.report import drawing
+from fewlink.report.drawing import Cell
+from fewlink.scorers import Question, Scorer
+
+if TYPE_CHECKING:
+    import pandas
+
+COLUMNS = ("head", "head_name", "rank", "tail", "tail_name", "score", "probability", "known", "in_set", "reasons")
+OPTIONAL = ("in_set", "reasons")  # columns that are left out of tab-separated text where no row has them
+SHOWN = 20  # rows in a repr
+MOST_MARGIN = 6.0
+SCORED_AT_ONCE = 1 << 23  # scores held at once: 32 MB of float32, and some masks of that shape
+
+
+@dataclass(frozen=True)
+class RankedPairs:
+    """Ranked pairs of a head and a tail, as arrays.
+
+    Shapes: all (n,). `heads`, `tails` entities; `scores`; `ranks` among the candidates that are not known answers, ties
+    at their mean, as in evaluation; `log_softmax` over the same candidates and the tail itself; `margins` between the
+    scores of the head's best two of them, at most `MOST_MARGIN`; `known` bool.
+    """
+
+    heads: np.ndarray
+    tails: np.ndarray
+    scores: np.ndarray
+    ranks: np.ndarray
+    log_softmax: np.ndarray
+    margins: np.ndarray
+    known: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def take(self, places: np.ndarray) -> Self:
+        return type(self)(*(getattr(self, field.name)[places] for field in fields(self)))
+
+    def inverted(self) -> Self:
+        """Heads and tails exchanged."""
+        return replace(self, heads=self.tails, tails=self.heads)
+
+    def moved(self, by: np.ndarray) -> Self:
+        """With scores moved by (n,): ranks, softmax and margins follow; tails that are not listed keep their scores.
+
+        The rows of a head are consecutive, and stay where they are.
+        """
+        scores = self.scores + by
+        ranks, log_softmax, margins = scores.copy(), scores.copy(), scores.copy()
+        begins = np.flatnonzero(np.diff(self.heads, prepend=-1))
+        for rows in np.split(np.arange(len(scores)), begins[1:]) if len(scores) else []:
+            own = scores[rows]
+            unlisted = max(1 - float(np.exp(self.log_softmax[rows]).sum()), 0.0)  # share of the softmax before
+            before = self.scores[rows[0]] - self.log_softmax[rows[0]]
+            total = np.logaddexp(_log_sum_exp(own), before + np.log(unlisted) if unlisted else -np.inf)
+            above, equal = (own[:, None] < own).sum(1), (own[:, None] == own).sum(1) - 1
+            ranks[rows], log_softmax[rows], margins[rows] = realistic_rank(above, equal), own - total, _margin(own)
+        return replace(self, scores=scores, ranks=ranks, log_softmax=log_softmax, margins=margins)
+
+    @classmethod
+    def joined(cls, parts: Sequence[RankedPairs]) -> Self:
+        if not parts:
+            return cls(*(np.zeros(0, kind) for kind in (np.int32, np.int32, float, float, float, float, bool)))
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+
+def rank_tails(
+    scorer: Scorer,
+    question: Question,
+    k: int,
+    known_tails: Callable[[int], np.ndarray],
+    *,
+    with_known: bool = False,
+    allowed: Callable[[int, np.ndarray], np.ndarray] | None = None,
+) -> Iterator[RankedPairs]:
+    """The k best tails of each head of a question; `known_tails` maps a head to its known answers (m,).
+
+    `allowed` maps a head and the candidates (c,) to whether each of them competes (c,); by default all do.
+    """
+    for place, scores in score_heads(scorer, question):
+        head, candidates = int(question.heads[place]), question.candidates
+        if allowed is not None:
+            may = allowed(head, candidates)
+            candidates, scores = candidates[may], scores[may]
+        yield rank_head(head, candidates, scores, known_tails(head), k, with_known)
+
+
+def score_heads(scorer: Scorer, question: Question) -> Iterator[tuple[int, np.ndarray]]:
+    """The place of each head and its scores (c,); as many heads are scored together as memory allows."""
+    most = max(1, SCORED_AT_ONCE // max(1, len(question.candidates)))
+    for begin in range(0, len(question.heads), most):
+        heads = question.heads[begin : begin + most]
+        answer = scorer(Question(question.relation, question.references, heads, question.candidates))
+        scores = answer.detach().cpu().numpy() if isinstance(answer, torch.Tensor) else np.asarray(answer)
+        if scores.shape != (len(heads), len(question.candidates)) or not np.isfinite(scores).all():
+            count = len(question.candidates)
+            raise ScoreError(f"scorer '{scorer.name}' did not return a finite score for each of {count} candidates")
+        yield from enumerate(scores, begin)
+
+
+def rank_head(
+    head: int, candidates: np.ndarray, scores: np.ndarray, known: np.ndarray, k: int, with_known: bool
+) -> RankedPairs:
+    """The k best of sorted candidates (c,) with these scores (c,), best first; ties in the order of the candidates.
+
+    Known answers (m,) do not compete, and are returned only `with_known`.
+    """
+    places = np.searchsorted(candidates, known)
+    inside = places < len(candidates)
+    inside[inside] = candidates[places[inside]] == known[inside]
+    is_known = np.zeros(len(candidates), bool)
+    is_known[places[inside]] = True
+    rivals = scores[~is_known]
+    columns = np.arange(len(candidates)) if with_known else np.flatnonzero(~is_known)
+    best = columns[_top(scores[columns], k)]
+    values, known_best = scores[best], is_known[best]
+    top = np.sort(rivals[rivals >= values.min()]) if len(values) else rivals[:0]
+    below, up_to = (np.searchsorted(top, values, side) for side in ("left", "right"))
+    ranks = realistic_rank(len(top) - up_to, up_to - below - ~known_best)
+    total = _log_sum_exp(rivals)
+    precise = values.astype(np.float64)
+    log_softmax = precise - np.where(known_best, np.logaddexp(total, precise), total)
+    margins = np.full(len(best), _margin(rivals))
+    heads = np.full(len(best), head, np.int32)
+    return RankedPairs(heads, candidates[best], precise, ranks, log_softmax, margins, known_best)
+
+
+def _margin(scores: np.ndarray) -> float:
+    """Between the two highest scores, at most `MOST_MARGIN`."""
+    if len(scores) < 2:
+        return MOST_MARGIN
+    first, second = _highest(scores, 2).astype(float)
+    return float(min(first - second, MOST_MARGIN))
+
+
+def _highest(scores: np.ndarray, k: int) -> np.ndarray:
+    """The k highest scores (k,), highest first; `np.partition` takes seconds where millions of scores are equal."""
+    return np.asarray(torch.from_numpy(scores).topk(k).values)
+
+
+def _top(scores: np.ndarray, k: int) -> np.ndarray:
+    """The places of the k highest scores, highest first; ties in order."""
+    if k < len(scores):
+        least = _highest(scores, k)[-1]
+        above = np.flatnonzero(scores > least)
+        places = np.sort(np.concatenate([above, np.flatnonzero(scores == least)[: k - len(above)]]))
+    else:
+        places = np.arange(len(scores))
+    return places[np.argsort(-scores[places], kind="stable")]
+
+
+def _log_sum_exp(scores: np.ndarray) -> float:
+    if not len(scores):
+        return -np.inf
+    most = float(scores.max())
+    return most + float(np.log(np.exp(scores.astype(np.float64) - most).sum()))
+
+
+@dataclass(frozen=True)
+class TrustNote:
+    """How far the answers to a question can be trusted, in a `sentence`; `shown`: whether they have probabilities.
+
+    If trust is `low` they have none. `found` of `tested` references were in the first ten when they were held out.
+    """
+
+    low: bool
+    shown: bool
+    sentence: str
+    found: int = 0
+    tested: int = 0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A tail for a head, or a head for a tail if heads were asked for, by id and readable name.
+
+    `rank` is the tail's rank among the head's candidates that are not known answers, as the evaluator computes it:
+    tails with equal scores share the mean of their ranks, so it may end in .5. `probability` is None if the run is not
+    calibrated, if its calibration has a large error, or if the question is of low trust; `known` says whether the pair
+    is a reference or a known answer; `reasons` are present if requested; `in_set`: whether the row is in the answer set
+    of its question (`Predictions.sets`), None if there is none. `base_probability` is the model's own, before decisions
+    of a project adjusted it: what a decision is stored with, also where no percentage is shown.
+    """
+
+    head: str
+    head_name: str
+    rank: float
+    tail: str
+    tail_name: str
+    score: float
+    probability: float | None
+    known: bool
+    reasons: Explanation | None = None
+    in_set: bool | None = None
+    base_probability: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain texts and numbers, for JSON; a whole rank as an integer."""
+        values = {column: getattr(self, column) for column in (*COLUMNS, "base_probability")}
+        return {**values, "rank": plain_rank(self.rank), "reasons": self.reasons.to_dict() if self.reasons else None}
+
+    def _repr_html_(self) -> str:
+        return Predictions([self])._repr_html_()
+
+
+@dataclass(frozen=True, repr=False)
+class Predictions(Sequence[Prediction]):
+    """Ranked tails: an immutable sequence of `Prediction`.
+
+    `notes` are remarks on the query, one line each; `trust` says how far to trust the probabilities, or why there are
+    none; it is None if nothing was calibrated. `inverse`: heads of tails were asked for, and `rank` is that of a head.
+    `sets` say of each entity asked about how many of its answers it takes to have a right one among them.
+    """
+
+    rows: Sequence[Prediction]
+    notes: Sequence[str] = ()
+    trust: TrustNote | None = None
+    inverse: bool = False
+    sets: Sequence[AnswerSet] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", tuple(self.rows))
+        object.__setattr__(self, "notes", tuple(self.notes))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Prediction: ...
+    @overload
+    def __getitem__(self, place: slice) -> Predictions: ...
+    def __getitem__(self, place: int | slice) -> Prediction | Predictions:
+        if isinstance(place, slice):
+            return replace(self, rows=self.rows[place])
+        return self.rows[place]
+
+    def for_head(self, head: str) -> Predictions:
+        """The rows of one head, by its id or its readable name."""
+        rows = [row for row in self.rows if row.head == head] or [row for row in self.rows if row.head_name == head]
+        if not rows:
+            raise FewlinkError(f"no prediction for the head '{head}': it is not a query head, or has no candidate left")
+        return replace(self, rows=rows)
+
+    def for_tail(self, tail: str) -> Predictions:
+        """The rows of one tail, by its id or its readable name."""
+        rows = [row for row in self.rows if row.tail == tail] or [row for row in self.rows if row.tail_name == tail]
+        if not rows:
+            raise FewlinkError(f"no prediction for the tail '{tail}': it was not asked about, or has no candidate left")
+        return replace(self, rows=rows)
+
+    def with_sets(self, sets: Sequence[AnswerSet]) -> Predictions:
+        """With answer sets, and whether each row is in that of its question."""
+        sizes = {each.asked: each.size for each in sets}
+        rows = []
+        for row in self.rows:
+            size = sizes.get(row.tail if self.inverse else row.head)
+            rows.append(row if size is None else replace(row, in_set=not row.known and row.rank <= size))
+        return replace(self, rows=rows, sets=tuple(sets))
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        return [row.to_dict() for row in self.rows]
+
+    def to_json(self, indent: int | None = 1) -> str:
+        """A list of objects, one for each row."""
+        return json_shown(json.dumps(self.to_dicts(), indent=indent, ensure_ascii=False, allow_nan=False))
+
+    def to_tsv(self, *, exact: bool = False) -> str:
+        """A header and a line for each row; a tab or line break inside a name is written \\t or \\n.
+
+        A name that a spreadsheet would take for a formula gets an apostrophe in front, unless `exact`. Reasons, if
+        there are any, are written as sentences in one column.
+        """
+        given = {c for c in OPTIONAL if any(getattr(row, c) is not None for row in self.rows)}
+        columns = [c for c in COLUMNS if c not in OPTIONAL or c in given]
+        lines = [columns, *([_cell(row, column, exact) for column in columns] for row in self.rows)]
+        return "".join("\t".join(line) + "\n" for line in lines)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A data frame with a column for each field; reasons as dicts."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingExtra("a data frame of predictions", "pandas") from None
+        rows = [{**row.to_dict(), "rank": row.rank} for row in self.rows]
+        return pandas.DataFrame(rows, columns=list(COLUMNS))
+
+    def __repr__(self) -> str:
+        if not self.rows:
+            return "no predictions" + "".join(f"\n{shown(note)}" for note in self.notes)
+        columns, rows = self._shown()
+        return "\n".join([*self._header(), *drawing.text_table([columns, *rows]), *self._more()])
+
+    def _repr_html_(self) -> str:
+        rows = self.rows[:SHOWN]
+        calibrated, known = any(row.probability is not None for row in rows), any(row.known for row in rows)
+        asked, found = ("tail", "head") if self.inverse else ("head", "tail")
+        columns = {asked: "", "rank": "fl-number", found: ""} | ({"probability": ""} if calibrated else {})
+        columns |= {"score": "fl-number"} | ({"known": ""} if known else {})
+        lines: list[list[Cell]] = []
+        for _, same in itertools.groupby(rows, lambda row: row.tail if self.inverse else row.head):
+            group = list(same)
+            of_head = [line for row in group for line in self._lines(row, calibrated, known, len(rows) == 1)]
+            ends = (group[0].tail_name, group[0].tail) if self.inverse else (group[0].head_name, group[0].head)
+            of_head[0].insert(0, Cell(drawing.named(*ends), rows=len(of_head), heading=True))
+            lines += of_head
+        legend = f"Ranks with a bar beside them: the first {found}s that are meant above."
+        marked = [legend] if self.sets and any(row.in_set for row in rows) else []
+        above, below = (drawing.paragraphs(texts, "fl-soft") for texts in (self._header(), [*marked, *self._more()]))
+        shown = drawing.table(columns, lines) if rows else drawing.paragraphs(["no predictions"])
+        return drawing.block(above, shown, below)
+
+    def _lines(self, row: Prediction, calibrated: bool, known: bool, opened: bool) -> Iterator[list[Cell]]:
+        """A prediction as cells without the entity asked about, and its reasons in a line below."""
+        found = (row.head_name, row.head) if self.inverse else (row.tail_name, row.tail)
+        cells = [Cell(str(plain_rank(row.rank)), "fl-number fl-set" if row.in_set and self.sets else "fl-number")]
+        cells.append(Cell(drawing.named(*found)))
+        if calibrated:
+            p = row.probability
+            cells.append(Cell("" if p is None else drawing.bar(p, drawing.percent(p))))
+        cells += [Cell(f"{row.score:.2f}", "fl-number fl-soft"), *([Cell("yes" if row.known else "")] if known else [])]
+        yield cells
+        if row.reasons is not None:
+            summary = f"<summary>{drawing.escape(row.reasons.summary())}</summary>"
+            details = f"<details{' open' * opened}>{summary}{row.reasons.details()}</details>"
+            yield [Cell("", "fl-set" if row.in_set and self.sets else ""), Cell(details, columns=len(cells) - 1)]
+
+    def _shown(self) -> tuple[list[str], list[list[str]]]:
+        """Column titles and cells of the first rows."""
+        calibrated = any(row.probability is not None for row in self.rows)
+        asked, found = ("tail", "head") if self.inverse else ("head", "tail")
+        columns = [asked, "rank", found, "score", *(["probability"] if calibrated else []), "known"]
+        rows = []
+        for row in self.rows[:SHOWN]:
+            probability = "" if row.probability is None else f"{row.probability:.3f}"
+            names = (row.tail_name, row.head_name) if self.inverse else (row.head_name, row.tail_name)
+            cells = [names[0], str(plain_rank(row.rank)), names[1], f"{row.score:.4g}"]
+            cells += [*([probability] if calibrated else []), "yes" if row.known else ""]
+            rows.append([table_cell(cell, exact=True) for cell in cells])
+        return columns, rows
+
+    def _header(self) -> list[str]:
+        return [*([shown(self.trust.sentence)] if self.trust else []), *self.set_sentences()]
+
+    def set_sentences(self, most: int = 3) -> list[str]:
+        """What the answer sets say, the first of them where several entities were asked about."""
+        name = len(self.sets) > 1
+        lines = [f"{each.asked_name}: {each.sentence}" if name else each.sentence for each in self.sets[:most]]
+        return [
+            *map(shown, lines),
+            *([f"… and {len(self.sets) - most:,} more like these"] if len(self.sets) > most else []),
+        ]
+
+    def _more(self) -> list[str]:
+        hidden = len(self.rows) - SHOWN
+        return [*([f"… and {hidden:,} more"] if hidden > 0 else []), *map(shown, self.notes)]
+
+
+def plain_rank(rank: float) -> int | float:
+    """A rank as people write it: 3, or 2.5 if it is shared."""
+    return int(rank) if rank == int(rank) else rank
+
+
+def _cell(row: Prediction, column: str, exact: bool) -> str:
+    value = getattr(row, column)
+    if isinstance(value, Explanation):
+        value = " ".join(value.sentences())
+    if column == "rank":
+        value = plain_rank(value)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return table_cell(value, exact=exact or not isinstance(value, str))

@@ -1,0 +1,1 @@
+"""Models: the contract of a family, the registry, and one package for each family."""

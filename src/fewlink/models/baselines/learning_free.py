@@ -1,0 +1,239 @@
+"""The learning-free family: scorers that need no training."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+
+import numpy as np
+
+from fewlink.core.errors import choose
+from fewlink.core.seeds import derive, scramble
+from fewlink.core.settings import Settings
+from fewlink.data.benchmark import Benchmark
+from fewlink.graph import Graph
+from fewlink.graph.graph import spans
+from fewlink.models.family import SCORERS, BaselineFamily, Prepared, Reporter, load_entry_point, plugin_error
+from fewlink.scorers import Question, Scorer
+
+CHUNK = 8192  # candidates whose relation profiles are in memory at once
+DIGITS = 9  # a matrix product rounds by its shape; equal profiles must tie in every batch
+
+# Weights of paths that join no reference, against 1 for one that joins them all (chosen on NELL-One's dev split).
+ANY_EDGE = 0.01  # a direct edge of any relation
+ANY_PATH = 0.001  # any path of two edges
+SAME_TAIL = 0.01  # being the tail of the references
+DEGREE = 1e-6  # log degree, which only breaks ties
+STEPS_AT_ONCE = 4_000_000  # two-hop steps in memory at once
+
+
+class RandomScorer:
+    """A random number for each relation, head and candidate, whatever the order or the batch."""
+
+    name = "random"
+
+    def __init__(self, graph: Graph, seed: int = 0) -> None:
+        self.seed = seed
+
+    def __call__(self, question: Question) -> np.ndarray:
+        heads = scramble(question.heads, derive(self.seed, question.relation))
+        mixed = scramble(heads[:, None] ^ question.candidates.astype(np.uint64)[None, :])
+        return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+class PopularityScorer:
+    """The candidate's degree in the background graph."""
+
+    name = "popularity"
+
+    def __init__(self, graph: Graph, seed: int = 0) -> None:
+        self.degrees = graph.degrees
+
+    def __call__(self, question: Question) -> np.ndarray:
+        scores = np.log1p(self.degrees[question.candidates])
+        return np.broadcast_to(scores, (len(question.heads), len(scores)))
+
+
+class ReferenceTailsScorer:
+    """The mean over the references' tails t of two cosines between t and a candidate c.
+
+    The first compares the number of edges of each relation (inverse ones apart) at t and c, as log(1 + count); the
+    second the (relation, neighbour) edges that they share, where an edge shared by n entities weighs 1/log(1 + n).
+    """
+
+    name = "reference-tails"
+
+    def __init__(self, graph: Graph, seed: int = 0) -> None:
+        self.graph = graph
+
+    def __call__(self, question: Question) -> np.ndarray:
+        tails, repeats = np.unique(question.references[:, 1], return_counts=True)
+        weights = repeats / repeats.sum()
+        profiles = self._profile_cosines(tails, question.candidates) @ weights  # (candidates,)
+        shared = self._shared_neighbours(tails, weights)[question.candidates]
+        scores = np.round(profiles + shared, DIGITS)
+        return np.broadcast_to(scores, (len(question.heads), len(question.candidates)))
+
+    def _profile_cosines(self, tails: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        """The cosines (candidates, tails) of relation profiles."""
+        of_tails = self._profiles(tails)  # (tails, 2R)
+        parts = [candidates[i : i + CHUNK] for i in range(0, max(1, len(candidates)), CHUNK)]  # one if there are none
+        return np.concatenate([self._profiles(part) @ of_tails.T for part in parts])
+
+    def _profiles(self, entities: np.ndarray) -> np.ndarray:
+        """Unit vectors (entities, 2R) of relation counts; zero for an entity without edges."""
+        at, owners = self.graph.edges_of(entities)
+        width = 2 * len(self.graph.relations)
+        flat = owners * width + self.graph.relation_ids[at]
+        counts = np.bincount(flat, minlength=len(entities) * width).reshape(-1, width)
+        profile = np.log1p(counts)
+        return profile / np.maximum(np.linalg.norm(profile, axis=1, keepdims=True), 1e-12)  # type: ignore[no-any-return]
+
+    def _shared_neighbours(self, tails: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """For every entity, the weighted share of its edges that the tails have too: (entities,)."""
+        graph, width = self.graph, len(self.graph.relations)
+        at, owners = graph.edges_of(tails)
+        relations, middles = graph.relation_ids[at], graph.tail_ids[at]
+        back = np.where(relations < width, relations + width, relations - width)
+        edges, edge_owners = spans(graph.offsets[middles], graph.offsets[middles + 1])
+        same = graph.relation_ids[edges] == back[edge_owners]
+        edges, edge_owners = edges[same], edge_owners[same]
+        sharing = np.bincount(edge_owners, minlength=len(at))
+        worth = (
+            weights[owners] / np.log1p(np.maximum(sharing, 1)) / np.sqrt(np.maximum(graph.degrees[tails[owners]], 1))
+        )
+        total = np.bincount(graph.tail_ids[edges], worth[edge_owners], minlength=len(graph.entities))
+        return total / np.sqrt(np.maximum(graph.degrees, 1))  # type: ignore[no-any-return]
+
+
+class RulesScorer:
+    """score(h, c) = Σ over paths p from h to c of w(p) / (number of p-paths from h).
+
+    A path is a sequence of one or two relations. w(p) is the share of the references that p joins, plus a small
+    constant for any path. The quotient is the probability that a walk from h along the relations of p ends at c.
+    """
+
+    name = "rules"
+
+    def __init__(self, graph: Graph, seed: int = 0) -> None:
+        self.graph, self.signed = graph, 2 * len(graph.relations)
+        self.tie_breakers = DEGREE * np.log1p(graph.degrees)
+
+    def __call__(self, question: Question) -> np.ndarray:
+        heads, candidates = question.heads, question.candidates
+        column_of = np.full(len(self.graph.entities), -1, np.int64)
+        column_of[candidates] = np.arange(len(candidates))
+        scores = np.tile(self.tie_breakers[candidates], (len(heads), 1))
+        for tail in question.references[:, 1]:
+            if column_of[tail] >= 0:
+                scores[:, column_of[tail]] += SAME_TAIL / len(question.references)
+        weights = self._learn(question.references)
+        for part in self._parts(heads):
+            for owners, tails, worth in self._follow(heads[part], *weights):
+                columns = column_of[tails]
+                inside = columns >= 0
+                flat = (owners[inside] + part.start) * len(candidates) + columns[inside]
+                scores += np.bincount(flat, worth[inside], minlength=scores.size).reshape(scores.shape)
+        return scores
+
+    def paths(self, head: int, tail: int) -> tuple[np.ndarray, np.ndarray]:
+        """The relations (n,) that join the two directly, and the relation pairs (m, 2) that join them in two hops."""
+        graph = self.graph
+        out, back = slice(*graph.offsets[head : head + 2]), slice(*graph.offsets[tail : tail + 2])
+        direct = graph.relation_ids[out][graph.tail_ids[out] == tail]
+        order = np.argsort(graph.tail_ids[back], kind="stable")
+        middles = graph.tail_ids[back][order]
+        at, owners = spans(*(np.searchsorted(middles, graph.tail_ids[out], side) for side in ("left", "right")))
+        last = graph.relation_ids[back][order][at]
+        half = self.signed // 2
+        return direct, np.stack([graph.relation_ids[out][owners], np.where(last < half, last + half, last - half)], 1)
+
+    def _learn(self, references: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weights (2R,) of one-hop paths; sorted keys and weights of the two-hop paths that join references."""
+        one = np.full(self.signed, ANY_EDGE)
+        keys = []
+        for head, tail in references:
+            direct, pairs = self.paths(int(head), int(tail))
+            one[np.unique(direct)] += 1 / len(references)
+            keys.append(np.unique(pairs[:, 0].astype(np.int64) * self.signed + pairs[:, 1]))
+        joining, counts = np.unique(np.concatenate(keys), return_counts=True)
+        return one, joining, counts / len(references)
+
+    def _parts(self, heads: np.ndarray) -> list[slice]:
+        """Runs of heads whose two-hop walks fit in memory together."""
+        steps = np.concatenate([[0], np.cumsum(self.graph.degrees[self.graph.tail_ids])])
+        walked = np.cumsum(steps[self.graph.offsets[heads + 1]] - steps[self.graph.offsets[heads]])
+        cuts = np.flatnonzero(np.diff(walked // STEPS_AT_ONCE)) + 1
+        return [slice(a, b) for a, b in zip([0, *cuts.tolist()], [*cuts.tolist(), len(heads)], strict=True)]
+
+    def _follow(
+        self, heads: np.ndarray, one: np.ndarray, keys: np.ndarray, weights: np.ndarray
+    ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """All walks of one and of two hops: index of the head, end, and worth of each."""
+        graph = self.graph
+        at, owners = graph.edges_of(heads)
+        first, middles = graph.relation_ids[at], graph.tail_ids[at]
+        path = owners * self.signed + first
+        worth_of_one = one[first] / np.bincount(path, minlength=len(heads) * self.signed)[path]
+
+        on, legs = graph.edges_of(middles)
+        path = first[legs].astype(np.int64) * self.signed + graph.relation_ids[on]
+        _, which, counts = np.unique(owners[legs] * self.signed**2 + path, return_inverse=True, return_counts=True)
+        worth = np.full(len(path), ANY_PATH)
+        if len(keys):
+            nearest = np.minimum(np.searchsorted(keys, path), len(keys) - 1)
+            worth += np.where(keys[nearest] == path, weights[nearest], 0)
+        return [(owners, middles, worth_of_one), (owners[legs], graph.tail_ids[on], worth / counts[which])]
+
+
+Maker = Callable[[Graph, int], Scorer]  # from a graph and a seed
+LEARNING_FREE: dict[str, Maker] = {
+    scorer.name: scorer for scorer in (RandomScorer, PopularityScorer, ReferenceTailsScorer, RulesScorer)
+}
+
+
+class LearningFreeFamily(BaselineFamily):
+    """The built-in scorers, and those of other packages (entry points `fewlink.scorers`)."""
+
+    name = "learning-free"
+    seeded = False
+    any_shots = True
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {name: (maker.__doc__ or "").strip().split("\n")[0] for name, maker in scorers().items()}
+
+    def prepare(
+        self,
+        model: str,
+        benchmark: Benchmark,
+        settings: Settings | None = None,
+        *,
+        shots: int,
+        draw: int = 0,
+        seed: int = 0,
+        on_epoch: Reporter | None = None,
+    ) -> Prepared:
+        return Prepared(learning_free(model, benchmark.graph, seed), {})
+
+
+@functools.cache
+def scorers() -> dict[str, Maker]:
+    """All learning-free scorers by name; cached, because searching the entry points is slow."""
+    makers = dict(LEARNING_FREE)
+    for point in entry_points(group=SCORERS):
+        if point.name in makers:
+            raise plugin_error(point, "has the name of another scorer")
+        makers[point.name] = load_entry_point(point)
+        if not callable(makers[point.name]):
+            raise plugin_error(point, "is not a function of a graph and a seed that makes a scorer")
+    return makers
+
+
+def learning_free(name: str, graph: Graph, seed: int = 0) -> Scorer:
+    """The learning-free scorer of this name for a graph."""
+    return choose("scorer", name, scorers())(graph, seed)
+
+
+FAMILY = LearningFreeFamily()

@@ -1,0 +1,93 @@
+"""The GANA family: its settings, and how it is trained and opened; the rest is as in MetaR's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from fewlink.core.memory import PROGRAM, Parts
+from fewlink.core.seeds import derive
+from fewlink.data.benchmark import Benchmark, Task
+from fewlink.embeddings import Embeddings
+from fewlink.graph import Graph
+from fewlink.models.fsrl.family import neighbour_bytes
+from fewlink.models.fsrl.neighbourhood import Neighbourhood
+from fewlink.models.gana.model import GANA, GANAScorer
+from fewlink.models.metar.family import MetaLearnerSettings, MetaRFamily, scaled, tasks_of
+
+MODELS = {"gana": "GANA: references with their neighbours give a relation's vector; it and a hyperplane take a step"}
+
+
+@dataclass(frozen=True)
+class GANASettings(MetaLearnerSettings):
+    """How GANA is trained; beta and scale are not the authors'. Dropout falls where neighbours are read.
+
+    neighbours           neighbours of an entity that are read, at most
+    hidden               numbers of an LSTM state, in each direction
+    layers               layers of the LSTM
+    """
+
+    model: str = "gana"
+    patience: int = 10
+    neighbours: int = 50
+    hidden: int = 450
+    layers: int = 2
+
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {**MetaLearnerSettings.CHOICES, "model": tuple(MODELS)}
+    AT_LEAST_ONE = (*MetaLearnerSettings.AT_LEAST_ONE, "neighbours", "hidden", "layers")
+
+
+class GANAFamily(MetaRFamily):
+    """GANA; its vectors are pretrained and opened, and its episodes drawn, as those of MetaR's family."""
+
+    name = "gana"
+    settings = GANASettings
+    scorer_class = GANAScorer
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return MODELS
+
+    def memory(
+        self, graph: Graph, vectors: Embeddings, settings: Any, *, runs: int = 1, training: bool = False
+    ) -> Parts:
+        table = 4.0 * len(graph.entities) * vectors.dim
+        tuned = training and settings.embedding_rate > 0
+        pairs = settings.relations * settings.shots
+        states = 4.0 * pairs * settings.layers * 2 * settings.hidden * 6  # gates, state and output of an LSTM
+        messages = 4.0 * pairs * 2 * settings.neighbours * vectors.dim
+        return {
+            "vectors": table * (6 if tuned else 2),  # as pretrained, and as learnt with a gradient and two moments
+            "neighbours": neighbour_bytes(graph, settings.neighbours),
+            "episodes": 6 * messages + 3 * states if training else 0.0,
+            "the program": PROGRAM,
+        }
+
+    def assembled(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, *, training: bool) -> GANA:
+        tasks = tasks_of(benchmark, settings) if training else ()
+        return assemble(benchmark.graph, vectors, settings, tasks)
+
+
+def assemble(graph: Graph, vectors: Embeddings, settings: GANASettings, tasks: Sequence[Task] = ()) -> GANA:
+    """A model with its initial parameters, a pure function of the vectors and the seed; it learns from these tasks."""
+    around = Neighbourhood.of(graph, scaled(vectors, settings.scale), most=settings.neighbours, seed=settings.seed)
+    numbers = {name: number for number, name in enumerate(graph.relations)}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(settings.seed, "start"))
+        model = GANA(
+            around,
+            hidden=settings.hidden,
+            layers=settings.layers,
+            margin=settings.margin,
+            beta=settings.beta,
+            dropout=settings.dropout,
+            tuned=settings.embedding_rate > 0,
+            task_relations=torch.tensor([numbers.get(task.name, -1) for task in tasks], dtype=torch.int64),
+        )
+    return model.to(settings.device)
+
+
+FAMILY = GANAFamily()

@@ -1,0 +1,178 @@
+"""GANA (Niu et al., SIGIR 2021): the neighbour aggregator, the relation learner, MTransH, and the scorer.
+
+d is the length of the vectors, K the number of references, N that of false tails of each pair, M that of neighbours.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fewlink.embeddings.table import rows
+from fewlink.models.fsrl.neighbourhood import Neighbourhood
+from fewlink.models.metar.model import MetaScorer, distances, hinge, length, pulls
+from fewlink.scorers import Question
+
+
+class NeighbourAggregator(nn.Module):
+    """An entity's vector e and its neighbours (r_i, e_i), gated and attentive.
+
+    c_i = LeakyReLU(W [r_i ; e_i] + b),  α = softmax_i(u·c_i),  n = Σ α_i c_i
+    g = σ(v·n + a),                      e' = g n + (1 − g) e
+
+    An entity without neighbours keeps its vector. Dropout falls on the vectors that come in; it takes the same parts of
+    a relation's vector from all its neighbours, so that W r is computed once for each relation.
+    """
+
+    def __init__(self, dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.projection = nn.Linear(2 * dim, dim)
+        self.attention = nn.Linear(dim, 1, bias=False)
+        self.gate = nn.Linear(dim, 1)
+        self.dropout = nn.Dropout(dropout)
+        for layer in (self.projection, self.attention):
+            nn.init.xavier_normal_(layer.weight)
+        nn.init.zeros_(self.projection.bias)
+
+    def forward(self, ids: Tensor, around: Neighbourhood, hidden: Tensor | None = None) -> Tensor:
+        """Entities (…,) to vectors (…, d); neighbours by the relations `hidden` (…,) or their inverses are not read.
+
+        A hidden relation of −1 hides nothing.
+        """
+        relations, entities, present = around.neighbours_of(ids)  # (…, M) each
+        if hidden is not None:
+            present = present & (relations % (len(around.relations) // 2) != hidden.unsqueeze(-1))
+        by_relation, by_entity = self.projection.weight.split(around.dim, 1)  # (d, d) each
+        messages = rows(self.dropout(around.relations) @ by_relation.T + self.projection.bias, relations)  # (…, M, d)
+        messages = nn.functional.leaky_relu(messages + self.dropout(rows(around.entities, entities)) @ by_entity.T)
+        any_present = present.any(-1, keepdim=True)  # (…, 1)
+        logits = self.attention(messages).squeeze(-1).masked_fill(~present & any_present, -torch.inf)
+        summary = (logits.softmax(-1).unsqueeze(-2) @ messages).squeeze(-2)  # (…, d)
+        gate = self.gate(summary).sigmoid() * any_present
+        vectors: Tensor = gate * summary + (1 - gate) * self.dropout(rows(around.entities, ids))
+        return vectors
+
+
+class RelationLearner(nn.Module):
+    """R from the references' vectors s_k = [h'_k ; t'_k]: a bidirectional LSTM of L layers, and attention over it.
+
+    m_1 … m_K = BiLSTM(s_1 … s_K),  α_l = softmax_k(q_l·m_k),  R = W [Σ_k α_1k m_k ; … ; Σ_k α_Lk m_k] + b
+
+    q_l is the last state of layer l, forward and backward.
+    """
+
+    def __init__(self, dim: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(2 * dim, hidden, layers, bidirectional=True, batch_first=True)
+        self.output = nn.Linear(2 * hidden * layers, dim)
+
+    def forward(self, pairs: Tensor) -> Tensor:
+        """Vectors of reference pairs (B, K, 2, d) to R (B, d)."""
+        states, (last, _) = self.lstm(pairs.flatten(-2))  # (B, K, 2H), (2L, B, H)
+        queries = last.unflatten(0, (-1, 2)).permute(2, 0, 1, 3).flatten(-2)  # (B, L, 2H)
+        weights = (queries @ states.mT).softmax(-1)  # (B, L, K)
+        relation: Tensor = self.output((weights @ states).flatten(1))
+        return relation
+
+
+def project(vectors: Tensor, normal: Tensor) -> Tensor:
+    """v − (w·v) w: vectors (…, d) on the hyperplane whose normal w (…, d), broadcast, has length 1."""
+    return vectors - (vectors * normal).sum(-1, keepdim=True) * normal
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """v/‖v‖ of vectors (…, d)."""
+    return vectors / length(vectors).unsqueeze(-1)
+
+
+def gradient_metas(
+    relation: Tensor, normal: Tensor, pairs: Tensor, false: Tensor, margin: float
+) -> tuple[Tensor, Tensor]:
+    """∇_R and ∇_w of the references' loss Σ_k (1/N) Σ_n [γ + s(h_k, t_k) − s(h_k, t'_kn)]₊ of TransH's distances.
+
+    s(h, t) is the length of v = δ − (w·δ) w + R with δ = h − t, so a gradient p by v is −(w·p) δ − (w·δ) p by w.
+    Shapes: relation, normal (…, d), pairs (…, K, 2, d), false (…, K, N, d); both gradients (…, d).
+    """
+    heads, tails = pairs[..., 0, :].unsqueeze(-2), pairs[..., 1, :].unsqueeze(-2)
+    offsets = heads - torch.cat([tails, false], -2)  # δ (…, K, 1 + N, d)
+    relation, normal = relation[..., None, None, :], normal[..., None, None, :]
+    gaps = project(offsets, normal) + relation
+    towards, away = pulls(gaps[..., 0, :], gaps[..., 1:, :], margin)
+    pulled = torch.cat([towards.unsqueeze(-2), away], -2)  # p (…, K, 1 + N, d)
+    along_pull, along_offset = ((part * normal).sum(-1, keepdim=True) for part in (pulled, offsets))
+    return pulled.sum((-3, -2)), -(along_pull * offsets + along_offset * pulled).sum((-3, -2))
+
+
+class GANA(nn.Module):
+    """The vectors of all entities (E, d) that distances are taken of, which learn too if `tuned`, and the learners.
+
+    `around` has the pretrained vectors that the aggregator reads; they do not learn. `normal` is w before the step, the
+    same for all relations. `task_relations` (T,) is the background relation of each task of episodes, −1 where it has
+    none: its edges are not read in the task's episodes.
+    """
+
+    entities: Tensor
+    task_relations: Tensor
+
+    def __init__(
+        self,
+        around: Neighbourhood,
+        *,
+        hidden: int,
+        layers: int,
+        margin: float,
+        beta: float,
+        dropout: float,
+        tuned: bool,
+        task_relations: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.margin, self.beta, self.around = margin, beta, around
+        self.aggregator = NeighbourAggregator(around.dim, dropout)
+        self.relation_learner = RelationLearner(around.dim, hidden, layers)
+        self.normal = nn.Parameter(torch.randn(around.dim) * around.dim**-0.5)
+        if tuned:
+            self.entities = nn.Parameter(around.entities.clone())
+        else:
+            self.register_buffer("entities", around.entities, persistent=False)
+        none = torch.zeros(0, dtype=torch.int64)
+        self.register_buffer("task_relations", none if task_relations is None else task_relations, persistent=False)
+
+    def relation(
+        self, references: Tensor, reference_false: Tensor, hidden: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """R' and w' after the step, (B, d) each, from ids of references (B, K, 2) and false tails (B, K, N).
+
+        The relations `hidden` (B,) are not read.
+        """
+        unread = None if hidden is None else hidden.view(-1, 1, 1).expand(references.shape)
+        relation = self.relation_learner(self.aggregator(references, self.around, unread))
+        normal = unit(self.normal).expand_as(relation)
+        if not self.beta:
+            return relation, normal
+        pairs, false = rows(self.entities, references), rows(self.entities, reference_false)
+        by_relation, by_normal = gradient_metas(relation, normal, pairs, false, self.margin)
+        return relation - self.beta * by_relation, unit(normal - self.beta * by_normal)
+
+    def forward(
+        self, references: Tensor, reference_false: Tensor, queries: Tensor, false: Tensor, tasks: Tensor | None = None
+    ) -> Tensor:
+        """The loss of queries, its sums taken as means.
+
+        Ids: references (B, K, 2) and their false tails (B, K, N), queries (B, Q, 2) and theirs (B, Q, N), tasks (B,).
+        """
+        hidden = None if tasks is None else self.task_relations[tasks]
+        relation, normal = self.relation(references, reference_false, hidden)
+        pairs, others = (project(rows(self.entities, ids), normal[:, None, None]) for ids in (queries, false))
+        return hinge(*distances(relation, pairs, others), self.margin).mean()
+
+
+class GANAScorer(MetaScorer[GANA]):
+    """−‖h⊥ + R' − t⊥‖, v⊥ being the projection of v on the hyperplane with the normal w'."""
+
+    def ends(self, question: Question) -> tuple[Tensor, Tensor]:
+        references = question.references
+        ids = (self.ids(part).unsqueeze(0) for part in (references, self.false_tails(references)))
+        relation, normal = (part[0].double() for part in self.model.relation(*ids))
+        heads, tails = (project(self.vectors(part).double(), normal) for part in (question.heads, question.candidates))
+        return heads + relation, tails

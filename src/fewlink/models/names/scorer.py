@@ -1,0 +1,153 @@
+"""A scorer that adds what names say to the scores of TRAIL, and its family."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewlink.core.errors import FewlinkError
+from fewlink.data.benchmark import Benchmark
+from fewlink.data.training_graph import known_graph
+from fewlink.graph import Graph
+from fewlink.models.family import Prepared
+from fewlink.models.names.columns import OF_HEAD, NameColumns, ReferenceNames
+from fewlink.models.names.gate import Gate, shipped_gate
+from fewlink.models.names.likeness import GramIndex, TextModel, TextVectors, gram_index
+from fewlink.models.trail.family import TrailFamily
+from fewlink.models.trail.reading import MOST_REFERENCES
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.scorers import Capabilities, Question, Reasons
+
+NAME = "trail-names"  # in results, beside `trail-shipped`
+MOST_TASKS = 8  # sets of references that are remembered
+EVIDENCE = {"names": "names"}
+
+
+class NamedScorer:
+    """TRAIL's scores with what the names of a graph's entities say; made by `with_names`."""
+
+    def __init__(self, scorer: TrailScorer, columns: NameColumns, gate: Gate) -> None:
+        self.name, self.scorer, self.columns, self.gate = scorer.name, scorer, columns, gate
+        self.device = scorer.device
+        self._remembered: dict[bytes, ReferenceNames] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        own = self.scorer.capabilities
+        return dataclasses.replace(own, evidence={**own.evidence, **EVIDENCE})  # names add to logits
+
+    def limit_edges(self, edges: int) -> None:
+        """As of the scorer of the graph."""
+        self.scorer.limit_edges(edges)
+
+    def without(self, relation: str) -> NamedScorer:
+        """The same on the graph without the triples of a relation; names stay."""
+        return NamedScorer(self.scorer.without(relation), self.columns, self.gate)
+
+    def __call__(self, question: Question) -> Tensor:
+        scores = self.scorer(question)
+        weights = self.gate.column_weights(self.reference_names(question.references))
+        if not weights.any():
+            return scores
+        known = self.reference_names(question.references, question.candidates)
+        parts = [self.columns.of(known, head, question.candidates) @ weights for head in question.heads.tolist()]
+        names = np.stack(parts) if parts else np.zeros((0, len(question.candidates)))
+        return scores + torch.as_tensor(names, dtype=scores.dtype, device=scores.device)
+
+    def reference_names(self, references: np.ndarray, candidates: np.ndarray | None = None) -> ReferenceNames:
+        """What the names of references (K, 2) say, also of candidates (C,) if given; the last few are remembered."""
+        key, index = references.astype(np.int64).tobytes(), self.columns.index
+        if candidates is not None:
+            index.cover(candidates)
+        known = self._remembered.get(key)
+        if known is None or known.covered != index.number:
+            known = self.columns.references(references[:MOST_REFERENCES])
+            self._remembered[key] = known
+            for oldest in list(self._remembered)[:-MOST_TASKS]:  # of a copy: another thread may change it meanwhile
+                self._remembered.pop(oldest, None)
+        return known
+
+    def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
+        """TRAIL's reasons, and what the names add."""
+        known = self.reference_names(references, np.array([tail]))
+        reasons = self.scorer.explain(references, head, tail, most)
+        like_head, like_tail = self._parts(known, head, tail)
+        names: list[tuple[str, int, float]] = [("head", head, like_head)] if like_head else []
+        if like_tail:
+            names.append(("reference", self._nearest(references, tail), like_tail))
+        without = []  # what the score loses without each reference
+        for place, loss in enumerate(reasons.references):
+            others = self.columns.references(np.delete(references[:MOST_REFERENCES], place, axis=0))
+            without.append(loss + like_head + like_tail - sum(self._parts(others, head, tail)))
+        return dataclasses.replace(
+            reasons,
+            score=reasons.score + like_head + like_tail,
+            shares={**reasons.shares, **({"names": like_head + like_tail} if names else {})},
+            references=without,
+            names=names,
+        )
+
+    def _parts(self, known: ReferenceNames, head: int, tail: int) -> tuple[float, float]:
+        """What the likeness to the head's name adds to the score of a pair, and that to the references' tails."""
+        parts = self.columns.of(known, head, np.array([tail]))[0] * self.gate.column_weights(known)
+        return float(parts[: len(OF_HEAD)].sum()), float(parts[len(OF_HEAD) :].sum())
+
+    def _nearest(self, references: np.ndarray, tail: int) -> int:
+        """The tail of a reference whose name is most like this one's."""
+        tails = references[:MOST_REFERENCES, 1]
+        return int(tails[self.columns.likeness(tail)[tails].argmax()])
+
+
+def with_names(
+    scorer: TrailScorer,
+    graph: Graph,
+    *,
+    text: TextModel | None = None,
+    descriptions: Mapping[int, str] | None = None,
+    gate: Gate | None = None,
+) -> NamedScorer | TrailScorer:
+    """A scorer that also reads the names of its graph; the scorer itself if these say nothing.
+
+    `text` is a model whose vectors of the names count beside their n-grams; with `descriptions` of some entities, it
+    reads the name and the description of each, also if the names alone say nothing.
+    """
+    index = gram_index(graph)
+    if index is None and not (text and descriptions):
+        return scorer
+    if index is None:
+        index = GramIndex(len(graph.entities), lambda entity: "")
+    described = descriptions or {}
+
+    def text_of(entity: int) -> str:
+        return ". ".join(part for part in (index.name(entity), described.get(entity, "")) if part)
+
+    vectors = None if text is None else TextVectors.of(text, index.count, text_of)
+    return NamedScorer(scorer, NameColumns(index, graph, vectors), gate or shipped_gate())
+
+
+class NamesFamily(TrailFamily):
+    """TRAIL with names, which comes with the package; what is trained is TRAIL."""
+
+    name = "names"
+    shipped_models: ClassVar[tuple[str, ...]] = (NAME,)
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {}
+
+    def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
+        plain = super().shipped("trail", benchmark, device)
+        assert isinstance(plain.scorer, TrailScorer)
+        scorer = with_names(plain.scorer, known_graph(benchmark))
+        if not isinstance(scorer, NamedScorer):
+            raise FewlinkError(f"the names in {benchmark.name} say nothing: use --scorer trail")
+        scorer.name = NAME
+        return Prepared(scorer, {**plain.config, "names": scorer.gate.facts})
+
+
+FAMILY = NamesFamily()

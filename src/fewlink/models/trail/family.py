@@ -1,0 +1,120 @@
+"""The TRAIL family: how TRAIL is trained, opened and shipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from fewlink.core import memory
+from fewlink.core.errors import FewlinkError
+from fewlink.core.memory import PROGRAM, Parts
+from fewlink.data.benchmark import Benchmark
+from fewlink.data.catalogue import open_graph
+from fewlink.data.training_graph import known_graph
+from fewlink.graph import Graph
+from fewlink.models.family import Learner, NoVectors, Prepared, VectorFreeFamily
+from fewlink.models.trail.episodes import LARGEST, SMALLEST, relation_pairs
+from fewlink.models.trail.learner import TrailLearner, TrailSettings, network_of
+from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.scorer import PART, WHOLE, TrailScorer
+from fewlink.models.trail.shipped import shipped, shipped_scorer
+from fewlink.models.weights import check_weights
+
+EDGE = 60  # bytes of an edge in three orders
+CONSTANTS = 16  # bytes of an edge where parts of a graph are read: its constants
+PAIR = 28  # bytes of a pair of relations while it is counted how often they are together
+STATES = 6  # tensors of the size of the states that answering needs at once
+
+
+class TrailFamily(VectorFreeFamily):
+    """TRAIL."""
+
+    name = "trail"
+    settings = TrailSettings
+    any_shots = True
+    any_graph = True
+    last_is_best = True
+    several_graphs = True
+    shipped_models: ClassVar[tuple[str, ...]] = ("trail",)
+    memory_advice = "queries=4"
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {"trail": "TRAIL: message passing over the graph, conditioned on the references; reads any graph"}
+
+    def run_parts(self, benchmark: Benchmark, settings: TrailSettings) -> dict[str, Any]:
+        others = graphs_of(benchmark, settings)[1:]
+        return {"graphs": [graph.fingerprint for graph in others]} if others else {}
+
+    def check(self, benchmark: Benchmark, settings: TrailSettings) -> None:
+        names = [benchmark.name, *(name for name in settings.also.split(",") if name)]
+        for name, graph in zip(names, graphs_of(benchmark, settings), strict=True):
+            if not relation_pairs(graph):
+                raise FewlinkError(
+                    f"{name} has nothing to learn on: no relation has {SMALLEST} to {LARGEST:,} pairs "
+                    "of entities that other relations join as well"
+                )
+
+    def memory(
+        self, graph: Graph, vectors: Any, settings: TrailSettings, *, runs: int = 1, training: bool = False
+    ) -> Parts:
+        on_cpu = settings.device == "cpu"
+        parts = on_cpu and not training and 2 * graph.triple_count > WHOLE
+        nodes = min(len(graph.entities), 2 * PART) if parts else len(graph.entities)
+        states = float(nodes) * settings.width * (4 if on_cpu else 2)
+        if training:
+            states *= settings.relations * settings.queries * runs
+        return {
+            "states": states * (2 * settings.layers + STATES if training else STATES),
+            "edges": (CONSTANTS if parts else EDGE) * 2.0 * graph.triple_count,
+            "relations": PAIR * (2.0 * len(graph.relations)) ** 2,
+            "the program": PROGRAM,
+        }
+
+    def training_memory(self, benchmark: Benchmark, vectors: Any, settings: TrailSettings, *, runs: int = 1) -> Parts:
+        """Of all graphs that are learnt from: the states of the largest, since a step reads one, and all edges."""
+        graphs = graphs_of(benchmark, settings)
+        needs = [self.memory(graph, vectors, settings, runs=runs, training=True) for graph in graphs]
+        most = {part: max(need[part] for need in needs) for part in needs[0]}
+        return {**most, **{part: sum(need[part] for need in needs) for part in ("edges", "relations")}}
+
+    def learner(self, benchmark: Benchmark, vectors: Any, settings: TrailSettings, seeds: Sequence[int]) -> Learner:
+        (seed,) = seeds
+        return TrailLearner(graphs_of(benchmark, settings), settings.adjusted([f"seed={seed}"]))
+
+    def scorer(
+        self,
+        benchmark: Benchmark,
+        vectors: Any,
+        settings: TrailSettings,
+        weights: dict[str, Tensor],
+        *,
+        parts: Mapping[str, Any],
+        run: Path,
+    ) -> TrailScorer:
+        network = network_of(settings).to(settings.device)
+        check_weights(network.state_dict(), weights, run)
+        network.load_state_dict(weights)
+        graph = known_graph(benchmark)
+        return TrailScorer(settings.model, network, ReadGraph.of(graph).to(settings.device), graph)
+
+    def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
+        graph, facts = known_graph(benchmark), shipped().facts
+        settings = TrailSettings(**facts["shape"], device=device)
+        memory.ensure(model, self.memory(graph, NoVectors(), settings), device)
+        return Prepared(shipped_scorer(graph, device), {"weights": facts})
+
+
+def graphs_of(benchmark: Benchmark, settings: TrailSettings) -> list[Graph]:
+    """The graphs that a run learns from: the known graphs of the benchmark and of those in `also`."""
+    return [known_graph(benchmark), *benchmark.once(_other_graphs, settings.also)]
+
+
+def _other_graphs(benchmark: Benchmark, also: str) -> list[Graph]:
+    return [known_graph(open_graph(name)) for name in also.split(",") if name]
+
+
+FAMILY = TrailFamily()

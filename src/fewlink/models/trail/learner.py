@@ -1,0 +1,262 @@
+"""Training TRAIL: episodes of one or several graphs, the loss, the optimizer, and the average of the weights."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fewlink.core import distributed
+from fewlink.core.seeds import derive
+from fewlink.graph import Graph
+from fewlink.models.family import ModelSettings, RunState
+from fewlink.models.trail.episodes import Batch, Episodes, EpisodeSource
+from fewlink.models.trail.network import Shape, TrailNetwork
+from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.weights import moments_of, restore_moments
+
+WORKERS = 6  # processes that draw episodes for a GPU
+RAW = "raw."  # weights before averaging, among the moments of a checkpoint
+
+
+@dataclass(frozen=True)
+class TrailSettings(ModelSettings):
+    """How TRAIL is trained.
+
+    model                a name of `fewlink models`
+    also                 benchmarks or graphs to learn from beside the first, separated by commas
+    shots                references of each dev relation
+    width                numbers of a state, a multiple of 8
+    layers               layers of propagation: how far apart head and tail may be
+    relation_layers      layers among relations
+    relations            episodes of a step; shared out where several processes train together
+    queries              queries of an episode
+    candidates           candidates of an episode, at least twice its queries
+    learning_rate        of AdamW at its highest: it rises over the first twentieth of the steps and falls as a cosine
+    weight_decay         of AdamW
+    steps                steps in all, over which the learning rate is spread; continuing with more changes its course
+    clip                 largest norm of the gradient
+    average              share of the old average of weights that a step keeps: what answers is the average
+    evaluate_every       steps between evaluations on dev; each one saves the run
+    patience             not used: the last weights are kept, since dev relations are few
+    evaluate_candidates  the candidates on dev: full or paper
+    """
+
+    model: str = "trail"
+    also: str = ""
+    shots: int = 3
+    width: int = 32
+    layers: int = 6
+    relation_layers: int = 2
+    relations: int = 4
+    queries: int = 8
+    candidates: int = 2048
+    learning_rate: float = 2e-3
+    weight_decay: float = 1e-4
+    steps: int = 6000
+    clip: float = 1.0
+    average: float = 0.998
+    evaluate_every: int = 1000
+    patience: int = 1_000_000
+    evaluate_candidates: str = "full"
+    seed: int = 0
+    device: str = "cpu"
+
+    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"evaluate_candidates": ("full", "paper")}
+    AT_LEAST_ONE = (
+        *("shots", "width", "layers", "relations", "queries", "candidates", "steps", "evaluate_every", "patience"),
+    )
+    POSITIVE = ("learning_rate", "clip")
+    NOT_NEGATIVE = ("weight_decay", "relation_layers")
+
+    def __post_init__(self) -> None:
+        self.check()
+        self.require("width", self.width % 8 == 0, "a multiple of 8")
+        self.require("candidates", self.candidates >= 2 * self.queries, f"at least twice queries ({self.queries})")
+        self.require("average", 0 <= self.average < 1, "0 or more and less than 1")
+
+    def decay_at(self, step: int) -> float:
+        """What the learning rate of a step, the first of which is 0, is multiplied with."""
+        rise = min(1.0, (step + 1) / (0.05 * self.steps))
+        return rise * (0.5 + 0.5 * math.cos(math.pi * step / self.steps))
+
+
+class TrailLearner:
+    """One run. `graphs[0]` is the graph to answer on; episodes come from all graphs.
+
+    `start`: weights to begin with.
+    """
+
+    def __init__(
+        self,
+        graphs: Sequence[Graph],
+        settings: TrailSettings,
+        start: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self.settings, self.device = settings, torch.device(distributed.use_device(settings.device))
+        self.most = 50 if self.device.type == "cuda" else 1
+        self.graphs = [ReadGraph.of(graph).to(self.device) for graph in graphs]
+        sources = [EpisodeSource(graph) for graph in graphs]
+        self.episodes = Episodes(
+            sources,
+            [len(source.pairs) ** 0.5 for source in sources],
+            settings.seed,
+            tasks=settings.relations,
+            queries=settings.queries,
+            candidates=settings.candidates,
+            rank=distributed.rank(),
+            processes=distributed.count(),
+        )
+        torch.manual_seed(derive(settings.seed, "weights"))
+        self.network = self.new_network().to(self.device)
+        if start is not None:
+            self.network.load_state_dict(start)
+        self.averaged = {name: value.clone() for name, value in self.network.state_dict().items()}
+        on_gpu = self.device.type == "cuda"
+        self.rate = torch.tensor(settings.learning_rate, device=self.device)
+        self.optimizer = torch.optim.AdamW(
+            self.network.parameters(),
+            lr=self.rate if on_gpu else settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=on_gpu,
+            capturable=on_gpu,
+        )
+        self._recorded: dict[tuple[int, int], RecordedStep] = {}
+        self.pool = torch.cuda.graph_pool_handle() if on_gpu else None  # memory that all recorded steps share
+        self._stream: Iterator[Batch] | None = None
+        self._next = -1
+
+    def new_network(self) -> nn.Module:
+        """A network with random weights."""
+        return network_of(self.settings)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.bfloat16 if self.device.type == "cuda" else torch.float32
+
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        return {name: value[None] for name, value in self.averaged.items()}
+
+    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
+        """Take steps from step `first` on; losses (count, 3, 1), and the seconds spent waiting for episodes."""
+        self.network.train()
+        losses, waited = [], 0.0
+        for step in range(first, first + count):
+            began = time.perf_counter()
+            batch = self._batch(step).to(self.device)
+            waited += time.perf_counter() - began
+            losses.append(self.step(step, batch))
+        total = torch.stack(losses)
+        return torch.stack([total, total, torch.zeros_like(total)], 1).unsqueeze(-1), waited
+
+    def step(self, number: int, batch: Batch) -> Tensor:
+        """Move the weights along a batch; the loss before the move."""
+        rate = self.settings.learning_rate * self.settings.decay_at(number)
+        if self.device.type == "cuda" and distributed.count() == 1:
+            self.rate.fill_(rate)
+            loss = self._recorded_step(batch)
+        else:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            loss = self.move(batch)
+        keep = min(self.settings.average, (number + 1) / (number + 10))
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.averaged.values()), list(self.network.state_dict().values()), 1 - keep)
+        return loss
+
+    def move(self, batch: Batch) -> Tensor:
+        """Take a step of the optimizer at the rate that is set; the loss before the step, a scalar."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        value = loss.detach().clone()
+        if distributed.count() > 1:
+            distributed.average_([value, *(p.grad for p in self.network.parameters() if p.grad is not None)])
+        nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.clip)
+        self.optimizer.step()
+        return value
+
+    def loss(self, batch: Batch) -> Tensor:
+        """−log of the softmax of each query's answer among its candidates, the mean over queries."""
+        scores = self.network(self.graphs[batch.graph], batch.tasks, self.dtype)  # (L, Q, C)
+        scores = scores.masked_fill(batch.excluded, -torch.inf)
+        return cross_entropy(scores.flatten(0, 1), batch.answers.flatten())
+
+    def scorer(self, run: int) -> TrailScorer:
+        network = network_of(self.settings).to(self.device)
+        network.load_state_dict(self.averaged)
+        return TrailScorer(self.settings.model, network, self.graphs[0])
+
+    def state(self, run: int) -> RunState:
+        """The averaged weights; the optimizer's moments and the weights before averaging."""
+        raw = {RAW + name: value.clone() for name, value in self.network.state_dict().items()}
+        return dict(self.averaged), {**moments_of(self.network, self.optimizer), **raw}
+
+    def take(self, states: Sequence[RunState]) -> None:
+        """Continue from a state."""
+        ((weights, moments),) = states
+        self.averaged = {name: weights[name].to(self.device) for name in self.averaged}
+        raw = {name[len(RAW) :]: value for name, value in moments.items() if name.startswith(RAW)}
+        self.network.load_state_dict(raw)
+        restore_moments(self.network, self.optimizer, moments)
+        self._recorded.clear()
+
+    def _batch(self, step: int) -> Batch:
+        """The batch of a step; for a GPU drawn ahead by other processes."""
+        if self.device.type == "cpu":
+            return self.episodes[step]
+        if self._stream is None or step != self._next:
+            self._stream = iter(
+                torch.utils.data.DataLoader(
+                    self.episodes,
+                    sampler=range(step, self.settings.steps),
+                    batch_size=None,
+                    num_workers=WORKERS,
+                    prefetch_factor=8,
+                    pin_memory=True,
+                    multiprocessing_context="fork",
+                )
+            )
+        self._next = step + 1
+        return next(self._stream)
+
+    def _recorded_step(self, batch: Batch) -> Tensor:
+        """`move` as a CUDA graph, recorded once for each graph and number of references."""
+        key = batch.graph, batch.tasks.weights.shape[1]
+        if key not in self._recorded:
+            self._recorded[key] = RecordedStep(self, batch)
+            return self._recorded[key].first
+        return self._recorded[key](batch)
+
+
+class RecordedStep:
+    """A training step on batches of one shape, recorded as a CUDA graph. The first batch is trained on as it is."""
+
+    def __init__(self, learner: TrailLearner, batch: Batch) -> None:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.first = learner.move(batch)  # compiles the kernels
+        torch.cuda.current_stream().wait_stream(side)
+        self.batch, self.graph = batch.clone(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, pool=learner.pool, capture_error_mode="thread_local"):
+            self.loss = learner.move(self.batch)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        for own, new in zip(self.batch.tensors, batch.tensors, strict=True):
+            own.copy_(new, non_blocking=True)
+        self.graph.replay()
+        return self.loss.clone()
+
+
+def network_of(settings: TrailSettings) -> TrailNetwork:
+    """A network of the shape in the settings, with random weights."""
+    return TrailNetwork(Shape(settings.width, settings.layers, settings.relation_layers))

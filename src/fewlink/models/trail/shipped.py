@@ -1,0 +1,106 @@
+"""The weights that come with fewlink, in one small file: TRAIL on any graph, without training.
+
+`benchmarks/ship_weights.py` makes the file from a trained run. Its card is `builtin/trail.md`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from fewlink import __version__
+from fewlink.core.errors import InputError, reading
+from fewlink.core.storage import write_bytes
+from fewlink.graph import Graph
+from fewlink.models.trail.network import Shape, TrailNetwork
+from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.scorer import TrailScorer
+
+NAME = "trail-shipped"  # in results and titles, beside `trail` as it was trained on one benchmark
+FORMAT, METADATA = "fewlink-trail/1", "fewlink"  # one entry of metadata: several have no order
+BUILT_IN = "trail.safetensors"
+CHECKSUMS = {  # sha256 of the files that come with fewlink
+    "trail.safetensors": "b629d25ca6e7f56ac63088762f66c978bf05bb77d7bbdc4bca8197a4da3a6f81",
+    "trail-without-attack.safetensors": "5edc6aa4b795dbd0f91c38d422453ed9f08e9801ee20bd01491ae3935c44044e",
+}
+
+
+class Shipped(NamedTuple):
+    """Weights by name, and what is known about them: `file`, `sha256`, `version` and `shape`; of a run's also the
+    `graphs` they were trained on and the `step`."""
+
+    weights: dict[str, Tensor]
+    facts: dict[str, Any]
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(**self.facts["shape"])
+
+    def network(self) -> TrailNetwork:
+        """A network with a copy of the weights."""
+        network = TrailNetwork(self.shape)
+        network.load_state_dict(self.weights)
+        return network
+
+
+@functools.cache
+def shipped() -> Shipped:
+    """The weights that come with this version of fewlink."""
+    return built_in_weights(BUILT_IN)
+
+
+def built_in_weights(name: str) -> Shipped:
+    """Weights that come with fewlink, by the name of their file; raises if the file has changed."""
+    with reading(name, "install fewlink again"):
+        content = (files("fewlink") / "builtin" / name).read_bytes()
+    if hashlib.sha256(content).hexdigest() != CHECKSUMS[name]:
+        raise InputError(name, "is damaged (it has another checksum): install fewlink again")
+    return read_weights(content, name)
+
+
+def shipped_scorer(graph: Graph, device: str = "cpu") -> TrailScorer:
+    """TRAIL with the shipped weights on a graph."""
+    return TrailScorer(NAME, shipped().network().to(device), ReadGraph.of(graph).to(device), graph)
+
+
+def read_weights(content: bytes, name: str) -> Shipped:
+    """The weights in the content of a file; `name` is the file's, for errors."""
+    try:
+        weights = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        facts = json.loads(header.get("__metadata__", {}).get(METADATA, "{}"))
+        found = facts.get("format")
+    except (SafetensorError, ValueError, AttributeError) as error:  # AttributeError: JSON of another kind
+        raise _damaged(name, error) from None
+    if found != FORMAT:
+        raise InputError(name, f"has format {found!r}, this version of fewlink reads {FORMAT!r}: install fewlink again")
+    known = {key: value for key, value in facts.items() if key != "format"}
+    made = Shipped(weights, {"file": name, "sha256": hashlib.sha256(content).hexdigest(), **known})
+    try:
+        made.network()
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:  # no shape, or weights of another one
+        raise _damaged(name, error) from None
+    return made
+
+
+def write_weights(path: Path, weights: dict[str, Tensor], shape: Shape, **facts: Any) -> Path:
+    """Write weights and facts as a file that `read_weights` reads."""
+    facts = {"format": FORMAT, "version": __version__, "shape": asdict(shape), **facts}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    content = save(tensors, {METADATA: json.dumps(facts)})
+    read_weights(content, path.name)
+    write_bytes(path, content)
+    return path
+
+
+def _damaged(name: str, error: Exception) -> InputError:
+    return InputError(name, f"is damaged ({' '.join(str(error).split())[:200]}): install fewlink again")

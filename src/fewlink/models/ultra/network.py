@@ -1,0 +1,276 @@
+"""ULTRA's network (Galkin et al., "Towards Foundation Models for Knowledge Graph Reasoning", ICLR 2024), its weights.
+
+Relations, inverse ones included, are the nodes of a second graph, in which four kinds of edges say that two relations
+share heads, share tails, or that the head of one is the tail of the other. Layers over this graph, labelled at the
+asked relation, give each relation a vector; layers over the entities, labelled at the head, give each entity a state.
+
+Here the asked relation is new: it and its inverse are the last two nodes of the graph of relations, 2R and 2R + 1, and
+the references are its edges. Parameters have the names and the meaning of the published weights, which were trained
+with messages from tails to heads: a message along an edge has the weight of the edge's inverse relation.
+
+`python -m fewlink.models.ultra.network FILE.pth FILE.safetensors` converts published weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, relu
+
+from fewlink.core.errors import InputError
+from fewlink.core.storage import write_bytes
+from fewlink.models.trail.network import Encoded, mlp, reference_edges
+from fewlink.models.trail.reading import ReadGraph, Tasks
+from fewlink.propagation.product import Norms, relation_sums, relational_product
+
+KINDS = 4  # of edges between relations: heads shared, tails shared, head–tail, tail–head
+MARKS = 16  # columns of marks at references, as many as the kernels of a GPU need
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`width` of states and vectors; `layers` over the entities; `relation_layers` over the relations."""
+
+    width: int = 64
+    layers: int = 6
+    relation_layers: int = 6
+
+
+class Layer(nn.Module):
+    """x + ReLU(norm(A [x; sums] + a)), given the sums of messages and of the labels."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2 * width, width)
+        self.layer_norm = nn.LayerNorm(width)
+
+    def updated(self, x: Tensor, sums: Tensor) -> Tensor:
+        """States (…, W) after the layer."""
+        from_state, from_sums = self.linear.weight.chunk(2, 1)
+        y = linear(x, from_state, self.linear.bias).flatten(0, -2)
+        y = torch.addmm(y, sums.flatten(0, -2), from_sums.T).view_as(x)
+        return x + relu(self.layer_norm(y))
+
+
+class RelationLayer(Layer):
+    """A layer over the relations; each kind of edge has a vector."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.relation = nn.Embedding(KINDS, width)
+
+    def forward(self, x: Tensor, labels: Tensor, shared: Tensor, inverse: Tensor) -> Tensor:
+        """Vectors (L, N, W) after the layer, given labels of that shape and whether relations share heads (L, N, N)."""
+        heads, tails, head_tail, tail_head = self.relation.weight
+        begin, end = shared @ x, shared @ x[:, inverse]  # of relations that begin, or end, at a relation's heads
+        sums = heads * begin + tails * end[:, inverse] + head_tail * end + tail_head * begin[:, inverse]
+        return self.updated(x, sums + labels)
+
+
+class EntityLayer(Layer):
+    """A layer over the entities; the weights of messages are projected vectors of relations."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.relation_projection = mlp(width, width, width)
+
+
+class RelationModel(nn.Module):
+    """The layers over the graph of relations."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.width = shape.width
+        self.layers = nn.ModuleList(RelationLayer(shape.width) for _ in range(shape.relation_layers))
+
+    def forward(self, shared: Tensor, inverse: Tensor, asked: int) -> Tensor:
+        """The vectors (L, N, W) of all relations for the asked one; arguments as in `RelationLayer`."""
+        labels = shared.new_zeros(*shared.shape[:2], self.width)
+        labels[:, asked] = 1
+        x = labels
+        for layer in self.layers:
+            x = layer(x, labels, shared, inverse)
+        return x
+
+
+class EntityModel(nn.Module):
+    """The layers over the entities, and the network that scores their states."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EntityLayer(shape.width) for _ in range(shape.layers))
+        self.mlp = mlp(2 * shape.width, 2 * shape.width, 1)
+
+
+class UltraNetwork(nn.Module):
+    """The network; `forward` gives scores (L, Q, C)."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape, self.relation_model, self.entity_model = shape, RelationModel(shape), EntityModel(shape)
+
+    def forward(self, graph: ReadGraph, tasks: Tasks, dtype: torch.dtype = torch.float32) -> Tensor:
+        encoded = self.encode(graph, tasks)
+        return self.scores(self.propagate(graph, tasks, encoded), encoded, tasks.candidates)
+
+    def encode(self, graph: ReadGraph, tasks: Tasks) -> Encoded:
+        """The weights of messages along each relation, along the new one and its inverse, and the new one's vector."""
+        with torch.no_grad():
+            shared = shared_heads(graph, tasks)
+        inverse = torch.cat([graph.inverse, torch.arange(2, device=graph.device).roll(1) + graph.relations])
+        vectors = self.relation_model(shared, inverse, asked=graph.relations)  # (L, 2R + 2, W)
+        weights = self.message_weights(vectors[:, inverse])
+        relations = weights[:, :, : graph.relations] * tasks.visible.unsqueeze(-1)
+        return Encoded(relations, weights[:, :, graph.relations :], vectors[:, graph.relations])
+
+    def encode_relation(self, graph: ReadGraph, asked: int) -> Encoded:
+        """The same for a relation of the graph, and no new one: ordinary link prediction.
+
+        For an inverse relation, too, the published weights want the label at the relation itself.
+        """
+        labelled = asked % (graph.relations // 2)
+        vectors = self.relation_model((graph.together > 0).float()[None], graph.inverse, labelled)  # (1, 2R, W)
+        weights = self.message_weights(vectors[:, graph.inverse])
+        return Encoded(weights, weights[:, :, :0], vectors[:, asked])
+
+    def message_weights(self, vectors: Tensor) -> Tensor:
+        """Vectors (L, N, W) as each layer projects them: (layers, L, N, W)."""
+        return torch.stack([layer.relation_projection(vectors) for layer in self.layers])
+
+    @property
+    def layers(self) -> list[EntityLayer]:
+        return [*self.entity_model.layers]  # type: ignore[list-item]
+
+    def propagate(self, graph: ReadGraph, tasks: Tasks, encoded: Encoded) -> Tensor:
+        """States (nodes, L, Q, W) of every entity after the last layer."""
+        (count, queries), width = tasks.heads.shape, self.shape.width
+        task, query = (torch.arange(n, device=tasks.heads.device) for n in (count, queries))
+        labelled = ((tasks.heads * count + task[:, None]) * queries + query).flatten()
+        labels = encoded.task.repeat_interleave(queries, 0)  # (L · Q, W)
+        x = labels.new_zeros(graph.edges.nodes * count * queries, width).index_add(0, labelled, labels)
+        x = x.view(graph.edges.nodes, count, queries, width)
+        sources, targets = reference_edges(tasks)
+        for layer, relations, new in zip(self.layers, encoded.relations, encoded.new, strict=True):
+            over = (new.transpose(0, 1)[:, :, None] * tasks.weights[..., None]).flatten(0, 2)  # (2 · L · K, W)
+            sums = relational_product(x, relations, graph.edges, Norms.ONE)
+            sums.flatten(0, 1).index_add_(0, targets, x.flatten(0, 1)[sources] * over[:, None])
+            sums.flatten(0, 2).index_add_(0, labelled, labels)
+            x = layer.updated(x, sums)
+        return x
+
+    def scores(self, states: Tensor, encoded: Encoded, candidates: Tensor) -> Tensor:
+        """Scores (L, Q, C) of candidates (L, C)."""
+        task = torch.arange(len(candidates), device=candidates.device)[:, None]
+        return self.score(states[candidates, task], encoded.task[:, None, None]).transpose(1, 2)
+
+    def score(self, states: Tensor, asked: Tensor) -> Tensor:
+        """Scores (…) of states (…, W), given the vector of the asked relation (…, W)."""
+        first, last = self.entity_model.mlp[0], self.entity_model.mlp[2]
+        of_state, of_asked = first.weight.chunk(2, 1)  # type: ignore[operator, union-attr]
+        inner = relu(linear(states, of_state) + linear(asked, of_asked, first.bias))  # type: ignore[arg-type]
+        scores: Tensor = last(inner).squeeze(-1)
+        return scores
+
+
+def shared_heads(graph: ReadGraph, tasks: Tasks) -> Tensor:
+    """Whether two relations, the new one and its inverse included, share a head: (L, 2R + 2, 2R + 2), 0 or 1."""
+    visible = tasks.visible
+    known = (graph.together > 0) * visible[:, :, None] * visible[:, None]
+    at_ends = (_relations_at_references(graph, tasks) > 0) * visible[:, None]  # (L, 2, 2R)
+    heads, tails = tasks.references.unbind(-1)
+    weights = tasks.weights[:, :, None] * tasks.weights[:, None]
+    turned = ((heads[:, :, None] == tails[:, None]) * weights).amax((1, 2))  # an entity is a head and a tail
+    same = tasks.weights.amax(1)
+    corner = torch.stack([torch.stack([same, turned], 1), torch.stack([turned, same], 1)], 1)  # (L, 2, 2)
+    return torch.cat([torch.cat([known, at_ends.transpose(1, 2)], 2), torch.cat([at_ends, corner], 2)], 1)
+
+
+def _relations_at_references(graph: ReadGraph, tasks: Tasks) -> Tensor:
+    """How many edges of each relation begin at the references' heads, and at their tails: (L, 2, 2R)."""
+    count, shots = tasks.weights.shape
+    rows = tasks.references * count + torch.arange(count, device=tasks.references.device)[:, None, None]
+    marks = tasks.weights.new_zeros(count * shots, 2, MARKS)
+    marks[:, 0, 0] = marks[:, 1, 1] = tasks.weights.flatten()
+    x = tasks.weights.new_zeros(graph.edges.nodes * count, MARKS).index_add(0, rows.flatten(), marks.flatten(0, 1))
+    x = x.view(graph.edges.nodes, count, 1, MARKS)
+    return relation_sums(x, torch.ones_like(x), graph.edges, Norms.ONE)[..., :2].transpose(1, 2)
+
+
+class Checkpoint(NamedTuple):
+    """Weights by name, and the `file` and `sha256` they were read from."""
+
+    weights: dict[str, Tensor]
+    facts: dict[str, Any]
+
+    @property
+    def shape(self) -> Shape:
+        return shape_of(self.weights)
+
+    def network(self) -> UltraNetwork:
+        """A network with a copy of the weights."""
+        network = UltraNetwork(self.shape)
+        network.load_state_dict(self.weights)
+        return network
+
+
+def read_checkpoint(path: Path | str) -> Checkpoint:
+    """ULTRA's weights from a .pth file as it is published, or a .safetensors file, such as a run's; no code is run."""
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(path, f"cannot be read ({error.strerror}): give a file of ULTRA's weights") from None
+    found: Any
+    try:
+        if content[8:9] == b"{":
+            found = safetensors.torch.load(content)
+        else:
+            found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception:  # torch.load raises errors of many kinds
+        raise InputError(path, "is not a file of weights, or damaged: give a .pth or .safetensors file") from None
+    if isinstance(found, dict) and isinstance(found.get("model"), dict):
+        found = found["model"]  # beside an optimizer's state
+    tensors = {n: w for n, w in found.items() if isinstance(w, Tensor)} if isinstance(found, dict) else {}
+    network = UltraNetwork(shape_of(tensors))
+    mine, theirs = ({n: tuple(w.shape) for n, w in each.items()} for each in (network.state_dict(), tensors))
+    for name in sorted(mine.keys() | theirs.keys()):
+        if mine.get(name) != theirs.get(name):
+            has, expected = (str(shapes.get(name, "none")) for shapes in (theirs, mine))
+            raise InputError(
+                path, f"does not hold weights of ULTRA (shape of {name}: {has}, expected {expected}): give another file"
+            )
+    weights = {name: tensors[name].float() for name in mine}
+    return Checkpoint(weights, {"file": path.name, "sha256": hashlib.sha256(content).hexdigest()})
+
+
+def shape_of(weights: Mapping[str, Tensor]) -> Shape:
+    """The shape of a network with these weights; where they are of something else, that of the published ones."""
+    layers, relation_layers = (
+        sum(bool(re.fullmatch(rf"{part}\.layers\.\d+\.linear\.weight", name)) for name in weights)
+        for part in ("entity_model", "relation_model")
+    )
+    bias = weights.get("relation_model.layers.0.linear.bias")
+    width = Shape.width if bias is None or bias.dim() != 1 else len(bias)
+    return Shape(width or Shape.width, layers or Shape.layers, relation_layers or Shape.relation_layers)
+
+
+def convert(source: Path, target: Path) -> Path:
+    """Write the weights of a file as safetensors."""
+    write_bytes(target, safetensors.torch.save(read_checkpoint(source).weights))
+    return target
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    print(convert(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,186 @@
+"""Vectors of a benchmark's own triples, pretrained in a folder, and vectors for entities that were added later.
+
+No dev or test pair is ever seen. What is added later gets its vectors without training: both kinds of vectors predict a
+tail from a head and a relation, q = h + r for TransE, h ⊙ r for ComplEx. A new entity gets the mean of what its edges
+predict for it, in both directions; where the score is an inner product, in which only a direction is predicted, it gets
+the mean length of the others. Old vectors stay as they are, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewlink.core import distributed
+from fewlink.core.errors import FewlinkError
+from fewlink.core.recipes import OWN, Vectors, recipe
+from fewlink.core.storage import exists, locked
+from fewlink.data.benchmark import Benchmark
+from fewlink.data.training_graph import training_triples
+from fewlink.embeddings import Embeddings, EmbeddingSettings, train
+from fewlink.embeddings.checkpoint import remove_state
+from fewlink.graph import Graph
+from fewlink.models.family import Reporter
+
+SWEEPS = 3  # so that new entities whose neighbours are all new get a vector too
+BY_DISTANCE = "transe"
+
+
+def pretrain(
+    benchmark: Benchmark,
+    settings: EmbeddingSettings | None = None,
+    *,
+    out: Path | str,
+    with_train_tasks: bool = False,
+    half: bool = False,
+    on_epoch: Reporter | None = None,
+) -> Embeddings:
+    """Train embeddings on the background, and on the train relations if asked for, into a folder.
+
+    Without settings they are those of the recipe `complex`. Training that was stopped continues from its last saved
+    epoch. With `half` the entities' vectors are kept in half precision. Several processes train as one; the first
+    writes the folder, which all of them must see.
+    """
+    data = training_triples(benchmark, with_train_tasks=with_train_tasks)
+    return train_into(
+        Path(out),
+        benchmark,
+        data.triples,
+        data.relations,
+        settings or recipe("complex", EmbeddingSettings).settings,
+        facts={"with_train_tasks": with_train_tasks},
+        protected=~data.background,
+        half=half,
+        on_epoch=on_epoch,
+    )
+
+
+def train_into(
+    folder: Path,
+    benchmark: Benchmark,
+    triples: np.ndarray,
+    relations: list[str],
+    settings: EmbeddingSettings,
+    *,
+    facts: Mapping[str, Any],
+    protected: np.ndarray | None = None,
+    half: bool = False,
+    on_epoch: Reporter | None = None,
+) -> Embeddings:
+    """Train vectors of a benchmark's entities and of these relations into a folder; what was stopped continues.
+
+    Shapes: `triples` (n, 3); `protected` (n,) bool, triples that are never held out.
+    """
+    state = folder.with_name(f".{folder.name}.state.safetensors")
+    sizes = len(benchmark.graph.entities), len(relations)
+    busy = f"{folder} is being trained by another process: wait for it, or choose another folder"
+    with ExitStack() as held:
+        distributed.from_first(lambda: held.enter_context(locked(folder, busy)))
+        vectors = train(triples, *sizes, settings, resume=state, on_epoch=on_epoch, protected=protected)
+        vectors = vectors.half_precision() if half else vectors
+        vectors.facts.update(benchmark=benchmark.fingerprint, **facts)
+        graph = benchmark.graph.fingerprint
+        distributed.from_first(lambda: vectors.save(folder, graph, graph=benchmark.name, relation_names=relations))
+        remove_state(state)
+    return vectors if distributed.count() == 1 else Embeddings.open(folder)
+
+
+def trained_already(
+    folder: Path,
+    benchmark: Benchmark,
+    settings: EmbeddingSettings,
+    facts: Mapping[str, Any],
+    *,
+    half: bool = False,
+    any_seed: bool = False,
+) -> bool:
+    """Whether a folder holds the vectors that these settings give; raises if it holds others."""
+    if not exists(folder):
+        return False
+    saved = Embeddings.open(folder, benchmark.graph.fingerprint)
+    free = OWN if any_seed else ("device",)
+    same = all(saved.settings.get(name) == value for name, value in settings.as_dict().items() if name not in free)
+    same = same and all(saved.facts.get(name, value) == value for name, value in facts.items())
+    if not same or (saved.entities.dtype == torch.float16) != half:
+        raise FewlinkError(
+            f"{folder} holds {saved.model} vectors of other settings or of another benchmark: remove the folder, or "
+            "give --embeddings"
+        )
+    return True
+
+
+def pretraining_settings(wanted: Vectors, device: str) -> EmbeddingSettings:
+    """How the vectors that a recipe names are pretrained."""
+    settings = recipe(wanted.recipe, EmbeddingSettings).settings
+    return replace(settings, seed=0, device=device).adjusted(wanted.set)
+
+
+def fold_in(table: Embeddings, graph: Graph, entities: int, relations: int, later: int) -> Embeddings:
+    """A table for a graph whose entities from number `entities` on are new, as are `later` relations after the first.
+
+    The rows of task relations, which follow the background's, stay last.
+    """
+    table, triples = table.single_precision(), torch.from_numpy(graph.triples().astype(np.int64))
+    kinds = _folded_relations(table, triples, entities, relations, later)
+    more = len(graph.entities) - entities
+    vectors = torch.cat([table.entities, table.entities.mean(0, keepdim=True).expand(more, -1)])
+    if more:
+        vectors = _folded_entities(replace(table, entities=vectors, relations=kinds), triples, entities)
+    facts = {**table.facts, "grown": {"entities": more, "relations": later}}
+    return replace(table, entities=vectors, relations=kinds, facts=facts)
+
+
+def _folded_entities(table: Embeddings, triples: Tensor, old: int) -> Tensor:
+    """The vectors (E, d), those from `old` on being what their edges (n, 3) predict."""
+    rule, half = table.interaction, len(table.relations) // 2
+    vectors, placed = table.entities.clone(), torch.arange(len(table.entities)) < old
+    length = vectors[:old].norm(dim=1).mean()
+    heads, kinds, tails = triples.T
+    forward, backward = table.relations[:half], table.relations[half:]
+    ways = [(heads, rows[kinds], tails) for rows in (forward, rule.inverse(backward))]
+    ways += [(tails, rows[kinds], heads) for rows in (backward, rule.inverse(forward))]
+    for _ in range(SWEEPS):
+        total, count = torch.zeros_like(vectors), vectors.new_zeros(len(vectors))
+        for known, rows, new in ways:
+            used = placed[known] & (new >= old)
+            total.index_add_(0, new[used], rule.query(vectors[known[used]], rows[used]))
+            count.index_add_(0, new[used], count.new_ones(int(used.sum())))
+        reached = count > 0
+        means = total[reached] / count[reached].unsqueeze(1)
+        if table.model != BY_DISTANCE:
+            means = means / means.norm(dim=1, keepdim=True).clamp_min(1e-12) * length
+        vectors[reached] = means
+        placed = placed | reached
+    return vectors
+
+
+def _folded_relations(table: Embeddings, triples: Tensor, entities: int, old: int, later: int) -> Tensor:
+    """The relation rows with `later` new ones behind the first `old`, in both directions."""
+    half = len(table.relations) // 2
+    forward, backward = table.relations[:half], table.relations[half:]
+    known = triples[(triples[:, [0, 2]] < entities).all(1)]
+    rows = [_folded_relation(table, known[known[:, 1] == number]) for number in range(old, old + later)]
+    new = torch.stack(rows) if rows else forward[:0]
+    return torch.cat(
+        [forward[:old], new, forward[old:], backward[:old], table.interaction.inverse(new), backward[old:]]
+    )
+
+
+def _folded_relation(table: Embeddings, triples: Tensor) -> Tensor:
+    """A row for a new relation from its pairs of old entities: the mean offset, or the mean direction t ⊙ conj(h)."""
+    mean = table.relations.mean(0)
+    if not len(triples) or table.model not in (BY_DISTANCE, "complex", "distmult"):
+        return mean
+    heads, tails = table.entities[triples[:, 0]], table.entities[triples[:, 2]]
+    if table.model == BY_DISTANCE:
+        return (tails - heads).mean(0)
+    joined = table.interaction.query(tails, table.interaction.inverse(heads)).mean(0)  # t ⊙ conj(h)
+    length = float(table.relations.norm(dim=1).mean() / joined.norm().clamp_min(1e-12))
+    return length * joined

@@ -1,1 +1,0 @@
-"""Questions besides "which tails": which triples look wrong, which relation holds."""

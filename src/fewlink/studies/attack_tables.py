@@ -1,0 +1,118 @@
+"""What stored records say about links that were added later: tables by relation, of probabilities, and of names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fewlink.data.carving import FrozenGraph
+from fewlink.evaluation.ranks import read_ranks
+from fewlink.evaluation.records import Record, RecordStore
+from fewlink.report.charts import figure
+from fewlink.report.tables import Table
+from fewlink.studies.attack import ALL, CHANCES, FIRST, NAME, SURE, WITHOUT_ATTACK, frozen_attack
+
+ORDER = ("popularity", "rules", "complex", "ultra", WITHOUT_ATTACK, "trail-shipped")
+ENOUGH = 50  # later links of a relation that has a column of its own
+MOST_FOUND = 15  # links that are shown
+
+
+def stored_tables(store: RecordStore, shots: Iterable[int], frozen: FrozenGraph) -> list[Table]:
+    """A table for each number of references, one of probabilities, and one of the links that were found."""
+    records = [r for r in store.records if r.benchmark == NAME and r.data_sha256 == frozen.fingerprint]
+    records.sort(key=lambda r: _place(r.model))
+    shown = [by_class(records, few, frozen) for few in (*shots, ALL)]
+    more = [sure_answers(records), links_table(store)]
+    return [*shown, *(table for table in more if table.rows)]
+
+
+def _place(model: str) -> int:
+    """The place of a model in tables; others than those of ORDER come last."""
+    name = "ultra" if model.startswith("ultra") else model
+    return ORDER.index(name) if name in ORDER else len(ORDER)
+
+
+def by_class(records: list[Record], shots: int, frozen: FrozenGraph) -> Table:
+    """MRR and recall@20 of each model: all links, and each relation with enough of them."""
+    sizes = {relation: len(pairs) for relation, pairs in frozen.later.items() if len(pairs) >= ENOUGH}
+    large = sorted(sizes, key=lambda relation: -sizes[relation])
+    columns = [f"all {sum(map(len, frozen.later.values()))}"]
+    columns += [f"{relation.replace('_', ' ')} {sizes[relation]}" for relation in large]
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        if record.shots == shots:
+            groups.setdefault(record.model, []).append(record)
+    rows = []
+    for model, each in groups.items():
+        cells = []
+        for relation in ["", *large]:
+            parts = [r.relations[relation] if relation else r.metrics["micro"] for r in each]
+            cells.append(" · ".join(figure(float(np.mean([p[m] for p in parts]))) for m in ("mrr", f"recall@{FIRST}")))
+        rows.append([model, *cells])
+    title = f"{shots} references, relation hidden" if shots else "all known pairs, relation in the graph"
+    whose = "mean of" if shots else "of TRAIL the mean of"
+    draws = max(map(len, groups.values()), default=0)
+    note = f"MRR · recall@{FIRST}" + (f"; {whose} {draws} draws of references" if draws > 1 else "")
+    return Table(title, ["model", *columns], rows, note)
+
+
+def sure_answers(records: list[Record]) -> Table:
+    """What the probabilities of answers were worth, over the draws of references."""
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for record in records:
+        rows = [row for row in record.relations.values() if "sure" in row]
+        groups.setdefault((record.model, record.shots), []).extend(rows)
+    cells = []
+    for (model, shots), rows in groups.items():
+        if rows:
+            sure, sure_right, first, right, expected = (sum(row[key] for row in rows) for key in CHANCES)
+            shares = [figure(part / whole) if whole else "" for part, whole in ((right, first), (expected, first))]
+            cells.append([model, str(shots), f"{sure:.0f}", f"{sure_right:.0f}", f"{first:.0f}", *shares])
+    sure_name = f"answers with p ≥ {SURE:g}"
+    columns = ["model", "K", sure_name, "of them right", "first answers with a p", "right", "mean p"]
+    note = "right: in ATT&CK at the end of 2023 (hidden from the model) or added later; others may come yet"
+    return Table("probabilities", columns, cells, note)
+
+
+class FoundLink(NamedTuple):
+    """A link that was added later, and its rank."""
+
+    relation: str
+    head: str
+    tail: str
+    day: str
+    rank: float
+
+
+def found_links(store: RecordStore, model: str = WITHOUT_ATTACK, shots: int = ALL) -> list[FoundLink]:
+    """The later links with the ranks of a stored record, of the first draw of references, the best first."""
+    frozen = frozen_attack()
+    for file, record in store.places:
+        same = (record.benchmark, record.model, record.shots) == (NAME, model, shots)
+        if same and record.references in ("draw-1", "all") and (ranks := read_ranks(file, record)) is not None:
+            parts = dict(zip(ranks.relations, np.split(ranks.ranks, np.cumsum(ranks.counts)[:-1]), strict=True))
+            links = [
+                FoundLink(relation, frozen.graph.name(head), frozen.graph.name(tail), day, rank)
+                for relation in ranks.relations
+                for (head, tail), day, rank in zip(
+                    frozen.later[relation].tolist(), frozen.days[relation], parts[relation].tolist(), strict=True
+                )
+            ]
+            return sorted(links, key=lambda link: (link.rank, link.day, link.head, link.tail))
+    return []
+
+
+def links_table(store: RecordStore) -> Table:
+    """The best-ranked later links with their names, one for each head."""
+    links, heads, rows = found_links(store), set[str](), list[list[str]]()
+    for link in links:
+        if link.head not in heads and len(rows) < MOST_FOUND:
+            rows.append([link.day, link.head, link.relation.replace("_", " "), link.tail, f"{link.rank:g}"])
+            heads.add(link.head)
+    shares = ", ".join(f"{sum(link.rank <= k for link in links)} in the first {k}" for k in (5, 20, 100))
+    first = sum(link.rank == 1 for link in links)
+    note = f"of {len(links)} links: {first} first, {shares}; with the first draw of references" if links else ""
+    columns = ["added on", "head", "relation", "tail", "rank"]
+    return Table(f"links found by {WITHOUT_ATTACK}, relation in the graph", columns, rows, note)

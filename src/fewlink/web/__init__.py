@@ -1,5 +1,0 @@
-"""Prediction over HTTP: an API with a schema, and a page for curators."""
-
-from fewlink.web.schema import ServerSettings
-
-__all__ = ["ServerSettings"]

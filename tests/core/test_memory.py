@@ -1,0 +1,136 @@
+"""Long work reports how much memory it needs, and raises if less is free."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from fewlink.trail_0_1.learner import Trail01Vectors, pretrain_views
+from fewlink.trail_0_1.model import Trail01Settings
+from tests.conftest import id_graph
+
+from fewlink.core import memory
+from fewlink.core.errors import FewlinkError
+from fewlink.data import open_benchmark
+from fewlink.data.training_graph import training_triples
+from fewlink.embeddings import Embeddings, EmbeddingSettings
+from fewlink.embeddings.trainer import train as train_vectors
+from fewlink.models.family import trained_family
+from fewlink.models.fsrl.model import FewShotSettings
+from fewlink.models.vectors import pretrain
+from fewlink.training import open_run
+from fewlink.training.trainer import train_run
+
+
+def test_small_needs_are_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    memory.ensure("a little", {"all of it": 10.0})
+    assert capsys.readouterr().err == ""
+
+
+def test_large_needs_are_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 9_000_000_000)
+    memory.ensure("training", {"vectors": 1.5e9, "neighbours": 1e9})
+    assert capsys.readouterr().err == "training needs about 2.5 GB of memory, 9.0 GB are free\n"
+
+
+def test_insufficient_memory_is_an_error_that_names_the_purposes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 200_000_000)
+    with pytest.raises(FewlinkError) as error:
+        memory.ensure("training", {"vectors": 1e9, "neighbours": 2e9, "edges": 3e7}, advice="use a smaller dim")
+    assert str(error.value) == (
+        "training needs about 3.0 GB of memory and 0.2 GB are free "
+        "(2.0 GB for neighbours, 1.0 GB for vectors, 30 MB for edges): use a smaller dim"
+    )
+
+
+def test_unknown_free_memory_raises_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: None)
+    memory.ensure("training", {"vectors": 1e15})
+    assert capsys.readouterr().err == "training needs about 1000000.0 GB of memory\n"
+
+
+def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
+    assert memory.free_bytes() == 8000 * 1024
+    for name, text in (("memory.max", "5000000"), ("memory.current", "3000000"), ("memory.stat", "inactive_file 500")):
+        (tmp_path / name).write_text(text)
+    assert memory.free_bytes() == 2_000_500
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_bytes() == 8000 * 1024
+
+
+def test_pretraining_raises_before_it_allocates(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = training_triples(open_benchmark("umls"))
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
+    with pytest.raises(FewlinkError, match=r"pretraining needs about .* of memory and 0 MB are free"):
+        train_vectors(data.triples, 135, len(data.relations), EmbeddingSettings(epochs=1))
+
+
+def test_pretraining_on_a_missing_gpu_is_a_clear_error() -> None:
+    data = training_triples(open_benchmark("umls"))
+    with pytest.raises(FewlinkError, match=r"device 'cuda:97' was given, but torch finds"):
+        train_vectors(data.triples, 135, len(data.relations), EmbeddingSettings(epochs=1, device="cuda:97"))
+
+
+def test_the_memory_of_an_epoch_follows_from_the_sizes() -> None:
+    settings = EmbeddingSettings(dim=50, optimizer="adagrad", held_out=0.0)
+    small, large = (sum(settings.needs(entities, 10, 1000).values()) for entities in (10**6, 2 * 10**6))
+    assert large - small == 10**6 * 50 * 4 * 2
+    adam = sum(dataclasses.replace(settings, optimizer="adam").needs(10**6, 10, 1000).values())
+    assert adam - small == pytest.approx(10**6 * 50 * 4 + 10**6 * 4, rel=0.01)
+    stopping = sum(dataclasses.replace(settings, held_out=0.01).needs(10**6, 10, 1000).values())
+    assert stopping - small == pytest.approx(10**6 * 50 * 4, rel=0.01)
+
+
+def test_a_gpu_needs_memory_for_the_tables_and_the_host_as_without_it() -> None:
+    settings = EmbeddingSettings(dim=50, negatives=1024, batch_size=4096, device="cuda")
+    on_host, on_gpu = (settings.needs(10**6, 10, 10**6, device=device) for device in ("cpu", "cuda"))
+    assert on_host == EmbeddingSettings(dim=50, negatives=1024, batch_size=4096).needs(10**6, 10, 10**6)
+    assert on_gpu["vectors"] == on_host["vectors"] and on_gpu["triples"] == 20 * 10**6 < on_host["triples"]
+    assert on_gpu["a step"] == 3 * 4 * 4096 * 1024 + 8 * 4 * 4096 * 2 * 50
+
+
+def test_keeping_freed_memory_changes_no_result() -> None:
+    memory.keep_freed()
+    assert bytes(1 << 26)[-1] == 0
+
+
+@pytest.mark.parametrize("model", ["fsrl", "trail-0.1"])
+def test_training_and_opening_raise_if_memory_is_insufficient(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    umls = open_benchmark("umls")
+    settings: Trail01Settings | FewShotSettings
+    if model == "trail-0.1":
+        settings = Trail01Settings(
+            views=1, dim=8, complex_epochs=1, transe_epochs=1, steps=1, evaluate_every=1, lessons=1
+        )
+        vectors: Embeddings | Trail01Vectors = pretrain_views(umls, settings, out=tmp_path / "vectors")
+    else:
+        settings = FewShotSettings(model, steps=1, evaluate_every=1)
+        vectors = pretrain(umls, EmbeddingSettings(dim=8, epochs=1), out=tmp_path / "vectors")
+    train_run(umls, vectors, settings, tmp_path / "run")
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
+    with pytest.raises(FewlinkError, match=f"training {model} needs about"):
+        train_run(umls, vectors, settings, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(FewlinkError, match=f"{model} needs about"):
+        open_run(tmp_path / "run", umls)
+
+
+def test_neighbours_need_memory_for_those_there_are_up_to_the_limit() -> None:
+    graph = id_graph(
+        [(0, 0, tail) for tail in range(1, 41)], entities=100
+    )  # one entity has 40, 40 others have one each
+    table = Embeddings(torch.zeros(100, 2), torch.zeros(6, 2), "complex")
+    needed = [
+        trained_family("fsrl").memory(graph, table, FewShotSettings(neighbours=most))["neighbours"]
+        for most in (10, 30, 50)
+    ]
+    assert needed == [12 * (most + 40) + 8 * 100 for most in (10, 30, 40)]

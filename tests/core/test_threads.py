@@ -1,0 +1,62 @@
+"""Prefetching, a parallel map, and distinct values."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from fewlink.core.threads import distinct, parallel_map, prefetch, prefetch_indexed
+
+
+def test_prefetched_items_come_in_order() -> None:
+    assert list(prefetch(iter(range(1, 6)))) == [1, 2, 3, 4, 5]
+
+
+def test_a_parallel_map_keeps_the_order_and_uses_one_torch_thread_each(two_threads: None) -> None:
+    before = torch.get_num_threads()
+    results = parallel_map(lambda n: (n, torch.get_num_threads(), threading.current_thread().name), list(range(20)))
+    assert [n for n, _, _ in results] == list(range(20))
+    assert {threads for _, threads, _ in results} == {1}
+    assert threading.current_thread().name not in {name for _, _, name in results}
+    assert torch.get_num_threads() == before
+    assert parallel_map(abs, []) == []
+
+
+def test_later_threads_have_the_earlier_number_of_torch_threads(two_threads: None) -> None:
+    parallel_map(abs, [-1, -2])
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == 2
+
+
+def test_an_error_in_a_parallel_map_is_raised(two_threads: None) -> None:
+    before = torch.get_num_threads()
+    with pytest.raises(ZeroDivisionError):
+        parallel_map(lambda n: 1 // n, [2, 1, 0])
+    assert torch.get_num_threads() == before
+
+
+def test_the_next_index_is_prefetched_and_none_after_the_last() -> None:
+    made, done = list[int](), threading.Semaphore(0)
+
+    def make(index: int) -> int:
+        made.append(index)
+        done.release()
+        return 10 * index
+
+    get = prefetch_indexed(make, 3)
+    assert get(0) == 0
+    assert all(done.acquire(timeout=60) for _ in range(2)) and made == [0, 1]
+    assert get(1) == 10
+    assert done.acquire(timeout=60) and made == [0, 1, 2]
+    assert get(2) == 20 and get(0) == 0, "any index may follow"
+    assert done.acquire(timeout=60) and made[:4] == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("values", [[], [3], [2, 2, 2], [5, -1, 5, 0, -1]])
+def test_distinct_values_are_those_of_numpy(values: list[int]) -> None:
+    array = np.array(values, np.int32)
+    assert distinct(array).tolist() == np.unique(array).tolist() and distinct(array).dtype == np.int32

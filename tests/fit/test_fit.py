@@ -1,0 +1,664 @@
+"""A fit: it answers at once, what it measures, tunes and deploys, how it continues, and its errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.conftest import named, quickly
+from tests.fit.fits import QUICK_FIT, fitted, graph_file, town_lines, written
+
+from fewlink.core.errors import FewlinkError
+from fewlink.data import Benchmark, open_benchmark, training_graph
+from fewlink.data.carving import BACKGROUND, carve_any
+from fewlink.evaluation import Protocol, evaluate
+from fewlink.fit import fit as module
+from fewlink.fit import stages
+from fewlink.fit.append import append
+from fewlink.fit.fit import Fit, fit
+from fewlink.fit.held_out import Plan
+from fewlink.fit.stages import locked_folder
+from fewlink.graph import compile_graph
+from fewlink.graph import graph as graph_module
+from fewlink.linker import Linker, pretrained, write_card
+from fewlink.linker.calibration import shipped_calibration
+from fewlink.models.baselines.learning_free import learning_free
+from fewlink.models.trail.learner import TrailLearner
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.shipped import shipped
+from fewlink.scorers import Question
+from fewlink.training import RunConfig, is_run
+from fewlink.training.checkpoints import load_best
+from fewlink.training.run import Deployed
+
+QUERY: dict[str, Any] = {"references": [("p1", "t1"), ("p3", "t3")], "heads": ["p2", "p4"]}
+
+
+@pytest.fixture(autouse=True)
+def without_fsync() -> Iterator[None]:
+    with quickly():
+        yield
+
+
+def stop(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def record_of(run: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / "fit.json").read_text())
+    return content
+
+
+def same(weights: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
+    return all(torch.equal(weights[name], others[name]) for name in {*weights, *others})
+
+
+def test_a_small_graph_is_carved_with_wider_bounds_and_a_remark() -> None:
+    graph = compile_graph([graph_file()])
+    benchmark, remarks = carve_any(graph, "towns", seed=0, check=lambda carved: None)
+    assert sum(map(len, benchmark.tasks.values())) == 6 and min(map(len, benchmark.tasks.values())) == 1
+    assert benchmark.graph.triple_count >= BACKGROUND * graph.triple_count
+    assert any("relations of 20 to" in text for text in remarks) and any("less precise" in text for text in remarks)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [("a", "r", "b")],
+        [(f"e{i}", "r", f"e{(7 * i) % 30}") for i in range(90)],
+        [(f"e{i}", f"r{i % 2}", f"e{i + 1}") for i in range(200)],
+        town_lines()[:30],
+    ],
+    ids=["one triple", "one relation", "two relations", "30 triples"],
+)
+def test_a_graph_without_tasks_answers_and_says_that_nothing_is_measured(lines: Any, tmp_path: Path) -> None:
+    told: list[str] = []
+    made = fit(written(lines, tmp_path / "g.tsv"), tmp_path / "run", tell=told.append)
+    assert made.deployed == "shipped" and made.why.startswith(
+        "nothing can be measured on this graph: run: no tasks can"
+    )
+    assert (made.held_out, made.figures, made.card) == ({}, {}, None)
+    assert any(line.startswith("deployed: the shipped weights (nothing can be measured") for line in told)
+    assert any("are given back: nothing can be measured" in line for line in told)
+    (head, _, tail), moved = lines[0], shutil.move(tmp_path / "run", tmp_path / "moved")
+    linker = Linker.load(moved)
+    assert set(named(linker.graph)) == {*lines} and linker.calibration is not None
+    assert linker.predict([(head, tail)], [tail], candidates="all", k=1)
+    assert Linker.load(linker.save_pretrained(tmp_path / "saved")).predict([(head, tail)], [tail], candidates="all")
+    assert fit(tmp_path / "g.tsv", moved).why == made.why.replace("run:", "moved:")
+
+
+def test_a_fit_is_a_run_with_metrics_card_and_probabilities() -> None:
+    made = fitted()
+    assert is_run(made.run) and set(made.figures) == {"dev full", "dev open", "test full", "test open"}
+    assert set(made.held_out) == {"shipped", "rules", "fine-tuned"} and made.deployed in made.held_out
+    assert not [path.name for path in made.run.iterdir() if path.name.startswith(".")]
+    assert made.card is not None
+    text = made.card.read_text()
+    assert "Predictions use more than the metrics" in text and "Expected calibration error of first answers" in text
+    assert f"({made.why})" in text
+    assert all(f"| {name}" in text for name in made.held_out)
+    linker = Linker.load(made.run)
+    known = shipped_calibration()  # five relations are too few to calibrate on
+    assert known is not None
+    assert linker.calibration == replace(known, step=linker.step, shots=3, benchmark=linker.measured.fingerprint)
+    assert linker.predict([("p1", "t1")], "p2").trust is not None
+
+
+def test_a_card_written_again_keeps_the_test_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(fitted().run, tmp_path / "runs" / "mine")
+    monkeypatch.chdir(tmp_path)
+    text = write_card("runs/mine").read_text()
+    assert "| test | full |" in text and "fewlink.load('runs/mine')" in text and "fewlink predict runs/mine" in text
+
+
+def test_a_fit_that_is_not_measured_yet_has_trust_and_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Fit, "measure_shipped", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
+    assert Linker.load(tmp_path / "towns").predict(**QUERY).trust is not None
+    assert "## Metrics" in write_card(tmp_path / "towns").read_text()
+
+
+def test_a_fit_derives_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    def count(place: Any, name: str) -> None:
+        function = getattr(place, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            calls[name] += 1
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(place, name, counted)
+
+    monkeypatch.setattr(Benchmark, "open", lambda *_: pytest.fail("the benchmark is at hand and was opened again"))
+    monkeypatch.setattr(Deployed, "open", lambda *_: pytest.fail("the deployed graph is at hand and was opened again"))
+    count(training_graph, "_known_graph")
+    count(graph_module, "_sorted_edges")
+    fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
+    assert calls["_known_graph"] == 5  # whole, as carved, with fewer queries, of a fold, without held-out relations
+    assert calls["_sorted_edges"] <= 6, "edges that are sorted are sorted again"
+
+
+def test_predictions_use_the_whole_graph_and_metrics_hide_dev_and_test() -> None:
+    run = fitted().run
+    linker, hidden = Linker.load(run), Linker.load(run, as_measured=True)
+    assert set(named(linker.graph)) == set(town_lines())
+    benchmark = open_benchmark(run / "benchmark")
+    held = {task.name for split in ("dev", "test") for task in benchmark.split(split)}
+    assert held and not held & {relation for _, relation, _ in named(training_graph.known_graph(hidden.benchmark))}
+    assert linker.as_measured().benchmark.fingerprint == benchmark.fingerprint
+    measured = evaluate(benchmark, hidden.scorer, Protocol("test", 3, "full")).metrics()["micro"]
+    assert measured["mrr"] == fitted().figures["test full"]["mrr"]
+
+
+def test_every_relation_of_the_graph_has_a_range() -> None:
+    options: dict[str, Any] = {"candidates": "full", "relation": "task 1", "exclude_known": False}
+    predictions = Linker.load(fitted().run).predict([("p1", "l1")], ["p2"], **options)
+    assert {row.tail for row in predictions} == {"l0", "l1", "l2", "l3"}
+
+
+def test_a_run_folder_is_self_contained(tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(fitted().run, moved)
+    expected = Linker.load(fitted().run).predict(**QUERY)
+    assert Linker.load(moved).measured.source == str(moved / "benchmark")
+    assert Linker.load(moved).predict(**QUERY) == expected
+    saved = Linker.load(moved).save_pretrained(tmp_path / "saved")
+    shutil.rmtree(moved)
+    assert Linker.load(saved).predict(**QUERY) == expected
+
+
+def test_a_new_card_says_the_same(tmp_path: Path) -> None:
+    run = tmp_path / "towns"
+    shutil.copytree(fitted().run, run)
+    write_card(Linker.load(run), test=True)
+    assert (run / "README.md").read_text() == fitted().card.read_text()
+    (run / "calibration.json").unlink()
+    linker = Linker.load(run, as_measured=True)
+    write_card(linker)
+    assert linker.calibration is not None and linker.calibration.relations == 1  # the one of dev
+
+
+def worth(**mrr: float) -> Any:
+    """In the place of `_ranks`: each kind of scorer has this MRR on two relations."""
+
+    def ranks(held: Benchmark, scorer: Any, shots: int) -> list[list[float]]:
+        inner = scorer.scorer
+        name = "rules" if inner.name == "rules" else "shipped" if same_weights(inner, shipped().weights) else "tuned"
+        return [[1 / mrr[name]], [1 / (mrr[name] + 0.01)]]
+
+    return ranks
+
+
+def same_weights(scorer: Any, weights: Mapping[str, torch.Tensor]) -> bool:
+    return same(scorer.network.state_dict(), weights)
+
+
+BEST = {"fine-tuned": (0.3, 0.2, 0.4), "shipped": (0.4, 0.2, 0.4), "rules": (0.3, 0.5, 0.4)}
+
+
+@pytest.mark.parametrize("deployed", BEST)
+def test_what_does_best_on_held_out_relations_is_deployed(
+    deployed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = dict(zip(("shipped", "rules", "tuned"), BEST[deployed], strict=True))
+    monkeypatch.setattr(module, "_ranks", worth(**figures))
+    lines: list[str] = []
+    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT, tell=lines.append)
+    weights, step = load_best(made.run)
+    linker = Linker.load(made.run)
+    config, calibration = RunConfig.read(made.run), linker.calibration
+    assert made.deployed == deployed and calibration is not None and calibration.step == step == linker.step
+    assert same(weights, shipped().weights) == (deployed != "fine-tuned") and step == 4 * (deployed == "fine-tuned")
+    assert config.settings.steps == 4 and config.benchmark["train"] == []  # all are held out
+    assert (config.answers_with, linker.scorer.name) == (("rules", "rules") if deployed == "rules" else ("", "trail"))
+    assert f"deployed: {made.deployed_text}" in lines and made.deployed_text.startswith("the ")
+    rise = figures["rules" if deployed == "rules" else "tuned"] - figures["shipped"]
+    assert f"{rise:+.3f} ± 0.000 MRR" in made.why
+    assert made.card is not None and made.why in made.card.read_text()
+
+
+def test_deployed_rules_answer_wherever_a_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ranks", worth(shipped=0.3, rules=0.5, tuned=0.4))
+    run = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT).run
+    linker, hidden = Linker.load(run), Linker.load(run, as_measured=True)
+    references, heads = linker.resolve([(linker.names.find("p1"), linker.names.find("t1"))]), np.array([1, 2])
+    question = Question("", references.ids, heads, np.arange(len(linker.graph.entities)))
+    expected = learning_free("rules", linker.graph)(question)
+    np.testing.assert_array_equal(linker.scorer(question), expected)
+    benchmark = open_benchmark(run / "benchmark")
+    protocol = Protocol("test", 3, "open")
+    measured = evaluate(benchmark, learning_free("rules", training_graph.known_graph(benchmark)), protocol)
+    np.testing.assert_array_equal(measured.tasks[0].ranks, evaluate(benchmark, hidden.scorer, protocol).tasks[0].ranks)
+    rows = linker.predict(**QUERY, explain=True)
+    assert rows.trust is not None and all(row.reasons is not None for row in rows)
+    saved = Linker.load(linker.save_pretrained(tmp_path / "saved"))
+    assert saved.scorer.name == "rules" and saved.predict(**QUERY) == linker.predict(**QUERY)
+    append(run, [written([("newcomer", "lives in", "t3")], tmp_path / "new.tsv")])
+    assert Linker.load(run).predict([("p1", "t1")], ["newcomer"], k=1)[0].tail
+
+
+def test_without_time_it_answers_and_says_that_nothing_is_measured(tmp_path: Path) -> None:
+    lines: list[str] = []
+    run = tmp_path / "towns"
+    made = fit(graph_file(), run, minutes=1e-6, change=QUICK_FIT, tell=lines.append)
+    assert made.deployed == "shipped" and made.why.startswith("nothing was measured, since 0 s were used up before")
+    assert f"deployed: {made.deployed_text}" in lines and not made.held_out and made.card is None
+    assert len(Linker.load(run).predict(**QUERY)) > 2
+    more = fit(graph_file(), run, change=QUICK_FIT)  # more time continues it
+    assert set(more.held_out) >= {"shipped", "rules"} and more.seconds > made.seconds and more.card is not None
+
+
+def test_little_time_measures_a_little_and_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(module, "plan_measuring", lambda *_: Plan(16, 5, False, 1.0, 0.1, 1))
+    monkeypatch.setattr(TrailScorer, "__call__", clock.slower(TrailScorer.__call__, 5.0))
+    monkeypatch.setattr(module, "gain", lambda before, after: (0.0, 1.0))  # the shipped weights stay
+    made = fit(graph_file(), tmp_path / "towns", minutes=1 / 3)
+    assert "there is no time for 50 steps" in made.why and made.seconds <= 20 and clock.now <= 20
+    record = record_of(made.run)
+    assert record["relations"] == 2 == len(record["ranks"]["rules"]) and record["plan"]["relations"] == 16
+    assert any("the metrics are those of 1 of 1 dev relations and 0 of 1 test relations" in n for n in made.notes)
+    assert set(made.figures) == {"dev full", "dev open"}
+
+
+def test_time_that_is_of_no_use_is_given_back(tmp_path: Path) -> None:
+    lines: list[str] = []
+    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT, tell=lines.append)
+    assert made.seconds < 300
+    assert any(
+        line.endswith("are given back: all 4 steps of fine-tuning are done, --set steps=N takes more") for line in lines
+    )
+
+
+def test_fine_tuning_ends_in_time_and_spreads_the_learning_rate_over_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, totals = Clock(monkeypatch), list[int]()
+    advance = clock.slower(TrailLearner.advance, 1.0)
+
+    def counted(self: TrailLearner, first: int, count: int) -> Any:
+        totals.append(self.settings.steps)
+        return advance(self, first, count)
+
+    monkeypatch.setattr(TrailLearner, "advance", counted)
+    benchmark, settings = open_benchmark("umls"), stages.tuning_settings([*QUICK_FIT[1:]])
+    told: list[str] = []
+    steps = stages.tune(
+        benchmark, settings, shipped().weights, tmp_path / "a", until=clock.now + 60.5, tell=told.append
+    )
+    assert steps == 60 and clock.now <= 61 and totals[0] == 2000 and set(totals[1:]) <= {60, 61}
+    assert any(line.startswith("fine-tuning  step 10 of about 60") for line in told)
+    with pytest.raises(FewlinkError, match="a step takes 1 s, so there is time for 30; 50 are the least"):
+        stages.tune(benchmark, settings, shipped().weights, tmp_path / "b", until=clock.now + 30.5, tell=told.append)
+
+
+def test_a_step_on_a_part_of_a_graph_learns_the_same() -> None:
+    benchmark, settings = open_benchmark("umls"), stages.tuning_settings(["queries=4", "candidates=64"])
+    graphs = [training_graph.known_graph(benchmark)]
+    assert type(stages.learner_of(benchmark, settings, shipped().weights)) is TrailLearner
+    whole = TrailLearner(graphs, settings, shipped().weights)
+    large = stages.PartLearner(graphs, settings, shipped().weights, 10**6)
+    small = stages.PartLearner(graphs, settings, shipped().weights, 200)
+    for step in range(4):
+        batch = whole.episodes[step]
+        torch.testing.assert_close(large.loss(batch), whole.loss(batch))
+        assert torch.isfinite(small.loss(batch)) and small.loss(batch) != whole.loss(batch)
+
+
+def test_large_graphs_are_tuned_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "WHOLE", 100)
+    settings = stages.tuning_settings([*QUICK_FIT])
+    assert type(stages.learner_of(open_benchmark("umls"), settings, shipped().weights)) is stages.PartLearner
+    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
+    assert "after 4 steps of fine-tuning" in made.why and "fine-tuned" in made.held_out
+
+
+class Clock:
+    """In the place of `time.monotonic`: a clock that only stands where work is not made slower."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+    def slower(self, work: Any, seconds: float) -> Any:
+        def timed(*args: Any) -> Any:
+            self.now += seconds
+            return work(*args)
+
+        return timed
+
+
+def test_a_graph_with_nothing_to_learn_from_is_not_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.models.trail.family.relation_pairs", lambda graph: [])
+    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
+    assert "nothing to learn on" in made.why and "fine-tuned" not in made.held_out
+
+
+def test_weights_that_are_not_finite_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = torch.full((1, 3, 1), float("nan"))
+    monkeypatch.setattr(TrailLearner, "advance", lambda *_: (nothing, 0.0))
+    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
+    assert "the loss is nan" in made.why and set(made.held_out) == {"shipped", "rules"}
+
+
+@pytest.mark.parametrize("stage", ["measure_shipped", "tune", "choose", "measure_and_write"])
+def test_an_interrupted_fit_answers_and_continues(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "towns"
+    with monkeypatch.context() as patch:
+        if stage == "tune":
+            patch.setattr(stages, "SAVE_EVERY", 0.0)
+            patch.setattr(TrailLearner, "advance", _until(TrailLearner.advance, 3))
+        else:
+            patch.setattr(Fit if hasattr(Fit, stage) else module, stage, stop)
+        with pytest.raises(KeyboardInterrupt):
+            fit(graph_file(), run, change=QUICK_FIT)
+    assert len(Linker.load(run).predict(**QUERY)) > 2
+    lines: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Fit, "answer", stop)
+        if stage in ("choose", "measure_and_write"):
+            patch.setattr(TrailLearner, "advance", stop)
+        made = fit(graph_file(), run, change=QUICK_FIT, tell=lines.append)
+    assert any(line.startswith(f"{run} continues: ") for line in lines)
+    assert (made.figures, made.held_out, made.why) == (fitted().figures, fitted().held_out, fitted().why)
+    assert same(load_best(run)[0], load_best(fitted().run)[0])
+    assert not [path.name for path in run.iterdir() if path.name.startswith(".")]
+    assert fit(graph_file(), run, change=QUICK_FIT) == made
+
+
+def test_the_first_thing_a_fit_writes_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "towns"
+    monkeypatch.setattr(Fit, "deploy", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fit(graph_file(), run, change=QUICK_FIT)
+    assert not is_run(run)
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "carve_for_run", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fit(graph_file(), run, change=QUICK_FIT)
+    assert len(Linker.load(run).predict(**QUERY)) > 2
+    monkeypatch.undo()
+    made = fit(graph_file(), run, change=QUICK_FIT)
+    assert (made.figures, made.notes) == (fitted().figures, fitted().notes)
+
+
+def test_the_time_of_a_stage_that_was_stopped_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, run = Clock(monkeypatch), tmp_path / "towns"
+
+    def late(*_: Any) -> Any:
+        clock.now += 100
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Fit, "measure_shipped", late)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                fit(graph_file(), run, minutes=5, change=QUICK_FIT)
+    assert record_of(run)["seconds"]["stopped"] == 200
+    lines: list[str] = []
+    assert fit(graph_file(), run, minutes=5, change=QUICK_FIT, tell=lines.append).seconds == 200
+    assert f"{run} continues: 3.3 min of 5.0 min are used" in lines
+
+
+def test_more_minutes_continue_a_fit_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, started = tmp_path / "towns", list[bool]()
+    shutil.copytree(fitted().run, run)
+    assert fit(graph_file(), run, minutes=5, change=QUICK_FIT) == dataclasses.replace(
+        fitted(), run=run, card=run / "README.md", minutes=5
+    )  # with less nothing is done
+
+    def tuned(*args: Any, **options: Any) -> int:
+        started.append(same(args[2], load_best(run)[0]))
+        return tune(*args, **options)
+
+    tune = module.tune
+    monkeypatch.setattr(module, "tune", tuned)
+    monkeypatch.setattr(module, "_ranks", lambda *_: [[1.0]] * 5)  # the new weights are perfect
+    again = fit(graph_file(), run, minutes=20, change=QUICK_FIT)
+    assert started == [True] and again.deployed == "fine-tuned" and again.seconds > fitted().seconds
+    monkeypatch.setattr(module, "_ranks", lambda *_: [[50.0]] * 5)  # and now they are bad
+    before = load_best(run)[0]
+    worse = fit(graph_file(), run, minutes=30, change=QUICK_FIT)
+    assert worse.deployed == "fine-tuned" and worse.why == "4 further steps of fine-tuning did not help"
+    assert worse.held_out["fine-tuned"]["mrr"] == 1 and same(load_best(run)[0], before)
+
+
+def test_a_continued_fit_without_time_left_is_not_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "tune", lambda *_, **__: 0)
+    made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
+    assert "no fine-tuning: no time was left" in made.why and "fine-tuned" not in made.held_out
+
+
+KILLED = """
+import os, signal, sys, torch
+from fewlink.fit import fit as module, stages
+torch.set_num_threads(1)
+stages.SAVE_EVERY = stages.TELL_EVERY = 0.0
+def tell(line):
+    if sys.argv[3] in line:
+        os.kill(os.getpid(), signal.SIGKILL)
+module.fit(sys.argv[1], sys.argv[2], change=sys.argv[4:], tell=tell)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["measuring on", "fine-tuning  step 2 of", "deployed:", "test figures"])
+def test_a_killed_fit_answers_and_continues_to_the_same_weights(line: str, tmp_path: Path) -> None:
+    run = tmp_path / "towns"
+    words = [sys.executable, "-c", KILLED, str(graph_file()), str(run), line, *QUICK_FIT]
+    assert subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300).returncode == -signal.SIGKILL
+    assert len(Linker.load(run).predict(**QUERY)) > 2 and not (run / "README.md").exists()
+    made = fit(graph_file(), run, change=QUICK_FIT)
+    assert (made.figures, made.held_out) == (fitted().figures, fitted().held_out)
+    assert same(load_best(run)[0], load_best(fitted().run)[0])
+    assert not [path.name for path in run.iterdir() if path.name.startswith(".")]
+
+
+def _until(advance: Any, number: int) -> Any:
+    """The learner's `advance`, which is interrupted at this step."""
+
+    def limited(self: TrailLearner, first: int, count: int) -> Any:
+        return stop() if first == number else advance(self, first, count)
+
+    return limited
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ({"seed": 1}, "was fitted with seed = 0, not 1"),
+        ({"change": (*QUICK_FIT, "shots=2")}, "was fitted with set = "),
+        ({"minutes": 0}, "minutes is 0: it must be a finite number over 0"),
+        ({"minutes": float("nan")}, "minutes is nan"),
+        ({"change": ["stepz=1"]}, "unknown setting 'stepz'"),
+        ({"change": ["width=16"]}, "the shipped weights have width = 32: fit cannot change it"),
+    ],
+)
+def test_other_arguments_for_the_same_folder_raise(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(FewlinkError, match=message):
+        fit(graph_file(), fitted().run, **{"change": QUICK_FIT, **words})
+
+
+def test_another_graph_and_foreign_folders_raise(tmp_path: Path) -> None:
+    other = written(town_lines()[:-1], tmp_path / "other.tsv")
+    with pytest.raises(FewlinkError, match="was fitted with another graph"):
+        fit(other, fitted().run, change=QUICK_FIT)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(FewlinkError, match="was not made by fewlink fit"):
+        fit(other, tmp_path / "full")
+    with pytest.raises(FewlinkError, match="is a file"):
+        fit(other, other)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["letter.txt"]
+
+
+def test_a_second_fit_is_refused_and_leaves_the_first_alone(tmp_path: Path) -> None:
+    run = tmp_path / "towns"
+    with locked_folder(run), ThreadPoolExecutor(1) as other:
+        for _ in range(2):  # the first has written nothing yet
+            with pytest.raises(FewlinkError, match="is being trained by another process"):
+                other.submit(fit, graph_file(), run).result()
+            assert [path.name for path in run.iterdir()] == [".lock"]
+    assert not run.exists()  # it stayed empty
+
+
+def test_a_fit_killed_while_it_removes_its_work_is_finished_by_the_next(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(fitted().run, run)
+    (run / ".fit" / "last").mkdir(parents=True)
+    assert fit(graph_file(), run, change=QUICK_FIT).figures == fitted().figures and not (run / ".fit").exists()
+
+
+def test_a_serving_folder_is_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(fitted().run, run)
+    serving = Deployed.open(run)
+    assert serving is not None
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(type(serving.vectors), "save", fail)
+    with pytest.raises(FewlinkError):
+        serving.save(run)
+    kept = Deployed.open(run)
+    assert kept is not None and np.array_equal(kept.benchmark.graph.tail_ids, serving.benchmark.graph.tail_ids)
+    assert not [path for path in run.iterdir() if path.name.startswith(".")]
+
+
+def test_tuning_leaves_time_to_choose_and_to_measure_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[float] = []
+
+    def tune(*_: Any, until: float, **__: Any) -> int:
+        ends.append(until)
+        return 0
+
+    monkeypatch.setattr(module, "tune", tune)
+    monkeypatch.setattr(module, "plan_measuring", lambda *_: Plan(5, 5, True, 0.1, 0.01, 1))
+    begin = time.monotonic()
+    fit(graph_file(), tmp_path / "towns", minutes=10, begin=begin)
+    assert len(ends) == 1 and begin < ends[0] < begin + 600 * module.ASKED
+
+
+def copied(tmp_path: Path) -> tuple[Path, stages.Stages]:
+    """A copy of the shared fit, and the stages that can deploy other weights in it."""
+    run = tmp_path / "run"
+    shutil.copytree(fitted().run, run)
+    record = stages.read_record(run)
+    assert record is not None
+    return run, stages.Stages(run, record, print, 0.0)
+
+
+def deploy_other(run: Path, fitting: stages.Stages, step: int) -> dict[str, torch.Tensor]:
+    """Deploy weights that are all `step`, with a configuration that names it."""
+    config = RunConfig.read(run)
+    config = replace(config, settings=replace(config.settings, steps=step), answers_with="")
+    weights = {name: torch.full_like(value, step) for name, value in load_best(run)[0].items()}
+    fitting.replace_run(config, weights, step)
+    return weights
+
+
+def test_weights_and_configuration_are_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, fitting = copied(tmp_path)
+    before = Linker.load(run)
+    with monkeypatch.context() as patched:
+        patched.setattr(RunConfig, "write", stop)
+        with pytest.raises(KeyboardInterrupt):
+            deploy_other(run, fitting, 77)
+    killed = Linker.load(run)
+    assert (killed.step, killed.calibration) == (before.step, before.calibration)
+    assert same(load_best(run)[0], load_best(fitted().run)[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(stages, "save_best", stop)
+        with pytest.raises(KeyboardInterrupt):
+            deploy_other(run, fitting, 78)
+    linker = Linker.load(run)
+    assert (linker.step, linker.calibration, RunConfig.read(run).settings.steps) == (78, None, 78)
+    weights = deploy_other(run, fitting, 79)
+    assert same(load_best(run)[0], weights) and load_best(run)[1] == 79
+    assert sorted(path.name for path in (run / "best").iterdir()) == ["manifest.json", "weights.safetensors"]
+
+
+@pytest.mark.parametrize("moment", ["benchmark_of", "open_scorer", "Deployed.open"])
+def test_a_run_that_is_deployed_again_while_it_is_opened_is_of_one_version(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, fitting = copied(tmp_path)
+    place, known = Deployed if "." in moment else pretrained, shipped_calibration()
+    assert known is not None
+    name = moment.rpartition(".")[2]
+    read, calls = getattr(place, name), list[int]()
+
+    def deployed_after(*words: Any, **options: Any) -> Any:
+        answer = read(*words, **options)
+        calls.append(1)
+        if len(calls) == 1:
+            deploy_other(run, fitting, 80)
+            measured = open_benchmark(run / "benchmark").fingerprint
+            replace(known, benchmark=measured, step=80).save(run)
+        return answer
+
+    monkeypatch.setattr(place, name, deployed_after)
+    linker = Linker.load(run)
+    assert len(calls) > 1 and linker.step == 80 and linker.calibration is not None and linker.calibration.step == 80
+    assert isinstance(linker.scorer, TrailScorer)
+    assert all((each == 80).all() for each in linker.scorer.network.state_dict().values())
+
+
+def test_a_calibration_of_another_scorer_of_the_same_step_is_ignored(tmp_path: Path) -> None:
+    run, _ = copied(tmp_path)
+    assert Linker.load(run).calibration is not None
+    config = RunConfig.read(run)
+    replace(config, answers_with="" if config.answers_with else "rules").write(run)
+    assert Linker.load(run).calibration is None
+
+
+@pytest.mark.parametrize("part", ["calibration.json", "fit.json", "serving", "benchmark"])
+def test_a_part_of_a_fit_that_is_missing_is_an_error(part: str, tmp_path: Path) -> None:
+    run, _ = copied(tmp_path)
+    (shutil.rmtree if (run / part).is_dir() else os.unlink)(run / part)
+    with pytest.raises(FewlinkError, match=f"{part}: is missing, but belongs to this run: restore it from a copy, or"):
+        Linker.load(run)
+    if part == "calibration.json":
+        assert "probability" in write_card(run).read_text() and Linker.load(run).calibration is not None
+    elif part == "fit.json":
+        with pytest.raises(FewlinkError, match="is missing, but belongs to this run"):
+            fit(graph_file(), run, change=QUICK_FIT)
+    elif part == "serving":
+        with pytest.raises(FewlinkError, match="is missing, but belongs to this run"):
+            append(run, [written([("newcomer", "lives in", "t3")], tmp_path / "new.tsv")])
+
+
+def test_a_run_of_an_earlier_version_lists_no_parts(tmp_path: Path) -> None:
+    run, fitting = copied(tmp_path)
+    config = json.loads((run / "config.json").read_text())
+    for name in ("holds", "weights", "sha256"):
+        del config[name]
+    (run / "config.json").write_text(json.dumps(config))
+    assert Linker.load(run).calibration is not None
+    deploy_other(run, fitting, 81)
+    assert Linker.load(run).step == 81 and "holds" in json.loads((run / "config.json").read_text())
+    os.unlink(run / "fit.json")
+    (run / "config.json").write_text(json.dumps(config))
+    Linker.load(run)

@@ -1,0 +1,78 @@
+"""Probabilities adjusted by decisions: towards what was decided, the more decisions the more, never out of order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fewlink.curation.schema import Decision
+from fewlink.curation.store import ProjectFile
+from fewlink.linker.adjustment import MORE, Adjustment, ProjectReading, adjustment, adjustment_of
+
+P = np.array([0.02, 0.3, 0.3, 0.9])
+NONE, ALL = np.zeros(4, bool), np.ones(4, bool)
+
+
+def fitted(*decisions: tuple[float, bool, bool]) -> Adjustment:
+    made = adjustment(decisions)
+    assert made is not None
+    return made
+
+
+def test_no_decisions_adjust_nothing() -> None:
+    assert adjustment([]) is None
+
+
+def test_a_worked_example() -> None:
+    """One decision of p = ½ that was accepted: 10 a = 1 − σ(a), so a = 0.0488."""
+    made = fitted((0.5, True, False))
+    assert made.shift == pytest.approx(0.0488, abs=1e-4) and made.more == pytest.approx(MORE)
+    assert made(np.array([0.5]), np.array([False]))[0] == pytest.approx(1 / (1 + np.exp(-0.0488)), abs=1e-5)
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_probabilities_move_to_what_was_decided_and_keep_their_order(accepted: bool) -> None:
+    few, many = (fitted(*[(0.3, accepted, False)] * n) for n in (2, 60))
+    before, little, much = P, few(P, NONE), many(P, NONE)
+    assert ((little > before) == accepted).all() and ((much > little) == accepted).all()
+    assert (np.diff(much) >= 0).all() and few.decisions == 2
+
+
+def test_decisions_that_agree_with_the_model_change_little() -> None:
+    made = fitted(*[(0.25, number % 4 == 0, False) for number in range(80)])
+    assert np.allclose(made(P, NONE), P, atol=0.01)
+
+
+def test_heads_with_a_tail_are_told_apart() -> None:
+    one_each = fitted(*[(0.5, True, False)] * 20, *[(0.5, False, True)] * 20)
+    assert (one_each(P, ALL) < P).all() and (one_each(P, NONE) > one_each(P, ALL)).all()
+    several = fitted(*[(0.3, True, True)] * 20)
+    assert several.more > 0 and (several(P, ALL) > several(P, NONE)).all()
+
+
+def test_a_head_whose_tails_were_all_rejected_has_none() -> None:
+    decided = [("rejected", "a"), ("rejected", "b"), ("accepted", "c"), ("rejected", "d")]
+    states = [
+        Decision(number, kind, "x", tail, None, "ann", "2026-01-01T00:00:00.000Z", 0.5)
+        for number, (kind, tail) in enumerate(decided)
+    ]
+    first = [(0.5, False, False), (0.5, False, False), (0.5, True, False)]
+    assert adjustment_of(states) == fitted(*first, (0.5, False, True))
+
+
+def test_a_project_is_read_with_its_probabilities(tmp_path: Path) -> None:
+    with ProjectFile(tmp_path / "a") as file:
+        file.add_project("cures", [("a", "b")])
+        file.decide("cures", [("accepted", "c", "d", 0.4), ("rejected", "c", "e", 0.3)], "ann")
+        file.decide("cures", [("rejected", "a", "e", 0.2), ("accepted", "x", "y")], "bob")  # the last has none
+        file.decide("cures", [("accepted", "u", "v", 0.9)], "bob")
+        file.undo("cures", who="bob")
+        states = file.decisions("cures")
+    assert adjustment_of(states) == fitted((0.4, True, False), (0.3, False, True), (0.2, False, True))
+    read = ProjectReading.of(tmp_path / "a")
+    assert read.references == (("a", "b"), ("x", "y"), ("c", "d")) and read.rejected == (("c", "e"), ("a", "e"))
+    assert read.adjustment == adjustment_of(states) and read.answered() == {"a", "x", "c"}
+    assert read.notes(adjusted=True) == ["probabilities are adjusted by the 3 decisions of the project cures"]
+    assert read.notes(adjusted=False) == []

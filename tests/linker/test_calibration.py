@@ -1,0 +1,305 @@
+"""Calibration: the fit converges, the error is held-out, and the file belongs to its weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.conftest import benchmark_of, quickly
+from tests.linker.linkers import REFERENCES, fsrl_run, umls
+
+import fewlink
+from fewlink.core.errors import FewlinkError
+from fewlink.linker import Linker, calibrate
+from fewlink.linker.calibration import (
+    HALF,
+    RIDGE,
+    Sample,
+    calibrate_on_dev,
+    collect,
+    cross_fitted,
+    fit,
+    fitted,
+    low_trust,
+    over_relations,
+    read_calibration,
+    row_weights,
+)
+from fewlink.linker.predictions import RankedPairs
+from fewlink.linker.trust import FEATURES, Trust, expected_error, reliability_bins, row_features, vector
+
+WRITTEN = ("constant", "log softmax", "log rank")  # what rows are drawn by
+FACTS = {"crossed": "relation", "shots": 3, "top": 10, "step": 1, "benchmark": ""}
+
+
+def pairs_of(log_softmax: np.ndarray, ranks: np.ndarray) -> RankedPairs:
+    count = len(ranks)
+    zeros = np.zeros(count)
+    return RankedPairs(zeros.astype(int), np.arange(count), log_softmax, ranks, log_softmax, zeros, zeros.astype(bool))
+
+
+def sample_of(
+    log_softmax: np.ndarray,
+    ranks: np.ndarray,
+    right: np.ndarray,
+    groups: np.ndarray,
+    trust: Trust | None = None,
+) -> Sample:
+    """Rows of questions of the same trust."""
+    features = row_features(pairs_of(log_softmax, ranks), np.zeros(len(ranks)), trust)
+    return Sample(features, right, ranks == 1, groups, np.full(len(ranks), trust.share_found if trust else 1.0))
+
+
+def drawn(count: int, weights: tuple[float, float, float], seed: int = 0, relations: int = 5) -> Sample:
+    """Rows that are right with the probability that these weights give."""
+    random = np.random.default_rng(seed)
+    log_softmax, ranks = -random.exponential(2, count), random.integers(1, 11, count).astype(float)
+    ranks[0] = 1
+    logits = weights[0] + weights[1] * log_softmax + weights[2] * np.log(ranks)
+    right = random.random(count) < 1 / (1 + np.exp(-logits))
+    return sample_of(log_softmax, ranks, right, np.arange(count) % relations)
+
+
+def test_the_probabilities_of_the_sample_are_recovered() -> None:
+    weights = (1.0, 0.8, -0.5)
+    sample = drawn(50_000, weights, relations=50)
+    drawn_by = 1 / (1 + np.exp(-sample.features @ vector(dict(zip(WRITTEN, weights, strict=True)))))
+    found = 1 / (1 + np.exp(-sample.features @ fit(sample)))
+    assert np.abs(found - drawn_by).mean() < 0.03
+    assert expected_error(cross_fitted(sample), sample.right) < 0.03
+
+
+def test_each_relation_counts_the_same_and_its_first_answers_half() -> None:
+    groups = np.array([0] * 90 + [1] * 10)
+    first = np.arange(100) % 10 == 0
+    sample = Sample(np.ones((100, len(FEATURES))), first, first, groups, np.ones(100))
+    weights = row_weights(sample)
+    assert [weights[groups == group].sum() for group in (0, 1)] == pytest.approx([1.0, 1.0])
+    assert [weights[first & (groups == group)].sum() for group in (0, 1)] == pytest.approx([0.5, 0.5])
+    only_first = sample.take(first)
+    assert row_weights(only_first).sum() == pytest.approx(2.0)
+
+
+def test_the_gradient_of_the_fit_is_zero() -> None:
+    sample = drawn(300, (0.0, 0.5, -0.7), seed=3)
+    weights = fit(sample)
+    used = (weights != 0) | (sample.features == 0).all(0)
+    residual = row_weights(sample) * (1 / (1 + np.exp(-sample.features @ weights)) - sample.right)
+    gradient = sample.features.T @ residual + RIDGE * weights
+    np.testing.assert_allclose(gradient[used], 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("right", [np.zeros(20, bool), np.ones(20, bool), np.arange(20) < 3, np.arange(20) >= 3])
+def test_the_fit_does_not_diverge_on_separable_rows(right: np.ndarray) -> None:
+    sample = sample_of(-np.arange(20.0), 1.0 + np.arange(20), right, np.arange(20) % 2)
+    weights = fit(sample)
+    assert np.isfinite(weights).all() and np.abs(weights).max() < 20
+    assert np.array_equal(weights, fit(sample))
+
+
+@given(st.integers(0, 10_000), st.tuples(*[st.floats(-2, 2)] * 3), st.floats(-3, 3))
+def test_a_better_rank_is_never_less_probable(seed: int, weights: tuple[float, float, float], fan: float) -> None:
+    calibration = fitted(drawn(40, weights, seed), **FACTS)
+    pairs = pairs_of(np.array([-0.1, -1.0, -30.0]), np.array([1.0, 2.5, 9.0]))
+    probabilities = calibration.probabilities(pairs, np.full(3, 0.7), Trust(3, (1.0, 20.0, 3.0), fan))
+    assert probabilities.tolist() == sorted(probabilities, reverse=True)
+    assert (probabilities >= 0).all() and (probabilities <= 1).all()
+
+
+def test_the_expected_error_by_hand() -> None:
+    predicted, right = np.array([0.05, 0.05, 0.95, 1.0]), np.array([False, True, True, True])
+    low, high = reliability_bins(predicted, right)
+    assert (low.low, low.high, low.count, low.observed) == (0.0, 0.1, 2, 0.5) and high.count == 2
+    assert expected_error(predicted, right) == pytest.approx((2 * 0.45 + 2 * 0.025) / 4)
+
+
+def test_the_error_over_relations_by_hand() -> None:
+    # first answers of relation 0: .6 and .8, one right; of relation 1: .4, wrong; a second answer does not count
+    right, first = np.array([True, False, False, True]), np.array([True, True, True, False])
+    sample = Sample(np.ones((4, len(FEATURES))), right, first, np.array([0, 0, 1, 1]), np.ones(4))
+    assert over_relations(np.array([0.6, 0.8, 0.4, 0.0]), sample) == pytest.approx((0.2 + 0.4) / 2)
+
+
+def test_the_error_is_that_of_held_out_relations() -> None:
+    # one relation with only right rows, one with only wrong rows: each is predicted by the other
+    half = np.arange(200) < 100
+    sample = sample_of(np.zeros(200), np.ones(200), half, half.astype(int))
+    crossed = cross_fitted(sample)
+    assert (crossed[:100] < 0.45).all() and (crossed[100:] > 0.55).all()
+    assert over_relations(crossed, sample) > 0.55
+    assert fitted(sample, **FACTS).rough
+
+
+def test_rare_rows_near_zero_do_not_hide_wrong_first_answers() -> None:
+    # nine of ten rows are wrong and improbable; first answers are right in one relation and wrong in the other
+    ranks = np.tile(np.arange(1.0, 11), 40)
+    groups = np.repeat([0, 1], 200)
+    right = (ranks == 1) & (groups == 0)
+    made = fitted(sample_of(-ranks, ranks, right, groups), **FACTS)
+    assert made.error < made.over_relations and made.rough and made.measured_error > 0.15
+
+
+def questions(hits: dict[bool, float]) -> Sample:
+    """Thirty relations; if a question's references are found, so are the answers of `hits[True]` of its heads."""
+    random, parts = np.random.default_rng(0), []
+    for group in range(30):
+        found = group % 2 == 0
+        trust = Trust(4, (1.0, 1.0, 2.0, 1.0) if found else (90.0, 50.0, 70.0, 3.0))
+        right = random.random(60) < hits[found]
+        parts.append(sample_of(np.full(60, -1.0), np.ones(60), right, np.full(60, group), trust))
+    return Sample.joined(parts)
+
+
+def test_low_trust_has_under_half_of_the_hit_rate_of_the_rest() -> None:
+    sample = questions({True: 0.8, False: 0.1})
+    least, low = low_trust(cross_fitted(sample), sample)
+    assert 0.1 < least <= 0.6 and (low == (sample.found <= HALF)).all()
+    made = fitted(sample, **FACTS)
+    assert made.least == least
+    lost, found = Trust(4, (90.0, 50.0, 70.0, 3.0)), Trust(4, (1.0, 2.0, 1.0, 90.0))
+    assert made.note(lost, 0.05).low and not made.note(lost, 0.95).low and not made.note(found, 0.05).low
+    assert not made.note(Trust(1), 0.05).low and not made.note(Trust(3, known=True), 0.05).low
+    alike = questions({True: 0.8, False: 0.7})
+    assert low_trust(cross_fitted(alike), alike)[0] == 0.0
+
+
+def test_references_that_are_found_raise_probabilities() -> None:
+    made = fitted(questions({True: 0.8, False: 0.1}), **FACTS)
+    pairs = pairs_of(np.array([-1.0]), np.array([1.0]))
+    found, lost = (made.probabilities(pairs, np.zeros(1), Trust(4, ranks))[0] for ranks in ((1.0,) * 4, (90.0,) * 4))
+    assert found > 0.6 > 0.3 > lost
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    shutil.copytree(fsrl_run(), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_run_keeps_its_calibration_on_dev(run: Path) -> None:
+    before = Linker.load(run)
+    assert before.predict(REFERENCES, ["alga"], 1)[0].probability is None
+    with quickly():
+        made = fewlink.calibrate(run)
+    assert made.relations == len(umls().split("dev")) and made.crossed == "relation" and 0 <= made.error <= 1
+    assert sum(b.count for b in made.bins) == made.count and 0 < made.base < 1
+    linker = Linker.load(run)
+    assert linker.calibration == made and made.own_error < made.error
+    assert made.over_relations is not None and made.first_error is not None
+    assert made.measured_error == max(made.over_relations, made.first_error) and made.rough == (
+        made.measured_error > 0.15
+    )
+    linker.calibration = replace(made, first_error=0.1, over_relations=0.1, least=0.0)
+    asked = linker.resolve([(linker.names.find(head), linker.names.find(tail)) for head, tail in REFERENCES])
+    linker._trust = {(asked, None): Trust(2, (4.0, 40.0))}
+    rows = linker.predict(REFERENCES, ["alga"], 5)
+    assert rows.trust is not None and rows.trust.shown and rows.trust.tested == 2
+    assert repr(rows).startswith(f"it would have found {rows.trust.found} of your 2 references in its first ten; ")
+    assert "percentages were off by 10 points on average on relations that were held out" in rows.trust.sentence
+    probabilities = [row.probability for row in rows]
+    assert all(probability is not None and 0 <= probability <= 1 for probability in probabilities)
+    assert probabilities == sorted(probabilities, key=lambda probability: -(probability or 0))
+    pairs = linker.predict_pairs(REFERENCES, ["alga", "virus", "human"], 6)
+    assert [r.probability for r in pairs] == sorted((r.probability or 0 for r in pairs), reverse=True)
+
+
+def test_no_percentage_where_the_error_is_large_or_trust_is_low(run: Path) -> None:
+    with quickly():
+        made = replace(calibrate(run), first_error=0.1, over_relations=0.1, least=0.0)
+    linker = Linker.load(run)
+    for calibration in (replace(made, over_relations=0.16), replace(made, first_error=0.16)):
+        linker.calibration = calibration
+        asked = linker.resolve([(linker.names.find(head), linker.names.find(tail)) for head, tail in REFERENCES])
+        linker._trust = {(asked, None): Trust(2, (4.0, 40.0))}
+        rows = linker.predict(REFERENCES, ["alga"], 5)
+        assert {row.probability for row in rows} == {None} and "probability" not in repr(rows)
+        assert "no percentages: they were off by 16 points" in repr(rows).splitlines()[0]
+    linker.calibration = replace(made, least=1.0)
+    linker._trust = {(linker.resolve([(0, 1), (2, 3)]), None): Trust(2, (4.0, 40.0))}
+    names = linker.graph.entities
+    rows = linker.predict([(names[0], names[1]), (names[2], names[3])], ["alga"], 5)
+    assert rows.trust is not None and rows.trust.low and {row.probability for row in rows} == {None}
+    assert repr(rows).startswith("low trust: it would have found 1 of your 2 references in its first ten")
+    assert rows[:2].trust == rows.for_head("alga").trust == rows.trust
+
+
+def test_only_dev_is_used_and_references_are_not_counted() -> None:
+    whole, linker = umls(), Linker.load(fsrl_run())
+    dev = whole.split("dev")[:1]
+    linker.benchmark = benchmark_of(whole.graph, dev=dev)
+    sample, relations = collect(linker.benchmark, linker.scorer, 3, 10)
+    heads = {int(head) for head, _ in dev[0].pairs[3:]}
+    assert relations == 1 and set(sample.groups.tolist()) == heads and len(sample.right) <= 10 * len(heads)
+    assert sample.first.sum() == len(heads)
+    made = calibrate(without_run(linker))
+    assert made.crossed == "head" and made.step == 0
+    linker.benchmark = benchmark_of(whole.graph, test=dev)
+    with pytest.raises(FewlinkError, match="no dev relation of more than 3 pairs"):
+        collect(linker.benchmark, linker.scorer, 3, 10)
+
+
+def without_run(linker: Linker) -> Linker:
+    """The same linker without a folder, so that nothing is written."""
+    return Linker(linker.benchmark, linker.scorer)
+
+
+def test_a_calibration_of_other_weights_is_ignored_and_a_damaged_one_raises(run: Path) -> None:
+    with quickly():
+        made = calibrate(run)
+        replace(made, step=made.step + 1).save(run)
+    assert Linker.load(run).calibration is None
+    path = run / "calibration.json"
+    whole = json.loads(path.read_text())
+    for broken in ([], {**whole, "format": "x"}, {**whole, "weights": {}}, {**whole, "more": 1}, {"format": 1}):
+        path.write_text(json.dumps(broken))
+        with pytest.raises(FewlinkError, match=r"calibration\.json"):
+            read_calibration(run, made.benchmark, made.step)
+    path.write_text(json.dumps({**whole, "weights": {**whole["weights"], "first": float("inf")}}))
+    with pytest.raises(FewlinkError, match="damaged"):
+        read_calibration(run, made.benchmark, made.step)
+
+
+def test_few_relations_take_the_shipped_calibration_and_many_the_better_one() -> None:
+    shipped = fitted(questions({True: 0.8, False: 0.1}), **{**FACTS, "crossed": "graph"})
+    linker, whole = Linker.load(fsrl_run()), umls()
+    with quickly():
+        few = calibrate_on_dev(whole, linker.scorer, 3, 10, 4, shipped)
+        assert few == replace(shipped, step=4, benchmark=whole.fingerprint)
+        tasks = [*whole.split("dev"), *whole.split("test")]
+        many = benchmark_of(whole.graph, dev=tasks)
+        own = calibrate_on_dev(many, linker.scorer, 3, 10, 4)
+        bad = replace(shipped, weights={**dict.fromkeys(FEATURES, 0.0), "constant": 9.0})
+        assert calibrate_on_dev(many, linker.scorer, 3, 10, 4, bad) == own
+        good = calibrate_on_dev(many, linker.scorer, 3, 10, 4, replace(shipped, weights=own.weights))
+    assert len(tasks) >= 8 and own.relations == len(tasks)
+    assert good.weights == own.weights and good.least == shipped.least and good.benchmark == many.fingerprint
+
+
+def test_a_calibration_of_version_0_1_has_one_error(run: Path) -> None:
+    content = {
+        **{"format": "fewlink-calibration/1", "candidates": "open", "weights": [0.5, 1.5, -0.5], "count": 9},
+        **{"base": 0.5, "error": 0.2, "own_error": 0.1, "bins": [], "crossed": "relation", "relations": 2},
+        **{"shots": 3, "top": 10, "step": Linker.load(run).step, "benchmark": umls().fingerprint},
+    }
+    (run / "calibration.json").write_text(json.dumps(content))
+    linker = Linker.load(run)
+    calibration = linker.calibration
+    assert calibration is not None and calibration.measured_error == 0.2 and calibration.rough
+    found = calibration.probabilities(pairs_of(np.array([-2.0]), np.array([3.0])), np.ones(1), Trust(3, (1.0,), 2.0))
+    assert found[0] == pytest.approx(1 / (1 + np.exp(-(0.5 + 1.5 * -2 - 0.5 * np.log(3)))))
+    rows = linker.predict(REFERENCES, ["alga"], 2)
+    assert rows.trust is not None and rows.trust.tested == 0 and rows[0].probability is None
+
+
+def test_after_its_time_no_further_relation_is_asked_about() -> None:
+    whole, scorer = umls(), fewlink.learning_free("popularity", umls().graph)
+    sample, relations = collect(whole, scorer, 3, 10, until=0.0)
+    first = {int(head) for head, _ in whole.split("dev")[0].pairs[3:]}
+    assert relations == 1 and set(sample.groups.tolist()) == first  # one relation is grouped by its heads
+    assert collect(whole, scorer, 3, 10)[1] == len(whole.split("dev")) > 1

@@ -1,0 +1,335 @@
+"""Model cards and self-contained model folders, local and from the hub."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tests.conftest import quickly
+from tests.linker.linkers import REFERENCES, fsrl_run, trail_run, umls
+
+import fewlink
+from fewlink.core.errors import FewlinkError, InputError, MissingExtra
+from fewlink.linker import Linker, pretrained, write_card
+from fewlink.linker.pretrained import fetch, front_matter
+from fewlink.training.checkpoints import load_last, save_best, save_last
+
+
+@pytest.mark.parametrize("trained", [trail_run, fsrl_run], ids=["trail-0.1", "fsrl"])
+def test_a_moved_folder_makes_the_same_predictions(trained: object, tmp_path: Path) -> None:
+    linker = Linker.load(trained())  # type: ignore[operator]
+    with quickly():
+        folder = linker.save_pretrained(tmp_path / "saved")
+        shutil.copytree(folder, tmp_path / "far" / "away")
+        shutil.rmtree(folder)
+    moved = fewlink.load(tmp_path / "far" / "away")
+    arguments = {"references": REFERENCES, "heads": ["alga", "virus"], "k": 5, "exclude_known": False}
+    assert moved.predict(**arguments) == linker.predict(**arguments)
+    assert moved.benchmark.fingerprint == umls().fingerprint
+    again = Linker.from_pretrained(tmp_path / "far" / "away")
+    assert again.explain(REFERENCES, "alga", "cell") == linker.explain(REFERENCES, "alga", "cell")
+    names = {path.suffix for path in (tmp_path / "far" / "away").rglob("*") if path.is_file()}
+    assert names <= {".json", ".jsonl", ".npy", ".safetensors", ".md"}  # nothing pickled
+    manifest = json.loads((tmp_path / "far" / "away" / "manifest.json").read_text())
+    assert all(len(file["sha256"]) == 64 for file in manifest["files"].values())
+    assert not any("view-" in name or name.startswith("last/") for name in manifest["files"])
+    config = json.loads((tmp_path / "far" / "away" / "config.json").read_text())
+    assert config["benchmark"]["source"] == ""
+
+
+def test_a_saved_folder_can_be_saved_again_and_a_damaged_one_raises(tmp_path: Path) -> None:
+    with quickly():
+        Linker.load(fsrl_run()).save_pretrained(tmp_path / "one")
+        Linker.load(tmp_path / "one").save_pretrained(tmp_path / "two")
+        Linker.load(tmp_path / "one").save_pretrained(tmp_path / "two")  # replaces the former
+    for change in (write_card, fewlink.calibrate):
+        with pytest.raises(FewlinkError, match="is a saved model and cannot be changed"):
+            change(tmp_path / "two")
+    weights = tmp_path / "two" / "best" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match="changed or damaged"):
+        fewlink.load(tmp_path / "two")
+
+
+def test_a_model_that_is_replaced_while_it_is_opened_is_of_one_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, real, opened = tmp_path / "saved", pretrained.benchmark_of, list[Path]()
+    with quickly():
+        Linker.load(trail_run()).save_pretrained(folder)
+
+        def replaced_meanwhile(place: Path, bench: object) -> object:
+            opened.append(place)
+            benchmark = real(place, None)
+            if len(opened) == 1:
+                (Linker.load(fsrl_run())).save_pretrained(folder)
+            return benchmark
+
+        monkeypatch.setattr(pretrained, "benchmark_of", replaced_meanwhile)
+        linker = Linker.load(folder)
+    assert linker.scorer.name == "fsrl" and linker.run == folder and opened[-1] == folder
+    monkeypatch.undo()
+    folder.rename(tmp_path / ".saved.previous")  # as a killed writer leaves it
+    assert fewlink.load(folder).scorer.name == "fsrl" and not folder.exists()
+
+
+@pytest.mark.parametrize("moment", ["open_scorer", "benchmark_of"])
+def test_a_run_that_gets_better_weights_while_it_is_opened_is_of_one_version(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, real, opened = tmp_path / "run", getattr(pretrained, moment), list[int]()
+    shutil.copytree(fsrl_run(), run)
+    weights, moments, state = load_last(run) or pytest.fail("it has no checkpoint")
+
+    def better_meanwhile(*words: Any, **options: Any) -> Any:
+        answer = real(*words, **options)
+        opened.append(1)
+        if len(opened) == 1:
+            step = state.step + 10
+            save_last(run, weights, moments, replace(state, step=step, best_step=step, since={}))
+            save_best(run, weights, step)
+        return answer
+
+    monkeypatch.setattr(pretrained, moment, better_meanwhile)
+    with quickly():
+        linker = Linker.load(run)
+    assert len(opened) == 2 and linker.step == state.step + 10
+
+
+def test_invalid_targets_of_saving_raise(tmp_path: Path) -> None:
+    linker = Linker.load(fsrl_run())
+    with pytest.raises(FewlinkError, match="is the run itself"):
+        linker.save_pretrained(fsrl_run())
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("precious")
+    with pytest.raises(FewlinkError, match="exists and is not"):
+        linker.save_pretrained(tmp_path / "mine")
+    assert (tmp_path / "mine" / "file").read_text() == "precious"
+    with pytest.raises(FewlinkError, match="was not opened from a run"):
+        Linker(umls(), linker.scorer).save_pretrained(tmp_path / "x")
+
+
+def test_a_card_has_all_parts_and_is_saved_with_the_model(tmp_path: Path) -> None:
+    shutil.copytree(fsrl_run(), tmp_path / "run")
+    with quickly():
+        path = write_card(tmp_path / "run")
+        text = path.read_text()
+        Linker.load(tmp_path / "run").save_pretrained(tmp_path / "saved")
+    assert path == tmp_path / "run" / "README.md" and "\n---\n# fsrl on umls\n" in text
+    for part in ("fewlink.load('run')", "fewlink predict run", "123 entities", "Over relations, the mean", "isa"):
+        assert part in text
+    for which in ("first answers", "the first 10 answers"):
+        assert f"Expected calibration error of {which}: **" in text
+    assert "No percentages are shown: an error above 0.15" in text
+    assert "| dev | full |" in text and "| dev | open |" in text and "| test |" not in text
+    assert umls().split("test")[0].name not in text and str(tmp_path) not in text
+    saved = (tmp_path / "saved" / "README.md").read_text()
+    assert saved == text.replace("fewlink.load('run')", "fewlink.load('saved')").replace("predict run", "predict saved")
+    picture = (tmp_path / "run" / "reliability.svg").read_text()
+    assert (
+        "](reliability.svg)" in text
+        and "Reliability, calibration error" in picture
+        and "perfectly calibrated" in picture
+    )
+    assert (tmp_path / "saved" / "reliability.svg").read_text() == picture
+    assert fewlink.load(tmp_path / "saved").calibration == fewlink.load(tmp_path / "run").calibration is not None
+    with quickly():
+        assert "| test | full |" in write_card(Linker.load(tmp_path / "run"), test=True).read_text()
+
+
+def test_the_code_of_a_card_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: object) -> None:
+    shutil.copytree(fsrl_run(), tmp_path / "run")
+    with quickly():
+        text = write_card(tmp_path / "run").read_text()
+    monkeypatch.chdir(tmp_path)
+    code = text.split("```python\n")[1].split("```")[0]
+    assert len(code.splitlines()) == 3
+    exec(compile(code, "card", "exec"), {})  # noqa: S102
+    shown = capsys.readouterr().out  # type: ignore[attr-defined]
+    assert "no percentages" in shown and "probability" not in shown
+
+
+def test_a_model_without_a_card_is_saved_with_a_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with quickly():
+        Linker.load(fsrl_run()).save_pretrained(tmp_path / "my model", license="cc0-1.0")
+    text = (tmp_path / "my model" / "README.md").read_text()
+    assert "fewlink predict 'my model' --references" in text and "Not measured" in text and "123 entities" in text
+    assert umls().split("test")[0].name not in text and str(tmp_path) not in text
+    monkeypatch.chdir(tmp_path)
+    code = text.split("```python\n")[1].split("```")[0]
+    assert len(code.splitlines()) == 3
+    exec(compile(code, "card", "exec"), {})  # noqa: S102
+    assert "congenital abnormality  1 " in capsys.readouterr().out
+    assert head_of(text)["license"] == "cc0-1.0" and "model-index" not in head_of(text)
+    with quickly():  # saved again, its card is kept
+        Linker.load(tmp_path / "my model").save_pretrained(tmp_path / "two")
+    again = (tmp_path / "two" / "README.md").read_text()
+    assert again == text.replace("'my model'", "'two'", 1).replace("predict 'my model'", "predict two")
+
+
+def head_of(card: str) -> Any:
+    """What the hub reads of a card."""
+    yaml = pytest.importorskip("yaml")
+    return yaml.safe_load(card.split("---\n")[1])
+
+
+def test_the_head_of_a_card_is_what_the_hub_reads(tmp_path: Path) -> None:
+    shutil.copytree(fsrl_run(), tmp_path / "run")
+    linker = Linker.load(tmp_path / "run")
+    with quickly():
+        text = write_card(linker).read_text()
+    head = head_of(text)
+    assert head["library_name"] == "fewlink" and head["pipeline_tag"] == "graph-ml" and head["license"] == "unknown"
+    assert {"knowledge-graph", "link-prediction", "few-shot-learning", "fsrl"} <= set(head["tags"])
+    (model,) = head["model-index"]
+    (result,) = model["results"]
+    assert model["name"] == "fsrl on umls" and result["dataset"] == {"type": "umls", "name": "umls", "split": "dev"}
+    measured = fewlink.evaluate(linker.benchmark, linker.scorer, fewlink.Protocol("dev", linker.shots, "full"))
+    (mrr,) = (each for each in result["metrics"] if each["name"] == f"MRR, {linker.shots} references, full candidates")
+    assert mrr["type"] == "mrr" and mrr["value"] == pytest.approx(measured.metrics()["micro"]["mrr"], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["a: b\n- c", 'quoted "name"', "# on"])
+def test_any_name_of_a_benchmark_is_valid_in_the_head(name: str) -> None:
+    head = head_of(front_matter("trail", name, [("dev", "MRR, 3 references, full candidates", 0.5)]))
+    assert head["model-index"][0]["results"][0]["dataset"]["name"] == name
+
+
+def test_a_card_of_an_older_version_gets_a_head(tmp_path: Path) -> None:
+    shutil.copytree(fsrl_run(), tmp_path / "run")
+    (tmp_path / "run" / "README.md").write_text("# fsrl on umls\n\nlinker = fewlink.load('old')\n")
+    with quickly():
+        Linker.load(tmp_path / "run").save_pretrained(tmp_path / "saved")
+    text = (tmp_path / "saved" / "README.md").read_text()
+    assert head_of(text)["library_name"] == "fewlink"
+    assert text.endswith("---\n# fsrl on umls\n\nlinker = fewlink.load('saved')\n")
+
+
+class Hub:
+    """Stands for huggingface_hub: keeps what is uploaded in a folder, or raises an error."""
+
+    def __init__(self, folder: Path, error: Exception | None = None) -> None:
+        self.folder, self.error, self.calls = folder, error, list[Any]()
+
+    def HfApi(self) -> Hub:
+        return self
+
+    def create_repo(self, name: str, *, private: bool, exist_ok: bool) -> None:
+        if self.error:
+            raise self.error
+        self.calls.append((name, private, exist_ok))
+
+    def upload_folder(self, *, repo_id: str, folder_path: Path, commit_message: str, delete_patterns: str) -> None:
+        self.calls.append((repo_id, delete_patterns))
+        shutil.copytree(folder_path, self.folder / repo_id)
+        (self.folder / repo_id / ".gitattributes").write_text("*.safetensors filter=lfs\n")  # as the hub adds it
+
+    def snapshot_download(self, name: str, **_: object) -> str:
+        return str(self.folder / name)
+
+
+def test_a_model_is_published_with_its_card_and_loaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(tmp_path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    linker = Linker.load(fsrl_run())
+    with quickly():
+        address = linker.push_to_hub("someone/my-model", private=True, license="apache-2.0")
+    assert address == "https://huggingface.co/someone/my-model"
+    assert hub.calls == [("someone/my-model", True, True), ("someone/my-model", "*")]
+    text = (tmp_path / "someone" / "my-model" / "README.md").read_text()
+    assert "fewlink.load('hub:someone/my-model')" in text and "fewlink predict hub:someone/my-model" in text
+    assert head_of(text)["license"] == "apache-2.0"
+    arguments = {"references": REFERENCES, "heads": ["alga"], "k": 3}
+    assert fewlink.load("hub:someone/my-model").predict(**arguments) == linker.predict(**arguments)
+
+
+def test_what_cannot_be_published_raises_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    linker = Linker.load(fsrl_run())
+    with pytest.raises(FewlinkError, match="'my-model' is not of the form owner/name"):
+        linker.push_to_hub("my-model")
+    with pytest.raises(FewlinkError, match="was not opened from a run"):
+        Linker(umls(), linker.scorer).push_to_hub("someone/x")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(tmp_path, OSError("401\nnot logged in")))
+    with quickly(), pytest.raises(FewlinkError, match=r"someone/x cannot be published \(OSError: 401 not logged in\)"):
+        linker.push_to_hub("someone/x")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingExtra, match=r"fewlink\[hub\]"):
+        linker.push_to_hub("someone/x")
+
+
+def hub(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> None:
+    """A hub that returns this folder or raises this error."""
+
+    def snapshot_download(name: str, revision: str | None = None) -> str:
+        if isinstance(answer, Exception):
+            raise answer
+        return str(answer / name.replace("/", "--") / (revision or ""))
+
+    module = ModuleType("huggingface_hub")
+    module.snapshot_download = snapshot_download  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+
+
+def test_a_path_is_not_fetched() -> None:
+    assert fetch("runs/mine") == Path("runs/mine")
+
+
+def test_a_model_of_the_hub_is_fetch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hub(monkeypatch, tmp_path)
+    assert fetch("hub:someone/nell-trail") == tmp_path / "someone--nell-trail"
+    assert fetch(Path("hub:someone/nell-trail")) == tmp_path / "someone--nell-trail"
+
+
+def test_a_revision_of_the_hub_is_fetched_and_its_commit_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commit = "0123456789abcdef" * 2 + "01234567"
+    with quickly():
+        saved = fewlink.load(fsrl_run()).save_pretrained(tmp_path / "someone--model" / commit)
+    hub(monkeypatch, tmp_path)
+    assert fetch(f"hub:someone/model@{commit}") == saved
+    linker = fewlink.load(f"hub:someone/model@{commit}")
+    assert linker.origin == f"hub:someone/model@{commit}"
+    again = linker.save_pretrained(tmp_path / "again")
+    assert json.loads((again / "manifest.json").read_text())["origin"] == linker.origin
+    assert fewlink.load(again).origin == linker.origin
+    hub(monkeypatch, OSError("no network"))
+    with pytest.raises(FewlinkError, match=r"someone/model at v2 cannot be fetched from the hub"):
+        fetch("hub:someone/model@v2")
+
+
+@pytest.mark.parametrize("name", ["hub:", "hub:one", "hub:a/b/c", "hub:../b c", "hub:a/b@", "hub:a/b@x y"])
+def test_an_invalid_hub_name_raises(name: str) -> None:
+    with pytest.raises(FewlinkError, match="not of the form hub:owner/name"):
+        fetch(name)
+
+
+def test_a_failed_download_raises_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub(monkeypatch, OSError("no\nnetwork"))
+    with pytest.raises(FewlinkError, match=r"someone/x cannot be fetched from the hub \(OSError: no network\)"):
+        fetch("hub:someone/x")
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingExtra, match=r"fewlink\[hub\]"):
+        fetch("hub:someone/x")
+
+
+def test_a_card_has_readable_names_of_relations(tmp_path: Path) -> None:
+    shutil.copytree(fsrl_run(), tmp_path / "run")
+    linker = Linker.load(tmp_path / "run")
+    first, *others = linker.benchmark.split("dev")
+    tasks = {**linker.benchmark.tasks, "dev": [replace(first, name="concept:works_for"), *others]}
+    linker.benchmark = linker.measured = replace(linker.benchmark, tasks=tasks)
+    with quickly():
+        text = write_card(linker).read_text()
+    assert "| works for |" in text and "concept:works" not in text

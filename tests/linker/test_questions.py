@@ -1,0 +1,240 @@
+"""Heads for tails, missing links, relations of a pair and odd triples, asked by name on a graph."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.conftest import benchmark_of
+from tests.linker.graphs import people
+from tests.linker.linkers import REFERENCES
+
+import fewlink
+from fewlink.core.errors import FewlinkError, InputError
+from fewlink.curation.store import ProjectFile
+from fewlink.linker import Linker
+from fewlink.linker.completion import plausible_heads, spread_pairs
+from fewlink.linker.query import References, find_relation
+
+SWAPPED = [(tail, head) for head, tail in REFERENCES]
+
+
+@functools.cache
+def umls() -> Linker:
+    return fewlink.load("umls")
+
+
+@functools.cache
+def towns() -> Linker:
+    return Linker.shipped(benchmark_of(people("person0x3 speaks lang4", without="person0x3 speaks lang0")))
+
+
+def test_heads_of_a_tail_are_the_tails_of_the_inverse_relation() -> None:
+    linker = umls()
+    heads = linker.heads(["cell", "plant"], REFERENCES, k=4)
+    tails = linker.predict(SWAPPED, ["cell", "plant"], k=4)
+    assert heads.inverse and [(row.tail, row.head) for row in heads] == [(row.head, row.tail) for row in tails]
+    assert [row.score for row in heads] == [row.score for row in tails]
+    assert [row.probability for row in heads] == [row.probability for row in tails]
+    assert (
+        "tail  " in repr(heads) and heads.for_tail("plant")[0].tail == "plant" and len(heads[:2].for_tail("cell")) == 2
+    )
+    with pytest.raises(FewlinkError, match="no prediction for the tail 'x'"):
+        heads.for_tail("x")
+
+
+def test_known_heads_of_a_relation_are_left_out() -> None:
+    linker = umls()
+    for relation in ("affects", linker.benchmark.split("dev")[0].name):
+        named = find_relation(linker.benchmark, relation)
+        tail = linker.graph.entities[int(named.pairs()[0, 1])]
+        known = {linker.graph.entities[int(h)] for h in named.inverted().tails(linker.graph.entities.id(tail))}
+        assert linker.graph.entities[int(named.pairs()[0, 0])] in known
+        found = linker.heads(tail, relation=relation, k=500)
+        assert found and not known & {row.head for row in found}
+        shown = linker.heads(tail, relation=relation, k=500, exclude_known=False, candidates="full")
+        assert {row.head for row in shown if row.known} == known
+
+
+def test_constraints_are_named_as_for_tails() -> None:
+    linker = umls()
+    given = linker.heads("plant", REFERENCES, constraints="functional", k=50)
+    assert "a head has at most one tail (functional, given)" in given.notes[0]
+    assert "fungus" not in {row.head for row in given}  # it has a tail already
+    assert linker.heads("plant", REFERENCES, constraints="inverse-functional").rows == ()
+    with pytest.raises(FewlinkError, match=r"'functional' \(a head has at most one tail\).*'virus' has the tails"):
+        linker.heads("plant", [*REFERENCES, ("virus", "plant")], constraints="functional")
+
+
+def test_reasons_name_pairs_in_the_direction_of_the_relation() -> None:
+    row = umls().heads("cell", REFERENCES, k=1, explain=True)[0]
+    assert row.reasons is not None and row.reasons.inverse and row.reasons.head.id == "cell"
+    text = " ".join(row.reasons.sentences())
+    assert f"{row.head_name} → cell has a score" in text and "paths from the tail" in text
+    assert ("cell → " not in text and "fungus → plant" in text) or "virus → cell" in text
+    direct = umls().inverted().explain(REFERENCES, row.head, "cell")
+    assert direct == row.reasons
+
+
+def test_all_heads_are_completed_and_the_file_says_how(tmp_path: Path) -> None:
+    linker, done = umls(), list[tuple[int, int]]()
+    out = tmp_path / "missing.jsonl"
+    found = linker.complete(REFERENCES, top=5, k=3, out=out, on_heads=lambda *at: done.append(at))
+    first, *rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert rows == found.to_dicts() and len(rows) == 5
+    assert first["made_with"]["references"] == [list(pair) for pair in REFERENCES] and first["made_with"]["top"] == 5
+    heads = plausible_heads(linker.graph, linker.resolve([(0, 1)]))
+    assert done[-1][0] == done[-1][1] and len(heads)
+    pairs = linker.predict_pairs(REFERENCES, [linker.graph.entities[int(h)] for h in _heads(linker)], 5)
+    assert [(row.head, row.tail) for row in pairs] == [(row.head, row.tail) for row in found]
+    with pytest.raises(InputError, match="exists already"):
+        linker.complete(REFERENCES, top=5, k=3, out=out)
+
+
+def _heads(linker: Linker) -> np.ndarray:
+    ids = [(linker.graph.entities.id(head), linker.graph.entities.id(tail)) for head, tail in REFERENCES]
+    return plausible_heads(linker.graph, References(tuple(ids)))
+
+
+def test_a_relation_of_the_graph_is_hidden_from_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    linker = umls()
+    asked: list[Any] = []
+    without = type(linker.scorer).without  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(linker.scorer), "without", lambda self, name: asked.append(name) or without(self, name))
+    out = tmp_path / "missing.tsv"
+    found = linker.complete(relation="affects", top=20, out=out)
+    assert asked == ["affects"] and found.trust is not None and found.trust.tested == 3  # references can be held out
+    known = {tuple(pair) for pair in find_relation(linker.benchmark, "affects").pairs().tolist()}
+    entities = linker.graph.entities
+    assert not known & {(entities.id(row.head), entities.id(row.tail)) for row in found}
+    assert out.read_text().startswith('# made with {"model": "trail-shipped"')
+    hidden = without(linker.scorer, "affects").scorer
+    assert hidden.source.relations.find("affects") is not None
+    assert not (hidden.source.triples()[:, 1] == hidden.source.relations.id("affects")).any()
+
+
+def test_a_completion_reads_the_decisions_of_a_project(tmp_path: Path) -> None:
+    linker = umls()
+    plain = linker.complete(REFERENCES, top=6, k=3)
+    accepted, wrong = [(row.head, row.tail) for row in plain][:2]
+    with ProjectFile(tmp_path / "p.decisions") as file:
+        file.add_project("infects", REFERENCES)
+        file.decide("infects", [("accepted", *accepted), ("rejected", *wrong)])
+    curated = linker.with_project(tmp_path / "p.decisions")
+    found = curated.complete(top=6, k=3, out=tmp_path / "missing.jsonl")
+    assert not {accepted, wrong} & {(row.head, row.tail) for row in found} and len(found) == 6
+    assert any("1 rejected pair was used" in note for note in found.notes)
+    made = json.loads((tmp_path / "missing.jsonl").read_text().splitlines()[0])["made_with"]
+    assert (made["project"], made["rejected"]) == ("infects", [list(wrong)])
+    assert made["references"] == [list(pair) for pair in (*REFERENCES, accepted)]
+    more = curated.complete([("alga", "plant")], relation="affects", top=400, k=10)
+    assert not {accepted, wrong, ("alga", "plant")} & {(row.head, row.tail) for row in more}
+
+
+def test_an_interrupted_completion_gives_the_same_file(tmp_path: Path) -> None:
+    linker, whole, broken = umls(), tmp_path / "whole.tsv", tmp_path / "broken.tsv"
+    linker.complete(REFERENCES, top=9, k=2, out=whole)
+
+    def stop(done: int, count: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        linker.complete(REFERENCES, top=9, k=2, out=broken, on_heads=stop)
+    assert not broken.exists()
+    linker.complete(REFERENCES, top=9, k=2, out=broken)
+    assert broken.read_text() == whole.read_text()
+
+
+def test_a_wrong_number_or_file_is_told_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    linker = umls()
+    monkeypatch.setattr(type(linker), "trust", lambda *arguments: pytest.fail("work was begun"))
+    for wrong in ({"k": 0}, {"top": 0}, {"out": tmp_path}):
+        with pytest.raises(FewlinkError, match=r"must be a whole number of at least 1|exists already"):
+            linker.complete(REFERENCES, **{"out": tmp_path / "missing.tsv", **wrong})  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_completion_is_json_lines_by_its_suffix_in_any_case(tmp_path: Path) -> None:
+    found = umls().complete(REFERENCES, top=2, heads=["bacterium"], out=tmp_path / "missing.JSONL")
+    lines = [json.loads(line) for line in (tmp_path / "missing.JSONL").read_text().splitlines()]
+    assert lines[0]["made_with"]["top"] == 2 and [line["tail"] for line in lines[1:]] == [row.tail for row in found]
+
+
+def test_a_least_probability() -> None:
+    linker = umls()
+    every = linker.complete(relation="causes", top=50, k=2)
+    likely = linker.complete(relation="causes", top=50, k=2, min_probability=0.5)
+    shown = [row for row in every if row.probability is not None and row.probability >= 0.5]
+    assert 0 < len(likely) < 50 and [row.tail for row in likely] == [row.tail for row in shown]
+    with pytest.raises(FewlinkError, match=r"found 0 of your 2 references .* no percentages"):
+        linker.complete(REFERENCES, min_probability=0.5)
+    with pytest.raises(FewlinkError, match="calibrated model"):
+        Linker(linker.benchmark, linker.scorer).complete(REFERENCES, min_probability=0.5)
+
+
+def test_references_from_all_over_a_relation() -> None:
+    relation = find_relation(umls().benchmark, "causes")
+    pairs = relation.pairs().tolist()
+    spread = spread_pairs(relation, 4)
+    assert len(spread) == 4 and spread[0] == tuple(pairs[0]) and spread[-1] == tuple(pairs[-1])
+
+
+def test_relations_of_the_graph_and_described_ones() -> None:
+    fits = towns().relations(
+        "person1x4", "lang1", {"native language": [("person2x1", "lang2"), ("person3x2", "lang3")]}
+    )
+    by_name = {row.relation: row for row in fits}
+    assert by_name["speaks"].known and by_name["speaks"].fit > 0.5 and by_name["speaks"].by == "graph"
+    assert by_name["native language"].by == "references" and by_name["native language"].fit > 0.8
+    assert len(towns().relations("person1x4", "lang1", k=1)) == 1 and not fits.notes
+    assert towns().relations("hobby1", "lang1").notes == ["no relation fits well"]
+    assert fits.to_dicts()[0]["relation_name"] == fits[0].relation_name
+
+
+def test_an_error_of_the_graph_is_found_by_name() -> None:
+    odd = towns().check("speaks", top=1)[0]
+    assert (odd.head, odd.relation, odd.tail) == ("person0x3", "speaks", "lang4")
+    dev = umls().benchmark.split("dev")[0].name
+    assert {row.relation for row in umls().check(dev, top=3)} == {dev}
+
+
+def test_answer_sets_say_how_many_it_takes() -> None:
+    found = umls().predict(REFERENCES, ["alga", "bacterium"], k=5)
+    assert [each.asked for each in found.sets] == ["alga", "bacterium"]
+    for each in found.sets:
+        rows = found.for_head(each.asked)
+        assert [row.in_set for row in rows] == [row.rank <= each.size for row in rows]
+    assert f"alga: {found.sets[0].sentence}" in repr(found)
+    assert found.to_dicts()[0]["in_set"] is found[0].in_set and "in_set" in found.to_tsv().splitlines()[0]
+    assert umls().predict(relation="affects", heads="virus").sets == ()  # the graph has the relation
+
+
+def test_a_project_gives_references_and_adjusts_probabilities(tmp_path: Path) -> None:
+    pairs = [("gene_or_genome", "hormone"), ("cell", "immunologic_factor"), ("mental_process", "enzyme")]
+    heads = ["pathologic_function", "tissue"]
+    plain = umls().predict(pairs, heads, k=4)
+    with ProjectFile(tmp_path / "a") as file:
+        file.add_project("makes", [*pairs, ("moon", "cheese")])
+        linker = umls().with_project(tmp_path / "a")
+        before = linker.predict(heads=heads, k=4)
+        assert before.rows == plain.rows and before.notes[0].startswith("1 decided pair names an entity that this")
+        file.decide("makes", [("rejected", row.head, row.tail, row.base_probability) for row in plain[:2]], "ann")
+    linker = umls().with_project(tmp_path / "a", "makes")
+    after = linker.predict(heads=heads, k=4)
+    wrong = {(row.head, row.tail) for row in plain[:2]}
+    assert not wrong & {(row.head, row.tail) for row in after}
+    assert after.notes[0] == "probabilities are adjusted by the 2 decisions of the project makes"
+    assert all(row.probability < row.base_probability for row in after)  # type: ignore[operator]
+    assert after.sets == umls().predict(pairs, heads, k=4, rejected=sorted(wrong)).sets
+    best = linker.predict_pairs(type_or_heads=[*heads, "cell"], k=9)
+    chances = [row.probability or 0 for row in best]
+    assert chances == sorted(chances, reverse=True)
+    answered = {row.head: row.base_probability / row.probability for row in best}  # type: ignore[operator]
+    assert answered["cell"] > 1.2  # it has a tail already
+    back = linker.heads("hormone", k=3)
+    assert not any("adjusted" in note for note in back.notes)
+    assert all(row.probability in (row.base_probability, None) for row in back)

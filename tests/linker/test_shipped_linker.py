@@ -1,0 +1,155 @@
+"""`fewlink.load` of a graph: answers with the weights that come with fewlink, without a run."""
+
+from __future__ import annotations
+
+import gzip
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.linker.linkers import REFERENCES, umls
+
+import fewlink
+from fewlink.core.errors import FewlinkError, InputError
+from fewlink.data import candidates_of
+from fewlink.data.training_graph import known_graph
+from fewlink.evaluation import Protocol, rank_task
+from fewlink.linker import Linker
+from fewlink.linker.calibration import shipped_calibration
+from fewlink.linker.trust import Trust
+from fewlink.models.trail.shipped import shipped_scorer
+from fewlink.scorers import Question
+
+
+@pytest.fixture
+def triples(tmp_path: Path) -> Path:
+    path = tmp_path / "graph.tsv"
+    path.write_bytes(gzip.decompress((files("fewlink") / "builtin" / "umls.tsv.gz").read_bytes()))
+    return path
+
+
+def test_a_file_and_a_compiled_graph_give_the_same_answers(triples: Path, tmp_path: Path) -> None:
+    linker = fewlink.load(triples)
+    assert repr(linker) == "Linker(trail-shipped on graph.tsv, 135 entities, calibrated)"
+    predictions = linker.predict(REFERENCES, ["alga", "bacterium"], k=5)
+    assert len(predictions) == 10 and predictions.trust is not None and predictions.trust.tested == 2
+    assert all((row.probability is not None) == predictions.trust.shown for row in predictions)
+    assert repr(predictions).startswith(predictions.trust.sentence)
+    folder = fewlink.compile_graph(triples).save(tmp_path / "compiled")
+    assert fewlink.load(str(folder)).predict(REFERENCES, ["alga", "bacterium"], k=5) == predictions
+    assert len(linker.predict_pairs(REFERENCES, ["alga", "bacterium"], k=3)) == 3
+
+
+def test_a_relation_of_the_graph_gives_references(triples: Path) -> None:
+    linker = fewlink.load(triples)
+    found = linker.predict(relation="causes", heads=["virus"], k=200)
+    graph = linker.graph
+    known = {t for h, r, t in graph.triples() if graph.relations[r] == "causes" and graph.entities[h] == "virus"}
+    assert known and not known & {graph.entities.id(row.tail) for row in found}
+    assert found.trust is not None and {row.probability for row in found} == {None}
+    assert found.trust.sentence == "the graph has this relation; no percentages: they are for relations that it lacks"
+
+
+def test_references_that_the_graph_joins_give_no_percentages(triples: Path) -> None:
+    linker = fewlink.load(triples)
+    pairs = linker.references_of("isa", 3)
+    predictions = linker.predict(pairs, [pairs[0][0]], k=3)
+    assert predictions.trust is not None and not predictions.trust.shown
+    assert predictions.trust.sentence.startswith(
+        "the graph has the relation isa between all references: name it as the relation to leave out what it already"
+    )
+    assert not any("between all references" in note for note in predictions.notes)  # it is said once
+    assert not any("was trained on" in note for note in linker.predict(relation="isa", heads=["alga"]).notes)
+
+
+def test_types_and_names_describe_a_file(tmp_path: Path) -> None:
+    rows = [("p1", "lives", "c1"), ("p2", "lives", "c2"), ("p3", "lives", "c1"), ("c1", "near", "c2")]
+    (tmp_path / "graph.csv").write_text("".join(",".join(row) + "\n" for row in rows))
+    (tmp_path / "types.tsv").write_text("c1\tcity\nc2\tcity\np1\tperson\n")
+    (tmp_path / "names.tsv").write_text("p3\tCy\nc2\tRome\n")
+    linker = fewlink.load(tmp_path / "graph.csv", types=tmp_path / "types.tsv", names=str(tmp_path / "names.tsv"))
+    rows_ = linker.predict([("p1", "c1")], ["Cy"], candidates="city")
+    assert {(row.head, row.tail_name) for row in rows_} == {("p3", "c1"), ("p3", "Rome")}
+
+
+def test_a_benchmark_is_read_as_by_a_run(tmp_path: Path) -> None:
+    linker, task = fewlink.load("umls", names=False), umls().split("test")[0]
+    assert linker.benchmark.fingerprint == umls().fingerprint and linker.run is None
+    scorer = shipped_scorer(known_graph(umls()))
+    ids = candidates_of("full", task, task.pairs[:3], umls().graph).ids
+    question = Question(task.name, task.pairs[:3], np.unique(task.pairs[3:8, 0]), ids)
+    assert (linker.scorer(question) == scorer(question)).all()
+    ranked = rank_task(umls().graph, linker.scorer, task, Protocol("test", 3, "full"))
+    head, tail = ranked.queries[0].tolist()
+    rows = linker.predict(relation=task.name, heads=[umls().graph.entities[head]], k=1000, candidates="full")
+    options = {"relation": task.name, "candidates": "full", "exclude_known": False, "constraints": "none"}
+    with_known = linker.predict(heads=[umls().graph.entities[head]], k=1000, **options)  # type: ignore[arg-type]
+    assert {row.rank for row in with_known if row.tail == umls().graph.entities[tail]} == {float(ranked.ranks[0])}
+    assert len(rows) < len(with_known)
+    saved = fewlink.load(umls().save(tmp_path / "umls"), names=False)
+    assert (saved.scorer(question) == scorer(question)).all()
+
+
+def test_what_needs_a_run_says_so(triples: Path, tmp_path: Path) -> None:
+    linker = fewlink.load(triples)
+    assert linker.as_measured() is linker
+    with pytest.raises(FewlinkError, match="trail-shipped was not opened from a run"):
+        linker.save_pretrained(tmp_path / "saved")
+    with pytest.raises(FewlinkError, match="has no dev relation"):
+        fewlink.calibrate(linker)
+
+
+def test_a_benchmark_can_be_calibrated() -> None:
+    linker = Linker.shipped(umls())
+    assert fewlink.calibrate(linker).count > 100
+    calibration = linker.calibration
+    assert calibration is not None and calibration.relations == len(umls().split("dev"))
+    said = linker.predict(REFERENCES, ["alga"], k=1).trust
+    assert said is not None and said.tested == 2 and (not said.shown or not calibration.rough)
+
+
+def test_the_shipped_calibration_is_of_other_graphs_and_says_how_far_it_is_off() -> None:
+    calibration = shipped_calibration()
+    assert calibration is not None and calibration.crossed == "graph" and calibration.relations > 60
+    assert calibration.over_relations is not None and 0 < calibration.over_relations < 0.3
+    assert calibration.first_bins and sum(b.count for b in calibration.first_bins) > 1000
+    assert 0 < calibration.least < 0.6 and not calibration.note(Trust(3, (1.0, 2.0, 1.0)), 0.0).low
+
+
+def test_what_cannot_be_read_raises(triples: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.tsv").write_text("a\tb\tc\na\tb\n")
+    with pytest.raises(InputError, match=r"bad\.tsv:2: has 2 columns"):
+        fewlink.load(tmp_path / "bad.tsv")
+    (tmp_path / "empty.tsv").write_text("")
+    with pytest.raises(FewlinkError, match="no triples"):
+        fewlink.load(tmp_path / "empty.tsv")
+    with pytest.raises(InputError, match="is not a training run, a saved model, a compiled graph or a benchmark"):
+        fewlink.load(tmp_path)
+    with pytest.raises(FewlinkError, match="did you mean 'umls'"):
+        fewlink.load("umsl")
+    with pytest.raises(InputError, match=r"nowhere\.tsv"):
+        fewlink.load(triples, types=tmp_path / "nowhere.tsv")
+    with pytest.raises(FewlinkError, match="describe a file of triples, which umls is not"):
+        fewlink.load("umls", names="names.tsv")
+    with pytest.raises(FewlinkError, match="bench is the benchmark of a trained model"):
+        fewlink.load(triples, bench="umls")
+
+
+def test_a_note_says_how_many_references_are_read(triples: Path) -> None:
+    linker = fewlink.load(triples)
+    names = list(linker.graph.entities)
+    pairs = list(zip(names[:20], names[20:40], strict=True))
+    notes = linker.predict(pairs, ["alga"], k=1).notes
+    assert "trail-shipped reads the first 16 of 20 references" in notes
+    assert not any("reads the first" in note for note in linker.predict(pairs[:16], ["alga"], k=1).notes)
+
+
+def test_a_limit_of_edges_changes_what_is_read(triples: Path) -> None:
+    linker = fewlink.load(triples)
+    whole = linker.predict(REFERENCES, ["alga"], k=5)
+    linker.limit_edges(20)
+    assert linker.predict(REFERENCES, ["alga"], k=5) != whole
+    rules = Linker(umls(), fewlink.learning_free("rules", umls().graph))
+    with pytest.raises(FewlinkError, match="rules has no limit of edges"):
+        rules.limit_edges(20)

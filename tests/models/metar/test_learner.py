@@ -1,0 +1,197 @@
+"""MetaR in run folders: trained, stopped, continued, opened, from the command line."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.conftest import Fewlink, written
+from tests.training.runs import lines_of, quick, saved, timeless, umls, vectors
+
+from fewlink.core.errors import FewlinkError
+from fewlink.data import Benchmark
+from fewlink.data.append import append_triples
+from fewlink.data.episodes import ContrastedEpisodes
+from fewlink.embeddings import Embeddings
+from fewlink.evaluation import Protocol, evaluate
+from fewlink.models.family import NoVectors, trained_family
+from fewlink.models.metar.family import FAMILY, IN_TRAIN, MODELS, MetaLearner, MetaRSettings, assemble, sampler
+from fewlink.models.metar.model import MetaRScorer
+from fewlink.training import RunResult, open_run
+from fewlink.training.trainer import train_run
+
+__all__ = ["quick"]
+KEPT = tempfile.TemporaryDirectory()
+TINY: dict[str, Any] = {"steps": 6, "evaluate_every": 2, "relations": 8, "hidden_1": 12, "hidden_2": 6}
+
+
+def tiny(**changes: Any) -> MetaRSettings:
+    return MetaRSettings(**{**TINY, **changes})
+
+
+@functools.cache
+def brief() -> Benchmark:
+    """UMLS with two dev relations of a few queries."""
+    dev = [replace(task, pairs=task.pairs[:8]) for task in umls().split("dev")[:2]]
+    return Benchmark("umls", umls().graph, {**umls().tasks, "dev": dev}, umls().source)
+
+
+def learner(benchmark: Benchmark, table: Embeddings, settings: MetaRSettings) -> MetaLearner:
+    return FAMILY.learner(benchmark, table, settings, [settings.seed])
+
+
+def train(settings: MetaRSettings, run: Path, benchmark: Benchmark | None = None) -> RunResult:
+    return train_run(benchmark or brief(), vectors(), settings, run)
+
+
+@functools.cache
+def whole_run() -> tuple[Path, RunResult]:
+    """A run that is never changed by a test."""
+    run = Path(KEPT.name) / "whole"
+    return run, train(tiny(), run)
+
+
+def test_a_run_that_was_stopped_ends_in_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, whole = tmp_path / "parts", MetaLearner.step
+
+    def stopped(self: MetaLearner, number: int, episodes: ContrastedEpisodes) -> Any:
+        if number == 3:
+            raise KeyboardInterrupt
+        return whole(self, number, episodes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetaLearner, "step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny(), run)
+    assert lines_of(run)[-1]["step"] == 2
+    train(tiny(), run)
+    assert saved(run) == saved(whole_run()[0]) and timeless(run) == timeless(whole_run()[0])
+
+
+def test_a_run_opens_as_the_scorer_that_was_evaluated() -> None:
+    run, result = whole_run()
+    scorer = open_run(run, brief())
+    assert isinstance(scorer, MetaRScorer) and (scorer.name, scorer.seed) == ("metar", 0)
+    assert evaluate(brief(), scorer, Protocol("dev")).metrics()["micro"]["mrr"] == result.best["mrr"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_it_learns(model: str) -> None:
+    settings = tiny(model=model, relations=64, dropout=0.0, learning_rate=0.01, scale=0.0)
+    made = learner(umls(), vectors(dim=16), settings)
+    losses, drawing = made.advance(0, 60)
+    assert losses.shape == (60, 3, 1) and drawing > 0
+    assert losses[-10:, 0].mean() < 0.8 * losses[:10, 0].mean()
+
+
+def test_processes_share_the_episodes_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = learner(umls(), vectors(), tiny()).episodes(3, 2)
+    monkeypatch.setattr("fewlink.core.distributed.count", lambda: 2)
+    shares = []
+    for rank in (0, 1):
+        monkeypatch.setattr("fewlink.core.distributed.rank", lambda rank=rank: rank)
+        shares.append(learner(umls(), vectors(), tiny()).episodes(3, 2))
+    for step in range(2):
+        for part, *parts in zip(whole[step], *(share[step] for share in shares), strict=True):
+            assert len(part) == 8 and torch.equal(part, torch.cat(parts))
+
+
+def test_vectors_learn_by_their_own_rate() -> None:
+    moved = []
+    for rate in (0.0, 1e-3, 1e-2):
+        made = learner(umls(), vectors(), tiny(embedding_rate=rate, scale=0.0))
+        assert ("entities" in made.weights) == (rate > 0)
+        made.advance(0, 2)
+        moved.append(float((made.model.entities.detach() - vectors().entities).abs().max()))
+    assert moved[0] == 0 < moved[1] < moved[2]
+
+
+def test_the_settings_reach_the_model() -> None:
+    model = assemble(vectors(), tiny(beta=0.25, margin=2.0, dropout=0.1, scale=3.0))
+    assert (model.beta, model.margin, model.relation_meta.dropout.p) == (0.25, 2.0, 0.1)
+    assert [tuple(layer.weight.shape) for layer in model.relation_meta.layers] == [(12, 16), (6, 12), (8, 6)]
+    assert model.entities.norm(dim=1).mean().item() == pytest.approx(3.0)
+    assert torch.equal(assemble(vectors(), tiny(scale=0.0)).entities, vectors().entities)
+    random = [assemble(vectors(), tiny(start="random", seed=seed)).entities for seed in (0, 0, 1)]
+    assert torch.equal(random[0], random[1]) and not torch.allclose(random[0], random[2])
+    assert not torch.allclose(random[0], vectors().entities)
+
+
+def test_in_train_learns_from_the_background_too() -> None:
+    train_pairs = {tuple(p) for task in umls().split("train") for p in task.pairs.tolist()}
+    background = {(h, t) for h, _, t in umls().graph.triples().tolist()}
+    hidden = {tuple(p) for name in ("dev", "test") for task in umls().split(name) for p in task.pairs.tolist()}
+    for model, allowed in (("metar", train_pairs), (IN_TRAIN, train_pairs | background)):
+        drawn = sampler(umls(), tiny(model=model)).contrasted(torch.arange(400))
+        pairs = {tuple(p) for part in (drawn.references, drawn.queries) for p in part.flatten(0, 1).tolist()}
+        assert pairs <= allowed and bool(pairs - train_pairs) == (model == IN_TRAIN)
+        assert not pairs & (hidden - allowed)
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    for change, message in (
+        ({"beta": -1.0}, "beta is -1.0: it must be a finite number, 0 or more"),
+        ({"dropout": 1.0}, "dropout is 1.0: it must be 0 or more and less than 1"),
+        ({"start": "zero"}, "start"),
+        ({"model": "metr"}, "did you mean 'metar'"),
+    ):
+        with pytest.raises(FewlinkError, match=message):
+            tiny(**change)
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FewlinkError, match="vectors"):
+        train_run(brief(), NoVectors(), tiny(), tmp_path / "run")
+    empty = Benchmark("none", umls().graph, {**umls().tasks, "train": []})
+    with pytest.raises(FewlinkError, match="no training relations"):
+        FAMILY.check(empty, tiny())
+    FAMILY.check(empty, tiny(model=IN_TRAIN))
+    assert not (tmp_path / "run").exists()
+
+
+def test_tuned_vectors_have_none_for_entities_that_come_later(tmp_path: Path) -> None:
+    lines = [("newcomer", umls().graph.relations[0], umls().graph.entities[0])]
+    extended, _ = append_triples(brief(), [written(lines, tmp_path / "new.tsv")])
+    with pytest.raises(FewlinkError, match="has none for new entities"):
+        open_run(whole_run()[0], extended)
+    train(tiny(embedding_rate=0.0), tmp_path / "fixed")
+    assert "entities" not in load_file(tmp_path / "fixed" / "last" / "weights.safetensors")
+    task = extended.split("dev")[0]
+    scores = evaluate(extended, open_run(tmp_path / "fixed", extended), Protocol("dev")).metrics()["micro"]["mrr"]
+    assert np.isfinite(scores) and len(task.pairs) == 8
+
+
+def test_memory_grows_with_what_is_trained() -> None:
+    def need(training: bool, **changes: Any) -> float:
+        return sum(FAMILY.memory(umls().graph, vectors(), tiny(**changes), training=training).values())
+
+    assert need(False) < need(True, embedding_rate=0.0) < need(True) < need(True, relations=1024)
+
+
+def test_metar_from_the_command_line(fewlink: Fewlink) -> None:
+    some = [f"--set={name}={value}" for name, value in TINY.items()]
+    vectors().save(Path("vectors"), umls().graph.fingerprint, graph="umls")
+    done = fewlink("train", "umls", "--model", "metar", "--embeddings", "vectors", "--out", "run", *some)
+    assert done.code == 0, done.err
+    told = fewlink("evaluate", "run", "--split", "dev", "--json", "--results", "records")
+    assert told.code == 0 and json.loads(told.out)["model"] == "metar"
+    listed = fewlink("models", "--json")
+    assert {*MODELS} <= {model["name"] for model in json.loads(listed.out)}
+    shown = fewlink("models", "--settings", "--model", "metar", "--json")
+    rows = json.loads(shown.out)
+    assert {"beta", "scale"} <= {row["name"] for row in rows}
+    assert all(row["about"] for row in rows if row["name"] not in ("seed", "device"))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_each_model_has_a_recipe(model: str) -> None:
+    recipe = trained_family(model).recipe(model)
+    assert recipe.settings.model == model and recipe.vectors.recipe == "transe" and recipe.about and recipe.chosen

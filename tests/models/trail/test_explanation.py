@@ -1,0 +1,318 @@
+"""Reasons of TRAIL: scores without edges, marks or references as in a literal network, and the carrying paths."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import graph_of, id_graph
+from torch import Tensor
+from torch.nn.functional import layer_norm, relu
+
+from fewlink.data import open_benchmark
+from fewlink.data.training_graph import known_graph
+from fewlink.graph import Graph
+from fewlink.models.trail.explanation import (
+    EVIDENCE,
+    MOST_HOPS,
+    encode_without_each,
+    find_paths,
+    removal_of,
+)
+from fewlink.models.trail.network import EPS, Encoded, Shape, TrailNetwork
+from fewlink.models.trail.reading import ReadGraph, Tasks, read_tasks
+from fewlink.models.trail.removal import Pair, Removal, Trace, hops
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.shipped import shipped
+from fewlink.scorers import ExplainingScorer, Question, Reasons, best_tails
+
+
+def scorer_on(graph: Graph, network: TrailNetwork | None = None) -> TrailScorer:
+    return TrailScorer("trail", network or shipped().network(), ReadGraph.of(graph), graph)
+
+
+@functools.cache
+def umls() -> TrailScorer:
+    return scorer_on(known_graph(open_benchmark("umls")))
+
+
+def encoded_for(scorer: TrailScorer, references: np.ndarray) -> tuple[Tasks, Encoded]:
+    task = scorer.task(references)
+    with torch.no_grad():
+        return task, scorer.network.encode(scorer.graph, task, read_tasks(scorer.graph, task))
+
+
+# Scores without some edges, marks or references
+
+
+def literal_score(
+    network: TrailNetwork,
+    graph: Graph,
+    encoded: Encoded,
+    references: list[tuple[int, int]],
+    head: int,
+    tail: int,
+    *,
+    removed: set[tuple[int, int, int]],
+    with_head: bool,
+    kept: list[int],
+) -> float:
+    """The definition as loops over edges; `removed` are edges in both directions."""
+    edges = list(zip(graph.head_ids.tolist(), graph.relation_ids.tolist(), graph.tail_ids.tolist(), strict=True))
+    count, width = len(graph.relations), network.shape.width
+
+    def constants(h: int, r: int, t: int) -> Tensor:
+        out = 1 / sum(a == h and b == r for a, b, _ in edges)
+        into = 1 / sum(c == t and b == r for _, b, c in edges)
+        return torch.tensor([out, into, (out * into) ** 0.5, 1.0]).repeat_interleave(width // 4)
+
+    marks = network.marks(encoded.task[0]).view(3, width)
+    x = [torch.zeros(width) for _ in graph.entities]
+    if with_head:
+        x[head] = x[head] + marks[0]
+    for k in kept:
+        for end, mark in zip(references[k], marks[1:], strict=True):
+            x[end] = x[end] + mark
+    for number, layer in enumerate(network.layers):
+        sums = [torch.zeros(width) for _ in x]
+        for h, r, t in edges:
+            if (h, r, t) not in removed:
+                sums[t] = sums[t] + x[h] * encoded.relations[number, 0, r] * constants(h, r, t)
+        for k in kept:
+            h, t = references[k]
+            if (h, 2 * count, t) not in removed:
+                sums[t] = sums[t] + x[h] * encoded.new[number, 0, 0]
+                sums[h] = sums[h] + x[t] * encoded.new[number, 0, 1]
+        y = [a @ layer.from_state + s.asinh() @ layer.from_sums for a, s in zip(x, sums, strict=True)]
+        x = [a + relu(layer_norm(b, (width,), eps=EPS) * layer.gain) for a, b in zip(x, y, strict=True)]
+    inner = network.of_state(x[tail]) + network.of_task(encoded.task[0])
+    return float(network.last(relu(inner)))
+
+
+triples = st.tuples(st.integers(0, 7), st.integers(0, 2), st.integers(0, 7))
+pairs = st.tuples(st.integers(0, 7), st.integers(0, 7))
+
+
+@settings(max_examples=15)
+@given(st.lists(triples, min_size=4, max_size=12, unique=True), st.lists(pairs, min_size=2, max_size=3), pairs)
+def test_scores_without_things_are_those_of_the_literal_network(
+    edges: list[tuple[int, int, int]], references: list[tuple[int, int]], pair: tuple[int, int]
+) -> None:
+    torch.manual_seed(0)
+    network = TrailNetwork(Shape(8, 4, 1)).eval()
+    graph, (head, tail) = id_graph(edges), pair
+    scorer = scorer_on(graph, network)
+    task, encoded = encoded_for(scorer, np.array(references))
+    explained = Pair.of(network, scorer.graph, np.array(references), head, tail)
+    every = list(range(len(references)))
+    places = explained.cone.find(placed(explained, [edges[0], edges[1]]))
+    removals = [
+        Removal(),
+        Removal(head=True),
+        Removal(references=every),
+        Removal(references=[0]),
+        Removal(edges=places),
+    ]
+    scores = explained.scores(encoded, removals).tolist()
+    gone = {edge for h, r, t in edges[:2] for edge in ((h, r, t), (t, r + 3, h))}
+    literal = functools.partial(literal_score, network, graph, encoded, references, head, tail)
+    with torch.no_grad():
+        wanted = [
+            literal(removed=set(), with_head=True, kept=every),
+            literal(removed=set(), with_head=False, kept=every),
+            literal(removed=set(), with_head=True, kept=[]),
+            literal(removed=set(), with_head=True, kept=every[1:]),
+            literal(removed=gone, with_head=True, kept=every),
+        ]
+    assert scores == pytest.approx(wanted, abs=2e-4)
+    asked = Question("", np.array(references), np.array([head]), np.array([tail]))
+    assert scores[0] == pytest.approx(float(scorer(asked)[0, 0]), abs=2e-4)
+    without = encode_without_each(network, scorer.graph, task)
+    assert without is not None
+    fewer = explained.scores(without, [Removal(references=[k]) for k in every]).tolist()
+    for k in every:
+        others = np.array([pair for at, pair in enumerate(references) if at != k])
+        assert fewer[k] == pytest.approx(float(scorer(asked_with(asked, others))[0, 0]), abs=2e-4)
+
+
+def asked_with(question: Question, references: np.ndarray) -> Question:
+    return Question("", references, question.heads, question.candidates)
+
+
+def placed(pair: Pair, edges: list[tuple[int, int, int]]) -> np.ndarray:
+    """Edges of entities as edges of the cone, without those outside."""
+    inside = [edge for edge in edges if {edge[0], edge[2]} <= set(pair.cone.nodes.tolist())]
+    return np.array([(pair.cone.place(h), r, pair.cone.place(t)) for h, r, t in inside], np.int64).reshape(-1, 3)
+
+
+def test_hops() -> None:
+    sources, targets = np.array([0, 1, 1, 2, 2, 3]), np.array([1, 0, 2, 1, 3, 2])
+    assert hops(sources, targets, 5, np.array([0]), 3).tolist() == [0, 1, 2, 3, 3]
+    assert hops(sources, targets, 5, np.array([0, 3]), 9).tolist() == [0, 1, 1, 0, 9]
+
+
+# Paths
+
+
+def named(graph: Graph, reasons: Reasons) -> list[str]:
+    """The paths as texts; inverse relations with a minus, references as `?`."""
+    count, texts = len(graph.relations), []
+    for (relations, _), entities in zip(reasons.paths, reasons.entities, strict=True):
+        text = graph.entities[entities[0]]
+        for relation, entity in zip(relations, entities[1:], strict=True):
+            kind, forward = divmod(relation, count)
+            name = ("?", "-?")[relation - 2 * count] if kind == 2 else "-" * kind + graph.relations[forward]
+            text += f" {name} {graph.entities[entity]}"
+        texts.append(text)
+    return texts
+
+
+CITIES = graph_of(
+    *("ann born rome", "rome in italy", "bob born paris", "paris in france", "cid born bonn", "bonn in germany"),
+    *("dan born oslo", "oslo in norway", "dan likes pizza", "ann likes pizza", "bob likes wine", "cid likes beer"),
+    *("norway near sweden", "germany near france", "eve born kiel", "kiel in germany", "lone is_a planet"),
+)
+
+CITIES_ROWS = [(CITIES.entities[h], CITIES.relations[r], CITIES.entities[t]) for h, r, t in CITIES.triples().tolist()]
+
+
+def ids(*names: str) -> list[int]:
+    return [CITIES.entities.id(name) for name in names]
+
+
+def explained(head: str, tail: str, *references: tuple[str, str], graph: Graph = CITIES, most: int = 5) -> Reasons:
+    entity = graph.entities.id
+    given = np.array([[entity(a), entity(b)] for a, b in references])
+    return scorer_on(graph).explain(given, entity(head), entity(tail), most)
+
+
+def test_the_path_that_joins_the_references_carries_the_score() -> None:
+    reasons = explained("dan", "norway", ("ann", "italy"), ("bob", "france"))
+    assert named(CITIES, reasons)[0] == "dan born oslo in norway"
+    assert reasons.paths[0][1] > 1 and reasons.paths[0][1] == max(drop for _, drop in reasons.paths)
+    assert reasons.shares["head"] > 1 and reasons.measured and set(reasons.shares) == set(EVIDENCE)
+    assert reasons.graph is CITIES and len(reasons.references) == 2
+    (first, *_) = explained("dan", "norway", ("ann", "italy"), ("bob", "france"), most=1).paths
+    assert first == reasons.paths[0]
+
+
+def test_a_path_may_lead_through_a_reference() -> None:
+    reasons = explained("eve", "germany", ("ann", "italy"), ("cid", "germany"))
+    assert named(CITIES, reasons)[0] == "eve born kiel in germany"
+    starts = {entities[0] for entities in reasons.entities}
+    assert starts <= set(ids("eve", "ann", "italy", "cid", "germany"))
+
+
+def test_an_edge_between_head_and_tail_comes_first() -> None:
+    graph = graph_of(*(f"{h} {r} {t}" for h, r, t in CITIES_ROWS), "dan visits norway", "norway hosts dan")
+    reasons = explained("dan", "norway", ("ann", "italy"), ("bob", "france"), graph=graph)
+    first, *others = named(graph, reasons)
+    assert first in ("dan visits norway", "dan -hosts norway")
+    assert any(path == "dan born oslo in norway" for path in others)
+
+
+def test_what_does_not_reach_the_tail_gives_no_paths() -> None:
+    reasons = explained("dan", "planet", ("ann", "italy"), ("bob", "france"))
+    assert not reasons.paths and not reasons.entities
+    assert list(reasons.shares.values()) == pytest.approx([0, 0], abs=1e-5) and np.isfinite(reasons.score)
+
+
+def test_a_pair_is_not_its_own_reason() -> None:
+    reasons = explained("ann", "italy", ("ann", "italy"), ("bob", "france"))
+    assert "ann ? italy" not in named(CITIES, reasons) and "ann born rome in italy" in named(CITIES, reasons)
+
+
+def test_what_the_tail_has_counts_if_no_path_leads_from_the_head() -> None:
+    reasons = explained("lone", "germany", ("ann", "italy"), ("bob", "france"))
+    assert reasons.shares["head"] == pytest.approx(0, abs=1e-5) and reasons.at_tail
+    count = len(CITIES.relations)
+    edges = {"in": 2, "near": 1}  # of germany
+    for relation, number, lost in reasons.at_tail:
+        assert edges[CITIES.relations[relation % count]] == number and lost > 0
+    lost = [each[2] for each in reasons.at_tail]
+    assert lost == sorted(lost, reverse=True)
+    assert explained("dan", "norway", ("ann", "italy"), ("bob", "france")).at_tail == []
+
+
+def test_together_is_what_the_score_loses_without_all_paths() -> None:
+    reasons = explained("dan", "norway", ("ann", "italy"), ("bob", "france"))
+    scorer, given = scorer_on(CITIES), np.array([ids("ann", "italy"), ids("bob", "france")])
+    _, encoded = encoded_for(scorer, given)
+    pair = Pair.of(scorer.network, scorer.graph, given, *ids("dan", "norway"))
+    edges = {
+        (h, r, t)
+        for (relations, _), walked in zip(reasons.paths, reasons.entities, strict=True)
+        for h, r, t in zip(walked, relations, walked[1:], strict=False)
+    }
+    graph_edges = [edge for edge in edges if edge[1] < 2 * len(CITIES.relations)]
+    assert len(graph_edges) == len(edges)
+    whole, left = pair.scores(encoded, [Removal(), Removal(edges=pair.cone.find(placed(pair, graph_edges)))]).tolist()
+    assert reasons.together == pytest.approx(whole - left, abs=1e-4)
+    assert reasons.together >= max(drop for _, drop in reasons.paths) - 1e-4
+
+
+def test_of_paths_with_the_same_part_only_those_that_add_something_are_named() -> None:
+    """Of many ways on from oslo, all lose about the same: the edge from dan to oslo is part of each."""
+    rows = [f"{h} {r} {t}" for h, r, t in CITIES_ROWS]
+    more = [row for x in range(5) for row in (f"oslo r{x} m{x}", f"m{x} s{x} norway")]
+    graph = graph_of(*rows, *more)
+    reasons = explained("dan", "norway", ("ann", "italy"), ("bob", "france"), graph=graph)
+    assert named(graph, reasons)[0] == "dan born oslo in norway"
+    begins = [entities[:2] for entities in reasons.entities]
+    assert begins.count(tuple(ids("dan", "oslo"))) == 1
+
+
+def test_one_reference_and_a_head_that_is_the_tail() -> None:
+    reasons = explained("dan", "dan", ("ann", "italy"))
+    assert reasons.references == [] and np.isfinite([reasons.score, *reasons.shares.values()]).all()
+    assert all(len(set(entities)) == len(entities) > 1 for entities in reasons.entities)
+
+
+def test_estimates_of_paths_are_close_to_a_small_change() -> None:
+    """The parts of all walks are the gradient by the marks; on a chain there is one simple path and few other walks."""
+    graph = graph_of("a r b", "b s c", "x r y", "y s z")
+    scorer, entity = scorer_on(graph), graph.entities.id
+    references = np.array([[entity("x"), entity("z")]])
+    _, encoded = encoded_for(scorer, references)
+    pair, trace = Pair.of(scorer.network, scorer.graph, references, entity("a"), entity("c")), Trace([], [])
+    pair.scores(encoded, [Removal()], trace)
+    (path,) = find_paths(pair, encoded, trace)
+    assert [int(pair.cone.nodes[n]) for n in path.nodes] == [entity(name) for name in "abc"]
+    assert path.part > 0
+    whole, left = pair.scores(encoded, [Removal(), removal_of(pair, [path])]).tolist()
+    nothing = pair.scores(encoded, [Removal(head=True)]).item()
+    assert whole > left == pytest.approx(nothing, abs=1e-5)  # nothing else joins a and c
+
+
+def test_paths_on_umls_are_simple_real_and_finite() -> None:
+    scorer = umls()
+    assert isinstance(scorer, ExplainingScorer) and scorer.source is not None
+    graph, benchmark = scorer.source, open_benchmark("umls")
+    known = set(map(tuple, np.stack([graph.head_ids, graph.relation_ids, graph.tail_ids], 1).tolist()))
+    seen = direct = 0
+    for task in benchmark.split("test")[:4]:
+        references, heads = np.asarray(task.pairs[:3]), np.unique(task.pairs[3:, 0])[:2]
+        edges = known | {(h, 2 * len(graph.relations), t) for h, t in references.tolist()}
+        edges |= {(t, 2 * len(graph.relations) + 1, h) for h, t in references.tolist()}
+        question = Question(task.name, references, heads, np.asarray(task.range))
+        for head, ((tail, score),) in zip(heads.tolist(), best_tails(scorer, question, 1), strict=True):
+            reasons = scorer.explain(references, head, tail)
+            assert reasons.score == pytest.approx(score, rel=1e-3)
+            drops = [drop for _, drop in reasons.paths]
+            assert np.isfinite([*reasons.shares.values(), *reasons.references, *drops]).all()
+            assert len(reasons.paths) == len(reasons.entities) <= 5
+            for (relations, _), entities in zip(reasons.paths, reasons.entities, strict=True):
+                assert 1 <= len(relations) <= MOST_HOPS and len(entities) == len(relations) + 1
+                assert len(set(entities)) == len(entities) and entities[-1] == tail
+                assert entities[0] in {head, *references.flat} and head not in entities[1:]
+                assert set(zip(entities, relations, entities[1:], strict=False)) <= edges
+                seen += 1
+            joined = any((head, r, tail) in known for r in range(2 * len(graph.relations)))
+            if joined and head != tail:
+                assert reasons.entities[0] == (head, tail)
+                direct += 1
+    assert seen > 20 and direct

@@ -1,0 +1,179 @@
+"""TRAIL as a scorer: equal to the network, one head at a time, on the whole graph and on parts of it."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from tests.models.trail.cases import network_of, random_graph
+
+from fewlink.core.errors import FewlinkError
+from fewlink.models.trail import scorer as module
+from fewlink.models.trail.network import Shape
+from fewlink.models.trail.reading import ReadGraph
+from fewlink.models.trail.scorer import TrailScorer
+from fewlink.scorers import Question, Reasons
+
+SHAPE = Shape(width=16, layers=4, relation_layers=2)
+
+
+def scorer_of(seed: int, *, triples: int = 60, entities: int = 25) -> TrailScorer:
+    graph = random_graph(seed, relations=4, triples=triples, entities=entities)
+    return TrailScorer("trail", network_of(SHAPE, seed), ReadGraph.of(graph), graph)
+
+
+def question_of(seed: int, shots: int = 3, entities: int = 25) -> Question:
+    rng = np.random.default_rng(seed)
+    references = rng.integers(0, entities, (shots, 2)).astype(np.int32)
+    heads, candidates = (rng.permutation(entities)[:n].astype(np.int32) for n in (4, 11))
+    return Question("new", references, heads, candidates)
+
+
+def by_network(scorer: TrailScorer, question: Question) -> torch.Tensor:
+    """All heads and candidates through the network's own `forward`."""
+    heads, candidates = (torch.from_numpy(a.astype(np.int64))[None] for a in (question.heads, question.candidates))
+    tasks = scorer.task(question.references)._replace(heads=heads, candidates=candidates)
+    with torch.no_grad():
+        return scorer.network(scorer.graph, tasks)[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("shots", [1, 3])
+@pytest.mark.parametrize("few", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("some", [0.0, 1.0])
+def test_one_head_at_a_time_equals_the_network(
+    seed: int, shots: int, few: float, some: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether layers go along reached edges only or over the whole graph."""
+    monkeypatch.setattr(module, "FEW", few)
+    monkeypatch.setattr(module, "SOME", some)
+    scorer, question = scorer_of(seed), question_of(seed, shots)
+    torch.testing.assert_close(scorer(question), by_network(scorer, question), rtol=1e-4, atol=1e-5)
+
+
+def test_a_part_that_holds_everything_in_reach_gives_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, question = scorer_of(1, triples=400, entities=80), question_of(1, entities=80)
+    monkeypatch.setattr(module, "WHOLE", 0)
+    parts = scorer_of(1, triples=400, entities=80)
+    torch.testing.assert_close(parts(question), whole(question), rtol=1e-4, atol=1e-5)
+
+
+def test_tails_outside_of_a_small_part_share_the_lowest_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WHOLE", 0)
+    monkeypatch.setattr(module, "PART", 12)
+    scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
+    scores = scorer(question)
+    assert scores.shape == (4, 11) and torch.isfinite(scores).all()
+    values, counts = scores[0].unique(return_counts=True)
+    assert counts.max() > 1 and len(values) < scores.shape[1]
+
+
+def test_scores_do_not_depend_on_other_heads_and_candidates() -> None:
+    scorer, question = scorer_of(3), question_of(3)
+    all_scores = scorer(question)
+    one = Question("new", question.references, question.heads[2:3], question.candidates[4:6])
+    torch.testing.assert_close(scorer(one), all_scores[2:3, 4:6], rtol=1e-5, atol=1e-6)
+
+
+def test_what_follows_from_references_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, calls = scorer_of(0), []
+    encode = scorer.network.encode
+    monkeypatch.setattr(scorer.network, "encode", lambda *given: calls.append(1) or encode(*given))
+    for seed in (0, 1, 0, 1):
+        scorer(question_of(seed))
+    assert len(calls) == 2
+    for seed in range(2, 2 + module.MOST_TASKS):
+        scorer(question_of(seed))
+    scorer(question_of(0))
+    assert len(calls) == 2 + module.MOST_TASKS + 1 and len(scorer._tasks) == module.MOST_TASKS
+
+
+def test_of_too_many_references_the_first_are_read() -> None:
+    scorer, rng = scorer_of(0), np.random.default_rng(0)
+    many = rng.integers(0, 25, (40, 2)).astype(np.int32)
+    question = question_of(0)
+    full, cut = (Question("new", many[:n], question.heads, question.candidates) for n in (40, 16))
+    torch.testing.assert_close(scorer(full), scorer(cut))
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    scorer, questions = scorer_of(4, triples=300, entities=60), [question_of(seed, entities=60) for seed in range(8)]
+    expected = [scorer(question) for question in questions]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            for scores, right in zip(pool.map(scorer, questions), expected, strict=True):
+                torch.testing.assert_close(scores, right)
+
+
+def test_a_scorer_travels_to_another_process() -> None:
+    scorer, question = scorer_of(5), question_of(5)
+    expected = scorer(question)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(scorer))(question), expected)  # noqa: S301
+
+
+def test_a_candidate_given_twice_has_one_score() -> None:
+    scorer, question = scorer_of(6), question_of(6)
+    twice = np.repeat(question.candidates, 2)
+    scores = scorer(Question("new", question.references, question.heads, twice))
+    torch.testing.assert_close(scores[:, ::2], scores[:, 1::2], rtol=1e-5, atol=1e-5)
+
+
+def test_a_question_without_heads() -> None:
+    question = question_of(0)
+    assert scorer_of(0)(Question("new", question.references, question.heads[:0], question.candidates)).shape == (0, 11)
+
+
+def test_a_limit_of_edges() -> None:
+    scorer, question = scorer_of(2, triples=300, entities=200), question_of(2, entities=200)
+    whole = scorer(question)
+    scorer.limit_edges(10_000)
+    torch.testing.assert_close(scorer(question), whole, rtol=1e-4, atol=1e-5)
+    scorer.limit_edges(8)
+    assert not torch.allclose(scorer(question), whole)
+    with pytest.raises(FewlinkError, match="at least 1"):
+        scorer.limit_edges(0)
+
+
+def test_a_limit_of_edges_holds_for_references_that_were_read_before() -> None:
+    question = question_of(2, entities=200)
+    used, fresh = (scorer_of(2, triples=300, entities=200) for _ in range(2))
+    used(question)
+    for scorer in (used, fresh):
+        scorer.limit_edges(8)
+    torch.testing.assert_close(used(question), fresh(question))
+
+
+def test_a_relation_can_be_left_out() -> None:
+    scorer, question = scorer_of(3), question_of(3)
+    assert scorer.source is not None
+    graph, name = scorer.source, scorer.source.relations[1]
+    before, rest = scorer(question), scorer.without(name)
+    assert rest.source is not None and rest.source is not graph
+    assert rest.source.triples().tolist() == graph.triples()[graph.triples()[:, 1] != 1].tolist()
+    assert list(rest.source.relations) == list(graph.relations)  # ids stay
+    torch.testing.assert_close(rest(question), by_network(rest, question), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(rest(question), before) and torch.equal(scorer(question), before)
+    torch.testing.assert_close(scorer.without("no such relation")(question), before)
+
+
+def test_a_long_explanation_does_not_hold_up_other_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer, question, gate, began = scorer_of(1), question_of(1), threading.Event(), threading.Event()
+    expected = scorer(question)
+
+    def explain(*args: object, **more: object) -> Reasons:
+        began.set()
+        assert gate.wait(20)
+        return Reasons(0.0)
+
+    monkeypatch.setattr(module, "explain", explain)
+    with ThreadPoolExecutor(2) as pool:
+        long = pool.submit(scorer.explain, question.references, 0, 1)
+        assert began.wait(20)
+        torch.testing.assert_close(pool.submit(scorer, question).result(20), expected)
+        assert not long.done()
+        gate.set()
+        assert long.result(20).score == 0.0

@@ -1,0 +1,155 @@
+"""Every state of the page, in light and dark, on a desktop and a phone, measured with axe-core."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from tests.linker.linkers import umls
+from tests.server.browser import CHROMIUM, DRIVER, Browser
+from tests.server.servers import PAIRS, on_a_port
+
+from fewlink.curation.store import ProjectFile
+from fewlink.linker import Linker
+from fewlink.server.server import make_app
+
+pytest.importorskip("axe_playwright_python", reason="carries axe.min.js")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
+]
+SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = tmp_path_factory.mktemp("projects") / "umls.decisions"
+    with ProjectFile(path) as file:
+        file.add_project("interacts", [(head, tail) for head, tail in PAIRS], description="Which acts on which?")
+        file.decide(1, [("accepted", "alga", "cell"), ("rejected", "animal", "cell")], "ann")
+        file.decide(1, [("rejected", "alga", "cell"), ("accepted", "animal", "plant")], "bob")
+        pairs = [("gene_or_genome", "hormone"), ("cell", "immunologic_factor"), ("mental_process", "enzyme")]
+        file.add_project("makes", [*pairs, ("moon", "cheese")])
+        heads = ("tissue", "organ", "cell_function")
+        file.decide(2, [("rejected", head, "organism", 0.3) for head in heads], "ann")
+        file.decide(2, [("accepted", "animal", "hormone", 0.6), ("accepted", "moon", "light")], "bob")
+    with on_a_port(make_app(Linker.shipped(umls()), project=path)) as (found, _):
+        yield found
+
+
+def axe() -> str:
+    return (resources.files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
+
+
+def findings(browser: Browser) -> list[Any]:
+    """Violations of any impact: the rule, and the elements it is about."""
+    browser.run(axe())
+    script = "return axe.run(document, {resultTypes: ['violations']}).then(result => result.violations)"
+    return [
+        (rule["id"], rule["impact"], [node["target"] for node in rule["nodes"]][:5]) for rule in browser.run(script)
+    ]
+
+
+def visit(browser: Browser, address: str, **asked: Any) -> None:
+    browser.open(f"{address}/health")
+    browser.run("localStorage.clear(); localStorage.setItem('fewlink:who', 'ann')")
+    browser.open(f"{address}/" + (f"#ask&{urlencode(asked)}" if asked else ""))
+    browser.until(lambda: "entities" in browser.text("#about"))
+
+
+def states(browser: Browser, address: str) -> Iterator[str]:
+    """Brings the page into one state after another."""
+    visit(browser, address)
+    yield "empty"
+    browser.click("#rank")
+    browser.until(lambda: browser.text("#problem"))
+    yield "a wrong question"
+    visit(browser, address, references=json.dumps(PAIRS), heads='["alga", "virus"]')
+    browser.until(lambda: browser.texts(".row"))
+    browser.press("e")
+    browser.until(lambda: browser.texts(".shares dt"))
+    yield "a list with reasons"
+    browser.click(".drawing button")
+    yield "the larger drawing"
+    browser.press("Escape")
+    browser.focus(".row")
+    browser.press("a")
+    browser.until(lambda: browser.run("return document.querySelector('#make').open"))
+    browser.press("Enter")
+    yield "a new project without a name"
+    browser.press("Escape")
+    visit(browser, address, project=1, heads='["alga", "bacterium"]')
+    browser.until(lambda: browser.texts(".row"))
+    browser.run("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    yield "a project with conflicts"
+    for button, dialog in (("#bulk-open", "bulk"), ("#log-open", "log"), (".row:not([hidden]) .entity", "entity")):
+        browser.click(button)
+        browser.until(lambda dialog=dialog: browser.texts(f"#{dialog} li"))
+        yield dialog
+        browser.press("Escape")
+    browser.press("?")
+    yield "keys"
+    browser.press("Escape")
+    browser.run("document.querySelector('#filter-text').value = 'no such name'")
+    browser.run("document.querySelector('#filter-text').dispatchEvent(new Event('input', {bubbles: true}))")
+    yield "no row passes the filters"
+    visit(browser, address, project=1, view="decide")
+    browser.until(lambda: browser.texts("#card .shares dt"))
+    yield "one at a time"
+    visit(browser, address, project=2, heads='["pathologic_function"]')
+    browser.until(lambda: browser.text("#adjusted") and browser.text("#lacking"))
+    yield "adjusted probabilities, and pairs that the graph lacks"
+    visit(browser, address, project=2, view="decide", heads='["pathologic_function"]')
+    browser.until(lambda: browser.texts("#decide-notes li") and browser.texts("#card .shares dt"))
+    yield "adjusted probabilities, one at a time"
+    visit(browser, address, project=99)
+    browser.until(lambda: browser.text("#problem"))
+    yield "a link to a project that is gone"
+    browser.run("document.querySelector('#offline').hidden = false; document.querySelector('#locked').showModal()")
+    yield "a token is needed"
+    browser.open(f"{address}/docs")
+    browser.until(lambda: browser.texts(".endpoint h2"))
+    yield "the HTTP interface"
+
+
+@pytest.mark.parametrize(
+    ("theme", "size"),
+    [
+        ("light", "desktop"),
+        ("dark", "phone"),
+        pytest.param("dark", "desktop", marks=pytest.mark.long),
+        pytest.param("light", "phone", marks=pytest.mark.long),
+    ],
+)
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(
+    browser: Browser, address: str, theme: str, size: str
+) -> None:
+    width, height = SIZES[size]
+    browser.resize(width, height, [("prefers-color-scheme", theme), ("prefers-reduced-motion", "reduce")])
+    problems = {}
+    for state in states(browser, address):
+        if found := findings(browser):
+            problems[state] = found
+        assert browser.run("return document.documentElement.scrollWidth") <= width, state
+    assert problems == {}
+
+
+def test_without_animations_if_the_reader_wants_none(browser: Browser, address: str) -> None:
+    for wish, seconds in (("reduce", {"0s"}), ("no-preference", {"0.35s", "0.15s"})):
+        browser.resize(1280, 900, [("prefers-reduced-motion", wish)])
+        visit(browser, address, project=1, heads='["alga"]')
+        browser.until(lambda: browser.texts(".row"))
+        durations = (
+            """return ['.row', '.bar i'].map(one => getComputedStyle(document.querySelector(one)).transitionDuration)"""
+        )
+        assert set(browser.run(durations)) == seconds

@@ -1,0 +1,440 @@
+"""Curating in a browser: projects, one suggestion at a time, filters, bulk decisions, two curators, a killed server."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from tests.linker.linkers import umls
+from tests.server.browser import CHROMIUM, DRIVER, Browser
+from tests.server.servers import PAIRS, on_a_port, small
+
+from fewlink.curation.store import ProjectFile
+from fewlink.linker import Linker
+from fewlink.server.server import make_app
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        browser.resize(1280, 900, [("prefers-reduced-motion", "reduce")])
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+@contextmanager
+def served(file: Path) -> Iterator[str]:
+    with on_a_port(make_app(Linker.shipped(umls()), project=file)) as (address, _):
+        yield address
+
+
+@pytest.fixture()
+def project(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """The address of a server with one project, and its file."""
+    path = tmp_path / "umls.decisions"
+    with ProjectFile(path) as file:
+        file.add_project("interacts", [(head, tail) for head, tail in PAIRS], who="ann")
+    with served(path) as address:
+        yield address, path
+
+
+def visit(browser: Browser, address: str, who: str, **asked: Any) -> None:
+    """Open project 1 as this curator, by a link."""
+    browser.open(f"{address}/health")
+    browser.run("localStorage.clear(); localStorage.setItem('fewlink:who', arguments[0])", who)
+    browser.open(f"{address}/#ask&{urlencode({'project': 1, **asked})}")
+    browser.until(lambda: browser.texts("#counts dd"))
+
+
+def deciding(browser: Browser, address: str, who: str) -> None:
+    visit(browser, address, who, heads='["alga", "bacterium", "animal"]', view="decide")
+    browser.until(lambda: card(browser))
+
+
+def card(browser: Browser) -> list[str]:
+    return browser.texts("#card h3 .entity")
+
+
+def counts(browser: Browser) -> list[str]:
+    return browser.texts("#counts dd")[:3]
+
+
+def decided(path: Path) -> dict[str, list[tuple[str, str, str]]]:
+    with ProjectFile(path, write=False) as file:
+        states = file.decisions(1)
+    kinds = ("accepted", "rejected")
+    return {kind: [(s.head, s.tail, s.who) for s in states if s.kind == kind] for kind in kinds}
+
+
+def test_one_suggestion_at_a_time_by_keys_alone(browser: Browser, project: tuple[str, Path]) -> None:
+    address, path = project
+    deciding(browser, address, "ann")
+    browser.until(lambda: browser.texts("#card .shares dt"))  # its reasons
+    seen = []
+    for key in ("a", "r", "s"):
+        seen.append(card(browser))
+        browser.press(key)
+        browser.until(lambda: card(browser) != seen[-1])
+    assert counts(browser) == ["2", "1", "1"] and card(browser) not in seen
+    assert browser.run("return document.activeElement.id") == "card"
+    stored = decided(path)
+    ids = [tuple(name.replace(" ", "_") for name in pair) for pair in seen]
+    assert [pairs[0][:2] for pairs in stored.values()] == ids[:2]
+    browser.press("e")
+    assert not browser.texts("#card .reasons")
+    browser.press("Control+z")  # takes the rejection back, and shows the pair again
+    browser.until(lambda: counts(browser) == ["2", "1", "0"])
+    browser.until(lambda: card(browser) == seen[1])
+    browser.run("document.querySelector('[name=order][value=teach]').click()")
+    browser.until(lambda: not browser.run("return document.querySelector('#decide-part').ariaBusy"))
+    assert card(browser) and decided(path)["rejected"] == []
+
+
+def test_filters_and_accepting_many_with_one_undo(browser: Browser, project: tuple[str, Path]) -> None:
+    address, path = project
+    visit(browser, address, "ann", heads='["alga", "bacterium"]')
+    browser.until(lambda: len(browser.texts(".row")) == 20)
+    visible = "return [...document.querySelectorAll('.row')].filter(r => !r.hidden).length"
+    fill(browser, "#filter-text", "cell")
+    assert 0 < browser.run(visible) < 20 and "shown" in browser.text("#filter-count")
+    fill(browser, "#filter-text", "no such name")
+    assert browser.run(visible) == 0 and not browser.run("return document.querySelector('#filter-none').hidden")
+    browser.click("#filters-clear")
+    assert browser.run(visible) == 20
+    browser.click("#bulk-open")
+    merits = sorted(browser.run("return [...document.querySelectorAll('.row')].map(r => r.row.score)"), reverse=True)
+    shown = browser.run("return Number(document.querySelector('#bulk-list').children.length)")
+    assert browser.text("#bulk-accept") == f"Accept {shown} pairs" and shown >= 5
+    fill(browser, "#bulk-least", str(merits[2]))
+    listed = browser.texts("#bulk-list li span")
+    assert len(listed) == 3 and browser.text("#bulk-accept") == "Accept 3 pairs"
+    browser.click("#bulk-accept")
+    browser.until(lambda: counts(browser) == ["2", "3", "0"])
+    assert len(decided(path)["accepted"]) == 3
+    fill(browser, "#filter-state", "accepted")
+    assert browser.run(visible) == 3
+    fill(browser, "#filter-state", "undecided")
+    assert browser.run(visible) == 17
+    browser.click("#accepted-list .remove")  # one of them alone
+    browser.until(lambda: counts(browser) == ["2", "2", "0"])
+    browser.focus("#undo")
+    browser.press("u")  # the others
+    browser.until(lambda: counts(browser) == ["2", "0", "0"])
+    assert browser.text("#status") == "Took back 2 decisions." and decided(path)["accepted"] == []
+
+
+def test_rows_are_filtered_by_the_type_of_their_tail_and_by_score(browser: Browser, tmp_path: Path) -> None:
+    with on_a_port(make_app(small(), project=tmp_path / "small.decisions")) as (address, _):
+        asked = {"references": '[["ann", "oslo"]]', "heads": '["bob"]'}
+        browser.open(f"{address}/#ask&{urlencode(asked)}")
+        browser.until(lambda: browser.texts("#heads li"))
+        fill(browser, "#candidates", "all")
+        browser.click("#rank")
+        browser.until(lambda: len(browser.texts(".row")) == 4)
+        assert browser.texts("#filter-type option") == ["any type", "city", "person"]
+        visible = "return [...document.querySelectorAll('.row:not([hidden]) .name b')].map(e => e.textContent)"
+        fill(browser, "#filter-type", "person")
+        assert browser.run(visible) == ["cy", "ann"]
+        fill(browser, "#filter-least", "4")
+        assert browser.run(visible) == ["cy"]
+        browser.open("about:blank")
+
+
+def test_what_is_said_if_no_tail_is_left(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "small.decisions"
+    with ProjectFile(path) as file:
+        file.add_project("visited", [("ann", "oslo")])
+        file.decide(1, [("rejected", "ann", "rome")])
+    with on_a_port(make_app(small(), project=path)) as (address, _):
+        visit(browser, address, "ann", heads='["ann"]')
+        browser.until(lambda: browser.texts("#heads li"))
+        fill(browser, "#candidates", "type")
+        fill(browser, "#candidates-type", "city")
+        browser.click("#rank")
+        browser.until(lambda: "No tail is left to rank" in browser.text("#found"))
+        browser.open("about:blank")
+
+
+def fill(browser: Browser, selector: str, text: str) -> None:
+    browser.run(
+        """const field = document.querySelector(arguments[0]); field.value = arguments[1];
+        field.dispatchEvent(new Event('input', {bubbles: true}))""",
+        selector,
+        text,
+    )
+
+
+def test_the_panel_of_an_entity_and_the_larger_drawing(browser: Browser, project: tuple[str, Path]) -> None:
+    visit(browser, project[0], "ann", heads='["animal"]')
+    browser.until(lambda: browser.texts(".row"))
+    browser.click(".group h3 .entity")
+    browser.until(lambda: len(browser.texts("#entity-edges li")) == 20)
+    assert browser.text("#entity-title") == "animal" and "edges" in browser.text("#entity-facts")
+    assert browser.text("#entity-count").startswith("1 to 20 of ")
+    first = browser.texts("#entity-edges li")
+    browser.click("#entity-after")
+    browser.until(lambda: browser.text("#entity-count").startswith("21 to "))
+    assert browser.texts("#entity-edges li") != first
+    fill(browser, "#entity-q", "mental")
+    browser.until(lambda: all("mental" in text for text in browser.texts("#entity-edges li")))
+    found = browser.texts("#entity-edges li")
+    browser.click("#entity-edges .entity")
+    browser.until(lambda: browser.text("#entity-title") in found[0])
+    browser.click("#entity-back")
+    browser.until(lambda: browser.text("#entity-title") == "animal")
+    browser.press("Escape")
+    browser.focus(".row")
+    browser.press("e")
+    browser.until(lambda: browser.texts(".drawing button"))
+    browser.click(".drawing button")
+    small, large = (f"return document.querySelector('{at} svg').clientWidth" for at in (".reasons", "#larger-drawing"))
+    assert browser.run(large) > browser.run(small)
+    browser.press("Escape")
+
+
+def test_a_link_asks_its_question_again(browser: Browser, project: tuple[str, Path]) -> None:
+    address, _ = project
+    visit(browser, address, "ann", heads='["alga"]')
+    browser.until(lambda: browser.texts(".row"))
+    ranked = browser.texts(".row .name b")
+    browser.click("#share")
+    browser.until(lambda: "link" in browser.text("#status"))
+    link = browser.run("return location.href")
+    assert "project=1" in link
+    browser.open("about:blank")
+    browser.open(link)
+    assert browser.until(lambda: browser.texts(".row .name b")) == ranked
+    browser.open("about:blank")
+    asked = {"references": json.dumps(PAIRS), "heads": '["alga"]', "relation": "interacts"}
+    browser.open(f"{address}/#ask&{urlencode(asked)}")
+    assert browser.until(lambda: browser.texts(".row .name b")) == ranked
+    assert browser.run("return document.querySelector('#project-choice').value") == ""
+    browser.open("about:blank")
+    browser.open(f"{address}/#ask&project=99")
+    browser.until(lambda: "has no project '99'" in browser.text("#problem"))
+
+
+def test_another_project_begins_without_suggestions_of_the_one_before(
+    browser: Browser, project: tuple[str, Path]
+) -> None:
+    address, path = project
+    with ProjectFile(path) as file:
+        file.add_project("other")
+    visit(browser, address, "ann", heads='["alga"]')
+    browser.until(lambda: browser.texts(".row"))
+    choose = """const choice = document.querySelector('#project-choice'); choice.value = arguments[0];
+        choice.dispatchEvent(new Event('change', {bubbles: true}))"""
+    browser.run(choose, "2")
+    browser.until(lambda: counts(browser) == ["0", "0", "0"])
+    assert browser.texts(".row") == [] and "#" not in browser.run("return location.href")
+    browser.run("document.querySelector('[name=view][value=decide]').click()")
+    browser.until(lambda: "no references yet" in browser.text("#card"))
+    browser.focus("#references input")
+    for typed in ("virus", "cell"):
+        browser.type(typed)
+        browser.press("Enter")
+    browser.until(lambda: card(browser))  # a reference was added, and suggestions come
+    assert browser.texts("#project-references li span") == ["virus → cell"]
+    browser.run(choose, "1")
+    browser.until(lambda: counts(browser)[:1] == ["2"])
+    browser.until(lambda: card(browser))
+
+
+def test_constraints_are_sent_and_said(browser: Browser, project: tuple[str, Path]) -> None:
+    visit(browser, project[0], "ann", heads='["alga", "bacterium"]')
+    browser.until(lambda: len(browser.texts(".row")) == 20)
+    browser.run("document.querySelector('#constraints [value=functional]').click()")
+    browser.click("#rank")
+    browser.until(lambda: "a head has at most one tail (functional, given)" in browser.text("#notes"))
+
+
+def test_two_curators_see_each_other_and_who_decided_otherwise(
+    browser: Browser, other: Browser, project: tuple[str, Path]
+) -> None:
+    address, _ = project
+    for one, who in ((browser, "ann"), (other, "bob")):
+        visit(one, address, who, heads='["alga"]')
+        one.until(lambda one=one: one.texts(".row"))
+    browser.focus(".row")
+    pair = browser.text(".row .name b")
+    browser.press("a")
+    browser.until(lambda: counts(browser) == ["2", "1", "0"])
+    other.until(lambda: counts(other) == ["2", "1", "0"])  # without a reload
+    assert other.text("#status") == f"ann accepted alga → {pair}."
+    assert other.text(".row .other") == "ann accepted"
+    other.focus(".row")
+    other.press("r")
+    browser.until(lambda: browser.text("#conflicts-title") == "1 conflict")
+    assert browser.text("#conflicts-list") == f"alga → {pair}: you accepted it, then bob rejected it."
+    assert browser.run("return document.querySelector('.row').hidden")  # rejected pairs vanish
+    browser.click("#log-open")
+    browser.until(lambda: len(browser.texts("#log-list li")) == 4)
+    assert browser.texts("#log-list b")[:2] == ["bob", "ann"]
+    browser.press("Escape")
+    other.press("u")
+    browser.until(lambda: not browser.run("return document.querySelector('.row').hidden"))
+
+
+def test_an_export_is_imported_into_another_project(
+    browser: Browser, project: tuple[str, Path], tmp_path: Path
+) -> None:
+    address, path = project
+    file = tmp_path / "more.tsv"
+    file.write_text("head\ttail\tdecision\nalga\tcell\taccepted\n")
+    visit(browser, address, "ann")
+    element = browser.send("/element", {"using": "css selector", "value": "#import-file"})
+    browser.send(f"/element/{next(iter(element.values()))}/value", {"text": str(file)})
+    browser.until(lambda: counts(browser) == ["2", "1", "0"] or browser.text("#project-problem"))
+    assert decided(path)["accepted"] == [("alga", "cell", "ann")]
+
+
+def test_decisions_of_others_that_could_not_be_read_are_read_later(browser: Browser, project: tuple[str, Path]) -> None:
+    address, path = project
+    visit(browser, address, "ann", heads='["alga"]')
+    browser.until(lambda: browser.texts(".row"))
+    browser.run("""const ask = window.fetch;
+        window.fetch = (place, options) => options.method === 'GET' && place.endsWith('/decisions') && !window.failed
+            ? (window.failed = true, Promise.reject(new TypeError('down'))) : ask(place, options)""")
+    with ProjectFile(path) as file:
+        file.decide(1, [("rejected", "animal", "cell")], "bob")
+    browser.focus(".row")
+    browser.press("a")
+    browser.until(lambda: browser.run("return window.failed"))
+    browser.until(lambda: counts(browser) == ["2", "1", "1"])
+    assert "Not stored" not in browser.text("#status")
+
+
+def start(path: Path, port: int = 0) -> tuple[subprocess.Popen[str], str]:
+    """A server as a process of its own, and its address."""
+    command = [sys.executable, "-m", "fewlink", "serve", "umls", "--port", str(port), "--project", str(path)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    address = re.search(r"http://[0-9.:]+", process.stderr.readline())
+    assert address
+    return process, address[0]
+
+
+def test_a_killed_server_loses_nothing_of_two_browsers(browser: Browser, other: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "umls.decisions"
+    with ProjectFile(path) as file:
+        file.add_project("interacts", [(head, tail) for head, tail in PAIRS])
+    process, address = start(path)
+    curators = {"ann": browser, "bob": other}
+    try:
+        for who, one in curators.items():
+            visit(one, address, who, heads='["alga", "bacterium", "animal", "plant"]')
+            one.until(lambda one=one: len(one.texts(".row")) == 40, 60)
+        # each curator decides on row after row, as fast as the page takes it, and notes what the page shows as stored
+        decide = """window.stored = []; const all = [...document.querySelectorAll('.row')];
+            const own = () => [...document.querySelectorAll(arguments[0] === 'a' ? '.row.yes' : '.row.no')];
+            const note = () => { window.stored = own().map(row => [row.pair.head, row.pair.tail]); };
+            new MutationObserver(note).observe(document.querySelector('#found'), {subtree: true, attributes: true});
+            all.filter((_, place) => place % 2 === (arguments[0] === 'a' ? 0 : 1)).forEach((row, place) =>
+                setTimeout(() => row[arguments[0] === 'a' ? 'yes' : 'no'].click(), 60 * place))"""
+        browser.run(decide, "a")
+        other.run(decide, "r")
+        stored = "return window.stored"
+        browser.until(lambda: len(browser.run(stored)) >= 5 and len(other.run(stored)) >= 5, 60)
+        process.kill()
+        process.wait()
+        # what was under way fails, and the pages say so
+        for one in curators.values():
+            one.until(lambda one=one: not one.run("return document.querySelector('#offline').hidden"), 60)
+            one.until(lambda one=one: "does not answer" in one.text("#status") + one.text("#offline"))
+        shown = {"accepted": browser.run(stored), "rejected": other.run(stored)}
+        kept = {kind: [list(one[:2]) for one in pairs] for kind, pairs in decided(path).items()}
+        for kind, pairs in shown.items():
+            assert len(pairs) >= 5 and all(pair in kept[kind] for pair in pairs)  # what was shown as stored is stored
+        again, _ = start(path, int(address.rpartition(":")[2]))
+        try:
+            for one in curators.values():  # both pages go on without a reload, with the decisions of both
+                one.until(lambda one=one: one.run("return document.querySelector('#offline').hidden"), 60)
+                # clicks that were still waiting may be stored now: the page shows what the file holds
+                one.until(lambda one=one: counts(one)[1:] == [str(len(pairs)) for pairs in decided(path).values()], 60)
+            for kind, pairs in decided(path).items():
+                assert all(pair in [list(one[:2]) for one in pairs] for pair in kept[kind])
+        finally:
+            again.kill()
+            again.communicate()
+    finally:
+        process.kill()
+        process.communicate()
+        for one in curators.values():
+            one.open("about:blank")
+
+
+def test_decisions_adjust_what_the_page_shows(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "umls.decisions"
+    with ProjectFile(path) as file:
+        pairs = [("gene_or_genome", "hormone"), ("cell", "immunologic_factor"), ("mental_process", "enzyme")]
+        file.add_project("makes", pairs)
+    with served(path) as address:
+        visit(browser, address, "ann", heads='["pathologic_function"]')
+        browser.until(lambda: browser.texts(".row"))
+        assert not browser.text("#adjusted")
+        browser.focus(".row")
+        for _ in range(2):
+            browser.press("r")
+        browser.until(lambda: counts(browser) == ["3", "0", "2"])
+        browser.click("#rank-again")
+        browser.until(lambda: browser.text("#adjusted"))
+        assert browser.text("#adjusted") == "Probabilities are adjusted by the 2 decisions of this project."
+        with ProjectFile(path) as file:
+            given = [state.probability for state in file.decisions("makes", "rejected")]
+        assert all(chance is not None and 0 < chance < 1 for chance in given)
+        browser.focus(".row")
+        browser.press("r")  # a row that was adjusted is stored with the model's own probability
+        browser.until(lambda: counts(browser) == ["3", "0", "3"])
+        shown, own = browser.run(
+            "const {row} = document.querySelector('.row'); return [row.probability, row.base_probability]"
+        )
+        with ProjectFile(path) as file:
+            last = file.decisions("makes", "rejected")[-1].probability
+        assert last == own and shown < own
+        browser.run("document.querySelector('[name=view][value=decide]').click()")
+        browser.until(lambda: card(browser))
+        assert browser.texts("#decide-notes li")[0] == "Probabilities are adjusted by the 3 decisions of this project."
+        assert re.match(r"(< )?\d+ % likely\. Place \d+ among the tails of", browser.texts("#card .hint")[1])
+        browser.press("a")
+        browser.until(lambda: counts(browser) == ["3", "1", "3"])
+        with ProjectFile(path) as file:
+            assert file.decisions("makes", "accepted")[0].probability is not None
+
+
+def test_pairs_that_the_graph_lacks_are_said_and_left_out(browser: Browser, project: tuple[str, Path]) -> None:
+    address, path = project
+    with ProjectFile(path) as file:
+        file.decide(1, [("accepted", "moon", "cheese"), ("rejected", "alga", "cheese")], "bob")
+    visit(browser, address, "ann", heads='["alga"]')
+    browser.until(lambda: browser.texts(".row"))  # it can be asked all the same
+    lacking = "2 decided pairs name entities that this graph lacks, and are kept but not read: "
+    said = f"{lacking}moon → cheese; alga → cheese."
+    assert browser.text("#lacking") == said
+    assert "not in this graph" in browser.text("#accepted-list") and not browser.texts("#accepted-list .entity")
+    browser.run("document.querySelector('[name=view][value=decide]').click()")
+    browser.until(lambda: card(browser))
+    assert said[:-1] not in browser.texts("#decide-notes li")  # it is said once
+    file_ = path.with_name("more.tsv")
+    file_.write_text("Body System\tcell\n")
+    element = browser.send("/element", {"using": "css selector", "value": "#import-file"})
+    browser.send(f"/element/{next(iter(element.values()))}/value", {"text": str(file_)})
+    browser.until(lambda: counts(browser)[1] == "2")
+    assert ("body_system", "cell", "ann") in decided(path)["accepted"]

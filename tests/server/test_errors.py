@@ -1,0 +1,185 @@
+"""Errors: each is one object with a code and a line, and no input causes a server error."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+from tests.server.servers import PAIRS, Known, asking, small, trail
+
+from fewlink.server.schema import NewDecisions, PredictRequest
+
+QUERY: dict[str, Any] = {"references": [["ann", "rome"]], "heads": ["bob"]}
+
+
+def error_of(answer: Any, status: int) -> Any:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    assert list(answer.json()) == ["error"]
+    return answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"references": []}, "references", "at least 1"),
+        ({"references": [["ann"]]}, "references.0", "at least 2"),
+        ({"references": [["ann", ""]]}, "references.0.1", "at least 1 character"),
+        ({"references": [["ann", "x" * 501]]}, "references.0.1", "at most 500"),
+        ({"references": [["ann", "rome"]] * 201}, "references", "at most 200"),
+        ({"references": None}, "references", "no references"),
+        ({"heads": None}, "heads", "say which heads"),
+        ({"heads_of_type": "city"}, "heads", "say which heads"),
+        ({"heads": []}, "heads", "at least 1"),
+        ({"heads": "bob"}, "heads", "valid list"),
+        ({"heads": [7]}, "heads.0", "valid string"),
+        ({"k": 0}, "k", "greater than or equal to 1"),
+        ({"k": "3"}, "k", "valid integer"),
+        ({"k": True}, "k", "valid integer"),
+        ({"k": 101}, "k", "at most 100 tails"),
+        ({"k": 10**400}, "k", "less than or equal to 1000"),
+        ({"candidates": []}, "candidates", ""),
+        ({"candidates": {"type": "city"}}, "candidates", ""),
+        ({"candidates": "ghost"}, None, "has no members"),
+        ({"candidates": "full"}, None, "range of a relation"),
+        ({"heads": None, "heads_of_type": "all", "k": 50, "explain": True}, "explain", "at /explain"),
+        ({"path": "/etc/passwd"}, "path", "not permitted"),
+    ],
+)
+def test_an_invalid_request_names_its_field(changes: Any, field: str | None, message: str) -> None:
+    with asking(small(), explained=40) as client:
+        error = error_of(client.post("/predict", json={**QUERY, **changes}), 422)
+    assert error.get("field") == field and message in error["message"] and "\n" not in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "nearest"),
+    [
+        ({"references": [["ann", "rme"]]}, "references.0.1", ["rome"]),
+        ({"heads": ["bob", "osloo"]}, "heads.1", ["oslo"]),
+        ({"candidates": ["rome", "zzzzzz"]}, "candidates.1", []),
+        ({"relation": "visitd"}, None, []),
+        ({"candidates": "cty"}, None, []),
+        ({"heads": None, "heads_of_type": "perso"}, None, []),
+    ],
+)
+def test_an_unknown_name_is_404_with_suggestions(changes: Any, field: str, nearest: list[str]) -> None:
+    with asking(small()) as client:
+        error = error_of(client.post("/predict", json={**QUERY, **changes}), 404)
+    assert error["code"] == "unknown-name" and error.get("field") == field
+    assert [entity["id"] for entity in error.get("suggestions", [])] == nearest
+    assert "unknown" in error["message"] and (field or "did you mean" in error["message"])
+
+
+def test_limits_are_those_of_the_server() -> None:
+    linker = small()
+    with asking(linker, heads=2, k=3, rows=4) as client:
+        error = error_of(client.post("/predict", json={**QUERY, "heads": ["ann", "bob", "cy"], "k": 1}), 422)
+        assert error["code"] == "limit" and "3 heads are more than the 2" in error["message"]
+        type_of = {"references": QUERY["references"], "heads_of_type": "person", "k": 1}
+        assert error_of(client.post("/predict", json=type_of), 422)["field"] == "heads_of_type"
+        assert (
+            "6 rows"
+            in error_of(client.post("/predict", json={**QUERY, "heads": ["ann", "bob"], "k": 3}), 422)["message"]
+        )
+    assert isinstance(linker.scorer, Known) and not linker.scorer.calls
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 422),
+        (b"{", 422),
+        (b"[]", 422),
+        (b"null", 422),
+        (b'"text"', 422),
+        (b"\xff\xfe", 422),
+        (b'"\x80"', 400),
+        (b"[" * 100_000, 400),
+        (b'{"k": ' + b"9" * 5000 + b"}", 400),
+        (b'{"k": NaN, "heads": ["bob"], "references": [["ann", "rome"]]}', 422),
+        (b'{"heads": ["\\ud800"], "references": [["ann", "rome"]]}', 422),
+        (b" " * (1 << 20) + b"{}", 413),
+    ],
+)
+def test_invalid_bodies(body: bytes, status: int) -> None:
+    with asking(small()) as client:
+        for path in ("/predict", "/explain"):
+            error_of(client.post(path, content=body, headers={"content-type": "application/json"}), status)
+
+
+def test_a_large_body_without_a_length_is_rejected() -> None:
+    with asking(small(), body=1000) as client:
+        pieces = (b" " * 400 for _ in range(10))
+        assert error_of(client.post("/predict", content=pieces), 413)["code"] == "too-large"
+
+
+def test_only_json_is_read() -> None:
+    with asking(small()) as client:
+        plain = {"content-type": "text/plain"}
+        error_of(client.post("/predict", content=json.dumps(QUERY), headers=plain), 422)
+
+
+def test_unknown_paths_and_methods() -> None:
+    with asking(small()) as client:
+        assert error_of(client.get("/nothing"), 404)["code"] == "not-found"
+        assert error_of(client.get("/../../etc/passwd"), 404)["code"] == "not-found"
+        assert error_of(client.get("/predict"), 405)["code"] == "method-not-allowed"
+        assert error_of(client.delete("/health"), 405)
+        assert error_of(client.get("/entities", params={"limit": 0}), 422)["field"] == "limit"
+        assert error_of(client.get("/entities", params={"q": "x" * 501}), 422)["field"] == "q"
+        assert error_of(client.get("/example", params={"number": -1}), 422)["field"] == "number"
+
+
+HOSTILE = [
+    *("../../etc/passwd", "/etc/passwd", "file:///etc/passwd", "<script>alert(1)</script>", "'; DROP TABLE x; --"),
+    *("\x00", "\n", "\t", "%00", "\u202e", "ﷺ" * 100, "a\u0301" * 200, "💥", "{{7*7}}", "${jndi:x}", "null", "-1", " "),
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_only_unknown(name: str) -> None:
+    with asking(trail()) as client:
+        for place in ({"heads": [name]}, {"references": [[name, "cell"]]}, {"candidates": [name]}, {"relation": name}):
+            query = {"references": PAIRS, "heads": ["alga"], **place}
+            assert error_of(client.post("/predict", json=query), 404)["code"] == "unknown-name"
+        explain = {"references": PAIRS, "head": name, "tail": "cell"}
+        assert error_of(client.post("/explain", json=explain), 404)["field"] == "head"
+        assert client.get("/entities", params={"q": name}).status_code == 200
+        assert client.get("/types", params={"q": name}).status_code == 200
+
+
+def test_a_failing_scorer_is_a_server_error_and_the_next_request_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    linker = small()
+    with asking(linker) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(Known, "__call__", lambda self, question: 1 / 0)
+            error = error_of(client.post("/predict", json=QUERY), 500)
+            assert error["code"] == "internal" and "division" not in error["message"]
+        assert client.post("/predict", json=QUERY).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({f"x{place}": 1 for place in range(1_000)}, "x0"),
+        ({"heads": [""] * 1_000}, "heads.0"),
+        ({"heads": ["bob"], "candidates": [1] * 1_000}, "candidates"),
+        ({"heads": ["bob"], "rejected": [["ann"]] * 1_000}, "rejected.0"),
+    ],
+)
+def test_of_many_errors_few_are_made(more: dict[str, Any], field: str) -> None:
+    errors = validation_errors(PredictRequest, {"references": [["ann", "rome"]], **more})
+    assert len(errors) <= 3
+    assert any(str(error["loc"][0]) == field.partition(".")[0] for error in errors)
+    assert len(validation_errors(NewDecisions, {"decisions": [more] * 100})) <= 5
+
+
+def validation_errors(model: type[BaseModel], body: dict[str, Any]) -> list[Any]:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(body)
+    return list(caught.value.errors())

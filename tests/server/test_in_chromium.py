@@ -1,0 +1,288 @@
+"""The page in a browser, from the first typed letter to the downloaded file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.server.browser import CHROMIUM, DRIVER, Browser
+from tests.server.servers import on_a_port, trail
+
+from fewlink.server import ServerSettings
+from fewlink.server.server import make_app
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        browser.resize(1280, 900, [("prefers-reduced-motion", "reduce")])
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    file = tmp_path_factory.mktemp("projects") / "umls.decisions"
+    with on_a_port(make_app(trail(), project=file)) as (found, _):
+        yield found
+
+
+@pytest.fixture()
+def window(browser: Browser, address: str) -> Iterator[Browser]:
+    """The page as a first-time visitor sees it."""
+    browser.open(f"{address}/health")
+    browser.run("localStorage.clear(); sessionStorage.clear()")
+    browser.open(f"{address}/")
+    browser.until(lambda: "123 entities" in browser.text("#about"))
+    yield browser
+    assert [line for line in browser.console_errors() if "404" not in line and "401" not in line] == []
+
+
+def pick(window: Browser, typed: str, name: str) -> None:
+    """Type into the focused field and pick the first suggestion by key."""
+    window.type(typed)
+    window.until(lambda: window.texts(".offers:not([hidden]) li")[:1] == [name])
+    window.press("Down", "Enter")
+
+
+def names(window: Browser) -> list[str]:
+    return window.texts(".row .name b")
+
+
+def rank(window: Browser) -> Browser:
+    """References and a head, by keys alone."""
+    window.focus("#references input")
+    for typed, name in (("viru", "virus"), ("Cell", "cell"), ("fung", "fungus"), ("plan", "plant")):
+        pick(window, typed, name)
+    window.focus("#head")
+    pick(window, "alg", "alga")
+    window.press("Control+Enter")
+    window.until(lambda: names(window))
+    return window
+
+
+def value(window: Browser, selector: str) -> Any:
+    return window.run("return [...document.querySelectorAll(arguments[0])].map(e => e.value)", selector)
+
+
+def test_references_are_completed_ranked_explained_decided_and_exported(window: Browser) -> None:
+    rank(window)
+    assert value(window, "#references input")[:4] == ["virus", "cell", "fungus", "plant"]
+    assert window.texts("#heads li") == ["alga×"]
+    expected = trail().predict([("virus", "cell"), ("fungus", "plant")], ["alga"])
+    assert names(window) == [row.tail_name for row in expected]
+    assert window.text("#status").startswith("10 tails, by score. Best: alga → ")
+
+    window.press("e")
+    window.until(lambda: window.texts(".shares dt"))
+    assert window.run("return document.querySelectorAll('.reasons svg .node').length") >= 2
+    assert len(window.texts(".shares dt")) >= 3
+    window.press("e")
+    assert not window.texts(".reasons")
+
+    window.press("a")  # a decision needs a project, which takes the references of the form
+    window.until(lambda: window.run("return document.querySelector('#make').open"))
+    assert "virus → cell; fungus → plant" in window.text("#make-references")
+    window.type("grows in <b>")
+    window.press("Enter")
+    window.until(lambda: window.texts("#counts dd")[:3] == ["2", "1", "0"])
+    assert window.texts("#project-references li span") == ["virus → cell", "fungus → plant"]
+    window.focus(".row")
+    window.press("j", "r", "a", "u")
+    window.until(lambda: window.texts("#counts dd")[:3] == ["2", "1", "1"])
+    window.until(lambda: window.text("#status").startswith("Took back: alga → "))
+    seen = window.run("return [...document.querySelectorAll('.row')].slice(0, 4).map(r => [r.className, r.hidden])")
+    assert seen == [["row yes", False], ["row no", True], ["row", False], ["row", False]]  # rejected ones vanish
+    assert window.texts("#accepted-list li span") == [f"alga → {expected[0].tail_name}"]
+
+    window.click("#export-tsv")
+    lines = [line.split("\t") for line in downloaded(window, "tsv").read_text().splitlines()]
+    assert ["alga", expected[0].tail, "accepted"] in [line[:3] for line in lines]
+    window.click("#export-nt")
+    assert "grows%20in%20%3Cb%3E" in downloaded(window, "nt").read_text()
+    window.click("#rank-again")
+    window.until(lambda: window.run("return document.querySelector('#stale').hidden"))
+    ranked = window.until(lambda: names(window))
+    assert not {expected[0].tail_name, expected[1].tail_name} & set(ranked)  # a reference, and a rejected pair
+
+
+def downloaded(window: Browser, ending: str) -> Path:
+    found: Path = window.until(lambda: next(window.downloads.glob(f"*.{ending}"), None))
+    return found
+
+
+def test_the_query_and_ranking_survive_a_reload(window: Browser, address: str) -> None:
+    rank(window)
+    ranked = names(window)
+    window.open(f"{address}/")
+    assert window.until(lambda: names(window)) == ranked
+    assert window.text("#status").startswith("10 tails, by score. Best: alga → ")
+    assert value(window, "#references input")[:4] == ["virus", "cell", "fungus", "plant"]
+    window.focus(".row")
+    window.press("e")
+    assert window.until(lambda: window.texts(".shares dt"))
+
+
+def test_pasted_columns_become_rows_and_pasted_lines_heads(window: Browser) -> None:
+    paste = """const data = new DataTransfer(); data.setData("text", arguments[1]);
+        document.querySelector(arguments[0]).dispatchEvent(new ClipboardEvent("paste", {clipboardData: data, bubbles: true, cancelable: true}))"""  # noqa: E501
+    window.run(paste, "#references input", "virus\tcell\r\nfungus\tplant\r\n\r\nalga\tcell\r\n")
+    assert value(window, "#references input") == ["virus", "cell", "fungus", "plant", "alga", "cell", "", ""]
+    window.run(paste, "#head", "fungus\nbacterium\n")
+    assert window.texts("#heads li") == ["fungus×", "bacterium×"]
+    window.click("#rank")
+    assert len(window.until(lambda: names(window))) == 20
+    assert window.texts(".group h3") == ["fungus", "bacterium"]
+    pairs = [("virus", "cell"), ("fungus", "plant"), ("alga", "cell")]
+    best = max(trail().predict(pairs, ["fungus", "bacterium"]), key=lambda row: row.score)
+    assert best.head == "bacterium"  # the best of all heads, not of the first
+    assert window.text("#status") == f"20 tails of 2 heads, by score. Best: bacterium → {best.tail_name}."
+    group = "return document.querySelector('.badge').closest('.group').querySelector('h3').textContent"
+    assert window.texts(".badge") == ["best of all"] and window.run(group) == "bacterium"
+
+
+def test_an_unknown_name_is_marked_and_corrected_with_one_key(window: Browser) -> None:
+    window.focus("#references input")
+    window.type("virus")
+    window.press("Tab")
+    window.type("cel")
+    window.press("Escape", "Tab")
+    window.focus("#head")
+    window.type("algaa")
+    window.press("Control+Enter")
+    window.until(lambda: "cel" in window.text("#problem"))
+    assert window.run("return document.activeElement.getAttribute('aria-invalid')") == "true"
+    beside = "return document.querySelector('#problem').parentElement.querySelector('h2').id"
+    assert window.run(beside) == "references-title"
+    window.click("#problem button")
+    window.until(lambda: "algaa" in window.text("#problem"))
+    assert window.run(beside) == "heads-title"
+    window.click("#problem button")
+    assert window.until(lambda: names(window)) and window.texts("#heads li") == ["alga×"]
+    assert window.run("return document.querySelector('#problem').hidden")
+
+
+MANY = "document.querySelector('[name=mode][value=many]').click();"
+EVERY = """const kind = document.querySelector('#many'); kind.value = 'all';
+    kind.dispatchEvent(new Event('input', {bubbles: true}))"""
+
+
+def test_the_example_all_heads_and_known_pairs(window: Browser) -> None:
+    window.click("#example")
+    window.until(lambda: names(window))
+    assert value(window, "#relation") == ["associated_with"] and len(window.texts(".group")) == 4
+    window.run("document.querySelector('#more').open = true")
+    window.click("#with-known")
+    window.run(MANY + EVERY)
+    window.click("#rank")
+    window.until(lambda: window.texts(".group h3") == ["Best pairs"])
+    window.until(lambda: "of 123 heads" in window.text("#status"))
+    assert len(names(window)) == 10 and all("→" in text for text in window.texts(".row .name"))
+    assert window.run("return document.querySelector('#progress').hidden")
+
+
+def test_it_fits_a_phone_and_shows_its_keys(window: Browser) -> None:
+    rank(window)
+    window.resize(390, 844)
+    window.press("e")
+    window.until(lambda: window.texts(".shares dt"))
+    assert window.run("return document.documentElement.scrollWidth") <= 390
+    window.press("?")
+    assert window.run("return document.querySelector('#help').open")
+    window.press("Escape")
+    window.resize(1280, 900)
+
+
+def test_many_heads_can_be_stopped_kept_and_continued(window: Browser, address: str) -> None:
+    window.click("#example")
+    window.until(lambda: names(window))
+    slow = """const real = window.fetch; window.asked = [];
+        window.fetch = async (path, options) => {
+            const never = (_, stop) => options.signal.addEventListener("abort", () => stop(new DOMException("", "AbortError")));
+            if (path === "predict") window.asked.push(JSON.parse(options.body));
+            return window.asked.length > 2 ? new Promise(never) : real(path, options); }"""  # noqa: E501
+    window.run(slow)
+    window.run(MANY)
+    window.click("#rank")
+    window.until(lambda: window.run("return window.asked.length") == 3)
+    assert [part["first"] for part in window.run("return window.asked")] == [0, 16, 48]
+    assert window.text("#progress-text").startswith("48 of ") and " left" in window.text("#progress-text")
+    window.click("#stop")
+    window.until(lambda: window.text("#stop") == "Go on")
+    assert window.text("#status").startswith("10 pairs of 48 heads, by score. Best: ")
+    ranked = window.texts(".row .name")
+    window.open(f"{address}/")
+    window.until(lambda: names(window))
+    assert window.texts(".row .name") == ranked and window.text("#progress-text").startswith("48 of ")
+    window.click("#stop")
+    whole = window.until(
+        lambda: window.run("return document.querySelector('#progress').hidden") and window.text("#status")
+    )
+    assert "10 pairs of " in whole and "of 48 heads" not in whole
+
+
+TRUST = """const real = window.fetch; window.fetch = async (path, options) => {
+    const answer = await real(path, options);
+    if (path !== "predict") return answer;
+    const content = await answer.json();
+    content.predictions.forEach((row, i) => { row.probability = arguments[0].low ? null : 1 / (i + 2); });
+    if (arguments[0].low !== null) content.trust = arguments[0];
+    return new Response(JSON.stringify(content), {status: 200}); }"""
+
+
+def test_trust_is_shown_and_percentages_only_if_there_are_any(window: Browser) -> None:
+    sentence = "Low trust: it would have found 1 of 4 of your references in its first ten."
+    rank(window)
+    assert window.run("return document.querySelector('#trust').hidden")
+    assert window.texts(".amount")[0] == "first" and set(window.texts(".amount")) <= {
+        "first",
+        "close behind",
+        "behind",
+        "far behind",
+    }
+    window.run(TRUST.replace("arguments[0]", json.dumps({"found": 1, "of": 4, "low": True, "sentence": sentence})))
+    window.click("#rank")
+    window.until(lambda: window.text("#trust") == sentence)
+    assert window.run("return document.querySelector('#trust').className") == "trust low"
+    assert "%" not in window.text("#results")
+    window.run(TRUST.replace("arguments[0]", json.dumps({"low": False, "sentence": "It would have found 4 of 4."})))
+    window.click("#rank")
+    window.until(lambda: window.texts(".amount")[:2] == ["50 %", "33 %"])
+    assert window.run("return document.querySelector('#trust').className") == "trust"
+
+
+def test_the_interface_is_described_and_can_be_tried(browser: Browser, address: str) -> None:
+    browser.open(f"{address}/docs")
+    browser.until(lambda: browser.texts(".endpoint h2"))
+    assert browser.texts(".endpoint h2")[:3] == ["POST /predict", "POST /explain", "GET /projects"]
+    assert "GET /projects/{number}/export" in browser.texts(".endpoint h2")
+    assert "Tails of each head" in browser.text("#predict")
+    for path in ("predict", "explain"):
+        browser.until(lambda path=path: value(browser, f"#{path} textarea") != [""])
+        browser.click(f"#{path} .trial .primary")
+    assert '"predictions": [' in browser.until(lambda: browser.text("#predict .answer").strip("…"))
+    assert '"sentences": [' in browser.until(lambda: browser.text("#explain .answer").strip("…"))
+    browser.resize(390, 844)
+    assert browser.run("return document.documentElement.scrollWidth") <= 390
+    browser.resize(1280, 900)
+    assert browser.console_errors() == []
+
+
+def test_the_page_asks_for_the_token(browser: Browser) -> None:
+    with on_a_port(make_app(trail(), ServerSettings(token="s3cret"))) as (address, _):
+        browser.open(f"{address}/")
+        for typed, then in (("wrong", "Wrong"), ("s3cret", "")):
+            browser.until(lambda: browser.run("return document.querySelector('#locked').open"))
+            browser.focus("#token")
+            browser.type(typed)
+            browser.press("Enter")
+            if then:
+                browser.until(lambda: "Wrong" in browser.text("#locked-title"))
+        browser.until(lambda: "123 entities" in browser.text("#about"))

@@ -1,0 +1,252 @@
+"""The HTTP interface: the answers of each endpoint equal those of the linker."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from tests.conftest import benchmark_of, graph_of
+from tests.server.servers import PAIRS, Known, asking, fsrl, small, trail
+
+from fewlink.data import SPLITS, Benchmark
+from fewlink.graph import Vocabulary
+from fewlink.linker import Linker
+from fewlink.server import schema
+
+
+def rows_of(answer: Any) -> Any:
+    assert answer.status_code == 200, answer.text
+    return answer.json()["predictions"]
+
+
+def plain(rows: Any) -> Any:
+    """Values after a round trip through JSON."""
+    return json.loads(json.dumps(rows))
+
+
+def test_health_and_about() -> None:
+    with asking(small()) as client:
+        assert client.get("/health").json()["status"] == "ok"
+        about = client.get("/about").json()
+        schema.About(**about)
+        assert about["graph"] == {"name": "small", "entities": 5, "relations": 3, "triples": 5, "types": 3}
+        assert about["relations"]["test"] == ["visited"] and about["calibration"] is None
+        assert about["limits"]["k"] == 100 and about["limits"]["seconds"] == 60 and about["evidence"] == {}
+    with asking(trail()) as client:
+        assert client.get("/about").json()["evidence"] == trail().scorer.evidence  # type: ignore[attr-defined]
+
+
+def test_completion_of_entities_and_types() -> None:
+    with asking(small()) as client:
+        assert client.get("/entities", params={"q": "OS"}).json()[0]["name"] == "oslo"
+        assert client.get("/entities").json() == []
+        everyone = [{"name": "person", "members": 3}, {"name": "city", "members": 2}]
+        assert client.get("/types").json() == everyone  # types without members are left out
+        assert client.get("/types", params={"q": "IT", "limit": 1}).json() == everyone[1:]
+    with asking(trail()) as client:
+        assert client.get("/types").json() == []
+
+
+@pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail-0.1", "fsrl"])
+def test_predictions_and_reasons_equal_the_linkers(linker: Any) -> None:
+    found, pairs = linker(), [tuple(pair) for pair in PAIRS]
+    query = {"references": PAIRS, "heads": ["alga", "Bacterium"], "k": 3}
+    with asking(found) as client:
+        answer = client.post("/predict", json={**query, "explain": True})
+        content = schema.PredictAnswer(**answer.json())
+        assert plain(found.predict(pairs, ["alga", "bacterium"], 3, explain=True).to_dicts()) == rows_of(answer)
+        assert content.predictions[0].reasons and content.predictions[0].reasons.sentences
+        shown = rows_of(client.post("/predict", json={**query, "heads": ["virus"], "exclude_known": False, "k": 100}))
+        assert [row["tail"] for row in shown if row["known"]] == ["cell"]
+        reasons = client.post("/explain", json={"references": PAIRS, "head": "alga", "tail": "plant"}).json()
+        assert reasons == plain(found.explain(pairs, "alga", "plant").to_dict())
+
+
+def test_best_pairs_are_put_together_from_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.server.service.TURN", 7)
+    found, pairs = trail(), [tuple(pair) for pair in PAIRS]
+    everyone = list(found.graph.entities)
+    with asking(found) as client:
+        answer = client.post("/predict", json={"references": PAIRS, "heads_of_type": "all", "k": 20})
+        assert [(row["head"], row["tail"]) for row in rows_of(answer)] == [
+            (row.head, row.tail) for row in found.predict_pairs(pairs, everyone, 20)
+        ]
+        listed = rows_of(client.post("/predict", json={"references": PAIRS, "heads": everyone[:20], "k": 2}))
+        assert [(row["tail"], row["rank"]) for row in listed] == [
+            (row["tail"], row["rank"]) for row in plain(found.predict(pairs, everyone[:20], 2).to_dicts())
+        ]
+
+
+def test_candidates_by_type_list_and_keyword() -> None:
+    query = {"references": [["ann", "rome"]], "heads": ["bob"]}
+
+    def tails(client: Any, **more: Any) -> list[str]:
+        return [row["tail"] for row in rows_of(client.post("/predict", json={**query, **more}))]
+
+    with asking(small()) as client:
+        assert tails(client) == tails(client, candidates="open") == ["rome", "oslo"]
+        assert tails(client, candidates="person") == ["cy", "ann"]
+        assert tails(client, candidates=["oslo", "ann"]) == ["oslo", "ann"]
+        assert tails(client, candidates="all", k=2) == ["cy", "rome"]
+        assert tails(client, candidates="full", relation="visited", exclude_known=False) == ["rome", "oslo"]
+        pairs = rows_of(client.post("/predict", json={"references": [["ann", "rome"]], "heads_of_type": "person"}))
+        assert [(row["head"], row["tail"]) for row in pairs][:2] == [("cy", "rome"), ("bob", "rome")]
+        without = client.post("/predict", json={"relation": "visited", "heads": ["cy"], "k": 1})
+        assert rows_of(without)[0]["tail"] == "oslo"
+
+
+def test_notes_are_part_of_the_answer() -> None:
+    query = {"references": [["ann", "rome"], ["Ann", "rome"]], "heads": ["ann", "bob", "bob"], "candidates": ["rome"]}
+    with asking(small()) as client:
+        notes = client.post("/predict", json=query).json()["notes"]
+    assert notes == [
+        "the reference 'ann' → 'rome' is given twice and counts once",
+        "the head 'bob' is given twice and is ranked once",
+        "'ann' has no candidate left: all of them are known answers or ruled out",
+    ]
+
+
+def test_the_example_is_a_relation_of_the_benchmark() -> None:
+    with asking(trail()) as client:
+        first, second = (client.get("/example", params={"number": number}).json() for number in (0, 1))
+        assert first["relation"] == "associated_with" and second["relation"] == "produces"
+        assert len(first["references"]) == trail().shots and 1 <= len(first["heads"]) <= 4
+        ids = [[entity["id"] for entity in pair] for pair in first["references"]]
+        heads = [head["id"] for head in first["heads"]]
+        assert rows_of(client.post("/predict", json={"references": ids, "heads": heads, "relation": first["relation"]}))
+    lone = small()
+    with asking(Linker(lone.benchmark, lone.scorer, shots=9)) as client:
+        assert "no relation with more than 9 pairs" in client.get("/example").json()["error"]["message"]
+
+
+def test_a_graph_is_served_without_a_run() -> None:
+    graph = trail().graph
+    linker = Linker.shipped(Benchmark("graph.tsv", graph, {split: [] for split in SPLITS}))
+    with asking(linker) as client:
+        about = client.get("/about").json()
+        assert (about["model"], about["graph"]["name"]) == ("trail-shipped", "graph.tsv")
+        schema.About(**about)
+        assert about["calibration"]["rough"] == (about["calibration"]["error"] > 0.15)
+        example = client.get("/example").json()
+        assert example["relation"] in graph.relations and len(example["references"]) == linker.shots
+        ids = [[entity["id"] for entity in pair] for pair in example["references"]]
+        heads = [head["id"] for head in example["heads"]]
+        answer = client.post("/predict", json={"references": ids, "heads": heads, "k": 2})
+        rows, trust = rows_of(answer), answer.json()["trust"]
+        schema.PredictAnswer(**answer.json())
+        assert len(rows) == 2 * len(heads) and "no percentages" in trust["sentence"] and trust["tested"] == 0
+        assert all((row["probability"] is not None) == trust["shown"] for row in rows)
+        in_python = linker.predict([tuple(pair) for pair in ids], heads, 2)
+        assert in_python.trust is not None and trust == vars(in_python.trust)
+        named = {"relation": example["relation"], "heads_of_type": "all", "k": 2}
+        best = client.post("/predict", json=named).json()
+        assert best["trust"]["sentence"].startswith("the graph has this relation; no percentages")
+        assert [row["probability"] for row in best["predictions"]] == [None, None]
+
+
+def test_a_linker_without_calibration_says_nothing_about_trust() -> None:
+    with asking(small()) as client:
+        answer = client.post("/predict", json={"references": [["ann", "oslo"]], "heads": ["bob"]}).json()
+    assert answer["trust"] is None and {row["probability"] for row in answer["predictions"]} == {None}
+
+
+def test_every_endpoint_is_in_the_schema() -> None:
+    with asking(small()) as client:
+        openapi = client.get("/openapi.json").json()
+        assert client.get("/redoc").status_code == 404
+    parts = ("", "/decisions", "/undo", "/log", "/export", "/import", "/next")
+    projects = {"/projects", *(f"/projects/{{number}}{part}" for part in parts)}
+    questions = {"/health", "/about", "/entities", "/entity", "/types", "/example", "/predict", "/explain"}
+    assert set(openapi["paths"]) == questions | projects
+    for path, methods in openapi["paths"].items():
+        for method in methods.values():
+            good = method["responses"].get("200") or method["responses"]["201"]
+            assert path.endswith("/export") or good["content"]["application/json"]["schema"], path
+            assert method["description"], path
+            for status in ("401", "404", "413", "422", "503"):
+                error = method["responses"][status]["content"]["application/json"]["schema"]
+                assert error == {"$ref": "#/components/schemas/ErrorAnswer"}, (path, status)
+    properties = openapi["components"]["schemas"]["PredictRequest"]["properties"]
+    assert properties["k"]["maximum"] == 1000 and properties["references"]["anyOf"][0]["maxItems"] == 200
+
+
+def test_many_heads_are_ranked_some_at_a_time_most_similar_first() -> None:
+    query = {"references": [["ann", "rome"]], "k": 3, "exclude_known": False}
+    with asking(small(), heads=2) as client:
+
+        def ranked(**more: Any) -> Any:
+            return client.post("/predict", json={**query, **more})
+
+        refused = ranked(heads_of_type="all").json()["error"]
+        assert "5 heads are more than the 2" in refused["message"] and "'first' and 'count'" in refused["message"]
+        parts = [ranked(heads_of_type="all", first=first, count=2).json() for first in (0, 2, 4, 6)]
+        assert [(part["heads"], part["heads_in_all"]) for part in parts] == [(2, 5), (2, 5), (1, 5), (0, 5)]
+        heads = [list(dict.fromkeys(row["head"] for row in part["predictions"])) for part in parts]
+        assert sorted(head for part in heads for head in part) == ["ann", "bob", "cy", "oslo", "rome"]
+        assert heads[0] == ["bob", "ann"] and heads[3] == []  # most like the reference's head: both know someone
+        persons = [ranked(heads_of_type="open", first=first, count=1).json() for first in range(4)]
+        assert [part["predictions"][0]["head"] if part["heads"] else "" for part in persons] == ["ann", "bob", "cy", ""]
+        assert ranked(heads=["bob"], count=1).json()["error"]["field"] == "first"
+
+
+def test_the_relation_of_the_query_does_not_decide_which_heads_are_alike() -> None:
+    graph = graph_of("ann lives oslo", "ann knows bob", "dan knows bob", "eve lives rome", "eve likes dan")
+    linker = Linker(benchmark_of(graph), Known())
+    query = {"references": [["ann", "oslo"]], "heads_of_type": "open"}
+    with asking(linker) as client:
+        with_relation, without = (
+            {row["head"] for row in rows_of(client.post("/predict", json={**query, **more, "k": 50}))}
+            for more in ({"relation": "lives"}, {})
+        )
+    assert without - with_relation == {"eve"} and "dan" in with_relation
+
+
+def test_hints_tell_entities_of_one_name_apart() -> None:
+    graph = graph_of("city:paris in france", "person:paris likes music", "france has music")
+    names = ["Paris", "France", "Paris", "Music"]
+    labels = Vocabulary.of([*names, *graph.relations])
+    linker = Linker(benchmark_of(dataclasses.replace(graph, labels=labels)), Known())
+    with asking(linker) as client:
+        offers = client.get("/entities", params={"q": "paris"}).json()
+        assert {offer["id"]: offer["hint"] for offer in offers} == {
+            "city:paris": "—in→ France",
+            "person:paris": "—likes→ Music",
+        }
+        error = client.post("/predict", json={"references": [["Paris", "France"]], "heads": ["France"]}).json()["error"]
+        assert {offer["hint"] for offer in error["suggestions"][:2]} == {"—in→ France", "—likes→ Music"}
+    with asking(small()) as client:
+        assert client.get("/entities", params={"q": "cy"}).json()[0]["hint"] == "person · —lives→ oslo"
+
+
+def test_an_entity_has_types_and_edges_that_are_searched_and_paged() -> None:
+    with asking(small()) as client:
+        ann = client.get("/entity", params={"id": "ann"}).json()
+        schema.EntityAnswer(**ann)
+        assert (ann["name"], ann["types"], ann["edges_in_all"], ann["matching"]) == ("ann", ["person"], 2, 2)
+        lives, knows = sorted(ann["edges"], key=lambda edge: str(edge["relation"]), reverse=True)
+        assert lives == {"relation": "lives", "inverse": False, "other": {"id": "oslo", "name": "oslo"}}
+        assert knows["other"]["id"] == "bob"
+        bob = client.get("/entity", params={"id": "bob", "q": "ANN"}).json()
+        assert (bob["edges_in_all"], bob["matching"]) == (2, 1) and bob["edges"][0]["inverse"]
+        oslo = {"id": "oslo", "count": 2}
+        pages = [client.get("/entity", params={**oslo, "first": first}).json()["edges"] for first in (0, 2, 4)]
+        assert [len(part) for part in pages] == [2, 1, 0] and pages[0] != pages[1]
+        assert client.get("/entity", params={"id": "olso"}).status_code == 404
+        assert client.get("/entity", params={**oslo, "count": 1000}).status_code == 422
+
+
+def test_constraints_rule_out_tails_and_types_of_tails_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.server.service.TURN", 1)
+    query = {"references": [["ann", "oslo"]], "heads": ["bob", "cy"], "k": 1, "candidates": "city"}
+    with asking(small()) as client:
+        assert "functional" in client.get("/about").json()["constraints"]
+        free = client.post("/predict", json=query).json()
+        assert [row["tail"] for row in free["predictions"]] == ["rome", "rome"]
+        assert free["tail_types"] == {"rome": ["city"]}
+        bound = client.post("/predict", json={**query, "constraints": ["inverse-functional"]}).json()
+        assert [row["tail"] for row in bound["predictions"]] == ["rome"]
+        assert any("a tail has at most one head (inverse-functional, given)" in note for note in bound["notes"])
+        wrong = client.post("/predict", json={**query, "constraints": ["functionall"]})
+        assert wrong.status_code == 404 and "functional" in wrong.json()["error"]["message"]

@@ -1,0 +1,198 @@
+"""What the page shows of names and reasons, in a browser."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from tests.conftest import benchmark_of, graph_of
+from tests.server.browser import CHROMIUM, DRIVER, Browser
+from tests.server.servers import Known, on_a_port
+
+from fewlink.graph import Vocabulary
+from fewlink.linker import Linker
+from fewlink.scorers import Reasons
+from fewlink.server.server import make_app
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        browser.resize(1280, 900, [("prefers-reduced-motion", "reduce")])
+        yield browser
+
+
+@contextmanager
+def served(browser: Browser, linker: Linker) -> Iterator[str]:
+    """The page of a linker, as a first-time visitor sees it."""
+    with on_a_port(make_app(linker)) as (address, _):
+        browser.console_errors()  # those before
+        browser.open(f"{address}/health")
+        browser.run("localStorage.clear(); sessionStorage.clear()")
+        browser.open(f"{address}/")
+        browser.until(lambda: "entit" in browser.text("#about"))
+        yield address
+        assert [line for line in browser.console_errors() if "404" not in line] == []
+        browser.open("about:blank")  # no request after the server has stopped
+
+
+def named(*names: str) -> list[dict[str, str]]:
+    return [{"id": name.replace(" ", "_"), "name": name} for name in names]
+
+
+def fill(browser: Browser, references: list[list[dict[str, str]]], heads: list[dict[str, str]]) -> None:
+    """Put a query into the fields, by what the browser has stored of it."""
+    about = browser.run("return fetch('about').then(answer => answer.json())")["graph"]
+    store = "localStorage.setItem(arguments[0], JSON.stringify({references: arguments[1], heads: arguments[2]}))"
+    browser.run(f"{store}; location.reload()", f"fewlink:{about['name']}:{about['entities']}", references, heads)
+    browser.until(lambda: values(browser)[:1] == [references[0][0]["name"]])
+
+
+def values(browser: Browser) -> Any:
+    return browser.run("return [...document.querySelectorAll('#references input')].map(e => e.value)")
+
+
+def explained(browser: Browser, head: str) -> None:
+    """The reasons of the best tail of a head."""
+    fill(browser, [named("one", "two")], named(head))
+    browser.click("#rank")
+    browser.until(lambda: browser.texts(".row"))
+    browser.press("e")
+    browser.until(lambda: browser.texts(".shares dt"))
+
+
+LONG = "attack_pattern_that_can_be_followed_by_or_can_precede_or_can_cause_a_further_more_serious_weakness"
+HEAD = "a rather long name of a head"
+
+
+class Walked(Known):
+    """Gives the same reasons for every pair: paths of up to three hops over relations with long names."""
+
+    evidence: ClassVar[dict[str, str]] = {"head": "paths from the head", "references": "paths from the references"}
+
+    def explain(self, references: np.ndarray, head: int, tail: int, most: int) -> Reasons:
+        paths = [((0,), 0.5), ((0, 2), 0.4), ((1, 3, 0), 0.3), ((1, 2, 1), 0.2)]
+        entities = [(head, tail), (head, 2, tail), (head, 3, 2, tail), (head, 2, 3, tail)]
+        return Reasons(4.0, {"head": 2.5, "references": -0.5}, paths, [0.75], entities=entities, measured=True)
+
+
+def walked() -> Linker:
+    rows = (
+        f"{HEAD.replace(' ', '_')} {LONG} another_name_of_a_tail_of_many_words",
+        f"third_entity_with_a_long_name {LONG}_exploited fourth_entity_with_a_longer_name",
+        f"one {LONG} two",
+    )
+    return Linker(benchmark_of(graph_of(*rows)), Walked())
+
+
+OVERLAPS = """const texts = [...document.querySelectorAll('.reasons text')], rects = [...document.querySelectorAll('.node rect:not(.ground)')];
+    const parts = [...texts, ...rects].map(part => ({part, box: part.getBoundingClientRect(), node: part.closest('.node')}));
+    const common = (a, b, low, high) => Math.min(a[high], b[high]) - Math.max(a[low], b[low]) > 1;
+    const meet = (a, b) => (a.node !== b.node || !a.node) && common(a.box, b.box, 'left', 'right') && common(a.box, b.box, 'top', 'bottom');
+    const frame = document.querySelector('.reasons svg').getBoundingClientRect();
+    const outside = ({box}) => box.left < frame.left - 1 || box.right > frame.right + 1;
+    return [...parts.flatMap((a, i) => parts.slice(i + 1).filter(b => meet(a, b)).map(b => [a, b])), ...parts.filter(outside).map(a => [a])]
+        .map(found => found.map(({part}) => part.textContent))"""  # noqa: E501
+LABELS = """return [...document.querySelectorAll('.edge text')].map(
+    text => [...text.querySelectorAll('tspan')].map(line => line.textContent).join(' '))"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_labels_of_the_drawing_never_meet_and_are_cut_in_front(browser: Browser, width: int) -> None:
+    with served(browser, walked()):
+        browser.resize(width, 900)
+        explained(browser, HEAD)
+        assert browser.run(OVERLAPS) == []
+        labels = browser.run(LABELS)
+        assert len(labels) >= 3 and any(label.startswith("…") for label in labels)
+        assert all(label.endswith(("weakness", "exploited")) for label in labels)
+        browser.resize(1280, 900)
+
+
+def test_words_say_what_the_drawing_and_the_bars_do_not(browser: Browser) -> None:
+    with served(browser, walked()):
+        explained(browser, HEAD)
+        assert [text.split(",")[0] for text in browser.texts(".caption text tspan")] == ["+0.50", "+0.40", "+0.30"]
+        told = browser.texts(".said li")
+        assert not any("Evidence" in text or "has a score of" in text for text in told)
+        assert not any("+0.50" in text or "+0.40" in text for text in told)
+        assert any(text.startswith("Of the references, one → two counts most") for text in told)
+        assert any(text.startswith("Another path") and "+0.20" in text for text in told)
+
+
+class Attentive(Known):
+    """Gives the same neighbours for every pair, with attention."""
+
+    evidence: ClassVar[dict[str, str]] = {}
+
+    def explain(self, references: np.ndarray, head: int, tail: int, most: int) -> Reasons:
+        near = [
+            ("head", 0, 1, 0.6),
+            ("tail", 2, 0, 0.5),
+            ("tail", 1, 3, 0.3),
+            ("tail", 1, 2, 0.15),
+            ("tail", 1, 5, 0.05),
+        ]
+        return Reasons(4.0, neighbours=near)
+
+
+def test_neighbours_are_drawn_with_their_attention(browser: Browser) -> None:
+    linker = walked()
+    with served(browser, Linker(linker.benchmark, Attentive())):
+        fill(browser, [named("one", "two")], named(HEAD))
+        browser.click("#rank")
+        browser.until(lambda: browser.texts(".row"))
+        browser.press("e")
+        told = browser.until(lambda: browser.texts(".said li"))
+        labels = browser.run(LABELS)
+        assert [label.split()[-2] for label in labels if label.endswith("%")] == ["60", "50", "30", "15"]
+        assert not any("with most attention" in text for text in told)
+        assert any(text.startswith("Further neighbours: ") and text.endswith(" two.") for text in told)
+
+
+def twins() -> Linker:
+    """Two cities called Paris, and a person of that name."""
+    graph = graph_of("paris_fr in france", "paris_tx in texas", "paris_p likes france", "rome in italy")
+    readable = ["Paris" if name.startswith("paris") else name for name in graph.entities]
+    labels = Vocabulary.of([*readable, *graph.relations])
+    return Linker(benchmark_of(dataclasses.replace(graph, labels=labels)), Known())
+
+
+def pick(browser: Browser, typed: str, offer: str) -> None:
+    """Type into the focused field and pick a suggestion by key."""
+    browser.type(typed)
+    offers = browser.until(lambda: offer in (texts := browser.texts(".offers:not([hidden]) li")) and texts)
+    browser.press(*["Down"] * (offers.index(offer) + 1), "Enter")
+
+
+def test_references_that_look_alike_show_more(browser: Browser) -> None:
+    with served(browser, twins()):
+        browser.focus("#references input")
+        pick(browser, "Paris", "Parisparis_fr · —in→ france")
+        pick(browser, "france", "france")
+        assert browser.texts(".more:not([hidden])") == []  # nothing to tell apart yet
+        pick(browser, "Paris", "Parisparis_tx · —in→ texas")
+        pick(browser, "france", "france")
+        both = ["Paris (—in→ france) → france", "Paris (—in→ texas) → france"]
+        browser.until(lambda: browser.texts(".more:not([hidden])") == both)
+        browser.focus("#head")
+        browser.type("Paris")
+        browser.press("Escape", "Control+Enter")
+        browser.until(lambda: browser.texts("#problem button"))
+        assert "Use Paris (—likes→ france)" in browser.texts("#problem button")
+
+
+def test_a_cut_reference_is_shown_in_full(browser: Browser) -> None:
+    with served(browser, walked()):
+        one, other = "laboratory or test result", "laboratory or test procedure"
+        fill(browser, [named(one, "one"), named(other, "one")], [])
+        assert browser.texts(".more:not([hidden])") == [f"{one} → one", f"{other} → one"]

@@ -1,0 +1,122 @@
+"""One call from a file of triples to a trained run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.conftest import QUICK_TRAIL_0_1, quickly
+from tests.fit.fits import graph_file, town_lines, written
+
+from fewlink.core.errors import FewlinkError
+from fewlink.data import SPLITS, Benchmark, open_benchmark
+from fewlink.graph import compile_graph
+from fewlink.linker import Linker
+from fewlink.models.family import NoVectors, trained_family
+from fewlink.models.fsrl.model import FewShotSettings
+from fewlink.models.trail.learner import TrailSettings
+from fewlink.training import RunConfig
+from fewlink.training.train import train
+
+
+def test_a_file_of_triples_becomes_a_run_and_the_same_call_continues_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with quickly():
+        train(graph_file(), "trail-0.1", out=run, change=QUICK_TRAIL_0_1)
+        weights = (run / "best" / "weights.safetensors").read_bytes()
+        train(graph_file(), "trail-0.1", out=run, change=QUICK_TRAIL_0_1)
+    assert (run / "best" / "weights.safetensors").read_bytes() == weights
+    benchmark = open_benchmark(run / "benchmark")
+    config = RunConfig.read(run).benchmark
+    assert (config["source"], config["fingerprint"]) == (benchmark.source, benchmark.fingerprint)
+    assert (tmp_path / "run-vectors").is_dir()
+    assert len(Linker.load(run).predict([("p1", "t1")], ["p2"], k=3)) == 3
+
+
+def test_a_folder_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
+    run, other = tmp_path / "run", written(town_lines()[:-3], tmp_path / "other.tsv")
+    with quickly():
+        train(graph_file(), "trail-0.1", out=run, change=QUICK_TRAIL_0_1)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(FewlinkError, match="was made from another graph"):
+        train(other, "trail-0.1", out=run, change=QUICK_TRAIL_0_1)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "letter.txt").write_text("dear …")
+    with pytest.raises(FewlinkError, match="is not a training run"):
+        train(graph_file(), "trail-0.1", out=tmp_path / "precious", change=QUICK_TRAIL_0_1)
+    assert [path.name for path in (tmp_path / "precious").iterdir()] == ["letter.txt"]
+
+
+def test_settings_are_those_of_the_model_with_their_seed(tmp_path: Path) -> None:
+    settings = FewShotSettings("fsrl", batch=8, steps=2, evaluate_every=2, neighbours=4, seed=5)
+    with quickly():
+        result = train("umls", "fsrl", out=tmp_path / "run", settings=settings)
+    assert RunConfig.read(result.run).settings.seed == 5
+    with pytest.raises(FewlinkError, match=r"the settings are of fsrl, not of trail-0\.1"):
+        train("umls", "trail-0.1", out=tmp_path / "other", settings=settings)
+    with pytest.raises(FewlinkError, match="'seed' is an argument of its own"):
+        train("umls", "fsrl", out=tmp_path / "other", change=["seed=3"])
+
+
+SMALL_TRAIL = TrailSettings(
+    width=8, layers=2, relation_layers=1, steps=2, evaluate_every=2, relations=1, queries=2, candidates=32
+)
+
+
+def test_trail_learns_from_several_graphs(tmp_path: Path) -> None:
+    with quickly():
+        two = train(["umls", graph_file()], out=tmp_path / "two", settings=SMALL_TRAIL)
+        one = train("umls", out=tmp_path / "one", settings=SMALL_TRAIL)
+        again = train([open_benchmark("umls"), str(graph_file())], out=tmp_path / "two", settings=SMALL_TRAIL)
+    config = RunConfig.read(two.run)
+    assert (config.settings.model, config.benchmark["name"]) == ("trail", "umls")
+    assert config.settings.as_dict()["also"] == str(graph_file())
+    first, second = ((result.run / "best" / "weights.safetensors").read_bytes() for result in (one, two))
+    assert first != second and again.step == 2
+    assert not (tmp_path / "two-vectors").exists()
+    with pytest.raises(FewlinkError, match=r"was trained with also = .*: give the same settings"):
+        train("umls", out=tmp_path / "two", settings=SMALL_TRAIL)
+    assert Linker.load(two.run).predict([("virus", "cell")], ["alga"], k=1)
+
+
+def test_the_memory_of_training_counts_all_graphs() -> None:
+    umls, family = open_benchmark("umls"), trained_family("trail")
+    one = family.training_memory(umls, NoVectors(), SMALL_TRAIL)
+    two = family.training_memory(umls, NoVectors(), SMALL_TRAIL.adjusted([f"also={graph_file()}"]))
+    assert two["edges"] > one["edges"] and two["relations"] > one["relations"] and two["states"] >= one["states"]
+
+
+def test_several_graphs_that_cannot_be_learnt_from_raise(tmp_path: Path) -> None:
+    out, few = tmp_path / "run", written([("a", "r", "b")], tmp_path / "few.tsv")
+    wrong = {
+        "fsrl learns from one benchmark": (["umls", graph_file()], "fsrl"),
+        "has a comma in its name": (["umls", "a,b.tsv"], "trail"),
+        "is neither a file or folder": (["umls", tmp_path / "nowhere.tsv"], "trail"),
+        "few.tsv has nothing to learn on": (["umls", few], "trail"),
+        "must have been opened": (["umls", Benchmark("x", compile_graph([few]), {s: [] for s in SPLITS})], "trail"),
+        "no benchmark": ([], "trail"),
+    }
+    for problem, (graphs, model) in wrong.items():
+        with pytest.raises(FewlinkError, match=problem):
+            train(graphs, model, out=out)
+    with pytest.raises(FewlinkError, match="given twice"):
+        train(["umls", few], out=out, change=["also=umls"])
+    assert not out.exists()
+
+
+def test_a_fit_that_was_stopped_keeps_its_benchmark(tmp_path: Path) -> None:
+    compiled = compile_graph([graph_file()])
+    place = tmp_path / "run" / "benchmark"
+    with quickly():
+        Benchmark("run", compiled, {split: [] for split in SPLITS}).save(place)
+        before = open_benchmark(place).fingerprint
+        with pytest.raises(FewlinkError, match="was made from another graph"):
+            train(graph_file(), "trail-0.1", out=tmp_path / "run", change=QUICK_TRAIL_0_1)
+    assert open_benchmark(place).fingerprint == before
+
+
+def test_vectors_for_a_model_that_needs_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FewlinkError, match="trail reads the graph alone: give no vectors"):
+        train(open_benchmark("umls"), "trail", out=tmp_path / "run", vectors=tmp_path / "nowhere")
+    assert not (tmp_path / "run").exists()
