@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.models.fsrl.literal import normal, random_surroundings
+from tests.models.fsrl.oracle import normal, random_surroundings
 
 from fewlink.models.fsrl.aggregators import (
     MeanPooling,

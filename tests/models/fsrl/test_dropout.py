@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.models.fsrl.literal import ask, close, has_any, normal, parameters_of, random_surroundings
+from tests.models.fsrl.oracle import ask, close, has_any, normal, parameters_of, random_surroundings
 from torch import Tensor, nn
 
 from fewlink.models.fsrl.encoders import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.models.fsrl.literal import close, normal
+from tests.models.fsrl.oracle import close, normal
 from torch import Tensor, nn
 from torch.func import vmap
 

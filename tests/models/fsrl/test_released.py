@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from tests.models.fsrl.literal import ask, close, surroundings_of
+from tests.models.fsrl.oracle import ask, close, surroundings_of
 from torch import Tensor
 
 from fewlink.models.fsrl.encoders import ReleasedNeighbours
