@@ -14,7 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fewlink.models.fsrl import aggregators, encoders, matchers, reference
+from fewlink.models.fsrl import aggregator as aggregators
+from fewlink.models.fsrl import encoder as encoders
+from fewlink.models.fsrl import matcher as matchers
+from fewlink.models.fsrl import pair as pairs
+from fewlink.models.fsrl import reference
 from fewlink.models.fsrl import reference_variants as variants
 from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
@@ -92,7 +96,7 @@ REFERENCES: dict[type[nn.Module], tuple[Callable[..., nn.Module], Mapping[str, s
     encoders.ProjectedMean: (variants.ProjectedMeanEncoder, {"W": "projection"}),
     encoders.ReleasedNeighbours: (variants.ReleasedEncoder, {"W": "projection", "u": "u"}),
     encoders.OwnAndNeighbours: (variants.OwnAndNeighboursEncoder, {**ATTENTION, "V": "own"}),
-    matchers.FeedForward: (variants.FeedForward, {"W_1": "inner", "W_2": "outer", "a": "a", "b": "b"}),
+    pairs.FeedForward: (variants.FeedForward, {"W_1": "inner", "W_2": "outer", "a": "a", "b": "b"}),
     aggregators.RecurrentAutoencoder: (
         reference.RecurrentAutoencoderAggregator,
         {**ENCODER, **DECODER, **WEIGHED},
@@ -150,10 +154,10 @@ def encoded(encoder: encoders.Encoder, ids: Tensor, s: Neighbourhood) -> Tensor:
     return by_reference(encoder, [s.dim], ids.flatten(), background_of(s)).reshape(*ids.shape, encoder.width)
 
 
-def paired(pair: matchers.PairEncoder, heads: Tensor, tails: Tensor) -> Tensor:
+def paired(pair: pairs.PairEncoder, heads: Tensor, tails: Tensor) -> Tensor:
     """Heads and tails (…, d) to pairs (…, 2d)."""
-    pairs = torch.cat([heads, tails], -1)
-    return pairs if isinstance(pair, matchers.Concatenation) else by_reference(pair, [pairs.shape[-1]], pairs)
+    both = torch.cat([heads, tails], -1)
+    return both if isinstance(pair, pairs.Concatenation) else by_reference(pair, [both.shape[-1]], both)
 
 
 def aggregated(aggregator: nn.Module, references: Tensor) -> tuple[Tensor, Tensor]:
@@ -180,7 +184,7 @@ def scored(name: str, model: FewShotModel, references: Tensor, queries: Tensor, 
     """Scores (B, Q) and reconstruction losses (B,) of references (B, K, 2) and queries (B, Q, 2) by the whole model."""
     whole = variants.VARIANTS[name](s.dim, getattr(model.matcher, "steps", 0)).double()
     parts = {"encoder": model.encoder, "aggregator": model.aggregator, "matcher": model.matcher}
-    if isinstance(model.pair, matchers.FeedForward):
+    if isinstance(model.pair, pairs.FeedForward):
         parts["feed_forward"] = model.pair
     parameters = {
         f"{where}.{label}": value

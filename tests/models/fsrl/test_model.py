@@ -25,11 +25,12 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate, merge, rank_split
 from fewlink.models.fsrl import model as fewshot_model
-from fewlink.models.fsrl.aggregators import EveryReference, MeanPooling
-from fewlink.models.fsrl.encoders import MeanNeighbours
-from fewlink.models.fsrl.matchers import Concatenation, InnerProduct
+from fewlink.models.fsrl.aggregator import EveryReference, MeanPooling
+from fewlink.models.fsrl.encoder import MeanNeighbours
+from fewlink.models.fsrl.matcher import InnerProduct
 from fewlink.models.fsrl.model import COMPOSITIONS, FewShotModel, FewShotScorer, build
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
+from fewlink.models.fsrl.pair import Concatenation
 from fewlink.scorers import Question
 
 every_model = pytest.mark.parametrize("name", COMPOSITIONS)

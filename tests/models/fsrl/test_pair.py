@@ -9,17 +9,10 @@ from hypothesis import strategies as st
 from tests.models.fsrl.oracle import assert_same, close, matched, normal, paired, parameters_of
 from torch import Tensor, nn
 
-from fewlink.models.fsrl import matchers
-from fewlink.models.fsrl.matchers import (
-    Concatenation,
-    FeedForward,
-    InnerProduct,
-    Matcher,
-    PairEncoder,
-    RecurrentMatching,
-    ZeroStartMatching,
-    blocks,
-)
+from fewlink.models.fsrl import grid as grids
+from fewlink.models.fsrl.grid import blocks
+from fewlink.models.fsrl.matcher import InnerProduct, Matcher, RecurrentMatching, ZeroStartMatching
+from fewlink.models.fsrl.pair import Concatenation, FeedForward, PairEncoder
 
 PAIRS = [Concatenation, FeedForward]
 MATCHERS = [InnerProduct, RecurrentMatching, ZeroStartMatching]
@@ -122,10 +115,10 @@ def test_a_grid_in_pieces_is_the_same_on_every_device(
     pair, matcher = parameters_of(kind(2), 1), parameters_of(matching(4, 2), 20)
     grid_of = matcher, normal(2, 3, 2), normal(3, 7, 2), normal(4, 2, 4)
     whole = pair.grid(*grid_of)
-    for device, limit in ((CPU, "NEAR"), (GPU, "ON_DEVICE")):
-        monkeypatch.setattr(matchers, "blocks", lambda h, t, count, _, device=device: blocks(h, t, count, device))
+    for device, limit in ((CPU, "GATES_ON_CPU"), (GPU, "GATES_ON_GPU")):
+        monkeypatch.setattr(grids, "blocks", lambda h, t, count, _, device=device: blocks(h, t, count, device))
         for most in (1, 4, 14, 28, 1 << 18):
-            monkeypatch.setattr(matchers, limit, 16 * most)  # pairs of four numbers, each with four gates
+            monkeypatch.setattr(grids, limit, 16 * most)  # pairs of four numbers, each with four gates
             close(pair.grid(*grid_of), whole)
 
 
@@ -178,7 +171,7 @@ def test_blocks_cover_every_cell_once_and_are_not_too_large(
 ) -> None:
     covered = torch.zeros(heads, tails)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matchers, "NEAR" if device == CPU else "ON_DEVICE", most)
+        patch.setattr(grids, "GATES_ON_CPU" if device == CPU else "GATES_ON_GPU", most)
         for rows, columns in blocks(heads, tails, numbers, device):
             covered[rows, columns] += 1
             cells = covered[rows, columns].numel()

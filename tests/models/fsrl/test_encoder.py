@@ -21,7 +21,7 @@ from tests.models.fsrl.oracle import (
 )
 from torch import nn
 
-from fewlink.models.fsrl.encoders import (
+from fewlink.models.fsrl.encoder import (
     AttentiveNeighbours,
     MeanNeighbours,
     OwnAndNeighbours,

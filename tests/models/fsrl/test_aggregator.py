@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.models.fsrl.oracle import aggregated, assert_same, close, normal, parameters_of
 from torch import nn
 
-from fewlink.models.fsrl.aggregators import (
+from fewlink.models.fsrl.aggregator import (
     EveryReference,
     MaxPooling,
     MeanPooling,

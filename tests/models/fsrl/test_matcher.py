@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.models.fsrl.oracle import assert_same, close, matched, normal, parameters_of
 from torch import nn
 
-from fewlink.models.fsrl import matchers
-from fewlink.models.fsrl.matchers import InnerProduct, RecurrentMatching, ZeroStartMatching, blocks
+from fewlink.models.fsrl import grid as grids
+from fewlink.models.fsrl.grid import blocks
+from fewlink.models.fsrl.matcher import InnerProduct, Matcher, RecurrentMatching, ZeroStartMatching
 
 RECURRENT = [RecurrentMatching, ZeroStartMatching]
 every_matcher = pytest.mark.parametrize(
@@ -102,12 +103,12 @@ def test_a_grid_in_small_pieces_is_the_same(kind: type[nn.Module], steps: int, m
     matcher, h, t, vectors = parameters_of(kind(4, steps), 1), normal(2, 3, 2), normal(3, 7, 2), normal(4, 2, 4)
     whole = matcher.grid(h, t, vectors)
     for pairs in (1, 4, 14):
-        monkeypatch.setattr(matchers, "NEAR", 16 * pairs)  # of four numbers, each with four gates
+        monkeypatch.setattr(grids, "GATES_ON_CPU", 16 * pairs)  # of four numbers, each with four gates
         close(matcher.grid(h, t, vectors), whole)
     on_gpu = torch.device("cuda")
-    monkeypatch.setattr(matchers, "blocks", lambda heads, tails, count, _: blocks(heads, tails, count, on_gpu))
+    monkeypatch.setattr(grids, "blocks", lambda heads, tails, count, _: blocks(heads, tails, count, on_gpu))
     for pairs in (1, 4, 14, 28, 1 << 18):
-        monkeypatch.setattr(matchers, "ON_DEVICE", 16 * pairs)
+        monkeypatch.setattr(grids, "GATES_ON_GPU", 16 * pairs)
         close(matcher.grid(h, t, vectors), whole)
 
 
@@ -163,7 +164,7 @@ def test_large_inputs_give_no_nan(kind: type[nn.Module], steps: int, dtype: torc
 
 
 @every_matcher
-def test_what_is_compared_gives_the_scores(kind: type[matchers.Matcher], steps: int) -> None:
+def test_what_is_compared_gives_the_scores(kind: type[Matcher], steps: int) -> None:
     matcher = kind(4, steps).double()  # type: ignore[call-arg]
     queries, vectors = normal(1, 2, 5, 4), normal(2, 2, 3, 4)
     compared = matcher.compared(queries, vectors)
