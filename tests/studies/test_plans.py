@@ -8,7 +8,7 @@ from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.data import Benchmark
-from fewlink.models.family import family_of
+from fewlink.models import family_of
 from fewlink.models.fsrl.model import FewShotSettings
 from fewlink.studies import STUDIES, read_plan
 from fewlink.studies.runner import Workspace, pending_jobs, plan_texts, run_jobs

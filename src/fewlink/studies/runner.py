@@ -25,15 +25,8 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate, example_predictions
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
-from fewlink.models.family import (
-    BaselineFamily,
-    ModelSettings,
-    Prepared,
-    Reporter,
-    families,
-    family_of,
-    trained_family,
-)
+from fewlink.models import families, family_of, trained_family
+from fewlink.models.family import BaselineFamily, ModelSettings, Prepared, Reporter
 from fewlink.report.tables import Table
 from fewlink.scorers.base import CachedScorer
 from fewlink.training.run import RunConfig, open_run
