@@ -70,7 +70,6 @@ HOW = {  # how each record was measured
     "large-models-cpu": "The stages of growth on a generated benchmark of Wiki-One's size and on NELL-One, in turn, "
     "each in its own process: the median of the turns. Both with random vectors of 50 reals.",
     "large-models-cuda": "The same on a GPU.",
-    "processes": "ComplEx trained by several processes of one thread each on one machine, the same batches for all.",
 }
 MORE = (  # further tables of a record
     *("whole test split, full", "against the limits", "kernels", "phases", "training", "questions", "steps", "checks"),

@@ -20,7 +20,7 @@ from typing import Any
 from fewlink.core.recipes import recipe_texts
 from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_records
 from fewlink.linker.calibration import shipped_calibration
-from fewlink.models.family import families
+from fewlink.models import families
 from fewlink.models.trail.learner import TrailSettings, network_of
 from fewlink.models.trail.shipped import NAME, shipped
 from fewlink.studies import charts, published_figures, read_plan, tables

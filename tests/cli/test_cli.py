@@ -20,7 +20,8 @@ from fewlink import cli, graph
 from fewlink.cli import common
 from fewlink.data import nell_layout, open_benchmark
 from fewlink.evaluation.records import Record, RecordStore, read_records
-from fewlink.models.family import TrainedFamily, families
+from fewlink.models import families
+from fewlink.models.family import TrainedFamily
 from fewlink.models.trail.shipped import shipped
 
 

@@ -8,7 +8,7 @@ from tests.conftest import benchmark_of, graph_of, task_of
 
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.data import Benchmark
-from fewlink.models.family import family_of
+from fewlink.models import family_of
 from fewlink.models.fsrl.model import FewShotSettings
 from fewlink.studies import NAMES, open_study
 from fewlink.studies.jobs import pending_jobs, run_jobs

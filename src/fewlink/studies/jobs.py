@@ -15,7 +15,8 @@ from fewlink.core.settings import Settings
 from fewlink.evaluation.evaluator import Protocol, evaluate, example_predictions
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import Record, make_record
-from fewlink.models.family import BaselineFamily, ModelSettings, Prepared, family_of, trained_family
+from fewlink.models import family_of, trained_family
+from fewlink.models.family import BaselineFamily, ModelSettings, Prepared
 from fewlink.scorers.base import CachedScorer
 from fewlink.studies.plan import Plan
 from fewlink.studies.workspace import Workspace

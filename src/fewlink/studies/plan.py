@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fewlink.core.errors import FewlinkError, InputError, choose, read_file, reading
 from fewlink.core.settings import Settings
-from fewlink.models.family import families, family_of
+from fewlink.models import families, family_of
 
 Figures = dict[str, float]
 Split = Literal["train", "dev", "test"]

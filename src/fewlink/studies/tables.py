@@ -11,7 +11,8 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.metrics import labelled
 from fewlink.evaluation.comparison import compare
 from fewlink.evaluation.records import LearningCurve, Record, RecordStore
-from fewlink.models.family import BaselineFamily, families
+from fewlink.models import families
+from fewlink.models.family import BaselineFamily
 
 PROTOCOLS = ("paper", "full", "open")
 LEADERBOARD_CANDIDATES, LEADERBOARD_SHOTS = ("full", "paper", "open"), (1, 3, 5)

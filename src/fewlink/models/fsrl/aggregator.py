@@ -1,29 +1,28 @@
-"""Reference-set aggregators: the few encoded references to the vectors a query is compared with.
+"""Reference-set aggregators (Eqs. 3 to 7): from the encoded references to the vectors that queries are compared with.
 
-Each takes references (…, K, w), w = 2d, and gives a `Summary`. The step of their LSTMs (`gated`) is at the end.
+Each maps references (…, K, w), w = 2d, to a `Summary`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-# The kernel of an LSTM's step on a GPU.
-FORWARD, BACKWARD = torch.ops.aten._thnn_fused_lstm_cell, torch.ops.aten._thnn_fused_lstm_cell_backward_impl
+from fewlink.models.fsrl.recurrence import lstm_step
 
 
 class Summary(NamedTuple):
-    """Shapes: `vectors` (…, M, w), M = 1 where the references are summed up in one; `reconstruction` (…,) of Eq. 6."""
+    """`vectors` (…, M, w), where M is 1 unless every reference is kept; `reconstruction` (…,) is the loss of Eq. 6."""
 
     vectors: Tensor
     reconstruction: Tensor
 
 
 class ResidualRecurrence(nn.Module):
-    """m'_k = m_k + E_k with m_k the states of an LSTM over the references (Eqs. 4, 5 and the first line of 7)."""
+    """m'_k = m_k + E_k, where m_k are the states of an LSTM over the references (Eqs. 4, 5 and the first line of 7)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -33,10 +32,10 @@ class ResidualRecurrence(nn.Module):
         """m' (…, K, w), and the last state m_K and cell c_K (…, w)."""
         cell = self.encoder
         from_pairs = linear(references, cell.weight_ih, cell.bias_ih + cell.bias_hh)  # (…, K, 4w)
-        state, memory = gated(from_pairs[..., 0, :])
+        state, memory = lstm_step(from_pairs[..., 0, :])
         states = [state]
         for gates in from_pairs.unbind(-2)[1:]:
-            state, memory = gated(gates, linear(state, cell.weight_hh), memory)
+            state, memory = lstm_step(gates, linear(state, cell.weight_hh), memory)
             states.append(state)
         return torch.stack(states, -2) + references, state, memory
 
@@ -60,7 +59,7 @@ class ReferenceAttention(nn.Module):
 
 
 class Reconstruction(nn.Module):
-    """Σ_k ‖d_k − E_k‖², the decoder running back from the last state: m_K → d_K → … → d_1 (Eqs. 4–6)."""
+    """Σ_k ‖d_k − E_k‖² (Eq. 6); the decoder runs backwards from the last state: m_K → d_K → … → d_1 (Eqs. 4 and 5)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -72,14 +71,14 @@ class Reconstruction(nn.Module):
 
 
 def unrolled(decoder: nn.LSTMCell, state: Tensor, memory: Tensor, count: int) -> Tensor:
-    """`count` outputs (…, count, w) of an LSTM that reads its own output, first the state it starts from.
+    """`count` outputs (…, count, w) of an LSTM that reads its own output, beginning with `state`.
 
-    Input and state are the same, so their weights act as one.
+    Input and state are equal, so their weights are added up.
     """
     weight, bias = decoder.weight_ih + decoder.weight_hh, decoder.bias_ih + decoder.bias_hh
     outputs = []
     for _ in range(count):
-        state, memory = gated(linear(state, weight, bias), None, memory)
+        state, memory = lstm_step(linear(state, weight, bias), None, memory)
         outputs.append(state)
     return torch.stack(outputs, -2)
 
@@ -112,7 +111,7 @@ class RecurrentWithoutAttention(nn.Module):
 
 
 class RecurrentWithoutDecoder(nn.Module):
-    """The ablation AS2c: the encoder alone, nothing reconstructed."""
+    """The ablation AS2c: the encoder alone, without a reconstruction loss."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -121,7 +120,7 @@ class RecurrentWithoutDecoder(nn.Module):
 
     def forward(self, references: Tensor) -> Summary:
         states, _, _ = self.recurrence(references)
-        return Summary(self.attention(states), _nothing(references))
+        return Summary(self.attention(states), _no_loss(references))
 
 
 class MeanPooling(nn.Module):
@@ -131,7 +130,7 @@ class MeanPooling(nn.Module):
         super().__init__()
 
     def forward(self, references: Tensor) -> Summary:
-        return Summary(references.mean(-2, keepdim=True), _nothing(references))
+        return Summary(references.mean(-2, keepdim=True), _no_loss(references))
 
 
 class MaxPooling(nn.Module):
@@ -141,7 +140,7 @@ class MaxPooling(nn.Module):
         super().__init__()
 
     def forward(self, references: Tensor) -> Summary:
-        return Summary(references.amax(-2, keepdim=True), _nothing(references))
+        return Summary(references.amax(-2, keepdim=True), _no_loss(references))
 
 
 class EveryReference(nn.Module):
@@ -151,13 +150,13 @@ class EveryReference(nn.Module):
         super().__init__()
 
     def forward(self, references: Tensor) -> Summary:
-        return Summary(references, _nothing(references))
+        return Summary(references, _no_loss(references))
 
 
 class ReleasedReferences(nn.Module):
-    """The authors' program: Σ_k m'_k, and the references drawn to a decoder that never trains.
+    """The authors' program: Σ_k m'_k, and a reconstruction loss that trains the references but not the decoder.
 
-    The reconstruction is the mean of (d_k − E_k)², d_k detached and in the order the decoder gives them.
+    It is the mean of (d_k − E_k)², with d_k detached and in the order of the decoder's outputs.
     """
 
     def __init__(self, width: int) -> None:
@@ -172,67 +171,12 @@ class ReleasedReferences(nn.Module):
 
 
 def reference_weights(aggregator: nn.Module, references: Tensor) -> Tensor | None:
-    """β (…, K) of references (…, K, w); None where no attention weighs them."""
+    """β (…, K) of references (…, K, w); None for an aggregator without attention."""
     attention, recurrence = getattr(aggregator, "attention", None), getattr(aggregator, "recurrence", None)
     if isinstance(attention, ReferenceAttention) and isinstance(recurrence, ResidualRecurrence):
         return attention.weights(recurrence(references)[0])
     return None
 
 
-def _nothing(references: Tensor) -> Tensor:
+def _no_loss(references: Tensor) -> Tensor:
     return references.new_zeros(references.shape[:-2])
-
-
-def gated(gates: Tensor, more: Tensor | None = None, memory: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The next state and memory, (…, w) each.
-
-    The gates (…, 4w) lie behind each other as enter, keep, new, leave and may be given as two summands; without a
-    memory (…, w) the LSTM starts from nothing.
-    """
-    if gates.is_cuda:
-        more = torch.zeros_like(gates) if more is None else more.to(gates.dtype)
-        empty = gates.new_zeros(*gates.shape[:-1], gates.shape[-1] // 4)
-        state, kept, _ = _Fused.apply(gates, more, empty if memory is None else memory.to(gates.dtype))  # type: ignore[no-untyped-call]
-        return state, kept
-    enter, keep, new, leave = (gates if more is None else gates + more).chunk(4, -1)
-    added = enter.sigmoid() * _tanh(new)
-    kept = added if memory is None else keep.sigmoid() * memory + added
-    return leave.sigmoid() * _tanh(kept), kept
-
-
-def _tanh(x: Tensor) -> Tensor:
-    """tanh by way of the sigmoid, which torch computes seven times as fast on the CPU."""
-    return torch.rsub((2 * x).sigmoid(), -1, alpha=-2)  # 2σ(2x) − 1
-
-
-class _Fused(torch.autograd.Function):
-    """The kernel behind torch's own LSTM cell, which only sees the last dimension: runs are more rows of it."""
-
-    @staticmethod
-    def forward(gates: Tensor, more: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        flat = (x.reshape(-1, x.shape[-1]).contiguous() for x in (gates, more, memory))
-        state, kept, workspace = FORWARD(*flat)
-        return state.view(memory.shape), kept.view(memory.shape), workspace
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        _, kept, workspace = output
-        ctx.mark_non_differentiable(workspace)
-        ctx.save_for_backward(inputs[2], kept, workspace)
-
-    @staticmethod
-    def backward(ctx: Any, to_state: Tensor, to_kept: Tensor, _: Any) -> tuple[Tensor, Tensor, Tensor]:
-        memory, kept, workspace = ctx.saved_tensors
-        flat = [x.reshape(-1, memory.shape[-1]).contiguous() for x in (to_state, to_kept, memory, kept)]
-        gates, before, _ = BACKWARD(*flat, workspace, False)
-        gates = gates.view(*memory.shape[:-1], 4 * memory.shape[-1])
-        return gates, gates, before.view(memory.shape)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, tuple[int, int, int]]:
-        runs = [
-            x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0)
-            for x, d in zip(inputs, in_dims, strict=True)
-        ]
-        state, kept, workspace = _Fused.apply(*runs)  # type: ignore[no-untyped-call]
-        return (state, kept, workspace.unflatten(0, (info.batch_size, -1))), (0, 0, 0)

@@ -1,8 +1,8 @@
-"""Neighbour encoders: an entity's vector from its neighbours in the background graph.
+"""Neighbour encoders (Eq. 2): an entity's vector from its neighbours in the background graph.
 
-Each is made for vectors of `dim` reals, takes entity ids (…,) and the neighbourhood, and gives (…, `width`). Except
-where an equation says otherwise, padding is left out and an entity without neighbours is tanh of its own vector.
-Dropout falls on the vectors that come in while training.
+Each is made for vectors of `dim` reals and maps entity ids (…,) and the neighbourhood to (…, `width`). Unless an
+equation says otherwise, padding is ignored and an entity without neighbours is tanh of its own vector. In training,
+dropout is applied to the vectors that are read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fewlink.models.fsrl.neighbourhood import Neighbourhood
 
 
 class Encoder(nn.Module, ABC):
-    """What all of them share: sizes and dropout."""
+    """`reads_padding`: whether empty slots change the result."""
 
     reads_padding = False
 
@@ -31,16 +31,16 @@ class Encoder(nn.Module, ABC):
         """Entities (…,) to vectors (…, width)."""
 
     def weights(self, ids: Tensor, around: Neighbourhood) -> Tensor | None:
-        """α of each neighbour (…, N) of entities (…,), 0 for padding; None where no attention weighs them."""
+        """α (…, N) of the neighbours of entities (…,), 0 for padding; None for an encoder without attention."""
         return None
 
 
 class NeighbourAttention(nn.Module):
     """Σ α_i e_ti, α = softmax_i u·(W[e_ri ; e_ti] + b) over the real neighbours; zeros where there is none.
 
-    The logit is linear in the vectors, so u·(W[e_r ; e_t] + b) is a number for each relation plus one for each entity,
-    looked up for every neighbour; the constant u·b cancels in the softmax and is kept for its equation's sake. So that
-    this holds while training too, dropout takes the same parts of a relation's vector from all its neighbours.
+    The logit is linear in the vectors: u·(W[e_r ; e_t] + b) is one number for the relation, computed once for all its
+    neighbours, plus one for the entity. The constant u·b cancels in the softmax and is kept because the equation has
+    it. Dropout takes the same numbers of a relation's vector from all its neighbours, so that this holds in training.
     """
 
     def __init__(self, dim: int, dropout: float) -> None:
@@ -67,12 +67,12 @@ class NeighbourAttention(nn.Module):
         vectors = self.dropout(rows(around.entities, entities))  # (…, N, d)
         logits = rows(by_relation, relations) + vectors @ direction[around.dim :]
         any_present = present.any(-1, keepdim=True)
-        weights = logits.masked_fill(~present & any_present, -torch.inf).softmax(-1)  # where none is, not used
+        weights = logits.masked_fill(~present & any_present, -torch.inf).softmax(-1)  # unused where there is none
         return weights, vectors, any_present
 
 
 class AttentiveNeighbours(Encoder):
-    """The paper's Eq. 2: tanh(Σ α_i e_ti), α = softmax_i u·(W[e_ri ; e_ti] + b), padding left out."""
+    """The paper's Eq. 2: tanh(Σ α_i e_ti), α = softmax_i u·(W[e_ri ; e_ti] + b) over the real neighbours."""
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
         super().__init__(dim, dropout)
@@ -150,7 +150,7 @@ class ReleasedNeighbours(Encoder):
         return (weights * vectors).sum(-2).tanh()
 
     def weights(self, ids: Tensor, around: Neighbourhood) -> Tensor:
-        """α (…, N) of the neighbours alone: what padding takes is left out, so they may sum to less than 1."""
+        """α (…, N) of the neighbours alone, without the share of padding: the sum may be less than 1."""
         return self._weighed(ids, around)[0].squeeze(-1) * around.neighbours_of(ids)[2]
 
     def _weighed(self, ids: Tensor, around: Neighbourhood) -> tuple[Tensor, Tensor]:

@@ -1,25 +1,18 @@
-"""Pair encoders: numbers by hand, pair by pair, and grids against one pair at a time."""
+"""Pair encoders: numbers by hand, the reference, and grids of scores."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.models.fsrl.literal import assert_same, close, gathered, literal, normal, parameters_of, places
+from tests.models.fsrl.oracle import assert_same, close, matched, normal, paired, parameters_of
 from torch import Tensor, nn
 
-from fewlink.models.fsrl import matchers
-from fewlink.models.fsrl.matchers import (
-    Concatenation,
-    FeedForward,
-    InnerProduct,
-    Matcher,
-    PairEncoder,
-    RecurrentMatching,
-    ZeroStartMatching,
-    blocks,
-)
+from fewlink.models.fsrl import grid as grids
+from fewlink.models.fsrl.grid import blocks
+from fewlink.models.fsrl.matcher import InnerProduct, Matcher, RecurrentMatching, ZeroStartMatching
+from fewlink.models.fsrl.pair import Concatenation, FeedForward, PairEncoder
 
 PAIRS = [Concatenation, FeedForward]
 MATCHERS = [InnerProduct, RecurrentMatching, ZeroStartMatching]
@@ -92,29 +85,12 @@ def test_the_head_and_the_tail_part_of_a_grid_by_hand() -> None:
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3)])
 @pytest.mark.parametrize("dim", [1, 3])
 @every_pair
-def test_a_pair_encoder_is_its_equation(kind: type[nn.Module], dim: int, shape: tuple[int, ...]) -> None:
+def test_a_pair_encoder_is_the_reference(kind: type[nn.Module], dim: int, shape: tuple[int, ...]) -> None:
     pair = parameters_of(kind(dim), 1)
     heads, tails = (normal(seed, *shape, dim).requires_grad_() for seed in (50, 51))
     fast = ends(pair, heads, tails)
     assert fast.shape == (*shape, 2 * dim)
-    slow = gathered(shape, [literal(pair, heads[place], tails[place]) for place in places(shape)])
-    assert_same([fast], [slow], [*pair.parameters(), heads, tails])
-
-
-@every_pair
-@settings(max_examples=15)
-@given(seed=st.integers(0, 10_000), count=st.integers(1, 4), dim=st.integers(1, 4))
-def test_a_pair_encoder_is_its_equation_at_any_size(kind: type[nn.Module], seed: int, count: int, dim: int) -> None:
-    pair = parameters_of(kind(dim), seed)
-    heads, tails = (normal(seed + i, count, dim).requires_grad_() for i in (50, 51))
-    slow = torch.stack([literal(pair, h, t) for h, t in zip(heads, tails, strict=True)])
-    assert_same([ends(pair, heads, tails)], [slow], [*pair.parameters(), heads, tails])
-
-
-def every_cell(pair: nn.Module, matcher: Matcher, heads: Tensor, tails: Tensor, vectors: Tensor) -> Tensor:
-    """Scores (H, C) by `forward` and the matcher, one pair at a time."""
-    cells = [matcher(ends(pair, h, t).unsqueeze(0), vectors) for h in heads for t in tails]
-    return torch.cat(cells).view(len(heads), len(tails))
+    assert_same([fast], [paired(pair, heads, tails)], [*pair.parameters(), heads, tails])
 
 
 @pytest.mark.parametrize(("heads", "candidates", "rivals"), [(1, 1, 1), (4, 1, 3), (1, 6, 1), (3, 5, 4)])
@@ -127,8 +103,8 @@ def test_a_grid_holds_the_scores_of_all_pairs(
     h, t, vectors = normal(2, heads, 3), normal(3, candidates, 3), normal(4, rivals, 6)
     grid = pair.grid(matcher, h, t, vectors)
     assert grid.shape == (heads, candidates)
-    close(grid, every_cell(pair, matcher, h, t, vectors))
-    close(grid[-1, -1], literal(matcher, literal(pair, h[-1], t[-1]), list(vectors)))
+    pairs = paired(pair, h.repeat_interleave(candidates, 0), t.repeat(heads, 1))
+    close(grid, matched(matcher, pairs, vectors).view(heads, candidates))
 
 
 @every_matcher
@@ -139,10 +115,10 @@ def test_a_grid_in_pieces_is_the_same_on_every_device(
     pair, matcher = parameters_of(kind(2), 1), parameters_of(matching(4, 2), 20)
     grid_of = matcher, normal(2, 3, 2), normal(3, 7, 2), normal(4, 2, 4)
     whole = pair.grid(*grid_of)
-    for device, limit in ((CPU, "NEAR"), (GPU, "ON_DEVICE")):
-        monkeypatch.setattr(matchers, "blocks", lambda h, t, count, _, device=device: blocks(h, t, count, device))
+    for device, limit in ((CPU, "GATES_ON_CPU"), (GPU, "GATES_ON_GPU")):
+        monkeypatch.setattr(grids, "blocks", lambda h, t, count, _, device=device: blocks(h, t, count, device))
         for most in (1, 4, 14, 28, 1 << 18):
-            monkeypatch.setattr(matchers, limit, 16 * most)  # pairs of four numbers, each with four gates
+            monkeypatch.setattr(grids, limit, 16 * most)  # pairs of four numbers, each with four gates
             close(pair.grid(*grid_of), whole)
 
 
@@ -195,7 +171,7 @@ def test_blocks_cover_every_cell_once_and_are_not_too_large(
 ) -> None:
     covered = torch.zeros(heads, tails)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matchers, "NEAR" if device == CPU else "ON_DEVICE", most)
+        patch.setattr(grids, "GATES_ON_CPU" if device == CPU else "GATES_ON_GPU", most)
         for rows, columns in blocks(heads, tails, numbers, device):
             covered[rows, columns] += 1
             cells = covered[rows, columns].numel()
