@@ -1,8 +1,47 @@
 """The paper's tables and figures, and the tables, charts and report that are made of stored records.
 
-A study is a module of this package, named in `names.NAMES`, and a plan of the same name in `recipes`.
+A study is a module of this package, named in `NAMES`, and a plan of the same name in `recipes`. Importing the package
+loads no model.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from fewlink.studies.names import NAMES, open_study
 
-__all__ = ["NAMES", "open_study"]
+if TYPE_CHECKING:
+    from fewlink.studies.jobs import finished_records
+    from fewlink.studies.plan import Plan, published_figures, read_plan
+    from fewlink.studies.study import Study, StudyOutput
+    from fewlink.studies.workspace import Workspace
+
+MODULES = {
+    "Plan": "plan",
+    "Study": "study",
+    "StudyOutput": "study",
+    "Workspace": "workspace",
+    "finished_records": "jobs",
+    "published_figures": "plan",
+    "read_plan": "plan",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{MODULES[name]}"), name)
+
+
+__all__ = [
+    "NAMES",
+    "Plan",
+    "Study",
+    "StudyOutput",
+    "Workspace",
+    "finished_records",
+    "open_study",
+    "published_figures",
+    "read_plan",
+]
