@@ -169,15 +169,15 @@ def test_training_is_saved_between_evaluations_and_continues_from_there(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer_room, "SAVE_EVERY", 0.0)  # which also makes blocks of one step
-    settings, advance, taken = small(evaluate_every=4, steps=8), FewShotLearner.advance, list[int]()
+    settings, run_steps, taken = small(evaluate_every=4, steps=8), FewShotLearner.run_steps, list[int]()
 
     def stopped(self: FewShotLearner, first: int, count: int) -> Any:
         taken.append(first)
         if first == number and len(taken) == number + 1:
             raise KeyboardInterrupt
-        return advance(self, first, count)
+        return run_steps(self, first, count)
 
-    monkeypatch.setattr(FewShotLearner, "advance", stopped)
+    monkeypatch.setattr(FewShotLearner, "run_steps", stopped)
     with pytest.raises(KeyboardInterrupt):
         train_run(umls(), vectors(), settings, tmp_path / "parts")
     state = load_state(tmp_path / "parts")
@@ -199,7 +199,7 @@ def test_what_was_trained_before_a_stopped_evaluation_is_kept(tmp_path: Path, mo
         patch.setattr(Trainer, "evaluate", interrupt)
         train_run(umls(), vectors(), small(), tmp_path)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(FewShotLearner, "advance", interrupt)
+        patch.setattr(FewShotLearner, "run_steps", interrupt)
         train_run(umls(), vectors(), small(), tmp_path)
     assert [line["step"] for line in lines_of(tmp_path)] == [2]  # evaluated without a further step
 

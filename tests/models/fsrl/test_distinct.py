@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.models.fsrl.literal import normal, parameters_of, random_surroundings, surroundings_of
+from tests.models.fsrl.oracle import normal, parameters_of, random_surroundings, surroundings_of
 from torch import Tensor
 
 from fewlink.models.fsrl import model as fewshot_model

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.models.fsrl.literal import ask, close, has_any, normal, parameters_of, random_surroundings
+from tests.models.fsrl.oracle import ask, close, has_any, normal, parameters_of, random_surroundings
 from torch import Tensor, nn
 
-from fewlink.models.fsrl.encoders import (
+from fewlink.models.fsrl.encoder import (
     AttentiveNeighbours,
     MeanNeighbours,
     OwnAndNeighbours,
     ProjectedMean,
     ReleasedNeighbours,
 )
-from fewlink.models.fsrl.matchers import Concatenation, FeedForward
 from fewlink.models.fsrl.model import COMPOSITIONS, FewShotModel, FewShotScorer, build
+from fewlink.models.fsrl.pair import Concatenation, FeedForward
 from fewlink.scorers import Question
 
 ENCODERS = [AttentiveNeighbours, MeanNeighbours, OwnAndNeighbours, ProjectedMean, ReleasedNeighbours]

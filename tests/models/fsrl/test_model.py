@@ -8,17 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from tests.models.fsrl.literal import (
+from tests.models.fsrl.oracle import (
     ask,
     assert_same,
     close,
-    gathered,
     neighbours_in,
     normal,
     parameters_of,
     random_surroundings,
-    score,
-    summary,
+    scored,
     surroundings_of,
 )
 from torch import Tensor
@@ -27,11 +25,12 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate, merge, rank_split
 from fewlink.models.fsrl import model as fewshot_model
-from fewlink.models.fsrl.aggregators import EveryReference, MeanPooling
-from fewlink.models.fsrl.encoders import MeanNeighbours
-from fewlink.models.fsrl.matchers import Concatenation, InnerProduct
+from fewlink.models.fsrl.aggregator import EveryReference, MeanPooling
+from fewlink.models.fsrl.encoder import MeanNeighbours
+from fewlink.models.fsrl.matcher import InnerProduct
 from fewlink.models.fsrl.model import COMPOSITIONS, FewShotModel, FewShotScorer, build
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
+from fewlink.models.fsrl.pair import Concatenation
 from fewlink.scorers import Question
 
 every_model = pytest.mark.parametrize("name", COMPOSITIONS)
@@ -80,18 +79,13 @@ def test_the_best_reference_by_hand() -> None:
     ("shots", "slots", "steps", "count"), [(1, 1, 1, 4), (1, 4, 2, 1), (3, 4, 2, 4), (5, 1, 3, 2), (2, 0, 2, 2)]
 )
 @every_model
-def test_a_model_is_its_equations(name: str, shots: int, slots: int, steps: int, count: int) -> None:
+def test_a_model_is_the_reference(name: str, shots: int, slots: int, steps: int, count: int) -> None:
     model, s = model_of(name, steps=steps), random_surroundings(2, 3, slots)
     leaves = [*model.parameters(), s.entities.requires_grad_(), s.relations.requires_grad_()]
     references, queries = pairs(3, 2, shots), pairs(4, 2, count)
     fast = ask(model, references, queries, s)
     assert (fast[0].shape, fast[1].shape) == ((2, count), (2,))
-    asked = [(b, q) for b in range(2) for q in range(count)]
-    slow = (
-        gathered((2, count), [score(model, references[b].tolist(), queries[b, q].tolist(), s) for b, q in asked]),
-        torch.stack([summary(model, references[b].tolist(), s)[1] for b in range(2)]),
-    )
-    assert_same(fast, slow, leaves)
+    assert_same(fast, scored(name, model, references, queries, s), leaves)
 
 
 @every_model
@@ -151,8 +145,7 @@ def test_a_model_trained_with_three_shots_takes_another_number(name: str, shots:
         (scores.sum() + reconstruction.sum()).backward()
         optimiser.step()
     references, query = pairs(5, 1, shots), pairs(6, 1, 1)
-    found, _ = ask(model, references, query, s)
-    close(found[0, 0], score(model, references[0].tolist(), query[0, 0].tolist(), s))
+    close(ask(model, references, query, s)[0], scored(name, model, references, query, s)[0])
 
 
 @pytest.mark.parametrize(("shots", "heads", "candidates"), [(1, 1, 1), (3, 2, 5), (5, 7, 1)])
@@ -190,7 +183,7 @@ def test_a_query_may_be_a_reference_and_a_reference_may_come_twice(name: str) ->
     references = torch.tensor([[[0, 0], [1, 2], [1, 2]]])
     scores, _ = ask(model, references, references, s)
     close(scores[0, 1], scores[0, 2].item())
-    close(scores[0, 0], score(model, references[0].tolist(), (0, 0), s))
+    close(scores, scored(name, model, references, references, s)[0])
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ import math
 
 import pytest
 import torch
-from tests.models.fsrl.literal import ask, close, surroundings_of
+from tests.models.fsrl.oracle import ask, close, surroundings_of
 from torch import Tensor
 
-from fewlink.models.fsrl.encoders import ReleasedNeighbours
+from fewlink.models.fsrl.encoder import ReleasedNeighbours
 from fewlink.models.fsrl.model import FewShotModel, FewShotScorer, build
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.scorers import Question

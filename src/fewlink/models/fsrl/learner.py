@@ -21,7 +21,7 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.data.episodes import EpisodeBatch, EpisodeSampler, Layout, compact
 from fewlink.embeddings.table import Embeddings
 from fewlink.graph import Graph
-from fewlink.models.family import RunState
+from fewlink.models.family import RunState, StepResult
 from fewlink.models.fsrl.model import FewShotModel, FewShotScorer, FewShotSettings, build
 from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
 from fewlink.models.weights import check_weights
@@ -123,7 +123,7 @@ class FewShotLearner:
         sizes = (settings.relations // distributed.count(), settings.shots, settings.batch, settings.negatives)
         self.layout = Layout(len(seeds), *sizes, self.device)
         most = AT_ONCE["cuda" if self.on_gpu else "cpu"]
-        self.most = max(1, min(most, self.sampler.at_once // self.layout.relations))
+        self.steps_at_once = max(1, min(most, self.sampler.at_once // self.layout.relations))
         self._captured: CapturedStep | None = None
 
     def ids(self, first: int, count: int) -> Tensor:
@@ -133,12 +133,13 @@ class FewShotLearner:
         numbers = (steps + distributed.rank() * share + torch.arange(share)).flatten()
         return self.layout.ids(self.sampler(numbers))
 
-    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
-        """Take steps from step `first` on; losses (count, 3, S), and the seconds spent on drawing episodes."""
+    def run_steps(self, first: int, count: int) -> StepResult:
+        """Run `count` steps, beginning with step `first`."""
         began = time.perf_counter()
         ids = self.ids(first, count)
-        drawn = time.perf_counter() - began
-        return self.learn(first, ids), drawn
+        sampling_seconds = time.perf_counter() - began
+        total, rank, reconstruction = self.learn(first, ids).unbind(1)
+        return StepResult({"loss": total, "rank_loss": rank, "reconstruction_loss": reconstruction}, sampling_seconds)
 
     def learn(self, first: int, ids: Tensor) -> Tensor:
         """Take a step for each of the entities (S, steps, U), the first being step `first`; losses (steps, 3, S)."""
@@ -231,9 +232,9 @@ class FewShotLearner:
         for name, weight in self.weights.items():
             for part, value in self.optimizer.state[weight].items():
                 moments[f"{_saved(name)}.{part}"] = value if value.dim() == 0 else value[run]
-        return weights, moments
+        return RunState(weights, moments)
 
-    def take(self, states: Sequence[RunState]) -> None:
+    def load_state(self, states: Sequence[RunState]) -> None:
         """Continue from the states of all runs, in place: a captured CUDA graph goes on using the tensors."""
         with torch.no_grad():
             for name, weight in self.weights.items():
@@ -269,7 +270,7 @@ class CapturedStep:
         torch.cuda.current_stream().wait_stream(aside)
         with torch.cuda.graph(self.graph, stream=aside):
             self._step()
-        learner.take(before)
+        learner.load_state(before)
 
     def replay(self, first: int, ids: Tensor) -> Tensor:
         """Take a step for each of the entities (S, steps, U), from step `first` on; losses (steps, 3, S)."""
@@ -345,8 +346,8 @@ def _beside(models: Sequence[ModelWithInputs], name: str) -> Tensor:
 
 
 def _copied(state: RunState) -> RunState:
-    weights, moments = ({name: tensor.clone() for name, tensor in part.items()} for part in state)
-    return weights, moments
+    weights, optimizer = ({name: tensor.clone() for name, tensor in tensors.items()} for tensors in state)
+    return RunState(weights, optimizer)
 
 
 def _saved(name: str) -> str:

@@ -14,11 +14,15 @@ from torch import Tensor, nn
 from fewlink.core.errors import choose
 from fewlink.embeddings.table import rows
 from fewlink.models.family import ModelSettings
-from fewlink.models.fsrl import aggregators, encoders, matchers
-from fewlink.models.fsrl.aggregators import reference_weights
-from fewlink.models.fsrl.encoders import Encoder
-from fewlink.models.fsrl.matchers import Matcher, PairEncoder
+from fewlink.models.fsrl import aggregator as aggregators
+from fewlink.models.fsrl import encoder as encoders
+from fewlink.models.fsrl import matcher as matchers
+from fewlink.models.fsrl import pair as pairs
+from fewlink.models.fsrl.aggregator import reference_weights
+from fewlink.models.fsrl.encoder import Encoder
+from fewlink.models.fsrl.matcher import Matcher
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
+from fewlink.models.fsrl.pair import PairEncoder
 from fewlink.scorers import Question, Reasons
 
 ENCODED_AT_ONCE = 4096
@@ -182,7 +186,7 @@ class Composition(NamedTuple):
     aggregator: Any
     matcher: Any
     about: str
-    pairs: Any = matchers.Concatenation
+    pairs: Any = pairs.Concatenation
 
 
 ATTENTIVE, AUTOENCODER, MATCHING = (
@@ -207,10 +211,10 @@ COMPOSITIONS = {
         aggregators.ReleasedReferences,
         matchers.ZeroStartMatching,
         "as the authors' program computes",
-        matchers.FeedForward,
+        pairs.FeedForward,
     ),
     "fsrl-tuned": Composition(
-        encoders.OwnAndNeighbours, AUTOENCODER, MATCHING, "FSRL with own vectors, trained well", matchers.FeedForward
+        encoders.OwnAndNeighbours, AUTOENCODER, MATCHING, "FSRL with own vectors, trained well", pairs.FeedForward
     ),
 }
 
