@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections import Counter
@@ -17,9 +18,10 @@ from fewlink import __version__
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.storage import write_bytes
 from fewlink.evaluation.records import LearningCurve, PairMap, R, Record, RecordStore
-from fewlink.report import charts, tables
-from fewlink.report.sections import Section, StoredResults, best_model, main_protocol, model_styles, sections_of
-from fewlink.report.tables import COLUMNS, Published, Table
+from fewlink.studies import tables
+from fewlink.studies.charts import Chart
+from fewlink.studies.sections import Section, StoredResults, best_model, main_protocol, model_styles, sections_of
+from fewlink.studies.tables import COLUMNS, Published, Table
 
 MARKED = re.compile(r"(\*\*|\*|`)(.*)\1", re.DOTALL)
 FIGURE = re.compile(r"[*`]*[+−-]?[\d,]*\.?\d+( ± [\d.]+)?[*`]*")
@@ -122,15 +124,12 @@ def page(results: StoredResults, published: Mapping[str, Published]) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(inline=_inline, numeric=_numeric, spread=_spread, slug=_slug)
-    source = files("fewlink.report").joinpath("report.html.j2").read_text("utf-8")
+    environment.filters.update(inline=_inline, numeric=_numeric, spread=_spread, slug=_slug, picture=_picture)
+    source = files("fewlink.studies").joinpath("report.html.j2").read_text("utf-8")
     return environment.from_string(source).render(
         benchmarks=parts,
         records=len(records),
         version=__version__,
-        chart_style=Markup(charts.STYLE),
-        light=Markup(charts.variables(charts.LIGHT)),
-        dark=Markup(charts.variables(charts.DARK)),
         commands=_commands([*records, *results.maps, *results.curves]),
         sources=_sources(records),
     )
@@ -153,6 +152,13 @@ def _sources(records: Sequence[Record]) -> Table:
     counts = Counter((r.benchmark, r.data_sha256, r.version, r.hardware) for r in records)
     rows = [[b, f"`{sha}`", version, hardware, f"{n:,}"] for (b, sha, version, hardware), n in sorted(counts.items())]
     return Table("Where the records come from", ["benchmark", "data sha256", "fewlink", "hardware", "records"], rows)
+
+
+def _picture(chart: Chart) -> Markup:
+    """A chart as an image inside the page."""
+    content = base64.b64encode(chart.svg().encode()).decode()
+    alternative = f"{chart.title}: {chart.description()}"
+    return Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">').format(content, alternative)
 
 
 def _inline(cell: str) -> Markup:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.report.markup import Markup, read_svg
+from tests.linker.markup import Markup, read_svg
 
-from fewlink.report import drawing
-from fewlink.report.drawing import Cell, DrawnPath, Hop
+from fewlink.linker import drawing
+from fewlink.linker.drawing import Cell, DrawnPath, Hop
 
 EVIL = '<script>alert("1")</script>&\x00\x1b\u202e\ud800'
 SVG = "{http://www.w3.org/2000/svg}"

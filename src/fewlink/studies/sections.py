@@ -9,15 +9,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
-
 from fewlink.evaluation.records import LearningCurve, PairMap, Record
-from fewlink.report import charts, tables
-from fewlink.report.tables import COLUMNS, Published, Table, moments, select, values
+from fewlink.studies import tables
+from fewlink.studies.charts import (
+    COLOURS,
+    BarChart,
+    Chart,
+    LineChart,
+    ScatterChart,
+    relation_bars,
+    shots_lines,
+    step_lines,
+)
+from fewlink.studies.tables import COLUMNS, Published, Table, moments, select, values
 
-GREY = charts.COLOURS - 1  # the last colour
-MOST_LINES = GREY  # models in a chart of lines, each with a colour of its own
-MOST_EXAMPLES = 4  # of a model, right and wrong ones each
+GREY = len(COLOURS) - 1  # the last colour
+MAX_LINES = GREY  # models in a chart of lines, each with a colour of its own
+MAX_EXAMPLES = 4  # of a model, right and wrong ones each
 OTHERS, DEV = "Test under the other protocols", "Dev, which settings were chosen on"
 Styles = Mapping[str, int]
 
@@ -68,8 +76,7 @@ class Section:
 
     title: str
     intro: str = ""
-    key: Sequence[tuple[str, Markup]] = ()
-    charts: Sequence[Markup] = ()
+    charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
     folded: Mapping[str, Sequence[Table]] = field(default_factory=dict)
     examples: Sequence[Mapping[str, Any]] = ()
@@ -111,7 +118,7 @@ def _drawn_by_shots(records: Sequence[Record], protocol: MainProtocol, ranking: 
     rows = tables.by_shots(records, candidates=protocol.candidates).rows
     counts = {row[0]: sum(map(bool, row[1:])) for row in rows}
     most_first = sorted((model for model in ranking if model in counts), key=lambda model: -counts[model])
-    return tables.in_order(most_first[:MOST_LINES])
+    return tables.in_order(most_first[:MAX_LINES])
 
 
 def model_styles(benchmarks: Iterable[Sequence[Record]]) -> dict[str, int]:
@@ -129,9 +136,9 @@ def model_styles(benchmarks: Iterable[Sequence[Record]]) -> dict[str, int]:
     styles: dict[str, int] = {}
     for model in (model for chart in (*by_relation, *by_shots) for model in chart if model not in styles):
         beside = {other for chart in (*by_relation, *by_shots) if model in chart for other in chart}
-        taken = {styles[other] % charts.COLOURS for other in beside & styles.keys()}
+        taken = {styles[other] % len(COLOURS) for other in beside & styles.keys()}
         colour = next((colour for colour in range(GREY) if colour not in taken), 0)
-        styles[model] = next(n for n in itertools.count(colour, charts.COLOURS) if n not in styles.values())
+        styles[model] = next(n for n in itertools.count(colour, len(COLOURS)) if n not in styles.values())
     return dict.fromkeys(every, GREY) | styles
 
 
@@ -149,7 +156,7 @@ def best_model(records: Sequence[Record], protocol: MainProtocol) -> BestModel |
     (mean, deviation), (next_mean, next_deviation) = (moments(values(ranking[m])) for m in (best, rival))
     margin = mean - next_mean
     level = margin < math.hypot(deviation, next_deviation)
-    words = charts.figure(margin) if margin >= 0.0005 else "less than .001"
+    words = tables.figure(margin) if margin >= 0.0005 else "less than .001"
     return BestModel(best, cells, len(seeds), rival, tables.spread(values(ranking[rival])), words, level)
 
 
@@ -182,7 +189,7 @@ def _overall(
 ) -> Section:
     bars = {m: {m: moments(values(ranking[m]))} for m in tables.in_order(ranking)}
     title = f"MRR of every model, {protocol}"
-    chart = charts.bars(bars, title=title, value_label="MRR", styles=styles, keyed=False)
+    chart = BarChart(title, bars, "MRR", styles)
     short = tables.in_short(records, shots=protocol.shots)
     shown: list[Table] = []
     folded: dict[str, list[Table]] = {OTHERS: [], DEV: []}
@@ -199,7 +206,7 @@ def _overall(
         "Overall",
         "Micro averages over queries; mean ± standard deviation over training seeds. The best figure of a column is"
         " bold, ablations apart.",
-        charts=[Markup(chart)] if ranking else [],
+        charts=[chart] if ranking else [],
         glance=glance,
         tables=shown,
         folded={name: group for name, group in folded.items() if group},
@@ -208,29 +215,19 @@ def _overall(
 
 def _by_relation(records: Sequence[Record], protocol: MainProtocol, leaders: Sequence[str], styles: Styles) -> Section:
     """The best model of each family, relation by relation, on two charts of the same scale."""
-    rows = tables.relation_bars(_on_test(records, protocol), leaders)
+    rows = relation_bars(_on_test(records, protocol), leaders)
     if len(rows) < 2:
         return Section("By relation")
     limit = max(mean + deviation for cells in rows.values() for mean, deviation in cells.values())
     names, half = list(rows), (len(rows) + 1) // 2
-    drawn = [
-        Markup(
-            charts.bars(
-                {name: rows[name] for name in part},
-                title=f"MRR by relation, {number} of 2",
-                value_label="MRR",
-                styles=styles,
-                limit=limit,
-                keyed=False,
-            )
-        )
-        for number, part in enumerate((names[:half], names[half:]), 1)
-    ]
+    drawn = []
+    for number, some in enumerate((names[:half], names[half:]), 1):
+        shown = {name: rows[name] for name in some}
+        drawn.append(BarChart(f"MRR by relation, {number} of 2", shown, "MRR", styles, limit))
     table = tables.by_relation(records, leaders, shots=protocol.shots, candidates=protocol.candidates)
     return Section(
         "By relation",
         f"The best model of each family ({protocol}). The best figure of each relation is bold in the table.",
-        key=_key(leaders, styles, "bar"),
         charts=drawn,
         folded={"All figures by relation": [table]},
     )
@@ -248,11 +245,8 @@ def _by_shots(
     on_test = select(records, split="test", candidates=protocol.candidates, references="first")
     panels = []
     for metric in ("MRR", "Hits@1", "Hits@5", "Hits@10"):
-        lines = tables.shots_lines(on_test, shown, COLUMNS[metric])
-        chart = charts.lines(
-            lines, title=metric, x_label="references (K)", y_label="mean ± deviation", styles=styles, keyed=False
-        )
-        panels.append(Markup(chart))
+        lines = shots_lines(on_test, shown, COLUMNS[metric])
+        panels.append(LineChart(metric, lines, "references (K)", "mean ± deviation", styles))
     intro = f"Test, {protocol.candidates}; bands are ± one standard deviation over seeds."
     if len(shown) < count:
         intro += f" The charts show {len(shown)} of {count} models: those measured at most K, then the best."
@@ -260,7 +254,6 @@ def _by_shots(
     return Section(
         "By number of references",
         intro,
-        key=_key(shown, styles, "line"),
         charts=panels,
         tables=[by_metric["MRR"]],
         folded={"Hits@k by number of references": others},
@@ -288,7 +281,7 @@ def _examples(records: Sequence[Record], protocol: MainProtocol, ranking: Mappin
     for model, seeds in ranking.items():
         examples = next((r.examples for r in seeds if r.examples), [])
         for right in (True, False):
-            some = _one_of_each(e for e in examples if (e["rank"] <= 1) == right)[:MOST_EXAMPLES]
+            some = _one_of_each(e for e in examples if (e["rank"] <= 1) == right)[:MAX_EXAMPLES]
             shown += [{**example, "model": model, "right": right} for example in some]
         if len({example["model"] for example in shown}) == 2:
             break
@@ -308,10 +301,7 @@ def _one_of_each(examples: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any
 
 
 def _maps(maps: Sequence[PairMap]) -> Section:
-    drawn = [
-        Markup(charts.scatter(m.points, title=f"{m.model}, silhouette {charts.figure(m.silhouette)}: {m.relation}"))
-        for m in maps
-    ]
+    drawn = [ScatterChart(f"{m.model}, silhouette {tables.figure(m.silhouette)}: {m.relation}", m.points) for m in maps]
     intro = (
         "t-SNE of pair vectors: true pairs and false ones of a relation. The silhouette says how far apart they lie"
         " in the model's own space, from −1 to 1."
@@ -325,14 +315,10 @@ def _selection(curves: Sequence[LearningCurve], published: Published) -> Section
     for model in tables.in_order(curve.model for curve in curves):
         seeds = [curve for curve in curves if curve.model == model]
         title = f"{model}, K = {seeds[0].shots}, {seeds[0].candidates}"
-        drawn.append(Markup(charts.lines(tables.step_lines(seeds), title=title, x_label="steps", y_label="MRR")))
+        drawn.append(LineChart(title, step_lines(seeds), "steps", "MRR"))
     intro = (
         "The same runs on test, at the step that is best on dev and at the step that is best on test, which cannot be"
         " chosen without knowing the answers."
     )
     shown = [tables.by_selection(curves, published)] if curves else []
     return Section("Selection on test", intro, charts=drawn, tables=shown)
-
-
-def _key(models: Iterable[str], styles: Styles, kind: str) -> list[tuple[str, Markup]]:
-    return [(model, Markup(charts.swatch(styles[model], kind))) for model in models]

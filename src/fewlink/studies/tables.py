@@ -13,7 +13,6 @@ from fewlink.evaluation.comparison import compare
 from fewlink.evaluation.records import LearningCurve, Record, RecordStore
 from fewlink.models import families
 from fewlink.models.family import BaselineFamily
-from fewlink.report.charts import Point, figure, short
 
 PROTOCOLS = ("paper", "full", "open")
 LEADERBOARD_CANDIDATES, LEADERBOARD_SHOTS = ("full", "paper", "open"), (1, 3, 5)
@@ -38,6 +37,17 @@ class Table:
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def figure(mean: float, deviation: float = 0.0) -> str:
+    """`.312 ± .014`, or the mean alone if there is no deviation."""
+    return f"{short(mean)} ± {short(deviation)}" if deviation else short(mean)
+
+
+def short(value: float) -> str:
+    """Three decimals without a leading zero."""
+    text = f"{value:.3f}"
+    return text[1:] if text.startswith("0.") else text.replace("-0.", "-.", 1)
 
 
 def spread(values: Sequence[float]) -> str:
@@ -80,9 +90,9 @@ def ablations() -> dict[str, list[str]]:
 
 
 def is_ablation(model: str) -> bool:
-    """Whether a model is another one without a part."""
+    """Whether a model is another one without a part; also `MODEL-no-PART` of a model that only records know."""
     name = plain_name(model)
-    return any(name in names and name != whole for whole, names in ablations().items())
+    return "-no-" in name or any(name in names and name != whole for whole, names in ablations().items())
 
 
 def models_of(records: Iterable[Record]) -> list[str]:
@@ -316,36 +326,3 @@ def emphasise(
 
 def _mean(cell: str) -> float:
     return float(cell.partition(" ")[0])
-
-
-def relation_bars(records: Sequence[Record], models: Iterable[str]) -> dict[str, dict[str, tuple[float, float]]]:
-    """MRR for a chart of bars: mean and deviation over the records of each model, by relation."""
-    rows: dict[str, dict[str, tuple[float, float]]] = {}
-    for model in models:
-        seeds = select(records, model=model)
-        for name in dict.fromkeys(name for r in seeds for name in r.relations):
-            rows.setdefault(name, {})[model] = moments([r.relations[name]["mrr"] for r in seeds if name in r.relations])
-    return rows
-
-
-def shots_lines(records: Sequence[Record], models: Iterable[str], metric: str) -> dict[str, list[Point]]:
-    """A metric for a chart of lines: by number of references, for each model that was evaluated with any."""
-    lines = {}
-    for model in models:
-        seeds = select(records, model=model)
-        numbers = sorted({r.shots for r in seeds if r.shots})
-        lines[model] = [Point(k, *moments(values(select(seeds, shots=k), metric))) for k in numbers]
-    return {model: points for model, points in lines.items() if points}
-
-
-def step_lines(curves: Sequence[LearningCurve]) -> dict[str, list[Point]]:
-    """MRR on dev and test for a chart of lines, at the steps that all curves have."""
-    if not curves:
-        return {}
-    steps = sorted(set.intersection(*({point.step for point in curve.points} for curve in curves)))
-    lines: dict[str, list[Point]] = {"dev": [], "test": []} if steps else {}
-    for split, points in lines.items():
-        for step in steps:
-            mrrs = [getattr(p, split)["mrr"] for curve in curves for p in curve.points if p.step == step]
-            points.append(Point(step, *moments(mrrs)))
-    return lines
