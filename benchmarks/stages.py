@@ -238,8 +238,9 @@ def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     from fewlink.trail_0_1.model import build
     from fewlink.trail_0_1.scorer import Trail01Scorer
 
-    from fewlink.models.fsrl.learner import assemble
-    from fewlink.models.fsrl.model import FewShotScorer, FewShotSettings
+    from fewlink.models.fsrl.assembly import assemble
+    from fewlink.models.fsrl.model import FewShotSettings
+    from fewlink.models.fsrl.scorer import FewShotScorer
 
     if model == "trail-0.1":
         vectors = Trail01Vectors(trail_tables(benchmark, SEED), ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.server.servers import asking, small
 
-from fewlink.server.middleware import host_of, own_hosts
+from fewlink.server.security import host_of, loopback_hosts
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -61,9 +61,9 @@ def test_names_in_host_headers(header: str, name: str) -> None:
 
 
 def test_names_of_a_server_on_the_loopback_device() -> None:
-    assert own_hosts("127.0.0.1") == own_hosts("localhost") == own_hosts("::1") == LOOPBACK
-    assert own_hosts("127.0.0.2") == LOOPBACK | {"127.0.0.2"}
-    assert own_hosts("0.0.0.0") is None and own_hosts("::") is None and own_hosts("192.168.1.5") is None
+    assert loopback_hosts("127.0.0.1") == loopback_hosts("localhost") == loopback_hosts("::1") == LOOPBACK
+    assert loopback_hosts("127.0.0.2") == LOOPBACK | {"127.0.0.2"}
+    assert loopback_hosts("0.0.0.0") is None and loopback_hosts("::") is None and loopback_hosts("192.168.1.5") is None
 
 
 def test_every_answer_has_security_headers() -> None:
