@@ -28,7 +28,7 @@ from fewlink.server.logs import AccessLog
 from fewlink.server.metrics import Registry, open_files, resident_bytes
 from fewlink.server.schema import ServerSettings
 
-OPEN = frozenset({"/", "/docs", "/health"})  # paths that need no token
+OPEN = frozenset({"/", "/docs", "/health"})  # paths that need no token, beside those under /static/
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 REFUSALS = frozenset({"busy", "closing", "cost", "deadline", "limit"})  # codes of errors that metrics count
 GONE = 499  # the status in metrics and logs of a request whose client has disconnected
@@ -170,7 +170,7 @@ class SecurityMiddleware:
         if self.settings.hosts is not None and host_of(headers.get("host", "")) not in self.settings.hosts:
             message = "this server is not known by the name in the Host header; --public-name adds one"
             raise ApiError(421, "wrong-host", message)
-        if self.token is not None and scope["path"] not in OPEN:
+        if self.token is not None and scope["path"] not in OPEN and not scope["path"].startswith("/static/"):
             given = headers.get("authorization", "")
             if is_shared(scope) and not given:
                 query = parse_qs(scope["query_string"].decode("latin-1"))

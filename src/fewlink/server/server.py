@@ -6,9 +6,6 @@ The interface opens no paths; of requests it stores only decisions, in the proje
 from __future__ import annotations
 
 import asyncio
-import base64
-import functools
-import hashlib
 import json
 import os
 import pkgutil
@@ -16,9 +13,8 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 import uvicorn
@@ -30,7 +26,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.linker import Linker, load
 from fewlink.linker.constraints import KINDS
 from fewlink.scorers import capabilities
-from fewlink.server import metrics, middleware, projects
+from fewlink.server import metrics, middleware, pages, projects
 from fewlink.server import service as facts
 from fewlink.server.batching import Answer, Answers, Batcher, Part
 from fewlink.server.connections import Connections, within_open_files
@@ -56,13 +52,6 @@ from fewlink.server.schema import (
 )
 from fewlink.server.service import MANY, Service
 
-SCRIPTS = {  # of each page
-    "page": (
-        *("elements", "server", "saved", "fields", "entity", "reasons", "results", "filters"),
-        *("project", "decide", "share", "main"),
-    ),
-    "docs": ("elements", "server", "docs"),
-}
 Typed = Annotated[str, Query(max_length=NAME_LENGTH, description="The text typed so far.")]
 Most = Annotated[int, Query(ge=1, le=100)]
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -146,6 +135,7 @@ def make_app(
     app.add_middleware(ObservingMiddleware, registry=registry, log=access_log)  # outermost
     middleware.register(registry, app, linker, connections, access_log)
     middleware.install(app)
+    pages.install(app)
     app.state.projects = projects.Projects(linker, project)
     projects.install(app, app.state.projects)
     pairs = app.state.projects.pairs
@@ -156,14 +146,6 @@ def make_app(
         content = await answer
         many = len(content.get("predictions", ())) > MANY
         return await asyncio.to_thread(as_json, content) if many else as_json(content)
-
-    @app.get("/", include_in_schema=False)
-    async def curators() -> Response:
-        return page("page").response()
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return page("docs").response()
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:
@@ -252,43 +234,6 @@ def about_facts(linker: Linker, settings: ServerSettings) -> dict[str, Any]:
             "seconds": settings.seconds,
         },
     }
-
-
-class Page(NamedTuple):
-    """One document with inline style and script, and the policy that allows only these."""
-
-    html: bytes
-    policy: str
-
-    def response(self) -> Response:
-        headers = {"Content-Security-Policy": self.policy, "Cache-Control": "no-cache"}
-        return Response(self.html, headers=headers, media_type="text/html")
-
-
-@functools.cache
-def page(name: str) -> Page:
-    """The page for curators (`page`) or the one about the interface (`docs`), with its Content-Security-Policy."""
-    files = resources.files("fewlink.server") / "static"
-    style = (files / "page.css").read_text("utf-8")
-    parts = [(files / f"{script}.js").read_text("utf-8") for script in SCRIPTS[name]]
-    script = '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
-    html = (files / f"{name}.html").read_text("utf-8").replace("<!-- style -->", f"<style>{style}</style>")
-    html = html.replace("<!-- script -->", f"<script>{script}</script>")
-    policy = [
-        "default-src 'none'",
-        f"script-src '{_hash(script)}'",
-        f"style-src '{_hash(style)}'",
-        "connect-src 'self'",
-        "img-src data:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    ]
-    return Page(html.encode(), "; ".join(policy))
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @dataclass(frozen=True)
