@@ -53,7 +53,7 @@ def static_files() -> dict[str, StaticFile]:
     return files
 
 
-def install(app: FastAPI) -> None:
+def install_pages(app: FastAPI) -> None:
     """Add the routes of both pages and of the files they load."""
 
     @app.get("/", include_in_schema=False)
