@@ -30,9 +30,10 @@ from fewlink.data import Benchmark, Task, candidates_of, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.models.fsrl.learner import AT_ONCE, FewShotLearner, assemble
-from fewlink.models.fsrl.model import FewShotModel, FewShotScorer, FewShotSettings
+from fewlink.models.fsrl.model import FewShotModel, FewShotScorer
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.reference import FSRL, Background, ReferenceScorer, episodes, train
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.scorers import Question
 from fewlink.training.trainer import exactly
 from measure import RECORDS, gpu_kernels, print_table, write_record

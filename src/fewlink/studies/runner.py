@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -26,7 +25,8 @@ from fewlink.evaluation.evaluator import Protocol, evaluate, example_predictions
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.models import families, family_of, trained_family
-from fewlink.models.family import BaselineFamily, ModelSettings, Prepared, Reporter
+from fewlink.models.family import BaselineFamily, Prepared, Reporter
+from fewlink.models.settings import ModelSettings
 from fewlink.report.tables import Table
 from fewlink.scorers.base import CachedScorer
 from fewlink.training.run import RunConfig, open_run
@@ -325,7 +325,7 @@ def _scorers(job: Job, workspace: Workspace) -> Iterator[tuple[int, Prepared]]:
 def _baselines(job: Job, family: BaselineFamily, workspace: Workspace) -> Iterator[tuple[int, Prepared]]:
     settings, more = job.settings, {}
     if settings is not None:
-        settings, more = dataclasses.replace(settings, device=workspace.device), {"recipe": job.model}  # type: ignore[call-arg]
+        settings, more = settings.replace(device=workspace.device), {"recipe": job.model}
     for seed in job.protocols:
         reporter = workspace.on_epoch(f"{job.model}, K = {job.shots[0]}, seed {seed}")
         prepared = family.prepare(
@@ -343,7 +343,7 @@ def run_models(
     """
     model, family = settings.model, trained_family(settings.model)
     shots = settings.shots if family.any_shots else shots
-    settings = dataclasses.replace(settings, shots=shots, device=workspace.device)
+    settings = settings.replace(shots=shots, device=workspace.device)
     recipe = family.recipe(model).vectors
     folder = workspace.work / family.vectors_name(settings, recipe, workspace.benchmark)
     family.pretrain(workspace.benchmark, settings, recipe, folder, workspace.on_epoch)

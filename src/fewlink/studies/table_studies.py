@@ -27,7 +27,7 @@ from fewlink.evaluation.records import (
     Record,
     read_result,
 )
-from fewlink.models.family import ModelSettings
+from fewlink.models.settings import ModelSettings
 from fewlink.report import charts, tables
 from fewlink.report.tables import COLUMNS, Table, by_selection, leaderboard, step_lines
 from fewlink.scorers import Scorer

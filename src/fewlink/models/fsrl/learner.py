@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Sequence
 from operator import attrgetter
@@ -22,8 +21,9 @@ from fewlink.data.episodes import EpisodeBatch, EpisodeSampler, Layout, compact
 from fewlink.embeddings.table import Embeddings
 from fewlink.graph import Graph
 from fewlink.models.family import RunState, StepResult
-from fewlink.models.fsrl.model import FewShotModel, FewShotScorer, FewShotSettings, build
+from fewlink.models.fsrl.model import FewShotModel, FewShotScorer, build
 from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.weights import check_weights
 
 
@@ -107,7 +107,7 @@ class FewShotLearner:
         self.settings, self.seeds, self.device = settings, seeds, settings.device
         self.on_gpu = self.device != "cpu"
         self.sampler = sampler(benchmark, settings, seeds)
-        own = [dataclasses.replace(settings, seed=seed) for seed in seeds]
+        own = [settings.replace(seed=seed) for seed in seeds]
         models = [ModelWithInputs(*assemble(benchmark.graph, embeddings, each, self.device)) for each in own]
         self.module = models[0].train()
         rates = dict.fromkeys((name for name, _ in self.module.named_parameters()), settings.learning_rate)
