@@ -397,7 +397,7 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     from fewlink.models.baselines.learning_free import RandomScorer
     from fewlink.models.names.gate import read_gate
     from fewlink.models.trail.shipped import read_weights
-    from fewlink.studies.runner import plan_texts, read_plan
+    from fewlink.studies.plan import plan_texts, read_plan
     from fewlink.training import RunConfig
 
     builtin = files("fewlink") / "builtin"

@@ -69,7 +69,7 @@ def pretrain(compiled: Path, out: Path) -> Figures:
     from fewlink.embeddings import EmbeddingSettings
     from fewlink.models.vectors import pretrain as train_vectors
 
-    settings = recipe("complex-large", EmbeddingSettings).settings.replace(dim=DIM, epochs=1)
+    settings = dataclasses.replace(recipe("complex-large", EmbeddingSettings).settings, dim=DIM, epochs=1)
     traces: list[dict[str, Any]] = []
     train_vectors(Benchmark.open(compiled), settings, out=out, with_train_tasks=True, on_epoch=traces.append)
     return {"epoch seconds": sum(traces[0]["seconds"].values()), "triples/s": traces[0]["triples_per_second"]}
@@ -239,8 +239,8 @@ def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     from fewlink.trail_0_1.model import build
     from fewlink.trail_0_1.scorer import Trail01Scorer
 
-    from fewlink.models.fsrl.learner import assemble
-    from fewlink.models.fsrl.model import FewShotScorer
+    from fewlink.models.fsrl.assembly import assemble
+    from fewlink.models.fsrl.scorer import FewShotScorer
     from fewlink.models.fsrl.settings import FewShotSettings
 
     if model == "trail-0.1":

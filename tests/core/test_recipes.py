@@ -30,7 +30,7 @@ def test_a_written_recipe_is_read_back(tmp_path: Path) -> None:
 def test_a_bad_recipe_names_the_file_or_the_choices(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="complx"):
         recipe("complx", EmbeddingSettings)
-    with pytest.raises(InputError, match="none.toml"):
+    with pytest.raises(InputError, match="none"):
         recipe(str(tmp_path / "none.toml"), EmbeddingSettings)
     for text, named in (
         ("about = 1 2", "bad.toml"),

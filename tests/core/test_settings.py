@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any, Literal
 
 import pytest
@@ -69,7 +68,7 @@ def test_an_invalid_change_is_refused_by_name(change: str) -> None:
 def test_settings_are_values() -> None:
     settings = Small(count=3)
     assert Small(**settings.as_dict()) == settings and hash(Small(count=3)) == hash(settings)
-    assert pickle.loads(pickle.dumps(settings)) == settings and settings.replace(count=2) == Small()
+    assert settings.replace(count=2) == Small()
     assert Small(rate=0.25).as_dict()["rate"] == 0.25
     with pytest.raises(ValueError, match="count"):
         settings.count = 4  # type: ignore[misc]

@@ -20,7 +20,8 @@ from fewlink.data.episodes import EpisodeSampler, compact
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.fsrl import learner as learner_room
-from fewlink.models.fsrl.learner import FewShotLearner, assemble
+from fewlink.models.fsrl.assembly import assemble
+from fewlink.models.fsrl.learner import FewShotLearner
 from fewlink.models.fsrl.model import COMPOSITIONS
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training import open_run
@@ -114,7 +115,7 @@ def test_sums_over_threads_have_one_order(rate: float, tmp_path: Path, two_threa
 def test_how_many_steps_are_drawn_together_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = small(steps=8, evaluate_every=5, relations=2)
     train_run(umls(), vectors(), settings, tmp_path / "whole")
-    monkeypatch.setitem(learner_room.AT_ONCE, "cpu", 2)
+    monkeypatch.setitem(learner_room.STEPS_AT_ONCE, "cpu", 2)
     train_run(umls(), vectors(), settings, tmp_path / "parts")
     assert saved(tmp_path / "whole") == saved(tmp_path / "parts")
     assert timeless(tmp_path / "whole") == timeless(tmp_path / "parts")

@@ -26,6 +26,9 @@ class Vectors(Settings):
     set: Annotated[tuple[str, ...], Field(strict=False)] = Field(default=(), description="changes as name=value")
 
 
+DEFAULT_VECTORS = Vectors()
+
+
 @dataclass(frozen=True)
 class Recipe(Generic[S]):
     """Named settings of a model; `about` says what they are for, `chosen` how they were chosen."""
@@ -34,7 +37,7 @@ class Recipe(Generic[S]):
     about: str
     chosen: str
     settings: S
-    vectors: Vectors = Vectors()
+    vectors: Vectors = DEFAULT_VECTORS
 
 
 class RecipeFile(Settings):
@@ -43,7 +46,7 @@ class RecipeFile(Settings):
     settings: dict[str, Any]
     about: str = ""
     chosen: str = ""
-    vectors: dict[str, Any] = {}
+    vectors: dict[str, Any] = Field(default_factory=dict)
 
 
 def recipe(which: str, kind: type[S]) -> Recipe[S]:
