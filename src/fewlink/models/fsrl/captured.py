@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fewlink.core.seeds import derive
+from fewlink.data.episodes import EpisodeBatch, Layout
 from fewlink.models.family import RunState
 
-if TYPE_CHECKING:
-    from fewlink.models.fsrl.learner import FewShotLearner
-
 WARM_UP_STEPS = 3
+
+
+class CapturableLearner(Protocol):
+    """What of a learner is captured: a step that takes its number as a tensor, and never waits for the device."""
+
+    seeds: Sequence[int]
+    layout: Layout
+
+    def step(self, number: int | Tensor, batch: EpisodeBatch) -> Tensor: ...
+    def state(self, run: int) -> RunState: ...
+    def load_state(self, states: Sequence[RunState]) -> None: ...
 
 
 class CapturedStep:
     """A step of a learner as a CUDA graph, which reads its entities and its number on the device."""
 
-    def __init__(self, learner: FewShotLearner, ids: Tensor) -> None:
+    def __init__(self, learner: CapturableLearner, ids: Tensor) -> None:
         """Capture a step for blocks of up to ids.shape[1] steps; the learner is left unchanged."""
         self.learner, device = learner, ids.device
         self.ids, self.most = ids.clone(), ids.shape[1]

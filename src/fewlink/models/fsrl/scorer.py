@@ -59,7 +59,7 @@ class FewShotScorer:
         return Reasons(score, references=[] if beta is None else beta.tolist(), neighbours=neighbours)
 
     def _attended(self, entity: int, most: int) -> list[tuple[int, int, float]]:
-        """The neighbours (relation, entity, α) of an entity with the largest α; none for an encoder without attention."""
+        """The neighbours (relation, entity, α) of an entity with the largest α; none without attention."""
         around = self.around
         own = torch.tensor([entity], device=around.relations.device)
         weights = self.model.encoder.weights(own, around)
