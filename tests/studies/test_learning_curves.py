@@ -9,7 +9,8 @@ import pytest
 
 from fewlink.core.errors import FewlinkError
 from fewlink.data import open_benchmark
-from fewlink.evaluation.records import CurvePoint, LearningCurve, RecordStore
+from fewlink.evaluation.curves import CurvePoint, LearningCurve
+from fewlink.evaluation.records import RecordStore
 from fewlink.report.tables import SELECTION_LABELS, SELECTIONS, by_selection, step_lines
 from fewlink.studies import STUDIES, Workspace, read_plan
 from fewlink.training import trainer

@@ -13,7 +13,8 @@ import pytest
 from fewlink.core.recipes import same_settings
 from fewlink.core.storage import with_sha256
 from fewlink.data import open_benchmark
-from fewlink.evaluation.records import Record, RecordStore, StoredResult, read_records
+from fewlink.evaluation.records import Record, RecordStore, read_records
+from fewlink.evaluation.stored import StoredResult
 from fewlink.report import tables
 from fewlink.studies import STUDIES, Plan, Study, StudyOutput, Workspace, read_plan
 from fewlink.studies.runner import Clock, pending_jobs, run_jobs

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from fewlink.evaluation.records import LearningCurve, PairMap, Record
+from fewlink.evaluation.curves import LearningCurve
+from fewlink.evaluation.maps import PairMap
+from fewlink.evaluation.records import Record
 from fewlink.report import charts, tables
 from fewlink.report.tables import COLUMNS, Published, Table, moments, select, values
 

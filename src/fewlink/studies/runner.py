@@ -22,7 +22,8 @@ from fewlink.core.progress import duration
 from fewlink.core.recipes import OWN
 from fewlink.core.settings import Settings
 from fewlink.data.benchmark import Benchmark
-from fewlink.evaluation.evaluator import Protocol, evaluate, example_predictions
+from fewlink.evaluation.evaluator import Protocol, evaluate
+from fewlink.evaluation.examples import example_predictions
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.models.family import (

@@ -19,14 +19,11 @@ from fewlink.core.seeds import derive, generator
 from fewlink.core.storage import write_json
 from fewlink.data import open_benchmark
 from fewlink.data.benchmark import SPLITS, Benchmark, Task
+from fewlink.evaluation.curves import CurvePoint, LearningCurve
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.evaluation.records import (
-    CurvePoint,
-    LearningCurve,
-    PairMap,
-    Record,
-    read_result,
-)
+from fewlink.evaluation.maps import PairMap
+from fewlink.evaluation.records import Record
+from fewlink.evaluation.stored import read_result
 from fewlink.models.family import ModelSettings
 from fewlink.report import charts, tables
 from fewlink.report.tables import COLUMNS, Table, by_selection, leaderboard, step_lines
