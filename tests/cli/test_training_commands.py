@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import Fewlink
 
 from fewlink.evaluation.records import read_records
-from fewlink.models.family import training_recipe
+from fewlink.models import training_recipe
 from fewlink.training.train import train
 
 QUICK = ("--set", "epochs=2", "--set", "negatives=64", "--dim", "16")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import typer
 
+from fewlink import studies
 from fewlink.core.errors import json_shown, shown
 from fewlink.core.progress import tell
 
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from fewlink.embeddings import EmbeddingSettings
 
 CATALOGUE = ("attack", "attack-few", "umls", "nell-one", "wiki-one")  # its names, for completion in the shell
-STUDIES = (
-    *("overall", "relations", "ablation", "trail-0.1", "shots", "embedding", "selection"),
-    *("datasets", "rivals", "attack"),
-)
 
 
 def complete_source(incomplete: str) -> list[str]:
@@ -50,7 +47,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 def complete_study(incomplete: str) -> list[str]:
     """What the shell offers for a study."""
-    return [name for name in STUDIES if name.startswith(incomplete)]
+    return [name for name in studies.NAMES if name.startswith(incomplete)]
 
 
 BENCH = typer.Argument(
@@ -263,7 +260,6 @@ def embedding_settings(
     model: str, recipe: str | None, changes: Sequence[str], seed: int, device: str
 ) -> EmbeddingSettings:
     """The settings of a recipe, by default the one named after the model, with changes, a seed and a device."""
-    import dataclasses
 
     from fewlink.core.errors import FewlinkError, choose
     from fewlink.core.recipes import recipe as load
@@ -274,7 +270,7 @@ def embedding_settings(
     settings = load(recipe or model, EmbeddingSettings).settings
     if settings.model != model:
         raise FewlinkError(f"recipe '{recipe}' is for {settings.model}, not for {model}")
-    return dataclasses.replace(settings, seed=seed, device=resolve_device(device)).adjusted(changes)
+    return settings.replace(seed=seed, device=resolve_device(device)).adjusted(changes)
 
 
 def epoch_reporter(title: str) -> Callable[[dict[str, Any]], None]:

@@ -19,7 +19,7 @@ from fewlink.core.progress import tell
 
 if TYPE_CHECKING:
     from fewlink.data import Benchmark
-    from fewlink.models.family import ModelSettings
+    from fewlink.models.settings import ModelSettings
     from fewlink.training import RunResult
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
@@ -121,16 +121,17 @@ class Training(NamedTuple):
 def _continued(run: Path, bench: Sequence[str], change: Sequence[str], device: str) -> Training:
     """A run that goes on with its own settings and vectors."""
     from fewlink.core.errors import FewlinkError
-    from fewlink.models.family import NoVectors, VectorFreeFamily, trained_family
+    from fewlink.models import trained_family
     from fewlink.training import RunConfig
     from fewlink.training.run import EMBEDDINGS, benchmark_of
 
-    settings = dataclasses.replace(RunConfig.read(run).settings, device=device).adjusted(change)
+    settings = RunConfig.read(run).settings.replace(device=device).adjusted(change)
     if len(bench) > 1:
         raise FewlinkError("--resume takes no further graphs: a run keeps its own")
     benchmark = benchmark_of(run, bench[0] if bench else None)
-    no_vectors = isinstance(trained_family(settings.model), VectorFreeFamily)
-    return Training(benchmark, NoVectors() if no_vectors else run / EMBEDDINGS, settings, {settings.seed: run})
+    family = trained_family(settings.model)
+    vectors = family.open_vectors(run / EMBEDDINGS, benchmark.graph.fingerprint)
+    return Training(benchmark, vectors, settings, {settings.seed: run})
 
 
 def _begun(
@@ -148,7 +149,7 @@ def _begun(
     """New runs with the settings of a recipe, of which `more` and `change` are given anew."""
     from fewlink.core.errors import FewlinkError
     from fewlink.data import open_benchmark
-    from fewlink.models.family import training_recipe
+    from fewlink.models import training_recipe
     from fewlink.training.train import with_graphs
 
     if len(set(seeds)) < len(seeds):
@@ -158,7 +159,7 @@ def _begun(
         if not hasattr(chosen.settings, "start"):
             raise FewlinkError(f"--start is not for {chosen.settings.model}, which begins with random weights")
         more = {**more, "start": str(start.resolve())}
-    settings = dataclasses.replace(chosen.settings, **more, device=device).adjusted(change)
+    settings = chosen.settings.replace(**more, device=device).adjusted(change)
     runs = {seeds[0]: out} if len(seeds) == 1 else {seed: out / f"seed-{seed}" for seed in seeds}
     return Training(open_benchmark(bench[0]), embeddings or chosen.vectors, with_graphs(settings, bench[1:]), runs)
 
@@ -285,25 +286,25 @@ def models(
     Example: `fewlink models`
     """
     common.check_model("model", [model] if model else [], common.TRAINED)
-    from fewlink.models.family import DEFAULT, families
+    from fewlink.models import DEFAULT_MODEL, families
 
     if settings or model:
-        _print_settings(model or DEFAULT, json)
+        _print_settings(model or DEFAULT_MODEL, json)
         return
     if json:
         common.print_json(
             [
-                {"name": name, "family": family.name, "about": about, **family.parts(name)}
+                {"name": name, "family": family.name, "about": about, **family.components(name)}
                 for family in families().values()
                 for name, about in family.models.items()
             ]
         )
         return
     for family in (each for each in families().values() if each.models):
-        kinds = list(family.parts(next(iter(family.models))))
-        rows = [[name, *map(_cell, family.parts(name).values()), about] for name, about in family.models.items()]
+        kinds = list(family.components(next(iter(family.models))))
+        rows = [[name, *map(_cell, family.components(name).values()), about] for name, about in family.models.items()]
         common.print_table(["model", *kinds, "what it is"], rows, title=family.name)
-        if texts := family.part_texts():
+        if texts := family.component_texts():
             common.print_table(["part", "what it computes"], list(map(list, texts.items())))
 
 
@@ -312,16 +313,12 @@ def _cell(part: object) -> str:
 
 
 def _print_settings(model: str, json: bool) -> None:
-    """The settings of a model with defaults and descriptions, read from the docstrings of their classes."""
-    import re
-
-    from fewlink.models.family import trained_family
+    """The settings of a model with defaults and descriptions."""
+    from fewlink.models import trained_family
 
     kind = trained_family(model).settings
-    texts: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        texts.update(re.findall(r"^    (\w+) {2,}(.+)$", each.__doc__ or "", re.MULTILINE))
-    rows = [[name, value, texts.get(name, "")] for name, value in kind(model=model).as_dict().items()]  # type: ignore[call-arg]
+    defaults = kind(model=model).as_dict()
+    rows = [[name, defaults[name], field.description or ""] for name, field in kind.model_fields.items()]
     if json:
         common.print_json([dict(zip(("name", "default", "about"), row, strict=True)) for row in rows])
         return
@@ -334,7 +331,7 @@ def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with al
     Example: `fewlink recipes`
     """
     from fewlink.core.recipes import measured, model_of, recipe_texts
-    from fewlink.models.family import family_of
+    from fewlink.models import family_of
 
     models = {name: model_of(name) for name in recipe_texts()}
     recipes = [family_of(model).recipe(model, name) for name, model in models.items()]
@@ -342,7 +339,7 @@ def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with al
     if json:
         rows = [
             {"name": r.name, "about": r.about, "chosen": r.chosen, "measured": figures.get(r.name, {})}
-            | {"settings": r.settings.as_dict(), "vectors": r.vectors}
+            | {"settings": r.settings.as_dict(), "vectors": r.vectors.as_dict()}
             for r in recipes
         ]
         common.print_json(rows)

@@ -18,7 +18,7 @@ from fewlink.data import Benchmark, Task
 from fewlink.data.candidates import by_similarity
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
-from fewlink.linker import query
+from fewlink.linker import drawing, query
 from fewlink.linker.adjustment import ProjectReading
 from fewlink.linker.calibration import Calibration
 from fewlink.linker.check import LEAST, check_relations
@@ -30,7 +30,6 @@ from fewlink.linker.query import Choice, Pairs, References, Relation, open_candi
 from fewlink.linker.relations import RelationFinder
 from fewlink.linker.tables import Answers, CheckedTriple, RelationFit, odd_triples, relation_fits
 from fewlink.linker.trust import Trust
-from fewlink.report import drawing
 from fewlink.scorers import GraphScorer, Question, Scorer, capabilities
 
 POOL = 10  # times as many pairs as asked for are kept, for constraints between pairs

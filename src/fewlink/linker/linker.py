@@ -25,7 +25,6 @@ from fewlink.linker.predictions import Prediction, Predictions, RankedPairs, ran
 from fewlink.linker.query import Choice, Pairs, References
 from fewlink.linker.reasons import explain_pair
 from fewlink.linker.trust import Trust, already_there, head_fans, measure_trust
-from fewlink.models.names.scorer import NamedScorer
 from fewlink.scorers import GraphScorer, Question, Scorer, capabilities
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
@@ -125,7 +124,7 @@ class Linker(GraphQuestions, pretrained.Shared):
         """The linker on the benchmark that the run was measured on: this one unless predictions use another graph."""
         if self.measured is self.benchmark or self.run is None:
             return self
-        named = isinstance(self.scorer, NamedScorer)
+        named = capabilities(self.scorer).reads_names
         other = Linker.load(self.run, bench=self.measured, device=self.device, as_measured=True, names=named)
         if (other.scorer.name, other.step) == (self.scorer.name, self.step):  # not fitted again meanwhile
             other.calibration, other.shots = self.calibration, self.shots

@@ -13,10 +13,10 @@ import torch
 
 from fewlink.core.errors import FewlinkError, MissingExtra, ScoreError, json_shown, shown, table_cell
 from fewlink.core.metrics import realistic_rank
+from fewlink.linker import drawing
 from fewlink.linker.answer_sets import AnswerSet
+from fewlink.linker.drawing import Cell
 from fewlink.linker.explanation import Explanation
-from fewlink.report import drawing
-from fewlink.report.drawing import Cell
 from fewlink.scorers import Question, Scorer
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import numpy as np
 
 from fewlink.core.errors import json_shown, shown, table_cell
 from fewlink.graph import Graph
+from fewlink.linker import drawing
 from fewlink.linker.check import WORDS, OddTriples
+from fewlink.linker.drawing import Cell
 from fewlink.linker.relations import Fit
-from fewlink.report import drawing
-from fewlink.report.drawing import Cell
 
 SHOWN = 20  # rows in a repr
 
