@@ -68,7 +68,7 @@ def pretrain(compiled: Path, out: Path) -> Figures:
     from fewlink.embeddings import EmbeddingSettings
     from fewlink.models.vectors import pretrain as train_vectors
 
-    settings = dataclasses.replace(recipe("complex-large", EmbeddingSettings).settings, dim=DIM, epochs=1)
+    settings = recipe("complex-large", EmbeddingSettings).settings.replace(dim=DIM, epochs=1)
     traces: list[dict[str, Any]] = []
     train_vectors(Benchmark.open(compiled), settings, out=out, with_train_tasks=True, on_epoch=traces.append)
     return {"epoch seconds": sum(traces[0]["seconds"].values()), "triples/s": traces[0]["triples_per_second"]}
@@ -175,7 +175,7 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
         settings, vectors = TrailSettings(), NoVectors()
         weights = network_of(settings).state_dict()
     else:
-        settings, vectors = FewShotSettings(model), random_vectors(benchmark)
+        settings, vectors = FewShotSettings(model=model), random_vectors(benchmark)
         weights = build(model, DIM, steps=settings.matching_steps, dropout=settings.dropout).state_dict()
     make_folder(run)
     start_or_continue(run, RunConfig.of(benchmark, vectors, settings), vectors)
@@ -233,7 +233,9 @@ def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     if model == "trail":
         known = known_graph(benchmark)
         return TrailScorer(model, network_of(TrailSettings()).to(device), ReadGraph.of(known).to(device), known)
-    return FewShotScorer(model, *assemble(benchmark.graph, random_vectors(benchmark), FewShotSettings(model), device))
+    return FewShotScorer(
+        model, *assemble(benchmark.graph, random_vectors(benchmark), FewShotSettings(model=model), device)
+    )
 
 
 def _test_relations(benchmark: Benchmark) -> Sequence[Task]:

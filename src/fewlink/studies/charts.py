@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fewlink.core.errors import MissingExtra
-from fewlink.evaluation.records import LearningCurve, Record
+from fewlink.evaluation.curves import LearningCurve
+from fewlink.evaluation.records import Record
 from fewlink.studies.tables import figure, moments, select, values
 
 if TYPE_CHECKING:
