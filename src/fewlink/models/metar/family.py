@@ -22,7 +22,7 @@ from fewlink.data.candidates import likely_tails
 from fewlink.data.episodes import ContrastedEpisodes, ContrastedSampler
 from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
-from fewlink.graph.graph import Groups
+from fewlink.graph.groups import Groups
 from fewlink.models.family import RunState, StepResult
 from fewlink.models.metar.model import MetaR, MetaRScorer, MetaScorer
 from fewlink.models.metar.settings import MODELS, TRAIN_ONLY, MetaLearnerSettings, MetaRSettings
