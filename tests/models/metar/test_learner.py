@@ -25,7 +25,7 @@ from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import trained_family
 from fewlink.models.family import NoVectors
 from fewlink.models.metar.family import FAMILY, IN_TRAIN, MODELS, MetaLearner, MetaRSettings, assemble, sampler
-from fewlink.models.metar.model import MetaRScorer
+from fewlink.models.metar.scorer import MetaRScorer
 from fewlink.training import RunResult, open_run
 from fewlink.training.trainer import train_run
 

@@ -15,7 +15,8 @@ from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
 from fewlink.models.fsrl.family import neighbour_bytes
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
-from fewlink.models.gana.model import GANA, GANAScorer
+from fewlink.models.gana.model import GANA
+from fewlink.models.gana.scorer import GANAScorer
 from fewlink.models.metar.family import MetaLearnerFamily, MetaLearnerSettings, scaled, tasks_of
 
 MODELS = {"gana": "GANA: references with their neighbours give a relation's vector; it and a hyperplane take a step"}

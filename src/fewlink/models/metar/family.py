@@ -25,7 +25,8 @@ from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
 from fewlink.graph.graph import Groups
 from fewlink.models.family import ModelSettings, RunState, StepResult
-from fewlink.models.metar.model import MetaR, MetaRScorer, MetaScorer
+from fewlink.models.metar.model import MetaR
+from fewlink.models.metar.scorer import MetaRScorer, MetaScorer
 from fewlink.models.one_table import OneTableFamily
 from fewlink.models.weights import check_weights, moments_of, restore_moments
 from fewlink.scorers import Scorer
