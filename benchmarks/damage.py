@@ -49,10 +49,10 @@ from fewlink.linker import pretrained
 from fewlink.linker.calibration import calibration_of, open_calibration, shipped_calibration
 from fewlink.linker.missing_links import HEADS_AT_ONCE, complete_heads
 from fewlink.models.family import NoVectors
-from fewlink.models.fsrl.model import FewShotSettings
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.names.gate import Gate, read_gate
 from fewlink.models.trail import shipped
-from fewlink.models.trail.learner import TrailSettings
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.training.checkpoints import (
     BENCHMARK,
     MetricsLog,

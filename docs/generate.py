@@ -21,7 +21,8 @@ from fewlink.core.recipes import recipe_texts
 from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_records
 from fewlink.linker.calibration import shipped_calibration
 from fewlink.models import families
-from fewlink.models.trail.learner import TrailSettings, network_of
+from fewlink.models.trail.learner import network_of
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import NAME, shipped
 from fewlink.studies import charts, published_figures, read_plan, tables
 from fewlink.studies.attack import frozen_attack

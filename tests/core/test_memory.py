@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.embeddings.trainer import train as train_vectors
 from fewlink.models import trained_family
-from fewlink.models.fsrl.model import FewShotSettings
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.vectors import pretrain
 from fewlink.training import open_run
 from fewlink.training.trainer import train_run
@@ -82,9 +81,9 @@ def test_the_memory_of_an_epoch_follows_from_the_sizes() -> None:
     settings = EmbeddingSettings(dim=50, optimizer="adagrad", held_out=0.0)
     small, large = (sum(settings.needs(entities, 10, 1000).values()) for entities in (10**6, 2 * 10**6))
     assert large - small == 10**6 * 50 * 4 * 2
-    adam = sum(dataclasses.replace(settings, optimizer="adam").needs(10**6, 10, 1000).values())
+    adam = sum(settings.replace(optimizer="adam").needs(10**6, 10, 1000).values())
     assert adam - small == pytest.approx(10**6 * 50 * 4 + 10**6 * 4, rel=0.01)
-    stopping = sum(dataclasses.replace(settings, held_out=0.01).needs(10**6, 10, 1000).values())
+    stopping = sum(settings.replace(held_out=0.01).needs(10**6, 10, 1000).values())
     assert stopping - small == pytest.approx(10**6 * 50 * 4, rel=0.01)
 
 

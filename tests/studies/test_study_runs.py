@@ -207,7 +207,7 @@ def test_other_settings_have_another_run_folder(tmp_path: Path) -> None:
     workspace = Workspace(BENCHMARK, tmp_path, tmp_path)
     settings = cheap().settings_of("transe")
     assert settings is not None
-    same, other = dataclasses.replace(settings, seed=3, device="cuda"), settings.adjusted(["epochs=5"])
+    same, other = settings.replace(seed=3, device="cuda"), settings.adjusted(["epochs=5"])
     assert workspace.run_folder("x", settings) == workspace.run_folder("x", same)
     assert workspace.run_folder("x", settings) != workspace.run_folder("x", other)
 

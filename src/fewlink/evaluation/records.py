@@ -16,7 +16,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, Va
 from fewlink import __version__
 from fewlink.core.errors import FewlinkError, InputError, reading
 from fewlink.core.memory import command_line, hardware
-from fewlink.core.recipes import OWN, former_name, renamed, same_settings
+from fewlink.core.recipes import OWN, same_settings
 from fewlink.core.settings import Settings
 from fewlink.core.storage import locked_inside, read_json, with_sha256, without_sha256, write_bytes
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
@@ -274,13 +274,9 @@ class RecordStore:
         return path
 
     def _file_of(self, result: R) -> tuple[Path, dict[tuple[Any, ...], R]]:
-        """The file that holds a measurement, perhaps under its model's former name, or that it goes to; its results."""
-        path, former = self.path_of(result), result.model_copy(update={"model": former_name(result.model)})
-        for file in (self.path_of(former), path):
-            results = {each.key: each for _, _, each in self.located(type(result), [file] if file.exists() else [])}
-            if result.key in results or file == path:
-                break
-        return file, results
+        """The file that a result is stored in, and the results that are there already."""
+        path = self.path_of(result)
+        return path, {each.key: each for _, _, each in self.located(type(result), [path] if path.exists() else [])}
 
     def _single_files(self, kind: type[StoredResult]) -> list[Path]:
         """Files of version 0.1, which hold one result each; other JSON files may lie beside them."""
@@ -391,7 +387,7 @@ def each_line(kind: type[R], path: Path) -> Iterator[tuple[int, R | InputError]]
 
 def _validated(kind: type[R], value: Any, path: Path, line: int | None = None) -> R:
     try:
-        result = kind.model_validate(renamed(without_sha256(value, path, line, REMEDY)))
+        result = kind.model_validate(without_sha256(value, path, line, REMEDY))
         result._has_sha256 = "sha256" in value
         return result
     except ValidationError as error:

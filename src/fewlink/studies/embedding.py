@@ -12,7 +12,7 @@ from fewlink.core.memory import command_line
 from fewlink.core.seeds import derive, generator
 from fewlink.data.benchmark import Task
 from fewlink.evaluation.records import PairMap
-from fewlink.models.family import ModelSettings
+from fewlink.models.settings import ModelSettings
 from fewlink.studies.charts import ScatterChart
 from fewlink.studies.jobs import run_models
 from fewlink.studies.plan import Plan

@@ -31,8 +31,9 @@ from fewlink.models import trained_family
 from fewlink.models.family import NoVectors, RunState
 from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.family import FAMILY, graphs_of
-from fewlink.models.trail.learner import RAW, TrailLearner, TrailSettings
+from fewlink.models.trail.learner import RAW, TrailLearner
 from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.scorers import Question
 from fewlink.training import RunConfig, RunResult, open_run
 from fewlink.training.trainer import train_run
