@@ -31,8 +31,8 @@ from fewlink.data.candidates import likely_tails
 from fewlink.data.training_graph import fold_benchmark, known_graph
 from fewlink.linker import Linker
 from fewlink.linker import adjustment as adjusting
-from fewlink.linker.predictions import RankedPairs, rank_head
 from fewlink.linker.query import References
+from fewlink.linker.ranking import RankedPairs, rank_head
 from fewlink.linker.trust import head_fans
 from measure import print_table, read_record, write_record
 

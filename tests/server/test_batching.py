@@ -16,8 +16,8 @@ import pytest
 from tests.server.servers import PAIRS, Known, asking, on_a_port, small, trail
 
 from fewlink.linker import Linker
-from fewlink.linker.predictions import RankedPairs
 from fewlink.linker.query import References
+from fewlink.linker.ranking import RankedPairs
 from fewlink.server import ServerSettings
 from fewlink.server.admission import Admission
 from fewlink.server.batching import Answer, Answers, Batcher, Part, RankingPart

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -14,9 +13,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from fewlink.linker import Explanation, Linker
-from fewlink.linker.constraints import Constraints
-from fewlink.linker.predictions import RankedPairs
-from fewlink.linker.query import References, find_candidates, is_open
+from fewlink.linker.query import Query, References
+from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.server.admission import CURRENT
 from fewlink.server.estimates import Estimates
@@ -44,12 +42,25 @@ class RankingPart:
     exclude_known: bool
     overall: bool
     constraints: tuple[str, ...] = ()
+    heads_in_all: int = 0
+
+    @property
+    def query(self) -> Query:
+        return Query(
+            references=self.references,
+            heads=self.heads,
+            k=self.k,
+            candidates="open" if self.candidates is None else self.candidates,
+            exclude_known=self.exclude_known,
+            constraints=self.constraints,
+            across_heads=self.overall,
+            heads_in_all=self.heads_in_all,
+        )
 
     @property
     def key(self) -> Hashable:
         """What parts that share a call have in common."""
-        heads = self.heads if self.overall or self.constraints else None
-        return self.references, self.candidates, self.exclude_known, heads, self.constraints
+        return self.query.batch_key
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,10 @@ class TrustPart:
 
     references: References
     candidates: str | tuple[int, ...] | None
+
+    @property
+    def query(self) -> Query:
+        return Query(self.references, candidates="open" if self.candidates is None else self.candidates)
 
     @property
     def key(self) -> Hashable:
@@ -292,7 +307,7 @@ class Answers:
         first = parts[0]
         begin = time.perf_counter()
         if isinstance(first, ExplanationPart):
-            explained = self.linker.explain_ids(first.references, first.head, first.tail)
+            explained = self.linker.explain_pair(first.references, first.head, first.tail)
             self.estimates.observe_explanation(first.references, time.perf_counter() - begin)
             return [explained] * len(parts)
         size = self.estimates.size(first.references, len(find_candidates_of(self.linker, first)))
@@ -307,36 +322,14 @@ class Answers:
         return answers
 
     def _rank(self, parts: Sequence[RankingPart]) -> list[Answer]:
-        """One call for the heads of all parts and the largest k; each part gets its own heads and its own k."""
-        first, linker = parts[0], self.linker
-        candidates = find_candidates_of(linker, first)
-        heads = np.array(list(dict.fromkeys(head for part in parts for head in part.heads)), np.int32)
-        k = max(part.k for part in parts)
-        trust = self._trust(first) if first.overall else None
-        used = Constraints.of(first.constraints, linker.graph, first.references)
-        known, overall = first.exclude_known, first.overall
-        pairs = linker.rank(
-            first.references, heads, k, candidates, known, overall, constraints=used, trust=trust, settle=False
-        )
-        if first.overall:
-            return [pairs.take(np.arange(min(part.k, len(pairs)))) for part in parts]
-        begins = np.flatnonzero(np.diff(pairs.heads, prepend=-1))  # the rows of a head are consecutive
-        rows = dict(zip(pairs.heads[begins].tolist(), np.split(np.arange(len(pairs)), begins[1:]), strict=False))
-        none = np.zeros(0, np.int64)
-        return [pairs.take(np.concatenate([rows.get(head, none)[: part.k] for head in part.heads])) for part in parts]
+        """One call for the heads of all parts; each part gets its own heads and its own k."""
+        trust = self._trust(parts[0]) if parts[0].overall else None
+        return [*self.linker.rank_batch([part.query for part in parts], trust)]
 
     def _trust(self, part: RankingPart | TrustPart) -> Trust | None:
-        candidates = None if is_open(part.candidates) else find_candidates_of(self.linker, part)
-        return self.linker.trust(part.references, candidates)
+        return self.linker.trust(part.query)
 
 
 def find_candidates_of(linker: Linker, part: RankingPart | TrustPart) -> np.ndarray:
     """The candidates (c,) of a part by id; those of the last few questions are remembered."""
-    return _candidates(linker, part.candidates, part.references)
-
-
-@functools.lru_cache(maxsize=16)
-def _candidates(linker: Linker, choice: str | tuple[int, ...] | None, references: References) -> np.ndarray:
-    if isinstance(choice, tuple):
-        return np.array(choice, np.int32)
-    return find_candidates(linker.benchmark, linker.names, choice, references)
+    return linker.candidates(part.query)

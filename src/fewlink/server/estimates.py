@@ -52,7 +52,7 @@ class Estimates:
 
     def trust(self, references: References, size: int) -> float:
         """Holding out references, if they are new."""
-        if not self.linker.reads_trust or self.is_recent(("trust", references.pairs)):
+        if self.linker.calibration is None or self.is_recent(("trust", references.pairs)):
             return 0.0
         tried = min(len(references.pairs), TRIED)
         return self.costs.unit("trust", size, tried * (self._reading(references) + self.head(size)))

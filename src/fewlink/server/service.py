@@ -14,10 +14,10 @@ import numpy as np
 from fewlink.core.errors import FewlinkError, UnknownName
 from fewlink.data.candidates import by_similarity
 from fewlink.linker import Explanation, Linker
-from fewlink.linker.constraints import Constraints, check_kinds
+from fewlink.linker.constraints import check_kinds
 from fewlink.linker.names import Names, entity_of
-from fewlink.linker.predictions import RankedPairs
-from fewlink.linker.query import References, distinct_heads, find_relation, no_candidate_note
+from fewlink.linker.query import References, find_heads, find_relation
+from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.server.admission import Admission, Admitted
 from fewlink.server.batching import (
@@ -92,24 +92,26 @@ class Resolver:
             raise ApiError(422, "limit", f"{message}, or for reasons of single rows at /explain", "explain")
 
     def _references(self, request: QueryRequest, notes: list[str]) -> References:
-        for place, (head, tail) in enumerate(request.rejected):
-            self._find(head, "head of a rejected pair", f"rejected.{place}.0")
-            self._find(tail, "tail of a rejected pair", f"rejected.{place}.1")
-        rejected = [(head, tail) for head, tail in request.rejected]
-        return self._given(request, notes).without(rejected, self.names, notes)
+        rejected = [
+            (
+                self._find(head, "head of a rejected pair", f"rejected.{place}.0"),
+                self._find(tail, "tail of a rejected pair", f"rejected.{place}.1"),
+            )
+            for place, (head, tail) in enumerate(request.rejected)
+        ]
+        return self._given(request, notes).with_rejected(rejected, self.names, notes)
 
     def _given(self, request: QueryRequest, notes: list[str]) -> References:
         if request.references is None:
             if request.relation is None:
                 message = "no references: give pairs of a head and a tail, or a relation to take them from"
                 raise ApiError(422, "refused", message, "references")
-            return self.linker.resolve(None, request.relation, notes=notes)
-        pairs = []
+            return self.linker.find_references(None, request.relation, notes=notes)
         for place, (head, tail) in enumerate(request.references):
-            field = f"references.{place}"
-            head_id = self._find(head, "head of a reference", f"{field}.0")
-            pairs.append((head_id, self._find(tail, "tail of a reference", f"{field}.1")))
-        return self.linker.resolve(pairs, request.relation, notes=notes)
+            self._find(head, "head of a reference", f"references.{place}.0")
+            self._find(tail, "tail of a reference", f"references.{place}.1")
+        pairs = [(head, tail) for head, tail in request.references]
+        return self.linker.find_references(pairs, request.relation, notes=notes)
 
     def _heads(self, request: PredictRequest, references: References, notes: list[str]) -> tuple[tuple[int, ...], int]:
         """The heads to rank, and how many there are in all."""
@@ -122,8 +124,9 @@ class Resolver:
             self._check_heads(len(heads), "heads_of_type")
             return tuple(heads), len(members)
         self._check_heads(len(request.heads), "heads")
-        found = [self._find(name, "head", f"heads.{place}") for place, name in enumerate(request.heads)]
-        distinct = tuple(distinct_heads(self.names, found, notes).tolist())
+        for place, name in enumerate(request.heads):
+            self._find(name, "head", f"heads.{place}")
+        distinct = find_heads(self.names, request.heads, notes)
         return distinct, len(distinct)
 
     def _check_heads(self, count: int, field: str) -> None:
@@ -240,7 +243,7 @@ class Service:
         """The ranked pairs of some heads after others, so that each turn is short; pairs are not settled yet."""
         if await asyncio.to_thread(self._between_pairs, whole):
             self._check_settled(whole)
-            whole = replace(whole, k=whole.k + len(whole.heads), overall=False)
+            whole = replace(whole, heads_in_all=len(whole.heads))
         parts: list[RankedPairs] = []
         begin = 0
         while begin < len(whole.heads):
@@ -275,8 +278,7 @@ class Service:
 
     def _between_pairs(self, whole: RankingPart) -> bool:
         """Whether pairs of several heads rule out each other."""
-        used = bool(whole.constraints)
-        return used and Constraints.of(whole.constraints, self.linker.graph, whole.references).between_pairs
+        return self.linker.constraints(whole.query).between_pairs
 
     def _check_settled(self, whole: RankingPart) -> None:
         heads = len(whole.heads)
@@ -288,22 +290,9 @@ class Service:
         self, whole: RankingPart, parts: list[RankedPairs], trust: Trust | None, notes: list[str]
     ) -> tuple[dict[str, Any], tuple[list[int], list[int]]]:
         """The answer to a request without reasons, and the heads and tails of its rows."""
-        linker, heads = self.linker, np.array(whole.heads)
-        used = Constraints.of(whole.constraints, linker.graph, whole.references)
-        if used.between_pairs and whole.constraints:
-            pool = max(100 * whole.k, 10_000)
-            pairs = linker.best_pairs(parts, pool, trust) if whole.overall else RankedPairs.joined(parts)
-            keys = linker.keys(pairs, trust if whole.overall else None)
-            pairs = used.settle(pairs, keys, whole.k, whole.overall)
-        else:
-            pairs = linker.best_pairs(parts, whole.k, trust) if whole.overall else RankedPairs.joined(parts)
-        if whole.constraints:
-            notes += used.notes(heads, find_candidates_of(linker, whole))
-        if not whole.overall:
-            unranked = np.setdiff1d(used.open_heads(heads), pairs.heads)
-            notes += [no_candidate_note(linker.names, head) for head in whole.heads if head in unranked]
-        count = None if whole.overall else len(find_candidates_of(linker, whole))
-        predictions = linker.table(pairs, notes, trust=trust, candidates=count)
+        linker, query = self.linker, replace(whole.query, notes=tuple(notes))
+        pairs = linker.settle(query, RankedPairs.joined(parts), trust)
+        predictions = linker.predictions(query, pairs, trust)
         answer = {
             "predictions": predictions.to_dicts(),
             "notes": list(predictions.notes),
@@ -314,7 +303,7 @@ class Service:
         return answer, (pairs.heads.tolist(), pairs.tails.tolist())
 
     async def _trust(self, part: TrustPart, size: int) -> Trust | None:
-        if not self.linker.reads_trust:
+        if self.linker.calibration is None:
             return None
         answer = await self.batcher.ask(part, self.estimates.trust(part.references, size))
         assert answer is None or isinstance(answer, Trust)
