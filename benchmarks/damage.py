@@ -32,17 +32,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from fewlink.linker.missing_links import HEADS_AT_ONCE, complete_heads
-from fewlink.trail_0_1.learner import Trail01Vectors
 from torch import Tensor
 
-from fewlink.core import distributed
 from fewlink.core.errors import FewlinkError
 from fewlink.core.storage import MANIFEST
 from fewlink.curation.store import ProjectFile
 from fewlink.data import Benchmark, Task
-from fewlink.embeddings import Embeddings, EmbeddingSettings, checkpoint, train
+from fewlink.embeddings import Embeddings, EmbeddingSettings, train
 from fewlink.embeddings.checkpoint import load_state, triples_digest
-from fewlink.embeddings.shards import Shard
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
 from fewlink.evaluation.ranks import QueryRanks, read_ranks
 from fewlink.evaluation.records import CurvePoint, LearningCurve, PairMap, RecordStore, make_record
@@ -178,11 +175,6 @@ def load_model(folder: Path) -> Any:
     return RunConfig.read(folder), benchmark, best, vectors_of(folder), calibration, Deployed.open(folder)
 
 
-def make_old_vectors(folder: Path, seed: int) -> None:
-    pairs = [(small_vectors(seed + i, "complex"), small_vectors(seed + i + 10)) for i in range(3)]
-    Trail01Vectors(pairs[0], tuple(pairs[1:])).save(folder, "fingerprint")
-
-
 STATE = EmbeddingSettings(model="distmult", dim=DIM, epochs=1, batch_size=16, negatives=2)
 
 
@@ -194,25 +186,7 @@ def make_state(folder: Path, seed: int) -> None:
 
 def load_small_state(folder: Path) -> Any:
     digest = triples_digest(small_graph(0).triples(), ENTITIES, RELATIONS)
-    return load_state(folder / "state.safetensors", STATE, digest, "cpu", Shard(ENTITIES, 0, 1))
-
-
-def make_state_parts(folder: Path, seed: int) -> None:
-    """A state that three processes wrote."""
-    place, rank = folder / "state.safetensors", distributed.rank
-    make_state(folder, seed)
-    digest = triples_digest(small_graph(seed).triples(), ENTITIES, RELATIONS)
-    tensors, facts = load_state(place, STATE, digest, "cpu", Shard(ENTITIES, 0, 1))
-    facts = {**facts, "shards": 3}
-    files = [place, *(checkpoint._shard_file(place, facts, process) for process in (1, 2))]
-    try:
-        for process in range(3):
-            shard = Shard(ENTITIES, process, 3)
-            distributed.rank = lambda process=process: process  # type: ignore[misc]
-            rows = {n: x[process::3].clone() if "entities" in n else x for n, x in tensors.items()}
-            checkpoint._write(files, rows, facts, shard)
-    finally:
-        distributed.rank = rank
+    return load_state(folder / "state.safetensors", STATE, digest, "cpu")
 
 
 def completed(folder: Path, seed: int) -> Iterator[list[Any]]:
@@ -317,9 +291,7 @@ STORES = {
         Store("graph", lambda folder, seed: small_graph(seed).save(folder), Graph.open),
         Store("benchmark", lambda folder, seed: small_benchmark(seed).save(folder), Benchmark.open),
         Store("embeddings", lambda folder, seed: small_vectors(seed).save(folder, "f"), Embeddings.open),
-        Store("old-vectors", make_old_vectors, Trail01Vectors.open),
         Store("state", make_state, load_small_state),
-        Store("state-parts", make_state_parts, load_small_state),
         Store("run", make_run, load_run),
         Store("fit", make_fit, load_run),
         Store("model", make_model, load_model),

@@ -393,11 +393,11 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     from fewlink.evaluation import Protocol, evaluate
     from fewlink.evaluation.records import make_record
     from fewlink.linker.calibration import open_calibration
+    from fewlink.models import training_recipe
     from fewlink.models.baselines.learning_free import RandomScorer
-    from fewlink.models.family import training_recipe
     from fewlink.models.names.gate import read_gate
     from fewlink.models.trail.shipped import read_weights
-    from fewlink.studies.runner import plan_texts, read_plan
+    from fewlink.studies.plan import plan_texts, read_plan
     from fewlink.training import RunConfig
 
     builtin = files("fewlink") / "builtin"

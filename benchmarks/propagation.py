@@ -224,8 +224,8 @@ def training(graph: Graph, settings: TrailSettings, options: Any) -> dict[str, A
     """Training as users run it on a GPU, with episodes drawn meanwhile."""
     torch.cuda.reset_peak_memory_stats()
     learner, turn = TrailLearner([graph], settings), itertools.count()
-    work = {"fewlink": lambda: learner.advance(learner.most * next(turn), learner.most)}
-    rate = learner.most / in_turns(work, options.turns, options.device)["fewlink"]
+    work = {"fewlink": lambda: learner.run_steps(learner.steps_at_once * next(turn), learner.steps_at_once)}
+    rate = learner.steps_at_once / in_turns(work, options.turns, options.device)["fewlink"]
     memory = torch.cuda.max_memory_reserved() / 1e9
     return {"training": "one run", "steps/s": rate, "episodes/s": rate * settings.relations, "GPU memory, GB": memory}
 

@@ -20,7 +20,8 @@ import torch
 
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.models.family import BaselineFamily, family_of
+from fewlink.models import family_of
+from fewlink.models.family import BaselineFamily
 from fewlink.scorers import Scorer
 from fewlink.training import RunConfig, open_run
 from fewlink.training.checkpoints import load_last, load_state

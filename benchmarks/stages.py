@@ -87,8 +87,8 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     start = time.perf_counter()
     learner = FewShotLearner(benchmark, vectors, FewShotSettings(device=device), [SEED])
     set_up = time.perf_counter() - start
-    most = learner.most
-    blocks = timed(BLOCKS + WARM_UP, lambda turn: learner.advance(turn * most, most), device)[WARM_UP:]
+    most = learner.steps_at_once
+    blocks = timed(BLOCKS + WARM_UP, lambda turn: learner.run_steps(turn * most, most), device)[WARM_UP:]
     return {"set-up seconds": set_up, "step ms": median(blocks) / most}
 
 
@@ -106,7 +106,7 @@ def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     vectors = Trail01Vectors(tables[0], tuple(tables[1:]))
     learner = Trail01Learner(benchmark, vectors, Trail01Settings(views=VIEWS, device=device), [SEED])
     set_up = time.perf_counter() - start
-    learner.advance(0, 1)
+    learner.run_steps(0, 1)
     store = learner.episodes
     unopened = EpisodeStore(store.views, learner.settings, learner.model.composition)
     spread = range(0, len(unopened.index), max(1, len(unopened.index) // TURNS))
@@ -238,8 +238,9 @@ def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     from fewlink.trail_0_1.model import build
     from fewlink.trail_0_1.scorer import Trail01Scorer
 
-    from fewlink.models.fsrl.learner import assemble
-    from fewlink.models.fsrl.model import FewShotScorer, FewShotSettings
+    from fewlink.models.fsrl.assembly import assemble
+    from fewlink.models.fsrl.model import FewShotSettings
+    from fewlink.models.fsrl.scorer import FewShotScorer
 
     if model == "trail-0.1":
         vectors = Trail01Vectors(trail_tables(benchmark, SEED), ())

@@ -103,8 +103,8 @@ def main() -> None:
             given = [f"seed={seed}", "device=cuda", *asked.set, *variant.get("settings", [])]
             settings = TrailSettings().adjusted(given)
             learner = TrailLearner(graphs_of(fold, settings), settings)
-            for step in range(0, settings.steps, learner.most):
-                learner.advance(step, min(learner.most, settings.steps - step))
+            for step in range(0, settings.steps, learner.steps_at_once):
+                learner.run_steps(step, min(learner.steps_at_once, settings.steps - step))
             scorer = learner.scorer(0)
             read = ReadGraph.of(known_graph(benchmark)).to(learner.device)
             on_test = TrailScorer(name, scorer.network, read)

@@ -131,8 +131,8 @@ def main() -> None:
     for fold in folds:
         benchmark = fold_benchmark(open_benchmark(asked.benchmark), fold, FOLDS)
         learner = TrailLearner(graphs_of(benchmark, settings), settings)
-        for step in range(0, settings.steps, learner.most):
-            learner.advance(step, min(learner.most, settings.steps - step))
+        for step in range(0, settings.steps, learner.steps_at_once):
+            learner.run_steps(step, min(learner.steps_at_once, settings.steps - step))
         for idea, make in ideas(asked, benchmark, learner).items():
             for k in shots:
                 found = evaluate(benchmark, make(), Protocol("dev", k, "full")).metrics()

@@ -23,7 +23,7 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
-from fewlink.models.family import training_recipe
+from fewlink.models import training_recipe
 from fewlink.scorers.base import CachedScorer
 from fewlink.training import RunConfig, open_run
 from fewlink.training.train import train_seeds

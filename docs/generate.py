@@ -20,14 +20,13 @@ from typing import Any
 from fewlink.core.recipes import recipe_texts
 from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_records
 from fewlink.linker.calibration import shipped_calibration
-from fewlink.models.family import families
+from fewlink.models import families
 from fewlink.models.trail.learner import TrailSettings, network_of
 from fewlink.models.trail.shipped import NAME, shipped
-from fewlink.report import charts, tables
-from fewlink.report.tables import SELECTIONS, by_selection, select, spread, values
-from fewlink.studies import published_figures, read_plan
+from fewlink.studies import charts, published_figures, read_plan, tables
 from fewlink.studies.attack import frozen_attack
 from fewlink.studies.attack_tables import stored_tables
+from fewlink.studies.tables import SELECTIONS, by_selection, select, spread, values
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path += [str(ROOT / "benchmarks"), str(ROOT / "docs" / "site")]

@@ -26,7 +26,6 @@ ROOMS = (
     "propagation",
     "models",
     "training",
-    "report",
     "curation",
     "linker",
     "fit",

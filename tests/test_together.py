@@ -12,7 +12,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.curation.exchange import import_text, write_export
 from fewlink.curation.store import ProjectFile
 from fewlink.server import ServerSettings
-from fewlink.server.server import make_app
+from fewlink.server.app import make_app
 
 REFERENCES = [("virus", "cell"), ("bacterium", "tissue"), ("fungus", "organism")]
 REJECTED = [("alga", "plant")]

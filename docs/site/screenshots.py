@@ -19,7 +19,7 @@ from tests.server.servers import on_a_port  # noqa: E402
 
 import fewlink  # noqa: E402
 from fewlink.curation.store import ProjectFile  # noqa: E402
-from fewlink.server.server import make_app  # noqa: E402
+from fewlink.server.app import make_app  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 REFERENCES = [("Scattered Spider", "SaaS"), ("Sandworm Team", "Windows"), ("TeamTNT", "Containers")]

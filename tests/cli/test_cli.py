@@ -17,12 +17,12 @@ import typer
 from tests.conftest import RECORD_KEYS, Answer, Fewlink, write_layout
 
 from fewlink import cli, graph
-from fewlink.cli import common, results
+from fewlink.cli import common
 from fewlink.data import nell_layout, open_benchmark
 from fewlink.evaluation.records import Record, RecordStore, read_records
-from fewlink.models.family import TrainedFamily, families
+from fewlink.models import families
+from fewlink.models.family import TrainedFamily
 from fewlink.models.trail.shipped import shipped
-from fewlink.studies import STUDIES
 
 
 def error_line(answer: Answer) -> str:
@@ -138,7 +138,6 @@ def test_the_names_of_models_that_commands_check_are_those_of_the_families() -> 
     assert known == {*common.LEARNING_FREE, *common.EMBEDDING, *common.TRAINED}
     trained = {model for family in families().values() if isinstance(family, TrainedFamily) for model in family.models}
     assert trained == {*common.TRAINED}
-    assert tuple(STUDIES) == results.STUDIES
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")

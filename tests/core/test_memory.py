@@ -17,7 +17,7 @@ from fewlink.data import open_benchmark
 from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.embeddings.trainer import train as train_vectors
-from fewlink.models.family import trained_family
+from fewlink.models import trained_family
 from fewlink.models.fsrl.model import FewShotSettings
 from fewlink.models.vectors import pretrain
 from fewlink.training import open_run

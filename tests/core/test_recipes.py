@@ -6,7 +6,7 @@ from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.core.recipes import as_toml, current_name, former_name, model_of, recipe, recipe_texts
 from fewlink.core.settings import Settings
 from fewlink.embeddings import INTERACTIONS, EmbeddingSettings
-from fewlink.models.family import family_of
+from fewlink.models import family_of
 
 
 def test_every_shipped_recipe_is_valid_and_says_how_it_was_chosen() -> None:

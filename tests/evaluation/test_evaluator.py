@@ -318,7 +318,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
 
 def test_a_lost_process_is_reported_in_one_line(tmp_path: Path) -> None:
     process = slow_evaluation(tmp_path / "end")
-    assert "ProcessLost: one of 2 processes that rank was ended from outside" in process.communicate()[1]
+    assert "FewlinkError: one of the 2 ranking processes was killed" in process.communicate()[1]
 
 
 def test_zero_processes_raise() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.conftest import graph_of
 from tests.linker.graphs import people
-from tests.report.markup import Markup
+from tests.linker.markup import Markup
 
 from fewlink.linker.check import (
     ANY_ENTITY,

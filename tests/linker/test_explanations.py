@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file
 from tests.conftest import graph_of
 from tests.linker.linkers import REFERENCES, fsrl, trail, umls
-from tests.report.markup import Markup, read_svg
+from tests.linker.markup import Markup, read_svg
 
 import fewlink
 from fewlink.core.errors import FewlinkError

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.conftest import benchmark_of, graph_of, task_of
 from tests.linker.linkers import REFERENCES, fsrl, trail, trail_run, umls
-from tests.report.markup import Markup
+from tests.linker.markup import Markup
 
 import fewlink
 from fewlink.core.errors import FewlinkError, UnknownName

@@ -14,7 +14,7 @@ from tests.server.browser import Browser
 from tests.server.servers import on_a_port
 
 from fewlink.linker import load
-from fewlink.server.server import make_app
+from fewlink.server.app import make_app
 
 WIDTH, HEIGHT = 1240, 1230
 REFERENCES = [["APT38", "Windows"], ["TeamTNT", "Containers"], ["Scattered Spider", "IaaS"]]

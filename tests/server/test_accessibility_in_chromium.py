@@ -15,7 +15,7 @@ from tests.server.servers import PAIRS, on_a_port
 
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
-from fewlink.server.server import make_app
+from fewlink.server.app import make_app
 
 pytest.importorskip("axe_playwright_python", reason="carries axe.min.js")
 pytestmark = [

@@ -19,7 +19,7 @@ from tests.server.servers import PAIRS, on_a_port, small
 
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
-from fewlink.server.server import make_app
+from fewlink.server.app import make_app
 
 pytestmark = [
     pytest.mark.slow,

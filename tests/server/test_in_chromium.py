@@ -12,7 +12,7 @@ from tests.server.browser import CHROMIUM, DRIVER, Browser
 from tests.server.servers import on_a_port, trail
 
 from fewlink.server import ServerSettings
-from fewlink.server.server import make_app
+from fewlink.server.app import make_app
 
 pytestmark = [
     pytest.mark.slow,

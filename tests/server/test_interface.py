@@ -13,6 +13,7 @@ from tests.server.servers import PAIRS, Known, asking, fsrl, small, trail
 from fewlink.data import SPLITS, Benchmark
 from fewlink.graph import Vocabulary
 from fewlink.linker import Linker
+from fewlink.scorers import capabilities
 from fewlink.server import schema
 
 
@@ -35,7 +36,7 @@ def test_health_and_about() -> None:
         assert about["relations"]["test"] == ["visited"] and about["calibration"] is None
         assert about["limits"]["k"] == 100 and about["limits"]["seconds"] == 60 and about["evidence"] == {}
     with asking(trail()) as client:
-        assert client.get("/about").json()["evidence"] == trail().scorer.evidence  # type: ignore[attr-defined]
+        assert client.get("/about").json()["evidence"] == capabilities(trail().scorer).evidence
 
 
 def test_completion_of_entities_and_types() -> None:
@@ -49,7 +50,7 @@ def test_completion_of_entities_and_types() -> None:
         assert client.get("/types").json() == []
 
 
-@pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail-0.1", "fsrl"])
+@pytest.mark.parametrize("linker", [trail, fsrl], ids=["trail", "fsrl"])
 def test_predictions_and_reasons_equal_the_linkers(linker: Any) -> None:
     found, pairs = linker(), [tuple(pair) for pair in PAIRS]
     query = {"references": PAIRS, "heads": ["alga", "Bacterium"], "k": 3}
@@ -65,7 +66,7 @@ def test_predictions_and_reasons_equal_the_linkers(linker: Any) -> None:
 
 
 def test_best_pairs_are_put_together_from_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.service.TURN", 7)
+    monkeypatch.setattr("fewlink.server.service.MAX_TURN", 7)
     found, pairs = trail(), [tuple(pair) for pair in PAIRS]
     everyone = list(found.graph.entities)
     with asking(found) as client:
@@ -238,7 +239,7 @@ def test_an_entity_has_types_and_edges_that_are_searched_and_paged() -> None:
 
 
 def test_constraints_rule_out_tails_and_types_of_tails_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.service.TURN", 1)
+    monkeypatch.setattr("fewlink.server.service.MAX_TURN", 1)
     query = {"references": [["ann", "oslo"]], "heads": ["bob", "cy"], "k": 1, "candidates": "city"}
     with asking(small()) as client:
         assert "functional" in client.get("/about").json()["constraints"]

@@ -11,7 +11,7 @@ from importlib import resources
 import pytest
 from tests.server.servers import asking, small
 
-from fewlink.server.server import SCRIPTS, page
+from fewlink.server.pages import SCRIPTS, page
 
 
 class Document(HTMLParser):

@@ -25,7 +25,8 @@ from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
 from fewlink.linker.adjustment import adjustment
 from fewlink.server import ServerSettings
-from fewlink.server.server import ServeOptions, make_app
+from fewlink.server.app import make_app
+from fewlink.server.process import ServeOptions
 
 
 @pytest.fixture(scope="module")
@@ -124,17 +125,17 @@ def test_the_next_pairs_are_undecided_and_learn(client: TestClient) -> None:
 def test_a_decision_does_not_rank_again_but_the_fifth_acceptance_does(client: TestClient, linker: Linker) -> None:
     number = started(client)
     body = {"heads": ["alga", "bacterium"], "k": 30}
-    answers = client.app.state.answers  # type: ignore[attr-defined]
+    service = client.app.state.service  # type: ignore[attr-defined]
     pairs = [(r["head"], r["tail"]) for r in client.post(f"/projects/{number}/next", json=body).json()["suggestions"]]
-    calls = answers.calls
+    calls = service.calls
     for pair in pairs[:4]:
         decide(client, number, "ann", ("accepted", *pair))
         client.post(f"/projects/{number}/next", json=body)
-    assert answers.calls == calls
+    assert service.calls == calls
     decide(client, number, "ann", ("accepted", *pairs[4]))
     refreshed = client.post(f"/projects/{number}/next", json=body).json()
     assert refreshed["references"] == 7 and refreshed["read"] == [*PAIRS, *map(list, pairs[:5])]
-    assert answers.calls > calls
+    assert service.calls > calls
 
 
 def test_pairs_that_teach_come_in_another_order(client: TestClient) -> None:

@@ -19,7 +19,7 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.evaluation.records import read_records
 from fewlink.fit.fit import fit
-from fewlink.models.family import trained_family
+from fewlink.models import trained_family
 from fewlink.models.vectors import pretrain
 
 QUICK = ("--set", "steps=4", "--set", "evaluate_every=2", "--set", "batch=8", "--set", "neighbours=4")

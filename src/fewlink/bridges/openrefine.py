@@ -17,8 +17,9 @@ from starlette.responses import Response
 from fewlink.bridges.reconciliation import BATCH, LIMIT, PROBABILITY, Described, MatchQuery, Property, Reconciler, Text
 from fewlink.core.errors import FewlinkError
 from fewlink.linker import Linker
-from fewlink.server.middleware import SHARED, ApiError, as_json, of_validation
-from fewlink.server.schema import MOST_REFERENCES, MOST_REJECTED, NAME_LENGTH, PredictRequest, ServerSettings
+from fewlink.server.errors import ApiError, as_json, validation_error
+from fewlink.server.schema import MAX_REFERENCES, MAX_REJECTED, NAME_LENGTH, PredictRequest, ServerSettings
+from fewlink.server.security import SHARED_PATH
 
 STYLE = "body{font:14px/1.4 sans-serif;margin:8px}h1{font-size:16px;margin:0}ul{padding-left:18px}p{margin:4px 0}"
 M = TypeVar("M", bound=BaseModel)
@@ -87,12 +88,12 @@ class Queries:
     async def predicted(self, of: Property, k: int, heads: list[str]) -> list[dict[str, Any]]:
         """The rows of predictions, asked for as at /predict and under its limits."""
         names = self.linker.graph.entities
-        pairs = [[names[head], names[tail]] for head, tail in of.references[:MOST_REFERENCES]]
+        pairs = [[names[head], names[tail]] for head, tail in of.references[:MAX_REFERENCES]]
         relation = None if of.relation is None else of.relation.name
         wrong = self.app.state.rejected().get(of.id.removesuffix(PROBABILITY), [])
         wrong = [pair for pair in wrong if all(names.find(end) is not None for end in pair)]
         asked = {"references": pairs or None, "relation": relation, "heads": heads, "k": k}
-        request = validated(PredictRequest, {**asked, "rejected": [list(pair) for pair in wrong[-MOST_REJECTED:]]})
+        request = validated(PredictRequest, {**asked, "rejected": [list(pair) for pair in wrong[-MAX_REJECTED:]]})
         answer = await self.app.state.service.predict(request)
         rows: list[dict[str, Any]] = answer["predictions"]
         return rows
@@ -125,14 +126,14 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
     reconciler = Reconciler(linker, lambda: {k: v for each in app.state.described for k, v in each().items()})
     queries = Queries(app, linker, reconciler)
 
-    @app.get(SHARED, include_in_schema=False)
+    @app.get(SHARED_PATH, include_in_schema=False)
     async def get(request: Request) -> Response:
         sent = dict(request.query_params)
         if "queries" in sent or "extend" in sent:
             return as_json(await queries.answered(sent))
         return as_json(reconciler.manifest(address(request), sent.get("token"), settings.token is not None))
 
-    @app.post(SHARED, include_in_schema=False)
+    @app.post(SHARED_PATH, include_in_schema=False)
     async def post(request: Request) -> Response:
         sent = {**request.query_params, **form_of(await request.body())}
         if "queries" not in sent and "extend" not in sent:
@@ -146,15 +147,15 @@ def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
         "property": reconciler.suggest_properties,
     }
 
-    @app.get(f"{SHARED}/suggest/{{kind}}", include_in_schema=False)
+    @app.get(f"{SHARED_PATH}/suggest/{{kind}}", include_in_schema=False)
     def suggest(kind: Literal["entity", "type", "property"], prefix: Prefix = "", cursor: Cursor = 0) -> Response:
         return as_json({"result": suggesters[kind](prefix, cursor, LIMIT)})
 
-    @app.get(f"{SHARED}/properties", include_in_schema=False)
+    @app.get(f"{SHARED_PATH}/properties", include_in_schema=False)
     def propose(type: Prefix = "", limit: Annotated[int, Query(ge=1, le=1_000)] = 100) -> Response:
         return as_json({"type": type, "limit": limit, "properties": reconciler.propose(type, limit)})
 
-    @app.get(f"{SHARED}/preview", include_in_schema=False)
+    @app.get(f"{SHARED_PATH}/preview", include_in_schema=False)
     def preview(id: Prefix = "") -> Response:
         number = linker.graph.entities.find(id)
         if number is None:
@@ -177,8 +178,8 @@ def described_by(linker: Linker, references: Sequence[tuple[str, str, str]]) -> 
         pair = linker.graph.entities[numbers[0]], linker.graph.entities[numbers[1]]
         described.setdefault(relation, []).append(pair)
     for relation, pairs in described.items():
-        if len(pairs) > MOST_REFERENCES:
-            raise FewlinkError(f"{relation} has {len(pairs):,} references: give at most {MOST_REFERENCES}")
+        if len(pairs) > MAX_REFERENCES:
+            raise FewlinkError(f"{relation} has {len(pairs):,} references: give at most {MAX_REFERENCES}")
     return described
 
 
@@ -190,7 +191,7 @@ def cell(of: Property, id_: str, name: str, probability: float | None, about: st
 
 
 def address(request: Request) -> str:
-    return str(request.base_url).rstrip("/") + SHARED
+    return str(request.base_url).rstrip("/") + SHARED_PATH
 
 
 def form_of(body: bytes) -> dict[str, str]:
@@ -213,4 +214,4 @@ def validated(model: type[M], value: Any) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise of_validation([{**each, "loc": ("body", *each["loc"])} for each in error.errors()]) from None
+        raise validation_error([{**each, "loc": ("body", *each["loc"])} for each in error.errors()]) from None

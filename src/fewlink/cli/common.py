@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import typer
 
+from fewlink import studies
 from fewlink.core.errors import json_shown, shown
 from fewlink.core.progress import tell
 
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from fewlink.embeddings import EmbeddingSettings
 
 CATALOGUE = ("attack", "attack-few", "umls", "nell-one", "wiki-one")  # its names, for completion in the shell
-STUDIES = (
-    *("overall", "relations", "ablation", "trail-0.1", "shots", "embedding", "selection"),
-    *("datasets", "rivals", "attack"),
-)
 
 
 def complete_source(incomplete: str) -> list[str]:
@@ -50,7 +47,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 def complete_study(incomplete: str) -> list[str]:
     """What the shell offers for a study."""
-    return [name for name in STUDIES if name.startswith(incomplete)]
+    return [name for name in studies.NAMES if name.startswith(incomplete)]
 
 
 BENCH = typer.Argument(

@@ -234,7 +234,8 @@ def _baselines(
     device: str,
 ) -> Iterator[Case]:
     """Each scorer with each number of shots, seed and draw; those with settings are trained for each."""
-    from fewlink.models.family import BaselineFamily, checkpoint_models, families, shipped_models
+    from fewlink.models import checkpoint_models, families, shipped_models
+    from fewlink.models.family import BaselineFamily
     from fewlink.scorers.base import CachedScorer
 
     shipped, published = shipped_models(), checkpoint_models()
@@ -312,7 +313,7 @@ def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
     Modules are also looked for in the working folder. Errors of the user's own code are raised as they are.
     """
     from fewlink.core.errors import FewlinkError, choose
-    from fewlink.models.family import checkpoint_models, families, shipped_models
+    from fewlink.models import checkpoint_models, families, shipped_models
 
     where, _, function = name.rpartition(":")
     spec: Any = None

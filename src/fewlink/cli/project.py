@@ -197,7 +197,7 @@ def serve(
         raise MissingExtra("fewlink serve", "serve") from None
     from fewlink.graph.compile import read_names_of
     from fewlink.server import ServerSettings
-    from fewlink.server.server import ServeOptions, serve
+    from fewlink.server.process import ServeOptions, serve
 
     chosen = names_choice(names, no_names)
     options = ServeOptions(

@@ -121,7 +121,7 @@ class Training(NamedTuple):
 def _continued(run: Path, bench: Sequence[str], change: Sequence[str], device: str) -> Training:
     """A run that goes on with its own settings and vectors."""
     from fewlink.core.errors import FewlinkError
-    from fewlink.models.family import NoVectors, VectorFreeFamily, trained_family
+    from fewlink.models import trained_family
     from fewlink.training import RunConfig
     from fewlink.training.run import EMBEDDINGS, benchmark_of
 
@@ -129,8 +129,9 @@ def _continued(run: Path, bench: Sequence[str], change: Sequence[str], device: s
     if len(bench) > 1:
         raise FewlinkError("--resume takes no further graphs: a run keeps its own")
     benchmark = benchmark_of(run, bench[0] if bench else None)
-    no_vectors = isinstance(trained_family(settings.model), VectorFreeFamily)
-    return Training(benchmark, NoVectors() if no_vectors else run / EMBEDDINGS, settings, {settings.seed: run})
+    family = trained_family(settings.model)
+    vectors = family.open_vectors(run / EMBEDDINGS, benchmark.graph.fingerprint)
+    return Training(benchmark, vectors, settings, {settings.seed: run})
 
 
 def _begun(
@@ -148,7 +149,7 @@ def _begun(
     """New runs with the settings of a recipe, of which `more` and `change` are given anew."""
     from fewlink.core.errors import FewlinkError
     from fewlink.data import open_benchmark
-    from fewlink.models.family import training_recipe
+    from fewlink.models import training_recipe
     from fewlink.training.train import with_graphs
 
     if len(set(seeds)) < len(seeds):
@@ -285,25 +286,25 @@ def models(
     Example: `fewlink models`
     """
     common.check_model("model", [model] if model else [], common.TRAINED)
-    from fewlink.models.family import DEFAULT, families
+    from fewlink.models import DEFAULT_MODEL, families
 
     if settings or model:
-        _print_settings(model or DEFAULT, json)
+        _print_settings(model or DEFAULT_MODEL, json)
         return
     if json:
         common.print_json(
             [
-                {"name": name, "family": family.name, "about": about, **family.parts(name)}
+                {"name": name, "family": family.name, "about": about, **family.components(name)}
                 for family in families().values()
                 for name, about in family.models.items()
             ]
         )
         return
     for family in (each for each in families().values() if each.models):
-        kinds = list(family.parts(next(iter(family.models))))
-        rows = [[name, *map(_cell, family.parts(name).values()), about] for name, about in family.models.items()]
+        kinds = list(family.components(next(iter(family.models))))
+        rows = [[name, *map(_cell, family.components(name).values()), about] for name, about in family.models.items()]
         common.print_table(["model", *kinds, "what it is"], rows, title=family.name)
-        if texts := family.part_texts():
+        if texts := family.component_texts():
             common.print_table(["part", "what it computes"], list(map(list, texts.items())))
 
 
@@ -315,7 +316,7 @@ def _print_settings(model: str, json: bool) -> None:
     """The settings of a model with defaults and descriptions, read from the docstrings of their classes."""
     import re
 
-    from fewlink.models.family import trained_family
+    from fewlink.models import trained_family
 
     kind = trained_family(model).settings
     texts: dict[str, str] = {}
@@ -334,7 +335,7 @@ def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with al
     Example: `fewlink recipes`
     """
     from fewlink.core.recipes import measured, model_of, recipe_texts
-    from fewlink.models.family import family_of
+    from fewlink.models import family_of
 
     models = {name: model_of(name) for name in recipe_texts()}
     recipes = [family_of(model).recipe(model, name) for name, model in models.items()]

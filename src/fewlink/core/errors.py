@@ -138,10 +138,6 @@ class ScoreError(FewlinkError):
     """A scorer returned values that cannot be ranked."""
 
 
-class ProcessLost(FewlinkError):
-    """Another process of the same job was lost, and this one cannot continue without it."""
-
-
 T = TypeVar("T")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures.process
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +16,12 @@ import torch
 from torch import Tensor
 
 from fewlink.core import distributed
-from fewlink.core.errors import FewlinkError, InputError, ProcessLost, ScoreError
+from fewlink.core.errors import FewlinkError, InputError, ScoreError
 from fewlink.core.metrics import HITS, METRICS, realistic_rank
 from fewlink.core.progress import progress
 from fewlink.data import Benchmark, Candidates, Task, candidates_of
 from fewlink.embeddings import Embeddings
-from fewlink.embeddings.batches import FilteredQueries
+from fewlink.embeddings.held_out import FilteredQueries
 from fewlink.graph import Graph, compile_graph
 from fewlink.scorers import Question, Scorer, best_tails
 
@@ -164,18 +165,32 @@ def evaluate(
     elif processes == 1:
         tasks = rank_split(benchmark, scorer, protocol)
     else:
-        spawn = multiprocessing.get_context("spawn")
-        start_of_each = (distributed.end_with_parent, (os.getpid(),))
-        try:
-            with concurrent.futures.ProcessPoolExecutor(processes, spawn, *start_of_each) as pool:
-                jobs = [pool.submit(_rank_shard, benchmark, scorer, protocol, (i, processes)) for i in range(processes)]
-                tasks = merge([job.result() for job in jobs])
-        except concurrent.futures.process.BrokenProcessPool:
-            raise ProcessLost(
-                f"one of {processes} processes that rank was ended from outside, perhaps for lack of memory: "
-                "start again with fewer processes"
-            ) from None
+        tasks = _rank_in_processes(benchmark, scorer, protocol, processes)
     return Evaluation(protocol, tasks, time.monotonic() - start)
+
+
+def _rank_in_processes(benchmark: Benchmark, scorer: Scorer, protocol: Protocol, processes: int) -> list[TaskRanks]:
+    spawn = multiprocessing.get_context("spawn")
+    try:
+        with concurrent.futures.ProcessPoolExecutor(processes, spawn, initializer=_end_with_parent) as pool:
+            jobs = [pool.submit(_rank_shard, benchmark, scorer, protocol, (i, processes)) for i in range(processes)]
+            return merge([job.result() for job in jobs])
+    except concurrent.futures.process.BrokenProcessPool:
+        raise FewlinkError(
+            f"one of the {processes} ranking processes was killed, perhaps for lack of memory: use fewer processes"
+        ) from None
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the one that started it has ended, even if that was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def rank_split(

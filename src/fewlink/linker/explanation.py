@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from fewlink.core.errors import shown
+from fewlink.linker import drawing
+from fewlink.linker.drawing import Cell, DrawnPath, Hop
 from fewlink.linker.names import Entity, hop, short_relation
 from fewlink.linker.paths import MAX_HOPS
-from fewlink.report import drawing
-from fewlink.report.drawing import Cell, DrawnPath, Hop
 
 MENTIONED = 3  # paths and neighbours in sentences
 DRAWN = 4  # paths in a drawing

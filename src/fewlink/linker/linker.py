@@ -14,7 +14,7 @@ from fewlink.core.errors import FewlinkError, shown
 from fewlink.curation.learning import learning_scorer
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
-from fewlink.linker import saving
+from fewlink.linker import drawing, saving
 from fewlink.linker.adjustment import ProjectReading
 from fewlink.linker.answer_sets import answer_sets
 from fewlink.linker.calibration import TOP, Calibration, calibrate_on_dev, calibration_of, shipped_calibration
@@ -45,7 +45,6 @@ from fewlink.linker.reasons import explain_pair
 from fewlink.linker.relations import RelationFit, relations
 from fewlink.linker.tables import Answers
 from fewlink.linker.trust import Trust, already_there, head_fans, measure_trust
-from fewlink.report import drawing
 from fewlink.scorers import GraphScorer, Question, Scorer, capabilities
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import load_best
@@ -77,7 +76,6 @@ class Linker:
     """
 
     origin = ""  # where the model was loaded from: a path, or its name on the hub with its commit
-    reads_names = True  # whether a fitted run was opened with the names of entities as evidence
 
     def __init__(
         self,
@@ -144,7 +142,7 @@ class Linker:
             )
 
         linker: Self = saving.read_model(folder, open_linker, complete=not as_measured)
-        linker.origin, linker.reads_names = saving.origin_of(run, folder), names
+        linker.origin = saving.origin_of(run, folder)
         return linker
 
     @classmethod
@@ -197,7 +195,13 @@ class Linker:
         """The linker on the benchmark that the run was measured on: this one unless predictions use another graph."""
         if self.measured is self.benchmark or self.run is None:
             return self
-        other = Linker.load(self.run, bench=self.measured, device=self.device, as_measured=True, names=self.reads_names)
+        other = Linker.load(
+            self.run,
+            bench=self.measured,
+            device=self.device,
+            as_measured=True,
+            names=capabilities(self.scorer).reads_names,
+        )
         if (other.scorer.name, other.step) == (self.scorer.name, self.step):  # the run was not fitted again meanwhile
             other.calibration, other.shots = self.calibration, self.shots
         return other

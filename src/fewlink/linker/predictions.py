@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
 from fewlink.core.errors import FewlinkError, MissingExtra, json_shown, shown, table_cell
+from fewlink.linker import drawing
 from fewlink.linker.answer_sets import AnswerSet
+from fewlink.linker.drawing import Cell
 from fewlink.linker.explanation import Explanation
-from fewlink.report import drawing
-from fewlink.report.drawing import Cell
 
 if TYPE_CHECKING:
     import pandas

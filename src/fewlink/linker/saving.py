@@ -28,10 +28,9 @@ from fewlink.data.catalogue import check_source, open_graph
 from fewlink.data.nell_layout import is_layout
 from fewlink.data.training_graph import known_graph
 from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
-from fewlink.models.family import trained_family
+from fewlink.models import trained_family
 from fewlink.models.names.likeness import open_text_model, read_descriptions
 from fewlink.models.names.scorer import with_names
-from fewlink.models.trail.scorer import TrailScorer
 from fewlink.scorers import Scorer
 from fewlink.training import RunConfig, is_run, open_run, runs_in
 from fewlink.training import run as training_run
@@ -187,7 +186,7 @@ def open_scorer(
     If the run was fitted with names as evidence, they count unless `names` is False.
     """
     scorer = deployed.scorer(run, device=device) if deployed else open_run(run, benchmark, device=device)
-    if names and RunConfig.read(run).names and isinstance(scorer, TrailScorer):
+    if names and RunConfig.read(run).names:
         return with_names(scorer, known_graph(deployed.benchmark if deployed else benchmark))
     return scorer
 
@@ -212,9 +211,7 @@ def shipped_scorer(
     described = None if descriptions is None else read_descriptions(Path(descriptions), graph)
     model = None if text_model is None else open_text_model(text_model)
     scorer = trained_family(SHIPPED).shipped(SHIPPED, benchmark, use_device(device)).scorer
-    if not names or not isinstance(scorer, TrailScorer):
-        return scorer
-    return with_names(scorer, graph, text=model, descriptions=described)
+    return with_names(scorer, graph, text=model, descriptions=described) if names else scorer
 
 
 def publish(

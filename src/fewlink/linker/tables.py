@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from fewlink.core.errors import json_shown, shown, table_cell
-from fewlink.report import drawing
-from fewlink.report.drawing import Cell
+from fewlink.linker import drawing
+from fewlink.linker.drawing import Cell
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

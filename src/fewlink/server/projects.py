@@ -30,10 +30,9 @@ from fewlink.linker.query import Query, References, find_relation, id_texts
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.scorers import capabilities
-from fewlink.server.batching import RankingPart, find_candidates_of
-from fewlink.server.middleware import ApiError, as_json
+from fewlink.server.errors import ApiError, as_json
 from fewlink.server.schema import (
-    MOST_REFERENCES,
+    MAX_REFERENCES,
     AdjustmentFacts,
     DecisionList,
     EventList,
@@ -49,7 +48,7 @@ from fewlink.server.schema import (
     Undone,
     UndoRequest,
 )
-from fewlink.server.service import Service
+from fewlink.server.service import RankingPart, Service, find_candidates_of
 
 DEEP = 50  # tails of each head that can be suggested
 REFRESH = 5  # acceptances after which they are read as references: until then scores are corrected, in milliseconds
@@ -211,10 +210,12 @@ class Projects:
             whole, in_all, notes = self._pool(body, known, service)
             return known, whole, in_all, [*known.notes, *notes]
 
-        with service.admission.enter(service.estimates.preparation("next", body.count)) as admitted:
-            known, whole, in_all, notes = await service.prepare(pool, "next", body.count)
-            ranked, trust = self._ranked.get(whole) or await service.ranked(whole, admitted)
-            self._ranked[whole] = ranked, trust
+        async with service.admission.enter("next") as job:
+            known, whole, in_all, notes = await service.prepare(pool, job, orders=body.heads is None)
+            if whole not in self._ranked:
+                parts, trust = await service.rank(whole, job)
+                self._ranked[whole] = RankedPairs.joined(parts), trust
+            ranked, trust = self._ranked[whole]
             self._ranked.move_to_end(whole)
             while len(self._ranked) > KEPT:
                 self._ranked.popitem(last=False)
@@ -223,7 +224,7 @@ class Projects:
                 facts = self._suggestions(ranked, known, body, trust)
                 return {**self._pool_facts(number, whole, known), "heads_in_all": in_all, **facts, "notes": notes}
 
-            return await service.prepare(answer, "suggestions", body.count)
+            return await service.prepare(answer, job)
 
     def _pool_facts(self, number: int, whole: RankingPart, known: Known) -> dict[str, Any]:
         return {
@@ -266,7 +267,7 @@ class Projects:
         """The true pairs to read: those given, and accepted ones in steps, so that most decisions rank nothing anew."""
         step = len(known.accepted) // REFRESH * REFRESH if len(known.references) else len(known.accepted)
         true = np.concatenate([known.references, known.accepted[:step]])
-        most = min(capabilities(self.linker.scorer).references_read(len(true)), MOST_REFERENCES)
+        most = min(capabilities(self.linker.scorer).references_read(len(true)), MAX_REFERENCES)
         return choose_references(known_graph(self.linker.benchmark), true, most, len(known.references))
 
     def _suggestions(self, ranked: RankedPairs, known: Known, body: NextRequest, trust: Trust | None) -> dict[str, Any]:
@@ -320,7 +321,7 @@ def adjustment_facts(adjustment: Adjustment | None) -> dict[str, Any] | None:
     return None if adjustment is None else {"decisions": adjustment.decisions, "sentence": adjustment.sentence()}
 
 
-def install(app: FastAPI, projects: Projects) -> None:
+def install_projects(app: FastAPI, projects: Projects) -> None:
     """Add the endpoints of projects to an app; those that use the file run in threads."""
 
     @app.get("/projects", response_model=ProjectList)

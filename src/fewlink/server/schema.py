@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from fewlink.linker.explanation import EdgesAtTail, Neighbour, Path, Reference
 from fewlink.linker.names import Entity
 
-MOST_REFERENCES = 200
-MOST_REJECTED = 1_000
-MOST_HEADS = 10_000
-MOST_CANDIDATES = 20_000
-MOST_K = 1_000
+MAX_REFERENCES = 200
+MAX_REJECTED = 1_000
+MAX_HEADS = 10_000
+MAX_CANDIDATES = 20_000
+MAX_K = 1_000
 NAME_LENGTH = 500  # characters of one name
 
 
@@ -34,7 +34,6 @@ class ServerSettings:
     turn: float = 0.25  # seconds of a request that are answered before others have their turn
     gather: float = 0.004  # seconds that a request waits for similar ones
     together: int = 64  # requests of one batch; 1 disables batching
-    measure: bool = False  # measure at the start what requests cost; otherwise only while answering
     token: str | None = None
     hosts: frozenset[str] | None = None  # names that the server may be called by; None: any
     references: tuple[tuple[str, str, str], ...] = ()  # (head, relation, tail) of relations that the graph lacks
@@ -44,8 +43,8 @@ HEADS = 50  # that /next looks through unless a request names more
 Who = Annotated[str, StringConstraints(max_length=NAME_LENGTH)]
 WHO = Field("", description="The curator, as a name.")
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH)]
-Heads = Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS, fail_fast=True)]
-Tails = Annotated[list[Name], Field(min_length=1, max_length=MOST_CANDIDATES, fail_fast=True)]
+Heads = Annotated[list[Name], Field(min_length=1, max_length=MAX_HEADS, fail_fast=True)]
+Tails = Annotated[list[Name], Field(min_length=1, max_length=MAX_CANDIDATES, fail_fast=True)]
 Events = Annotated[list[int], Field(min_length=1, max_length=1_000, fail_fast=True)]
 Pair = Annotated[list[Name], Field(min_length=2, max_length=2, description="A head and a tail.")]
 
@@ -73,11 +72,11 @@ class Body(BaseModel):
 class QueryRequest(Body):
     model_config = ConfigDict(json_schema_extra={"allOf": [SOME_REFERENCES]})
 
-    references: Annotated[list[Pair], Field(min_length=1, max_length=MOST_REFERENCES, fail_fast=True)] | None = Field(
+    references: Annotated[list[Pair], Field(min_length=1, max_length=MAX_REFERENCES, fail_fast=True)] | None = Field(
         None, description="Pairs that the relation holds for; by default the first pairs of `relation`."
     )
     relation: Name | None = Field(None, description="A relation of the benchmark; its known pairs do not compete.")
-    rejected: Annotated[list[Pair], Field(max_length=MOST_REJECTED, fail_fast=True)] = Field(
+    rejected: Annotated[list[Pair], Field(max_length=MAX_REJECTED, fail_fast=True)] = Field(
         [], description="Wrong pairs: what resembles them ranks lower, and they are not ranked."
     )
 
@@ -94,10 +93,10 @@ class PredictRequest(QueryRequest):
         "`all`: every entity, in the same order.",
     )
     first: Annotated[int, Field(ge=0)] = Field(0, description="Of the heads of `heads_of_type`, the first to rank.")
-    count: Annotated[int, Field(ge=1, le=MOST_HEADS)] | None = Field(
+    count: Annotated[int, Field(ge=1, le=MAX_HEADS)] | None = Field(
         None, description="How many of the heads of `heads_of_type` to rank; null: all."
     )
-    k: Annotated[int, Field(ge=1, le=MOST_K)] = Field(
+    k: Annotated[int, Field(ge=1, le=MAX_K)] = Field(
         10, description="Tails of each head, or pairs in all if `heads_of_type` is given."
     )
     candidates: Name | Tails | None = Field(
@@ -122,7 +121,7 @@ class NewProject(Body):
 
     name: Name
     description: Annotated[str, StringConstraints(max_length=4_000)] = ""
-    references: Annotated[list[Pair], Field(max_length=MOST_REFERENCES, fail_fast=True)] = []
+    references: Annotated[list[Pair], Field(max_length=MAX_REFERENCES, fail_fast=True)] = []
     who: Who = WHO
 
 
@@ -160,7 +159,7 @@ class NextRequest(Body):
     heads: Heads | None = Field(None, description="The pool; null: heads of `heads_of_type`.")
     heads_of_type: Name = Field("open", description="A type; `open`: entities like the references' heads; `all`.")
     first: Annotated[int, Field(ge=0)] = 0
-    count: Annotated[int, Field(ge=1, le=MOST_HEADS)] = HEADS
+    count: Annotated[int, Field(ge=1, le=MAX_HEADS)] = HEADS
     candidates: Name | None = Field(None, description="Tails: a type or `all`; null: like those of the references.")
     relation: Name | None = Field(None, description="A relation of the graph; its known pairs are not suggested.")
     mode: Literal["best", "teach"] = Field("best", description="`teach`: pairs whose answers tell most about others.")

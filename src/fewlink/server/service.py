@@ -1,4 +1,4 @@
-"""Requests answered by a linker: names are resolved once, similar requests share one call, long ones take turns."""
+"""Requests answered by a linker: resolved, ranked a few heads at a time so that others get their turn, and joined."""
 
 from __future__ import annotations
 
@@ -6,40 +6,107 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fewlink.core.errors import FewlinkError, UnknownName
+from fewlink.core.errors import UnknownName
 from fewlink.data.candidates import by_similarity
 from fewlink.linker import Explanation, Linker
 from fewlink.linker.constraints import check_kinds
-from fewlink.linker.names import Names, entity_of
-from fewlink.linker.query import References, find_heads, find_relation
+from fewlink.linker.query import Query, References, find_heads
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
-from fewlink.server.admission import Admission, Admitted
-from fewlink.server.batching import (
-    GRACE,
-    Answer,
-    Answers,
-    Batcher,
-    ExplanationPart,
-    Part,
-    RankingPart,
-    TrustPart,
-    find_candidates_of,
-    preparing,
-)
-from fewlink.server.estimates import LIKENESS
-from fewlink.server.middleware import ApiError
+from fewlink.scorers import capabilities
+from fewlink.server.admission import Admission, Job
+from fewlink.server.batching import Batcher
+from fewlink.server.errors import ApiError
+from fewlink.server.lookups import offer, types_of
 from fewlink.server.schema import ExplainRequest, PredictRequest, QueryRequest, ServerSettings
 
 T = TypeVar("T")
-TURN = 50  # heads of a long request that are scored at most before other requests have their turn
-MOST_SETTLED = 1_000_000  # rows of which better ones may rule out others
-MANY = 500  # rows above which an answer is written in a thread, not in the event loop
+FIRST_TURN = 8  # heads that are ranked before the pace of a request is known
+MAX_TURN = 50  # heads that are ranked before other requests get their turn
+MAX_SETTLED = 1_000_000  # rows that may rule out each other
+SHORT = 0.1  # share of the seconds of one request: jobs with less left are answered beside longer ones
+
+
+@dataclass(frozen=True)
+class RankingPart:
+    """The k best tails of each of these heads; if `overall`, the k best pairs of all heads. Entities are numbers."""
+
+    references: References
+    heads: tuple[int, ...]
+    k: int
+    candidates: str | tuple[int, ...] | None
+    exclude_known: bool
+    overall: bool
+    constraints: tuple[str, ...] = ()
+    heads_in_all: int = 0
+
+    @property
+    def query(self) -> Query:
+        return Query(
+            references=self.references,
+            heads=self.heads,
+            k=self.k,
+            candidates="open" if self.candidates is None else self.candidates,
+            exclude_known=self.exclude_known,
+            constraints=self.constraints,
+            across_heads=self.overall,
+            heads_in_all=self.heads_in_all,
+        )
+
+    @property
+    def key(self) -> Hashable:
+        """What parts that share a call have in common."""
+        return self.query.batch_key
+
+    @property
+    def rows(self) -> int:
+        return len(self.heads) * self.k
+
+
+@dataclass(frozen=True)
+class ExplanationPart:
+    """The reasons for the score of one pair."""
+
+    references: References
+    head: int
+    tail: int
+
+    @property
+    def key(self) -> Hashable:
+        return self
+
+    @property
+    def rows(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class TrustPart:
+    """How far answers with these references and candidates can be trusted."""
+
+    references: References
+    candidates: str | tuple[int, ...] | None
+
+    @property
+    def query(self) -> Query:
+        return Query(self.references, candidates="open" if self.candidates is None else self.candidates)
+
+    @property
+    def key(self) -> Hashable:
+        return self
+
+    @property
+    def rows(self) -> int:
+        return 1
+
+
+Part = RankingPart | ExplanationPart | TrustPart
 
 
 class Resolver:
@@ -153,128 +220,127 @@ def by_likeness(linker: Linker, references: References, others: bool) -> np.ndar
     return order if others else order[:similar]
 
 
-def preparation_of(request: QueryRequest) -> tuple[str, int, Hashable]:
-    """The kind of preparation of a request, how many names it has, and what of it is remembered."""
-    pairs = tuple(map(tuple, request.references or ()))
-    names = 2 * (len(pairs) + len(request.rejected))
-    if not isinstance(request, PredictRequest):
-        return "names", names + 2, None
-    names += sum(len(some) for some in (request.heads, request.candidates) if isinstance(some, list))
-    likeness = request.heads_of_type in ("open", "all")
-    return (LIKENESS, names, (pairs, request.relation, request.heads_of_type)) if likeness else ("names", names, None)
-
-
 class Service:
-    """Whole requests: resolved, let in by their cost, answered part by part, so that others have their turns, and put
-    together."""
+    """Answers whole requests: admits them, resolves them, and asks the model in short turns."""
 
-    def __init__(
-        self, linker: Linker, settings: ServerSettings, batcher: Batcher[Part, Answer], answers: Answers
-    ) -> None:
-        self.linker, self.settings, self.batcher = linker, settings, batcher
-        self.resolver, self.estimates, self.preparing = Resolver(linker, settings), answers.estimates, preparing()
-        self.admission = Admission(
-            seconds=settings.seconds,
-            queued=settings.queued,
-            deadline=settings.deadline,
-            requests=settings.waiting + len(batcher.lanes),
+    def __init__(self, linker: Linker, settings: ServerSettings) -> None:
+        self.linker, self.settings = linker, settings
+        self.resolver, self.admission = Resolver(linker, settings), Admission(settings)
+        self.batcher: Batcher[Part] = Batcher(
+            self._answer,
+            gather=settings.gather,
+            together=settings.together,
+            rows=settings.rows,
+            short=SHORT * settings.seconds if capabilities(linker.scorer).thread_safe else None,
         )
+        self.calls = 0  # of the linker
+        self._pace = 0.0  # seconds for one head, in the last turn of a request
+        self._ordering = ThreadPoolExecutor(1, "fewlink-ordering")
 
-    async def prepare(self, work: Callable[[], T], kind: str, names: int, key: Hashable = None) -> T:
-        """Run what precedes an answer in a thread, when it is its turn; the request was let in for its cost."""
+    async def prepare(self, work: Callable[[], T], job: Job, *, orders: bool = False) -> T:
+        """Run work without the model in a thread. If it orders all entities, which may be slow, one runs at a time."""
 
-        def measured() -> T:
-            begin = time.perf_counter()
+        def timed() -> tuple[T, float]:
+            began = time.perf_counter()
             result = work()
-            self.estimates.observe_preparation(kind, names, key, time.perf_counter() - begin)
-            return result
+            return result, time.perf_counter() - began
 
-        result: T = await self.preparing.ask(measured, self.estimates.preparation(kind, names, key))
+        loop = asyncio.get_running_loop()
+        result, seconds = await loop.run_in_executor(self._ordering if orders else None, timed)
+        job.spend(seconds)
         return result
 
-    async def close(self) -> None:
-        """Answer what can be answered soon, and no more."""
-        until = time.monotonic() + GRACE
-        self.admission.closed = True
-        await self.preparing.close(until)
-        await self.batcher.close(until)
-
     async def predict(self, request: PredictRequest, first: Callable[[], object] = lambda: None) -> dict[str, Any]:
-        """The answer to a request; `first` is run before names are resolved."""
+        """The answer to a request; `first` runs before names are resolved."""
 
-        def resolve() -> tuple[RankingPart, int, list[str], int]:
+        def resolve() -> tuple[RankingPart, int, list[str]]:
             first()
-            whole, in_all, notes = self.resolver.ranking(request)
-            return whole, in_all, notes, self._size(whole)
+            return self.resolver.ranking(request)
 
-        needed = preparation_of(request)
-        with self.admission.enter(self.estimates.preparation(*needed)) as admitted:
-            whole, in_all, notes, size = await self.prepare(resolve, *needed)
-            rows = whole.k * (1 if whole.overall else len(whole.heads)) if request.explain else 0
-            self.admission.extend(admitted, *self._cost(whole, size, rows))
-            admitted.reads = whole.references.pairs
-            parts = await self._rank(whole, size)
-            trust = await self._trust(TrustPart(whole.references, whole.candidates), size)
+        orders = request.heads_of_type in ("open", "all")
+        async with self.admission.enter("predict all heads" if orders else "predict") as job:
+            whole, in_all, notes = await self.prepare(resolve, job, orders=orders)
+            parts, trust = await self.rank(whole, job)
             answer, pairs = await asyncio.to_thread(self._joined, whole, parts, trust, notes)
             if request.explain:
-                for row, head, tail in zip(answer["predictions"], *pairs, strict=True):
-                    row["reasons"] = (await self._explain(ExplanationPart(whole.references, head, tail))).to_dict()
+                for row, reasons in zip(
+                    answer["predictions"], await self._explain(whole.references, pairs, job), strict=True
+                ):
+                    row["reasons"] = reasons.to_dict()
         return {"heads": len(whole.heads), "heads_in_all": in_all, **answer}
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
-        needed = preparation_of(request)
-        with self.admission.enter(self.estimates.preparation(*needed)) as admitted:
-            part = await self.prepare(functools.partial(self.resolver.explanation, request), *needed)
-            reads = "explain", part.references.pairs
-            shared = self.admission.is_read(reads)
-            self.admission.extend(admitted, self.estimates.explanation(part.references, shared=shared))
-            admitted.reads = reads
-            return (await self._explain(part)).to_dict()
+        async with self.admission.enter("explain") as job:
+            part = await self.prepare(functools.partial(self.resolver.explanation, request), job)
+            explanation: Explanation = await self.batcher.ask(part, job)
+            self.admission.started(job)
+        return explanation.to_dict()
 
-    async def ranked(self, whole: RankingPart, admitted: Admitted) -> tuple[RankedPairs, Trust | None]:
-        """The ranked pairs of a request that was let in to be prepared, and the trust in them."""
-        size = await asyncio.to_thread(self._size, whole)
-        self.admission.extend(admitted, *self._cost(whole, size))
-        admitted.reads = whole.references.pairs
-        parts = await self._rank(whole, size)
-        return RankedPairs.joined(parts), await self._trust(TrustPart(whole.references, whole.candidates), size)
+    async def rank(self, whole: RankingPart, job: Job) -> tuple[list[RankedPairs], Trust | None]:
+        """The ranked pairs of a request, some heads at a time, and the trust in them.
 
-    async def _rank(self, whole: RankingPart, size: int) -> list[RankedPairs]:
-        """The ranked pairs of some heads after others, so that each turn is short; pairs are not settled yet."""
+        The first turn includes what happens once for each request; the second one shows how long the others will take.
+        """
+        trust: Trust | None = None
+        if self.linker.calibration is not None:
+            trust = await self.batcher.ask(TrustPart(whole.references, whole.candidates), job)
         if await asyncio.to_thread(self._between_pairs, whole):
             self._check_settled(whole)
             whole = replace(whole, heads_in_all=len(whole.heads))
         parts: list[RankedPairs] = []
-        begin = 0
+        begin, count = 0, self._heads_in_a_turn(self._pace, FIRST_TURN)
         while begin < len(whole.heads):
-            head, new = self.estimates.head(size), self.estimates.references(whole.references)
-            count = self.estimates.heads_in(self.settings.turn, size, TURN)
-            some = whole.heads[begin : begin + count]
-            begin += count
-            part = await self.batcher.ask(replace(whole, heads=some), new + len(some) * head)
-            assert isinstance(part, RankedPairs)
-            parts.append(part)
-        return parts
+            turn, before = whole.heads[begin : begin + count], job.spent
+            parts.append(await self.batcher.ask(replace(whole, heads=turn), job))
+            begin += len(turn)
+            if len(parts) == 1:
+                self.admission.started(job)
+            else:
+                self._pace = (job.spent - before) / len(turn)
+                count = self._heads_in_a_turn(self._pace, MAX_TURN)
+            if len(parts) == 2:
+                self._expect(job, len(whole.heads) - begin, whole)
+        return parts, trust
 
-    def _size(self, whole: RankingPart) -> int:
-        return self.estimates.size(whole.references, len(find_candidates_of(self.linker, whole)))
+    def _heads_in_a_turn(self, pace: float, most: int) -> int:
+        return max(1, min(most, int(self.settings.turn / max(pace, 1e-9))))
 
-    def _cost(self, whole: RankingPart, size: int, explained: int = 0) -> tuple[float, str]:
-        """Estimated seconds of a request, and how to split it; empty if it has one head and no reasons."""
-        references = whole.references
-        head = self.estimates.head(size)
-        once = self.estimates.references(references) + self.estimates.trust(references, size)
-        once *= not self.admission.is_read(references.pairs)
-        reasons = self.estimates.explanation(references, explained) if explained else 0.0
-        if len(whole.heads) < 2 and not explained:
-            return once + head * len(whole.heads), ""
-        most = max(1, int((self.settings.seconds - once) / max(head, 1e-9)))
-        less = f"ask for at most {most:,} heads at a time"
+    def _expect(self, job: Job, heads: int, whole: RankingPart) -> None:
+        """Refuse a request whose remaining heads would take too long."""
+        most = max(1, int((self.settings.seconds - job.spent) / max(self._pace, 1e-9)))
+        how = f"ask for at most {most:,} heads at a time"
         if whole.overall:
-            less += ", with 'first' and 'count'"
-        if reasons > self.settings.seconds / 2:
-            less = "ask for reasons of single rows at /explain"
-        return once + head * len(whole.heads) + reasons, f"{less}, or start the server with a higher --most-seconds"
+            how += ", with 'first' and 'count'"
+        self.admission.expect(job, self._pace * heads, f"{how}, or start the server with a higher --most-seconds")
+
+    async def _explain(self, references: References, pairs: Sequence[tuple[int, int]], job: Job) -> list[Explanation]:
+        """The reasons for some pairs, one turn for each."""
+        explained: list[Explanation] = []
+        for head, tail in pairs:
+            before = job.spent
+            explained.append(await self.batcher.ask(ExplanationPart(references, head, tail), job))
+            if len(explained) == 2:
+                left = (len(pairs) - 2) * (job.spent - before)
+                self.admission.expect(job, left, "ask for the reasons of single rows at /explain")
+        return explained
+
+    def _answer(self, parts: Sequence[Part]) -> Sequence[Any]:
+        """The answers to parts with equal keys."""
+        self.calls += 1
+        first = parts[0]
+        if isinstance(first, ExplanationPart):
+            return [self.linker.explain_pair(first.references, first.head, first.tail)] * len(parts)
+        if isinstance(first, TrustPart):
+            return [self._trust(first)] * len(parts)
+        return self._rank([part for part in parts if isinstance(part, RankingPart)])
+
+    def _rank(self, parts: Sequence[RankingPart]) -> list[RankedPairs]:
+        """One call for the heads of all parts; each part gets its own heads and its own k."""
+        trust = self._trust(parts[0]) if parts[0].overall else None
+        return self.linker.rank_batch([part.query for part in parts], trust)
+
+    def _trust(self, part: RankingPart | TrustPart) -> Trust | None:
+        return self.linker.trust(part.query)
 
     def _between_pairs(self, whole: RankingPart) -> bool:
         """Whether pairs of several heads rule out each other."""
@@ -282,13 +348,13 @@ class Service:
 
     def _check_settled(self, whole: RankingPart) -> None:
         heads = len(whole.heads)
-        if not whole.overall and heads * (heads + whole.k) > MOST_SETTLED:
+        if not whole.overall and heads * (heads + whole.k) > MAX_SETTLED:
             message = f"with these constraints all heads are answered together, and {heads:,} are too many"
-            raise ApiError(422, "limit", f"{message}: ask for at most {int(MOST_SETTLED**0.5) - whole.k:,}", "heads")
+            raise ApiError(422, "limit", f"{message}: ask for at most {int(MAX_SETTLED**0.5) - whole.k:,}", "heads")
 
     def _joined(
         self, whole: RankingPart, parts: list[RankedPairs], trust: Trust | None, notes: list[str]
-    ) -> tuple[dict[str, Any], tuple[list[int], list[int]]]:
+    ) -> tuple[dict[str, Any], list[tuple[int, int]]]:
         """The answer to a request without reasons, and the heads and tails of its rows."""
         linker, query = self.linker, replace(whole.query, notes=tuple(notes))
         pairs = linker.settle(query, RankedPairs.joined(parts), trust)
@@ -297,90 +363,12 @@ class Service:
             "predictions": predictions.to_dicts(),
             "notes": list(predictions.notes),
             "trust": predictions.trust and vars(predictions.trust),
-            "tail_types": tail_types(linker, np.unique(pairs.tails)),
+            "tail_types": types_of(linker, np.unique(pairs.tails)),
             "sets": list(map(vars, predictions.sets)),
         }
-        return answer, (pairs.heads.tolist(), pairs.tails.tolist())
-
-    async def _trust(self, part: TrustPart, size: int) -> Trust | None:
-        if self.linker.calibration is None:
-            return None
-        answer = await self.batcher.ask(part, self.estimates.trust(part.references, size))
-        assert answer is None or isinstance(answer, Trust)
-        return answer
-
-    async def _explain(self, part: ExplanationPart) -> Explanation:
-        answer = await self.batcher.ask(part, self.estimates.explanation(part.references))
-        assert isinstance(answer, Explanation)
-        return answer
+        return answer, list(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True))
 
 
-HEADS = 4  # of an example
-READ = 100_000  # edges of an entity that are searched at most
-
-
-def offer(names: Names, entity: int) -> dict[str, str]:
-    """An entity, with a hint that tells it from others of its name."""
-    return {**vars(entity_of(names.graph, entity)), "hint": names.hint(entity)}
-
-
-def entities(linker: Linker, typed: str, limit: int) -> list[dict[str, str]]:
-    """Entities that complete the typed text, best first."""
-    names = linker.names
-    return [offer(names, names.find(entity.id)) for entity in names.complete(typed, limit)]
-
-
-def example(linker: Linker, number: int) -> dict[str, Any]:
-    """References and query heads of a relation, another one for each number; those not trained on come first.
-
-    A graph without tasks offers its own relations.
-    """
-    graph = linker.measured.graph
-    offered = functools.partial(offer, Names(graph))
-    tasks = [task for split in ("test", "dev", "train") for task in linker.measured.tasks.get(split, [])]
-    names = [task.name for task in tasks if len(task.pairs) > linker.shots]
-    if not tasks:
-        sizes = np.bincount(graph.relation_ids, minlength=len(graph.relations))[: len(graph.relations)]
-        names = [graph.relations[relation] for relation in np.flatnonzero(sizes > linker.shots).tolist()]
-    if not names:
-        raise FewlinkError(f"{linker.measured.name} has no relation with more than {linker.shots} pairs")
-    relation = find_relation(linker.measured, names[number % len(names)])
-    pairs = relation.pairs()
-    references, rest = pairs[: linker.shots], pairs[linker.shots :]
-    heads = list(dict.fromkeys(rest[:, 0].tolist()))[:HEADS]
-    return {
-        "relation": relation.name,
-        "references": [[offered(entity) for entity in pair] for pair in references.tolist()],
-        "heads": [offered(head) for head in heads],
-    }
-
-
-def entity(linker: Linker, name: str, text: str, first: int, count: int) -> dict[str, Any]:
-    """An entity with `count` of its edges that have the text in the name of their relation or of their other end."""
-    graph, number = linker.graph, linker.names.find(name)
-    begin, end = graph.offsets[number : number + 2].tolist()
-    at = slice(begin, min(end, begin + READ))
-    edges = []
-    for relation, other in zip(graph.relation_ids[at].tolist(), graph.tail_ids[at].tolist(), strict=True):
-        inverse, forward = divmod(relation, len(graph.relations))
-        edges.append((graph.relation_name(forward), bool(inverse), graph.name(other), graph.entities[other]))
-    typed = text.strip().casefold()
-    matching = [edge for edge in edges if typed in f"{edge[0]}\n{edge[2]}\n{edge[3]}".casefold()]
-    rows = [
-        {"relation": relation, "inverse": inverse, "other": {"id": other, "name": readable}}
-        for relation, inverse, readable, other in matching[first : first + count]
-    ]
-    types = tail_types(linker, np.array([number]))
-    facts = {**vars(entity_of(graph, number)), "types": next(iter(types.values()), [])}
-    return {**facts, "edges_in_all": end - begin, "matching": len(matching), "edges": rows}
-
-
-def tail_types(linker: Linker, entities: np.ndarray) -> dict[str, list[str]]:
-    """The types of each of these entities (n,) by its id; empty if the graph has none."""
-    types, ids = linker.graph.types, linker.graph.entities
-    if types is None:
-        return {}
-    return {
-        ids[one]: [types.names[kind] for kind in types.types[types.offsets[one] : types.offsets[one + 1]].tolist()]
-        for one in entities.tolist()
-    }
+def find_candidates_of(linker: Linker, part: RankingPart | TrustPart) -> np.ndarray:
+    """The candidates (c,) of a part by id; those of the last few questions are remembered."""
+    return linker.candidates(part.query)

@@ -58,7 +58,7 @@ class State:
     """Where a run stands: steps taken, the best evaluation (step and dev figures), and how many were not better since.
 
     `line` is the last line of metrics.jsonl, `seconds` the time spent in all. `since` is what happened after the last
-    evaluation: empty, or its `step`, the summed `losses` (3,), and the `seconds` of training and of `sampling`.
+    evaluation: empty, or its `step`, the sums of the `losses` by name, and the `seconds` of training and of `sampling`.
     """
 
     step: int = 0
@@ -300,6 +300,8 @@ def _state(folder: Path) -> State:
         state = State(**read_json(folder / STATE))
         if not (type(state.step) is type(state.best_step) is int and isinstance(state.since, dict)):
             raise TypeError("steps are whole numbers")
+        if isinstance(losses := state.since.get("losses"), list):  # written by version 0.2
+            state.since["losses"] = dict(zip(("loss", "rank_loss", "reconstruction_loss"), losses, strict=True))
         return state
 
 

@@ -18,15 +18,8 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.carving import carve_any
 from fewlink.data.catalogue import is_benchmark
 from fewlink.graph import CompileReport, Graph, compile_graph
-from fewlink.models.family import (
-    DEFAULT,
-    ModelSettings,
-    PretrainedVectors,
-    Reporter,
-    VectorFreeFamily,
-    trained_family,
-    training_recipe,
-)
+from fewlink.models import DEFAULT_MODEL, trained_family, training_recipe
+from fewlink.models.family import ModelSettings, PretrainedVectors, Reporter
 from fewlink.training.checkpoints import BENCHMARK, begun
 from fewlink.training.run import RunConfig, is_run
 from fewlink.training.trainer import RunResult, check, check_folder, check_may_train, train_runs
@@ -36,7 +29,7 @@ Source = Benchmark | str | Path
 
 def train(
     benchmark: Source | Sequence[Source],
-    model: str = DEFAULT,
+    model: str = DEFAULT_MODEL,
     *,
     out: Path | str,
     vectors: PretrainedVectors | Path | str | None = None,
@@ -108,7 +101,7 @@ def train_seeds(
         check_may_train(run, benchmark, dataclasses.replace(settings, seed=seed))
     check(benchmark, settings)
     family = trained_family(settings.model)
-    if isinstance(family, VectorFreeFamily) and isinstance(vectors, str | Path):
+    if not family.reads_vectors and isinstance(vectors, str | Path):
         raise FewlinkError(f"{settings.model} reads the graph alone: give no vectors")
     if isinstance(vectors, Vectors):
         wanted, folder = vectors, out.resolve().with_name(f"{out.resolve().name}-vectors")

@@ -26,7 +26,8 @@ from fewlink.core.progress import progress, silent
 from fewlink.core.storage import read_json
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.models.family import ModelSettings, PretrainedVectors, trained_family
+from fewlink.models import trained_family
+from fewlink.models.family import ModelSettings, PretrainedVectors, RunState
 from fewlink.models.weights import check_weights
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import (
@@ -142,11 +143,9 @@ class Trainer:
         last = distributed.from_first(lambda: [load_last(runs[seed]) for seed in self.seeds])
         saved = [each for each in last if each is not None]
         if saved:
-            upgraded = trained_family(self.settings.model).upgraded
-            tensors = [(upgraded(weights), upgraded(moments)) for weights, moments, _ in saved]
-            for seed, (weights, _) in zip(self.seeds, tensors, strict=True):
-                check_weights(self.learner.state(0)[0], weights, runs[seed])
-            self.learner.take(tensors)
+            for seed, (weights, _, _) in zip(self.seeds, saved, strict=True):
+                check_weights(self.learner.state(0).weights, weights, runs[seed])
+            self.learner.load_state([RunState(weights, optimizer) for weights, optimizer, _ in saved])
             self.states = [state for _, _, state in saved]
 
     def until_evaluation(self, runs: Mapping[int, Path]) -> None:
@@ -158,8 +157,7 @@ class Trainer:
         first = state.since.get("step", state.step)
         end = min(settings.steps, (first // settings.evaluate_every + 1) * settings.evaluate_every)
         sums, trained, sampling = self._train(runs, first, end)
-        means = (sums / (end - first)).tolist()
-        for run, (state, (total, rank, restored)) in enumerate(zip(self.states, means, strict=True)):
+        for run, state in enumerate(self.states):
             clock = time.perf_counter()
             state.step, state.since = end, {}
             figures = self.evaluate(run)
@@ -167,9 +165,7 @@ class Trainer:
             state.seconds += trained + passed
             state.line = {
                 "step": end,
-                "loss": total,
-                "rank_loss": rank,
-                "reconstruction_loss": restored,
+                **{name: float(total[run]) / (end - first) for name, total in sums.items()},
                 "learning_rate": settings.learning_rate * settings.decay_at(end - 1),
                 "dev": figures,
                 "steps_per_second": (end - first) / trained,
@@ -177,31 +173,41 @@ class Trainer:
                 "seconds": {"sampling": sampling, "step": trained - sampling, "evaluation": passed, "saving": 0.0},
             }
 
-    def _train(self, runs: Mapping[int, Path], first: int, end: int) -> tuple[Tensor, float, float]:
-        """Take all steps up to `end`; of those from `first` on, of which some may have been taken before a stop, the
-        summed losses (S, 3), the seconds of training, and those of sampling."""
+    def _train(self, runs: Mapping[int, Path], first: int, end: int) -> tuple[dict[str, Tensor], float, float]:
+        """Train up to step `end`; returns the sum (S,) of each loss, the seconds of training, and those of sampling.
+
+        All three count from step `first`, the last evaluation, also if training was stopped since.
+        """
         settings, step, since = self.settings, self.states[0].step, self.states[0].since
-        sampling, pace, most = since.get("sampling", 0.0), 0.0, self.learner.most
+        sampling, pace, most = since.get("sampling", 0.0), 0.0, self.learner.steps_at_once
         saved = time.perf_counter()
         began = saved - since.get("seconds", 0.0)
-        losses = [state.since.get("losses", [0.0] * 3) for state in self.states]
-        sums = torch.tensor(losses, dtype=torch.float64)  # (S, 3)
+        sums: dict[str, Tensor] = {}
         shown = progress("training", settings.steps) if distributed.rank() == 0 else contextlib.nullcontext(silent)
         with shown as advance:
             while step < end:
                 advance(step, f"step {step:,} of {settings.steps:,}")
                 if settings.device == "cpu":  # a block must not take longer than until the next saving
-                    most = max(1, min(self.learner.most, int(SAVE_EVERY / pace))) if pace else 1
+                    most = max(1, min(self.learner.steps_at_once, int(SAVE_EVERY / pace))) if pace else 1
                 begin = time.perf_counter()
-                block, drawing = self.learner.advance(step, min(most, end - step))
-                pace = (time.perf_counter() - begin) / len(block)
-                self._check_losses(block, step)
-                sums += block.double().sum(0).T.cpu()
-                step, sampling = step + len(block), sampling + drawing
+                count = min(most, end - step)
+                result = self.learner.run_steps(step, count)
+                pace = (time.perf_counter() - begin) / count
+                self._check_losses(result.losses["loss"], step)
+                for name, losses in result.losses.items():
+                    before = sums[name] if name in sums else self._sums_before(name)
+                    sums[name] = before + losses.double().sum(0).cpu()
+                step, sampling = step + count, sampling + result.sampling_seconds
                 if (now := time.perf_counter()) - saved >= SAVE_EVERY:
                     self._save_between(runs, step, {"step": first, "sampling": sampling, "seconds": now - began}, sums)
                     saved = time.perf_counter()
         return sums, time.perf_counter() - began, sampling
+
+    def _sums_before(self, name: str) -> Tensor:
+        """The sum (S,) of a loss over the steps between the last evaluation and the last checkpoint."""
+        return torch.tensor(
+            [state.since.get("losses", {}).get(name, 0.0) for state in self.states], dtype=torch.float64
+        )
 
     def evaluate(self, run: int) -> dict[str, float]:
         """Micro figures of a run on dev by the common evaluator; its state records whether they are the best."""
@@ -231,22 +237,27 @@ class Trainer:
             state.line["seconds"]["saving"] = time.perf_counter() - began
             self.logs.setdefault(seed, MetricsLog(run)).add(state.line)
 
-    def _save_between(self, runs: Mapping[int, Path], step: int, since: dict[str, Any], losses: Tensor) -> None:
-        """Write `last/` of each run between two evaluations, with the summed losses (S, 3) since the last one."""
+    def _save_between(
+        self, runs: Mapping[int, Path], step: int, since: dict[str, Any], sums: Mapping[str, Tensor]
+    ) -> None:
+        """Write `last/` of each run between two evaluations, with the sum (S,) of each loss since the last one."""
         if distributed.rank():
             return
         for index, (seed, state) in enumerate(zip(self.seeds, self.states, strict=True)):
-            now = dataclasses.replace(state, step=step, since={**since, "losses": losses[index].tolist()})
-            save_last(runs[seed], *self.learner.state(index), now)
+            losses = {name: float(total[index]) for name, total in sums.items()}
+            save_last(
+                runs[seed],
+                *self.learner.state(index),
+                dataclasses.replace(state, step=step, since={**since, "losses": losses}),
+            )
 
     def _check_losses(self, losses: Tensor, first: int) -> None:
-        """Raises if a loss (steps, 3, S) is not finite."""
-        bad = (~torch.isfinite(losses[:, 0])).nonzero().tolist()
+        """Raise if a loss (steps, S) is not finite."""
+        bad = (~torch.isfinite(losses)).nonzero().tolist()
         if bad:
             step, run = bad[0]
             raise FewlinkError(
-                f"the loss is {float(losses[step, 0, run])} in step {first + step + 1}"
-                f" of seed {self.seeds[run]}: {ADVICE}"
+                f"the loss is {float(losses[step, run])} in step {first + step + 1} of seed {self.seeds[run]}: {ADVICE}"
             )
 
 

@@ -66,7 +66,7 @@ def test_runs_that_began_alone_continue_side_by_side() -> None:
     for alone in several:
         alone.learner.learn(0, alone.learner.ids(0, 2))
     three = doubled(settings, *SEEDS)
-    three.learner.take([alone.learner.state(0) for alone in several])
+    three.learner.load_state([alone.learner.state(0) for alone in several])
     losses = three.learner.learn(2, three.learner.ids(2, 2))
     for run, alone in enumerate(several):
         close(losses[..., run], alone.learner.learn(2, alone.learner.ids(2, 2))[..., 0])

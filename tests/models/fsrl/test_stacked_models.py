@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import pytest
 import torch
-from tests.models.fsrl.literal import close, neighbours_in, normal, parameters_of, random_surroundings, surroundings_of
+from tests.models.fsrl.oracle import close, neighbours_in, normal, parameters_of, random_surroundings, surroundings_of
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 

@@ -20,7 +20,7 @@ from fewlink.data.append import append_triples
 from fewlink.data.episodes import ContrastedEpisodes
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.models.family import trained_family
+from fewlink.models import trained_family
 from fewlink.models.gana.family import FAMILY, MODELS, GANASettings, assemble
 from fewlink.models.gana.model import GANA, GANAScorer
 from fewlink.models.metar.family import MetaLearner
@@ -73,7 +73,7 @@ def test_a_run_opens_as_the_scorer_that_was_evaluated() -> None:
 
 def test_it_learns() -> None:
     settings = tiny(relations=64, dropout=0.0, learning_rate=0.01, scale=0.0)
-    losses, _ = learner(settings, vectors(dim=16)).advance(0, 60)
+    losses = learner(settings, vectors(dim=16)).run_steps(0, 60).losses["loss"]
     assert losses[-10:, 0].mean() < 0.8 * losses[:10, 0].mean()
 
 
@@ -82,7 +82,7 @@ def test_what_learns() -> None:
     for rate in (0.0, 1e-2):
         made = learner(tiny(embedding_rate=rate, scale=0.0))
         before = {name: value.clone() for name, value in made.weights.items()}
-        made.advance(0, 2)
+        made.run_steps(0, 2)
         assert ("entities" in before) == (rate > 0)
         assert all(not torch.equal(before[name], value) for name, value in made.weights.items())
         assert isinstance(made.model, GANA)

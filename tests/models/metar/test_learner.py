@@ -22,7 +22,8 @@ from fewlink.data.append import append_triples
 from fewlink.data.episodes import ContrastedEpisodes
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.models.family import NoVectors, trained_family
+from fewlink.models import trained_family
+from fewlink.models.family import NoVectors
 from fewlink.models.metar.family import FAMILY, IN_TRAIN, MODELS, MetaLearner, MetaRSettings, assemble, sampler
 from fewlink.models.metar.model import MetaRScorer
 from fewlink.training import RunResult, open_run
@@ -87,8 +88,9 @@ def test_a_run_opens_as_the_scorer_that_was_evaluated() -> None:
 def test_it_learns(model: str) -> None:
     settings = tiny(model=model, relations=64, dropout=0.0, learning_rate=0.01, scale=0.0)
     made = learner(umls(), vectors(dim=16), settings)
-    losses, drawing = made.advance(0, 60)
-    assert losses.shape == (60, 3, 1) and drawing > 0
+    result = made.run_steps(0, 60)
+    losses = result.losses["loss"]
+    assert losses.shape == (60, 1) and result.sampling_seconds > 0
     assert losses[-10:, 0].mean() < 0.8 * losses[:10, 0].mean()
 
 
@@ -109,7 +111,7 @@ def test_vectors_learn_by_their_own_rate() -> None:
     for rate in (0.0, 1e-3, 1e-2):
         made = learner(umls(), vectors(), tiny(embedding_rate=rate, scale=0.0))
         assert ("entities" in made.weights) == (rate > 0)
-        made.advance(0, 2)
+        made.run_steps(0, 2)
         moved.append(float((made.model.entities.detach() - vectors().entities).abs().max()))
     assert moved[0] == 0 < moved[1] < moved[2]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -16,7 +16,7 @@ from fewlink.graph import Graph
 from fewlink.models.fsrl.family import neighbour_bytes
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.gana.model import GANA, GANAScorer
-from fewlink.models.metar.family import MetaLearnerSettings, MetaRFamily, scaled, tasks_of
+from fewlink.models.metar.family import MetaLearnerFamily, MetaLearnerSettings, scaled, tasks_of
 
 MODELS = {"gana": "GANA: references with their neighbours give a relation's vector; it and a hyperplane take a step"}
 
@@ -40,11 +40,12 @@ class GANASettings(MetaLearnerSettings):
     AT_LEAST_ONE = (*MetaLearnerSettings.AT_LEAST_ONE, "neighbours", "hidden", "layers")
 
 
-class GANAFamily(MetaRFamily):
-    """GANA; its vectors are pretrained and opened, and its episodes drawn, as those of MetaR's family."""
+class GANAFamily(MetaLearnerFamily[GANASettings]):
+    """GANA."""
 
     name = "gana"
     settings = GANASettings
+    memory_advice = "relations=256"
     scorer_class = GANAScorer
 
     @property
@@ -52,7 +53,7 @@ class GANAFamily(MetaRFamily):
         return MODELS
 
     def memory(
-        self, graph: Graph, vectors: Embeddings, settings: Any, *, runs: int = 1, training: bool = False
+        self, graph: Graph, vectors: Embeddings, settings: GANASettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
         table = 4.0 * len(graph.entities) * vectors.dim
         tuned = training and settings.embedding_rate > 0
@@ -66,7 +67,7 @@ class GANAFamily(MetaRFamily):
             "the program": PROGRAM,
         }
 
-    def assembled(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, *, training: bool) -> GANA:
+    def assembled(self, benchmark: Benchmark, vectors: Embeddings, settings: GANASettings, *, training: bool) -> GANA:
         tasks = tasks_of(benchmark, settings) if training else ()
         return assemble(benchmark.graph, vectors, settings, tasks)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -23,9 +24,9 @@ from fewlink.data.episodes import ContrastedEpisodes, ContrastedSampler
 from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
 from fewlink.graph.graph import Groups
-from fewlink.models.family import ModelSettings, RunState
-from fewlink.models.fsrl.family import OneTableFamily
+from fewlink.models.family import ModelSettings, RunState, StepResult
 from fewlink.models.metar.model import MetaR, MetaRScorer, MetaScorer
+from fewlink.models.one_table import OneTableFamily
 from fewlink.models.weights import check_weights, moments_of, restore_moments
 from fewlink.scorers import Scorer
 
@@ -114,6 +115,9 @@ class MetaRSettings(MetaLearnerSettings):
     AT_LEAST_ONE = (*MetaLearnerSettings.AT_LEAST_ONE, "hidden_1", "hidden_2")
 
 
+MetaSettingsT = TypeVar("MetaSettingsT", bound=MetaLearnerSettings)
+
+
 class MetaLearner:
     """One run of a model whose forward pass gives the loss of contrasted episodes; a step never waits for the device.
 
@@ -122,7 +126,11 @@ class MetaLearner:
     """
 
     def __init__(
-        self, model: nn.Module, sampler: ContrastedSampler, settings: Any, make_scorer: Callable[[], Scorer]
+        self,
+        model: nn.Module,
+        sampler: ContrastedSampler,
+        settings: MetaLearnerSettings,
+        make_scorer: Callable[[], Scorer],
     ) -> None:
         self.model, self.sampler, self.settings, self.make_scorer = model, sampler, settings, make_scorer
         on_gpu = distributed.use_device(settings.device) != "cpu"
@@ -133,7 +141,7 @@ class MetaLearner:
         groups = [{"params": parameters, "lr": rate} for rate, parameters in rates.items()]
         self.optimizer = torch.optim.Adam(groups, fused=True, capturable=on_gpu)
         self.share = settings.relations // distributed.count()
-        self.most = AT_ONCE["cuda" if on_gpu else "cpu"]
+        self.steps_at_once = AT_ONCE["cuda" if on_gpu else "cpu"]
 
     @property
     def weights(self) -> Mapping[str, Tensor]:
@@ -146,18 +154,17 @@ class MetaLearner:
         drawn = self.sampler.contrasted(numbers.flatten())
         return [ContrastedEpisodes(*parts) for parts in zip(*(part.split(self.share) for part in drawn), strict=True)]
 
-    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
-        """Take steps from step `first` on; losses (count, 3, 1), and the seconds spent on drawing episodes."""
+    def run_steps(self, first: int, count: int) -> StepResult:
+        """Run `count` steps, beginning with step `first`."""
         self.model.train()
         began = time.perf_counter()
         episodes = self.episodes(first, count)
-        drawing = time.perf_counter() - began
+        sampling_seconds = time.perf_counter() - began
         losses = []
         for step, own in enumerate(episodes, first):
             torch.manual_seed(derive(self.settings.seed, "step", step, distributed.rank()))  # for dropout
             losses.append(self.step(step, own))
-        total = torch.stack(losses)
-        return torch.stack([total, total, torch.zeros_like(total)], 1).unsqueeze(-1), drawing
+        return StepResult({"loss": torch.stack(losses).unsqueeze(-1)}, sampling_seconds)
 
     def step(self, number: int, episodes: ContrastedEpisodes) -> Tensor:
         """Move the weights along the episodes; their loss before the move."""
@@ -175,36 +182,75 @@ class MetaLearner:
     def state(self, run: int) -> RunState:
         """The weights and the optimizer's moments."""
         weights = {name: value.detach() for name, value in self.model.state_dict().items()}
-        return weights, moments_of(self.model, self.optimizer)
+        return RunState(weights, moments_of(self.model, self.optimizer))
 
-    def take(self, states: Sequence[RunState]) -> None:
+    def load_state(self, states: Sequence[RunState]) -> None:
         """Continue from a state."""
         ((weights, moments),) = states
         self.model.load_state_dict(weights)
         restore_moments(self.model, self.optimizer, moments)
 
 
-class MetaRFamily(OneTableFamily):
-    """MetaR; its vectors are pretrained and opened as those of FSRL's family."""
+class MetaLearnerFamily(OneTableFamily[MetaSettingsT]):
+    """Models that learn from contrasted episodes as MetaR does."""
 
-    name = "metar"
-    settings: ClassVar[type[MetaLearnerSettings]] = MetaRSettings
-    memory_advice = "relations=256"
-    scorer_class: ClassVar[type[MetaScorer[Any]]] = MetaRScorer
+    scorer_class: ClassVar[type[MetaScorer[Any]]]
 
-    @property
-    def models(self) -> Mapping[str, str]:
-        return MODELS
-
-    def check(self, benchmark: Benchmark, settings: Any) -> None:
+    def check(self, benchmark: Benchmark, settings: MetaSettingsT) -> None:
         sampler(benchmark, settings)
 
     def check_fold_in(self, run: Path, weights: Mapping[str, Tensor]) -> None:
         if ENTITIES in weights:
             raise InputError(run, "trained its vectors with the model, and has none for new entities: train it again")
 
+    @abstractmethod
+    def assembled(
+        self, benchmark: Benchmark, vectors: Embeddings, settings: MetaSettingsT, *, training: bool
+    ) -> nn.Module:
+        """A model with its initial parameters, for training on the benchmark's tasks or for answering only."""
+
+    def learner(
+        self, benchmark: Benchmark, vectors: Embeddings, settings: MetaSettingsT, seeds: Sequence[int]
+    ) -> MetaLearner:
+        (seed,) = seeds
+        settings = dataclasses.replace(settings, seed=seed)
+        model = self.assembled(benchmark, vectors, settings, training=True)
+        return MetaLearner(
+            model, sampler(benchmark, settings), settings, lambda: self._scorer_of(model, benchmark.graph, settings)
+        )
+
+    def scorer(
+        self,
+        benchmark: Benchmark,
+        vectors: Embeddings,
+        settings: MetaSettingsT,
+        weights: dict[str, Tensor],
+        *,
+        run: Path,
+    ) -> MetaScorer[Any]:
+        model = self.assembled(benchmark, vectors, settings, training=False)
+        check_weights(model.state_dict(), weights, run)
+        model.load_state_dict(weights)
+        return self._scorer_of(model, benchmark.graph, settings)
+
+    def _scorer_of(self, model: nn.Module, graph: Graph, settings: MetaSettingsT) -> MetaScorer[Any]:
+        return self.scorer_class(settings.model, model, graph, negatives=settings.negatives, seed=settings.seed)
+
+
+class MetaRFamily(MetaLearnerFamily[MetaRSettings]):
+    """MetaR."""
+
+    name = "metar"
+    settings = MetaRSettings
+    memory_advice = "relations=256"
+    scorer_class = MetaRScorer
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return MODELS
+
     def memory(
-        self, graph: Graph, vectors: Embeddings, settings: Any, *, runs: int = 1, training: bool = False
+        self, graph: Graph, vectors: Embeddings, settings: MetaRSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
         table = 4.0 * len(graph.entities) * vectors.dim
         pairs = settings.relations * (settings.shots + settings.batch)
@@ -217,35 +263,8 @@ class MetaRFamily(OneTableFamily):
             "the program": PROGRAM,
         }
 
-    def assembled(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, *, training: bool) -> nn.Module:
-        """A model with its initial parameters, which learns from the benchmark's tasks or only answers."""
+    def assembled(self, benchmark: Benchmark, vectors: Embeddings, settings: MetaRSettings, *, training: bool) -> MetaR:
         return assemble(vectors, settings)
-
-    def learner(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, seeds: Sequence[int]) -> MetaLearner:
-        (seed,) = seeds
-        settings = dataclasses.replace(settings, seed=seed)
-        model = self.assembled(benchmark, vectors, settings, training=True)
-        return MetaLearner(
-            model, sampler(benchmark, settings), settings, lambda: self._scorer_of(model, benchmark.graph, settings)
-        )
-
-    def scorer(
-        self,
-        benchmark: Benchmark,
-        vectors: Embeddings,
-        settings: Any,
-        weights: dict[str, Tensor],
-        *,
-        parts: Mapping[str, Any],
-        run: Path,
-    ) -> MetaScorer[Any]:
-        model = self.assembled(benchmark, vectors, settings, training=False)
-        check_weights(model.state_dict(), weights, run)
-        model.load_state_dict(weights)
-        return self._scorer_of(model, benchmark.graph, settings)
-
-    def _scorer_of(self, model: nn.Module, graph: Graph, settings: Any) -> MetaScorer[Any]:
-        return self.scorer_class(settings.model, model, graph, negatives=settings.negatives, seed=settings.seed)
 
 
 def assemble(vectors: Embeddings, settings: MetaRSettings) -> MetaR:
@@ -275,7 +294,7 @@ def scaled(vectors: Embeddings, length: float) -> Embeddings:
     return dataclasses.replace(vectors, entities=vectors.entities * factor, relations=vectors.relations * factor)
 
 
-def sampler(benchmark: Benchmark, settings: Any) -> ContrastedSampler:
+def sampler(benchmark: Benchmark, settings: MetaLearnerSettings) -> ContrastedSampler:
     """Episodes of the train relations, and of the background's where the model learns from them."""
     return ContrastedSampler(
         tasks_of(benchmark, settings),
@@ -288,7 +307,7 @@ def sampler(benchmark: Benchmark, settings: Any) -> ContrastedSampler:
     )
 
 
-def tasks_of(benchmark: Benchmark, settings: Any) -> list[Task]:
+def tasks_of(benchmark: Benchmark, settings: MetaLearnerSettings) -> list[Task]:
     """The train relations and, for all models but `metar`, those of the background that have enough pairs."""
     tasks = list(benchmark.split("train"))
     if settings.model != TRAIN_ONLY:

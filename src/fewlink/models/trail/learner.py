@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from fewlink.core import distributed
 from fewlink.core.seeds import derive
 from fewlink.graph import Graph
-from fewlink.models.family import ModelSettings, RunState
+from fewlink.models.family import ModelSettings, RunState, StepResult
 from fewlink.models.trail.episodes import Batch, Episodes, EpisodeSource
 from fewlink.models.trail.network import Shape, TrailNetwork
 from fewlink.models.trail.reading import ReadGraph
@@ -101,7 +101,7 @@ class TrailLearner:
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.settings, self.device = settings, torch.device(distributed.use_device(settings.device))
-        self.most = 50 if self.device.type == "cuda" else 1
+        self.steps_at_once = 50 if self.device.type == "cuda" else 1
         self.graphs = [ReadGraph.of(graph).to(self.device) for graph in graphs]
         sources = [EpisodeSource(graph) for graph in graphs]
         self.episodes = Episodes(
@@ -145,17 +145,16 @@ class TrailLearner:
     def weights(self) -> Mapping[str, Tensor]:
         return {name: value[None] for name, value in self.averaged.items()}
 
-    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
-        """Take steps from step `first` on; losses (count, 3, 1), and the seconds spent waiting for episodes."""
+    def run_steps(self, first: int, count: int) -> StepResult:
+        """Run `count` steps, beginning with step `first`."""
         self.network.train()
-        losses, waited = [], 0.0
+        losses, sampling_seconds = [], 0.0
         for step in range(first, first + count):
             began = time.perf_counter()
             batch = self._batch(step).to(self.device)
-            waited += time.perf_counter() - began
+            sampling_seconds += time.perf_counter() - began
             losses.append(self.step(step, batch))
-        total = torch.stack(losses)
-        return torch.stack([total, total, torch.zeros_like(total)], 1).unsqueeze(-1), waited
+        return StepResult({"loss": torch.stack(losses).unsqueeze(-1)}, sampling_seconds)
 
     def step(self, number: int, batch: Batch) -> Tensor:
         """Move the weights along a batch; the loss before the move."""
@@ -198,9 +197,9 @@ class TrailLearner:
     def state(self, run: int) -> RunState:
         """The averaged weights; the optimizer's moments and the weights before averaging."""
         raw = {RAW + name: value.clone() for name, value in self.network.state_dict().items()}
-        return dict(self.averaged), {**moments_of(self.network, self.optimizer), **raw}
+        return RunState(dict(self.averaged), {**moments_of(self.network, self.optimizer), **raw})
 
-    def take(self, states: Sequence[RunState]) -> None:
+    def load_state(self, states: Sequence[RunState]) -> None:
         """Continue from a state."""
         ((weights, moments),) = states
         self.averaged = {name: weights[name].to(self.device) for name in self.averaged}

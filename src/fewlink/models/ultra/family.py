@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared
-from fewlink.models.trail.family import EDGE, PAIR, TrailFamily, graphs_of
+from fewlink.models.trail.family import EDGE, PAIR, PropagationFamily, graphs_of
 from fewlink.models.trail.learner import TrailLearner, TrailSettings
 from fewlink.models.trail.network import Encoded
 from fewlink.models.trail.reading import ReadGraph, Tasks
@@ -308,30 +308,29 @@ class UltraLearner(TrailLearner):
         return UltraScorer(self.settings.model, network, self.graphs[0])
 
 
-class UltraFamily(TrailFamily):
+class UltraFamily(PropagationFamily[UltraSettings]):
     """ULTRA."""
 
     name = "ultra"
     settings = UltraSettings
-    shipped_models = ()
-    checkpoint_models = ("ultra",)
+    checkpoint_models: ClassVar[tuple[str, ...]] = ("ultra",)
 
     @property
     def models(self) -> Mapping[str, str]:
         return {"ultra": "ULTRA (Galkin et al. 2024): message passing over relations, then entities; reads any graph"}
 
-    def run_parts(self, benchmark: Benchmark, settings: UltraSettings) -> dict[str, Any]:  # type: ignore[override]
+    def training_facts(self, benchmark: Benchmark, settings: UltraSettings) -> dict[str, Any]:
         start = {"start": read_checkpoint(settings.start).facts} if settings.start else {}
-        return {**super().run_parts(benchmark, settings), **start}
+        return {**super().training_facts(benchmark, settings), **start}
 
-    def check(self, benchmark: Benchmark, settings: UltraSettings) -> None:  # type: ignore[override]
+    def check(self, benchmark: Benchmark, settings: UltraSettings) -> None:
         super().check(benchmark, settings)
         if settings.start and (shape := read_checkpoint(settings.start).shape) != settings.shape:
             wanted = " ".join(f"--set {name}={value}" for name, value in vars(shape).items())
             raise InputError(settings.start, f"holds weights of another shape: train with {wanted}")
 
-    def memory(  # type: ignore[override]
-        self, graph: Graph, vectors: Any, settings: UltraSettings, *, runs: int = 1, training: bool = False
+    def memory(
+        self, graph: Graph, vectors: NoVectors, settings: UltraSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
         states = 4.0 * len(graph.entities) * settings.width
         if training:
@@ -347,21 +346,22 @@ class UltraFamily(TrailFamily):
             "the program": PROGRAM,
         }
 
-    def learner(self, benchmark: Benchmark, vectors: Any, settings: UltraSettings, seeds: Sequence[int]) -> Learner:  # type: ignore[override]
+    def learner(
+        self, benchmark: Benchmark, vectors: NoVectors, settings: UltraSettings, seeds: Sequence[int]
+    ) -> Learner:
         graphs, start = graphs_of(benchmark, settings), None
         if settings.start:
             start = read_checkpoint(settings.start).weights
         (seed,) = seeds
         return UltraLearner(graphs, settings.adjusted([f"seed={seed}"]), start)
 
-    def scorer(  # type: ignore[override]
+    def scorer(
         self,
         benchmark: Benchmark,
-        vectors: Any,
+        vectors: NoVectors,
         settings: UltraSettings,
         weights: dict[str, Tensor],
         *,
-        parts: Mapping[str, Any],
         run: Path,
     ) -> UltraScorer:
         network = UltraNetwork(settings.shape)
