@@ -32,10 +32,11 @@ from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.models.fsrl.assembly import assemble
 from fewlink.models.fsrl.exact import encode_all
 from fewlink.models.fsrl.learner import STEPS_AT_ONCE, FewShotLearner
-from fewlink.models.fsrl.model import FewShotModel, FewShotSettings
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.reference import FSRL, Background, ReferenceScorer, episodes, train
 from fewlink.models.fsrl.scorer import FewShotScorer
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.scorers import Question
 from fewlink.training.trainer import exactly
 from measure import RECORDS, gpu_kernels, print_table, write_record

@@ -573,7 +573,7 @@ def copied(tmp_path: Path) -> tuple[Path, stages.Stages]:
 def deploy_other(run: Path, fitting: stages.Stages, step: int) -> dict[str, torch.Tensor]:
     """Deploy weights that are all `step`, with a configuration that names it."""
     config = RunConfig.read(run)
-    config = replace(config, settings=replace(config.settings, steps=step), answers_with="")
+    config = replace(config, settings=config.settings.replace(steps=step), answers_with="")
     weights = {name: torch.full_like(value, step) for name, value in load_best(run)[0].items()}
     fitting.replace_run(config, weights, step)
     return weights

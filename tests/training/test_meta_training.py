@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,8 @@ from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.fsrl import learner as learner_room
 from fewlink.models.fsrl.assembly import assemble
 from fewlink.models.fsrl.learner import FewShotLearner
-from fewlink.models.fsrl.model import COMPOSITIONS, FewShotSettings
+from fewlink.models.fsrl.model import COMPOSITIONS
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training import open_run
 from fewlink.training import trainer as trainer_room
 from fewlink.training.checkpoints import FORMAT, load_best, load_state
@@ -308,6 +308,6 @@ def test_each_of_several_runs_has_the_neighbours_of_its_seed() -> None:
     settings, seeds = small(neighbours=2), [3, 4, 5]
     learner = FewShotLearner(umls(), vectors(), settings, seeds)
     found = [learner.scorer(run).around.neighbours.entities for run in range(3)]
-    own = [assemble(umls().graph, vectors(), replace(settings, seed=seed), "cpu")[1] for seed in seeds]
+    own = [assemble(umls().graph, vectors(), settings.replace(seed=seed), "cpu")[1] for seed in seeds]
     assert all(torch.equal(one, around.neighbours.entities) for one, around in zip(found, own, strict=True))
     assert not torch.equal(found[0], found[1])

@@ -7,7 +7,6 @@ of its type that the head was not linked to by then.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from importlib.resources import as_file, files
@@ -201,7 +200,7 @@ def rank_relation(
 def few_shot_complex(graph: Graph, device: str = "cpu") -> EmbeddingSettings:
     """Smaller than for link prediction, as there is one training for each relation and draw."""
     settings = link_settings("complex", len(graph.entities), device=device)
-    return dataclasses.replace(settings, dim=COMPLEX_DIM, n3=COMPLEX_N3)
+    return settings.replace(dim=COMPLEX_DIM, n3=COMPLEX_N3)
 
 
 def _complex(setting: Setting, relation: str, frozen: FrozenGraph, task: Task, place: Place) -> Scorer:

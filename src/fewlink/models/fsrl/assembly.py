@@ -10,8 +10,9 @@ from torch import Tensor
 from fewlink.core.seeds import derive
 from fewlink.embeddings.table import Embeddings
 from fewlink.graph import Graph
-from fewlink.models.fsrl.model import FewShotModel, FewShotSettings, build
+from fewlink.models.fsrl.model import FewShotModel, build
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.weights import check_weights
 
 TUNED = ("entities", "relations")  # the pretrained vectors: `around.NAME` among the weights of runs that tune them

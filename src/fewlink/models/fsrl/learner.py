@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Sequence
 from operator import attrgetter
@@ -21,10 +20,11 @@ from fewlink.embeddings.table import Embeddings
 from fewlink.models.family import RunState, StepResult
 from fewlink.models.fsrl.assembly import TUNED, assemble
 from fewlink.models.fsrl.captured import CapturedStep
-from fewlink.models.fsrl.model import FewShotModel, FewShotSettings
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
 from fewlink.models.fsrl.objective import Objective, objective
 from fewlink.models.fsrl.scorer import FewShotScorer
+from fewlink.models.fsrl.settings import FewShotSettings
 
 TABLES = ("relations", "entities")  # of the neighbours, which are sampled by the seed: each run has its own
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -56,7 +56,7 @@ class FewShotLearner:
         self.settings, self.seeds, self.device = settings, seeds, settings.device
         self.on_gpu = self.device != "cpu"
         self.sampler = sampler(benchmark, settings, seeds)
-        own = [dataclasses.replace(settings, seed=seed) for seed in seeds]
+        own = [settings.replace(seed=seed) for seed in seeds]
         models = [ModelWithInputs(*assemble(benchmark.graph, embeddings, each, self.device)) for each in own]
         self.module = models[0].train()
         rates = dict.fromkeys((name for name, _ in self.module.named_parameters()), settings.learning_rate)
