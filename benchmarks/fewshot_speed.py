@@ -29,10 +29,14 @@ from fewlink.core.memory import hardware
 from fewlink.data import Benchmark, Task, candidates_of, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Evaluation, Protocol, evaluate
-from fewlink.models.fsrl.learner import AT_ONCE, FewShotLearner, assemble
-from fewlink.models.fsrl.model import FewShotModel, FewShotScorer, FewShotSettings
+from fewlink.models.fsrl.assembly import assemble
+from fewlink.models.fsrl.exact import encode_all
+from fewlink.models.fsrl.learner import STEPS_AT_ONCE, FewShotLearner
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.reference import FSRL, Background, ReferenceScorer, episodes, train
+from fewlink.models.fsrl.scorer import FewShotScorer
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.scorers import Question
 from fewlink.training.trainer import exactly
 from measure import RECORDS, gpu_kernels, print_table, write_record
@@ -97,7 +101,7 @@ def our_scores(case: Case, references: Tensor, pairs: Tensor) -> tuple[Tensor, T
 def our_training_rate(case: Case, seconds: float, seeds: int = 1) -> float:
     """Steps per second of the package's trainer, sampling included, summed over `seeds` seeds."""
     learner = our_learner(case, seeds)
-    most = AT_ONCE[case.device]
+    most = STEPS_AT_ONCE[case.device]
     firsts = itertools.count(0, most)
 
     def block() -> None:
@@ -118,7 +122,7 @@ def our_evaluation_rate(case: Case, candidates: str) -> tuple[float, Evaluation]
 def our_pairs(case: Case, candidates: str) -> dict[str, int]:
     """The number of (query, candidate) pairs of the test split, and how many of them differ in a vector."""
     model, around = our_model(case)
-    vectors, ranked, distinct = model.encode_all(around), 0, 0
+    vectors, ranked, distinct = encode_all(model.encoder, around), 0, 0
 
     def distinct_vectors(ids: np.ndarray) -> int:
         return len(vectors[torch.from_numpy(np.unique(ids)).long().to(vectors.device)].unique(dim=0))
@@ -323,7 +327,7 @@ def mean_sizes(case: Case, count: int = 100) -> tuple[int, float]:
 
 def kernels(case: Case, seeds: int) -> dict[str, Any]:
     """The kernels of a step of all seeds."""
-    learner, steps = our_learner(case, seeds), AT_ONCE["cuda"]
+    learner, steps = our_learner(case, seeds), STEPS_AT_ONCE["cuda"]
     ids = learner.ids(0, steps)
     return {"seeds": seeds, **gpu_kernels(lambda: learner.learn(0, ids), steps)}
 

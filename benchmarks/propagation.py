@@ -26,10 +26,11 @@ from fewlink.core.memory import hardware
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
-from fewlink.models.trail.learner import TrailLearner, TrailSettings, network_of
+from fewlink.models.trail.learner import TrailLearner, network_of
 from fewlink.models.trail.network import TrailNetwork
 from fewlink.models.trail.reading import ReadGraph, read_tasks
 from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.product import Norms, relation_sums, relational_product, transposed_product, without_kernels
 from fewlink.scorers import Question

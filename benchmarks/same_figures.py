@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def compare_figures(name: str, scorer: Scorer, benchmark: Benchmark, records: li
 
 def compare_weights(name: str, run: Path, benchmark: Benchmark) -> None:
     config, state = RunConfig.read(run), load_state(run)
-    settings = replace(config.settings, steps=state.step)
+    settings = config.settings.replace(steps=state.step)
     vectors = config.family.open_vectors(run / EMBEDDINGS, benchmark.graph.fingerprint)
     with tempfile.TemporaryDirectory() as folder:
         train_run(benchmark, vectors, settings, folder)

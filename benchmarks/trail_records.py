@@ -13,7 +13,6 @@ benchmarks to measure, by default all.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +36,7 @@ def trained(names: list[str], seeds: Sequence[int], asked: argparse.Namespace) -
     runs = {seed: asked.runs / f"{'+'.join(names)}-seed-{seed}" for seed in seeds}
     recipe = training_recipe("trail")
     settings = recipe.settings.adjusted([f"also={','.join(names[1:])}", f"device={asked.device}", *asked.set])
-    settings = dataclasses.replace(settings, evaluate_every=settings.steps)
+    settings = settings.replace(evaluate_every=settings.steps)
     train_seeds(open_benchmark(names[0]), recipe.vectors, settings, runs, asked.runs)
     return list(runs.values())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -73,7 +72,7 @@ def test_a_gpu_trains_the_vectors_of_the_cpu(model: str, case: dict[str, Any]) -
     values = {"model": model, "dim": 16, "batch_size": 500, "negatives": 60, "learning_rate": 0.05, "init_scale": 0.1}
     settings = EmbeddingSettings(**{**values, **case}, epochs=3)
     trainers = [
-        EmbeddingTrainer(data.triples, entities, len(data.relations), dataclasses.replace(settings, device=device))
+        EmbeddingTrainer(data.triples, entities, len(data.relations), settings.replace(device=device))
         for device in ("cpu", "cuda")
     ]
     losses = [[trainer.epoch()["loss"] for _ in range(3)] for trainer in trainers]

@@ -9,7 +9,7 @@ from tests.conftest import benchmark_of, graph_of, task_of
 from fewlink.core.errors import FewlinkError, InputError, UnknownName
 from fewlink.data import Benchmark
 from fewlink.models import family_of
-from fewlink.models.fsrl.model import FewShotSettings
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.studies import NAMES, open_study
 from fewlink.studies.jobs import pending_jobs, run_jobs
 from fewlink.studies.plan import plan_texts, read_plan
@@ -78,11 +78,11 @@ def small(last: str) -> Benchmark:
 def test_runs_of_other_settings_or_data_have_another_folder(tmp_path: Path) -> None:
     """Otherwise a study would take the model of another one for its own."""
     one, other = (Workspace(small(last), tmp_path / "results", tmp_path) for last in ("b r c", "c r b"))
-    settings = FewShotSettings("fsrl", steps=5)
+    settings = FewShotSettings(model="fsrl", steps=5)
     folder = one.run_folder("fsrl", settings)
-    assert folder.parent == tmp_path and one.run_folder("fsrl", replace(settings, seed=3)) == folder
-    assert one.run_folder("fsrl", replace(settings, device="cuda")) == folder
-    others = [one.run_folder("fsrl", replace(settings, steps=6)), other.run_folder("fsrl", settings)]
+    assert folder.parent == tmp_path and one.run_folder("fsrl", settings.replace(seed=3)) == folder
+    assert one.run_folder("fsrl", settings.replace(device="cuda")) == folder
+    others = [one.run_folder("fsrl", settings.replace(steps=6)), other.run_folder("fsrl", settings)]
     assert len({folder, *others}) == 3
 
 

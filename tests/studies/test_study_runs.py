@@ -14,7 +14,8 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import same_settings
 from fewlink.core.storage import with_sha256
 from fewlink.data import open_benchmark
-from fewlink.evaluation.records import Record, RecordStore, StoredResult, read_records
+from fewlink.evaluation.records import Record, RecordStore, read_records
+from fewlink.evaluation.stored import StoredResult
 from fewlink.studies import NAMES, open_study, tables
 from fewlink.studies.embedding import true_and_false
 from fewlink.studies.jobs import Clock, finished_records, pending_jobs, run_jobs
@@ -207,7 +208,7 @@ def test_other_settings_have_another_run_folder(tmp_path: Path) -> None:
     workspace = Workspace(BENCHMARK, tmp_path, tmp_path)
     settings = cheap().settings_of("transe")
     assert settings is not None
-    same, other = dataclasses.replace(settings, seed=3, device="cuda"), settings.adjusted(["epochs=5"])
+    same, other = settings.replace(seed=3, device="cuda"), settings.adjusted(["epochs=5"])
     assert workspace.run_folder("x", settings) == workspace.run_folder("x", same)
     assert workspace.run_folder("x", settings) != workspace.run_folder("x", other)
 

@@ -23,7 +23,7 @@ torch.set_num_threads(1)
 from fewlink.embeddings import Embeddings
 from fewlink.core.errors import InputError
 from fewlink.data import Benchmark
-from fewlink.models.fsrl.model import FewShotSettings
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training import checkpoints, open_run
 from fewlink.training.trainer import train_run
 

@@ -14,8 +14,8 @@ from fewlink.graph import compile_graph
 from fewlink.linker import Linker
 from fewlink.models import trained_family
 from fewlink.models.family import NoVectors
-from fewlink.models.fsrl.model import FewShotSettings
-from fewlink.models.trail.learner import TrailSettings
+from fewlink.models.fsrl.settings import FewShotSettings
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.training import RunConfig
 from fewlink.training.train import train
 
@@ -60,7 +60,7 @@ def test_a_folder_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_settings_are_those_of_the_model_with_their_seed(tmp_path: Path) -> None:
-    settings = FewShotSettings("fsrl", batch=8, steps=2, evaluate_every=2, neighbours=4, seed=5)
+    settings = FewShotSettings(model="fsrl", batch=8, steps=2, evaluate_every=2, neighbours=4, seed=5)
     with quickly():
         result = train("umls", "fsrl", out=tmp_path / "run", settings=settings)
     assert RunConfig.read(result.run).settings.seed == 5

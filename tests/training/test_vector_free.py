@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +19,8 @@ from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.memory import Parts
 from fewlink.data import Benchmark
 from fewlink.graph import Graph
-from fewlink.models.family import ModelSettings, NoVectors, RunState, StepResult, VectorFreeFamily
+from fewlink.models.family import NoVectors, RunState, StepResult, VectorFreeFamily
+from fewlink.models.settings import ModelSettings
 from fewlink.scorers import Question
 from fewlink.training import RunConfig, open_run
 from fewlink.training.run import vectors_of
@@ -29,18 +29,11 @@ from fewlink.training.trainer import train_run
 FALLING = (1.0, -1.0, -2.0)  # the weight after each step: dev is best after the first
 
 
-@dataclass(frozen=True)
 class PlainSettings(ModelSettings):
     model: str = "plain"
-    shots: int = 3
-    relations: int = 1
-    learning_rate: float = 1.0
     steps: int = 3
     evaluate_every: int = 1
     patience: int = 1
-    evaluate_candidates: str = "full"
-    seed: int = 0
-    device: str = "cpu"
 
     def decay_at(self, step: int) -> float:
         return 1.0

@@ -260,7 +260,6 @@ def embedding_settings(
     model: str, recipe: str | None, changes: Sequence[str], seed: int, device: str
 ) -> EmbeddingSettings:
     """The settings of a recipe, by default the one named after the model, with changes, a seed and a device."""
-    import dataclasses
 
     from fewlink.core.errors import FewlinkError, choose
     from fewlink.core.recipes import recipe as load
@@ -271,7 +270,7 @@ def embedding_settings(
     settings = load(recipe or model, EmbeddingSettings).settings
     if settings.model != model:
         raise FewlinkError(f"recipe '{recipe}' is for {settings.model}, not for {model}")
-    return dataclasses.replace(settings, seed=seed, device=resolve_device(device)).adjusted(changes)
+    return settings.replace(seed=seed, device=resolve_device(device)).adjusted(changes)
 
 
 def epoch_reporter(title: str) -> Callable[[dict[str, Any]], None]:

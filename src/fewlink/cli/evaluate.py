@@ -245,7 +245,7 @@ def _baselines(
     chosen: dict[str, Any] = {}
     for name in names:
         if settings := _settings_of(name, by_name, shipped, published, recipe, changes):
-            chosen[name] = dataclasses.replace(settings, device=device).adjusted(changes)  # type: ignore[call-arg]
+            chosen[name] = settings.replace(device=device).adjusted(changes)
     of_user = {(name, seed): _own_scorer(name, benchmark, seed) for name in names if ":" in name for seed in seeds}
     ready = {name: shipped[name].shipped(name, benchmark, device) for name in names if name in shipped}
     for name in {*names} & {*published}:

@@ -19,7 +19,7 @@ from fewlink.core.progress import tell
 
 if TYPE_CHECKING:
     from fewlink.data import Benchmark
-    from fewlink.models.family import ModelSettings
+    from fewlink.models.settings import ModelSettings
     from fewlink.training import RunResult
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
@@ -125,7 +125,7 @@ def _continued(run: Path, bench: Sequence[str], change: Sequence[str], device: s
     from fewlink.training import RunConfig
     from fewlink.training.run import EMBEDDINGS, benchmark_of
 
-    settings = dataclasses.replace(RunConfig.read(run).settings, device=device).adjusted(change)
+    settings = RunConfig.read(run).settings.replace(device=device).adjusted(change)
     if len(bench) > 1:
         raise FewlinkError("--resume takes no further graphs: a run keeps its own")
     benchmark = benchmark_of(run, bench[0] if bench else None)
@@ -159,7 +159,7 @@ def _begun(
         if not hasattr(chosen.settings, "start"):
             raise FewlinkError(f"--start is not for {chosen.settings.model}, which begins with random weights")
         more = {**more, "start": str(start.resolve())}
-    settings = dataclasses.replace(chosen.settings, **more, device=device).adjusted(change)
+    settings = chosen.settings.replace(**more, device=device).adjusted(change)
     runs = {seeds[0]: out} if len(seeds) == 1 else {seed: out / f"seed-{seed}" for seed in seeds}
     return Training(open_benchmark(bench[0]), embeddings or chosen.vectors, with_graphs(settings, bench[1:]), runs)
 
@@ -313,16 +313,12 @@ def _cell(part: object) -> str:
 
 
 def _print_settings(model: str, json: bool) -> None:
-    """The settings of a model with defaults and descriptions, read from the docstrings of their classes."""
-    import re
-
+    """The settings of a model with defaults and descriptions."""
     from fewlink.models import trained_family
 
     kind = trained_family(model).settings
-    texts: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        texts.update(re.findall(r"^    (\w+) {2,}(.+)$", each.__doc__ or "", re.MULTILINE))
-    rows = [[name, value, texts.get(name, "")] for name, value in kind(model=model).as_dict().items()]  # type: ignore[call-arg]
+    defaults = kind(model=model).as_dict()
+    rows = [[name, defaults[name], field.description or ""] for name, field in kind.model_fields.items()]
     if json:
         common.print_json([dict(zip(("name", "default", "about"), row, strict=True)) for row in rows])
         return
@@ -343,7 +339,7 @@ def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with al
     if json:
         rows = [
             {"name": r.name, "about": r.about, "chosen": r.chosen, "measured": figures.get(r.name, {})}
-            | {"settings": r.settings.as_dict(), "vectors": r.vectors}
+            | {"settings": r.settings.as_dict(), "vectors": r.vectors.as_dict()}
             for r in recipes
         ]
         common.print_json(rows)

@@ -59,7 +59,8 @@ def train(
         needs = settings.needs(entities, relations, len(triples), device=device)
         memory.ensure("pretraining", needs, device, "use a smaller dim, or a larger machine")
     if validation is not None:
-        settings.require("held_out", settings.held_out == 0, "0 where validation triples are given")
+        if settings.held_out:
+            raise FewlinkError(f"held_out is {settings.held_out}: it must be 0 if validation triples are given")
         validation = _checked(validation, entities, relations, None)
     trainer = EmbeddingTrainer(triples, entities, relations, settings, protected, validation)
     if resume is not None and resume.exists():

@@ -28,7 +28,8 @@ from fewlink.models.family import NoVectors, RunState
 from fewlink.models.names.scorer import with_names
 from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.family import FAMILY, graphs_of
-from fewlink.models.trail.learner import TrailLearner, TrailSettings
+from fewlink.models.trail.learner import TrailLearner
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import graph_part
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import (
@@ -339,7 +340,7 @@ def tune(
                     raise FewlinkError(
                         f"a step takes {pace:.2g} s, so there is time for {total}; {LEAST_STEPS} are the least"
                     )
-                learner.settings = dataclasses.replace(settings, steps=max(total, 1))
+                learner.settings = settings.replace(steps=max(total, 1))
             if now - saved >= SAVE_EVERY:
                 save_last(folder, *learner.state(0), State(step, step))
                 saved = now

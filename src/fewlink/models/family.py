@@ -21,28 +21,10 @@ from fewlink.core.recipes import Recipe, Vectors, model_of, recipe, recipe_texts
 from fewlink.core.settings import Settings
 from fewlink.data.benchmark import Benchmark
 from fewlink.graph import Graph
+from fewlink.models.settings import ModelSettings
 from fewlink.scorers import Scorer
 
 Reporter = Callable[[dict[str, Any]], None]
-
-
-class ModelSettings(Settings, ABC):
-    """The settings that the trainer reads of every model."""
-
-    model: str
-    shots: int
-    relations: int
-    learning_rate: float
-    steps: int
-    evaluate_every: int
-    patience: int
-    evaluate_candidates: str
-    seed: int
-    device: str
-
-    @abstractmethod
-    def decay_at(self, step: int) -> float:
-        """The factor of the learning rate at a step, counted from 0."""
 
 
 class PretrainedVectors(Protocol):
@@ -161,7 +143,7 @@ class Family(ABC):
         if self.settings is None:
             raise FewlinkError(f"{model} has no settings and takes no recipe")
         if name is None and model not in recipe_texts():
-            return Recipe(model, "", "", self.settings.from_dict({"model": model}))
+            return Recipe(model, "", "", self.settings(model=model))
         which = name or model
         if (own := model_of(which)) != model:
             raise FewlinkError(f"recipe '{which}' is for {own}, not for {model}")

@@ -114,7 +114,7 @@ def trained_already(
 def pretraining_settings(wanted: Vectors, device: str) -> EmbeddingSettings:
     """How the vectors that a recipe names are pretrained."""
     settings = recipe(wanted.recipe, EmbeddingSettings).settings
-    return replace(settings, seed=0, device=device).adjusted(wanted.set)
+    return settings.replace(seed=0, device=device).adjusted(wanted.set)
 
 
 def fold_in(table: Embeddings, graph: Graph, entities: int, relations: int, later: int) -> Embeddings:

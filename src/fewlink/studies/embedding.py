@@ -11,8 +11,8 @@ from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.core.memory import command_line
 from fewlink.core.seeds import derive, generator
 from fewlink.data.benchmark import Task
-from fewlink.evaluation.records import PairMap
-from fewlink.models.family import ModelSettings
+from fewlink.evaluation.maps import PairMap
+from fewlink.models.settings import ModelSettings
 from fewlink.studies.charts import ScatterChart
 from fewlink.studies.jobs import run_models
 from fewlink.studies.plan import Plan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from collections import defaultdict
@@ -12,11 +11,13 @@ from dataclasses import dataclass, field
 from fewlink.core.progress import duration
 from fewlink.core.recipes import same_settings
 from fewlink.core.settings import Settings
-from fewlink.evaluation.evaluator import Protocol, evaluate, example_predictions
+from fewlink.evaluation.evaluator import Protocol, evaluate
+from fewlink.evaluation.examples import example_predictions
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import Record, make_record
 from fewlink.models import family_of, trained_family
-from fewlink.models.family import BaselineFamily, ModelSettings, Prepared
+from fewlink.models.family import BaselineFamily, Prepared
+from fewlink.models.settings import ModelSettings
 from fewlink.scorers.base import CachedScorer
 from fewlink.studies.plan import Plan
 from fewlink.studies.workspace import Workspace
@@ -120,7 +121,7 @@ def _baselines(job: Job, family: BaselineFamily, workspace: Workspace) -> Iterat
     settings = job.settings
     recipe = {"recipe": job.model} if settings else {}
     if settings is not None:
-        settings = dataclasses.replace(settings, device=workspace.device)  # type: ignore[call-arg]
+        settings = settings.replace(device=workspace.device)
     for seed in job.protocols:
         reporter = workspace.on_epoch(f"{job.model}, K = {job.shots[0]}, seed {seed}")
         prepared = family.prepare(job.model, workspace.data, settings, shots=job.shots[0], seed=seed, on_epoch=reporter)
@@ -136,7 +137,7 @@ def run_models(
     """
     model, family = settings.model, trained_family(settings.model)
     shots = settings.shots if family.any_shots else shots
-    settings = dataclasses.replace(settings, shots=shots, device=workspace.device)
+    settings = settings.replace(shots=shots, device=workspace.device)
     recipe = family.recipe(model).vectors
     folder = workspace.work / family.vectors_name(settings, recipe, workspace.data)
     family.pretrain(workspace.data, settings, recipe, folder, workspace.on_epoch)

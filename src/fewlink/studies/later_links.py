@@ -7,7 +7,6 @@ of its type that the head was not linked to by then.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from importlib.resources import as_file, files
@@ -27,8 +26,8 @@ from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import Record, make_record
 from fewlink.graph import Graph
 from fewlink.linker.calibration import TOP, Calibration, open_calibration, shipped_calibration
-from fewlink.linker.predictions import RankedPairs, rank_head, score_heads
 from fewlink.linker.query import References
+from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
 from fewlink.linker.trust import head_fans, measure_trust
 from fewlink.models.baselines.embedding import EmbeddingScorer, link_settings, train_baseline, train_links
 from fewlink.models.baselines.learning_free import learning_free
@@ -201,7 +200,7 @@ def rank_relation(
 def few_shot_complex(graph: Graph, device: str = "cpu") -> EmbeddingSettings:
     """Smaller than for link prediction, as there is one training for each relation and draw."""
     settings = link_settings("complex", len(graph.entities), device=device)
-    return dataclasses.replace(settings, dim=COMPLEX_DIM, n3=COMPLEX_N3)
+    return settings.replace(dim=COMPLEX_DIM, n3=COMPLEX_N3)
 
 
 def _complex(setting: Setting, relation: str, frozen: FrozenGraph, task: Task, place: Place) -> Scorer:

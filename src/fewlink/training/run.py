@@ -35,7 +35,8 @@ from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.data.catalogue import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.models import family_of, trained_family
-from fewlink.models.family import BaselineFamily, ModelSettings, PretrainedVectors, TrainedFamily
+from fewlink.models.family import BaselineFamily, PretrainedVectors, TrainedFamily
+from fewlink.models.settings import ModelSettings
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import (
     BENCHMARK,
@@ -134,7 +135,7 @@ class RunConfig:
                 raise InputError(path, f"is damaged ({name}): {REMEDY}")
         try:
             with reading(path, REMEDY):
-                settings = trained_family(content["settings"]["model"]).settings.from_dict(content["settings"])
+                settings = trained_family(content["settings"]["model"]).settings(**content["settings"])
         except FewlinkError as error:
             raise error if isinstance(error, InputError) else InputError(path, str(error)) from None
         benchmark, graph, embeddings = (content[name] for name in ("benchmark", "graph", "embeddings"))
@@ -337,7 +338,7 @@ def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, de
         whole = Benchmark(benchmark.name, known_graph(benchmark), {split: [] for split in SPLITS})
         return baseline.prepare(name, whole, None, shots=config.settings.shots).scorer
     family = config.family
-    settings, (weights, _) = replace(config.settings, device=device), load_best(folder)
+    settings, (weights, _) = config.settings.replace(device=device), load_best(folder)
     memory.ensure(settings.model, family.memory(benchmark.graph, vectors, settings), device)
     return family.scorer(benchmark, vectors, settings, weights, run=folder)
 

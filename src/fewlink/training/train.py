@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,8 @@ from fewlink.data.carving import carve_any
 from fewlink.data.catalogue import is_benchmark
 from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.models import DEFAULT_MODEL, trained_family, training_recipe
-from fewlink.models.family import ModelSettings, PretrainedVectors, Reporter
+from fewlink.models.family import PretrainedVectors, Reporter
+from fewlink.models.settings import ModelSettings
 from fewlink.training.checkpoints import BENCHMARK, begun
 from fewlink.training.run import RunConfig, is_run
 from fewlink.training.trainer import RunResult, check, check_folder, check_may_train, train_runs
@@ -59,7 +59,7 @@ def train(
     for name in {each.partition("=")[0] for each in change} & {*OWN}:
         raise FewlinkError(f"'{name}' is an argument of its own, not a change of the settings: give {name}=…")
     seed, device = settings.seed if seed is None else seed, distributed.use_device(device or settings.device)
-    settings = dataclasses.replace(settings, seed=seed, device=device).adjusted(change)
+    settings = settings.replace(seed=seed, device=device).adjusted(change)
     if not (graphs := [benchmark] if isinstance(benchmark, Benchmark | str | Path) else list(benchmark)):
         raise FewlinkError("no benchmark: give one, or several")
     first, *others = graphs
@@ -98,7 +98,7 @@ def train_seeds(
 ) -> list[RunResult]:
     """Train each seed into its run folder; `vectors` in the form of a recipe are pretrained into OUT-vectors first."""
     for seed, run in runs.items():
-        check_may_train(run, benchmark, dataclasses.replace(settings, seed=seed))
+        check_may_train(run, benchmark, settings.replace(seed=seed))
     check(benchmark, settings)
     family = trained_family(settings.model)
     if not family.reads_vectors and isinstance(vectors, str | Path):

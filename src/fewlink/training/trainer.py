@@ -27,7 +27,8 @@ from fewlink.core.storage import read_json
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models import trained_family
-from fewlink.models.family import ModelSettings, PretrainedVectors, RunState
+from fewlink.models.family import PretrainedVectors, RunState
+from fewlink.models.settings import ModelSettings
 from fewlink.models.weights import check_weights
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import (
@@ -290,7 +291,7 @@ def _prepare(
     for seed, run in runs.items():
         make_folder(run)
         held.enter_context(locked_run(run))
-        config = RunConfig.of(benchmark, vectors, dataclasses.replace(settings, seed=seed))
+        config = RunConfig.of(benchmark, vectors, settings.replace(seed=seed))
         start_or_continue(run, config, vectors)
         recover(run)
         truncate_metrics(run, load_state(run).line)

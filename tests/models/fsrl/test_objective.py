@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
-from fewlink.models.fsrl.learner import hinge, objective, softmax
+from fewlink.models.fsrl.objective import hinge, objective, softmax
 from fewlink.models.fsrl.reference import joint_loss, ranking_loss
 
 

@@ -21,8 +21,9 @@ from fewlink.data.episodes import ContrastedEpisodes
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import trained_family
-from fewlink.models.gana.family import FAMILY, MODELS, GANASettings, assemble
+from fewlink.models.gana.family import FAMILY, assemble
 from fewlink.models.gana.model import GANA, GANAScorer
+from fewlink.models.gana.settings import MODELS, GANASettings
 from fewlink.models.metar.family import MetaLearner
 from fewlink.training import RunResult, open_run
 from fewlink.training.trainer import train_run

@@ -24,8 +24,9 @@ from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models import trained_family
 from fewlink.models.family import NoVectors
-from fewlink.models.metar.family import FAMILY, IN_TRAIN, MODELS, MetaLearner, MetaRSettings, assemble, sampler
+from fewlink.models.metar.family import FAMILY, MetaLearner, assemble, sampler
 from fewlink.models.metar.model import MetaRScorer
+from fewlink.models.metar.settings import IN_TRAIN, MODELS, MetaRSettings
 from fewlink.training import RunResult, open_run
 from fewlink.training.trainer import train_run
 

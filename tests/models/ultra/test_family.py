@@ -27,8 +27,9 @@ from fewlink.models.family import NoVectors
 from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.reading import ReadGraph, Tasks
 from fewlink.models.ultra import family as module
-from fewlink.models.ultra.family import FAMILY, UltraLearner, UltraScorer, UltraSettings, name_of
+from fewlink.models.ultra.family import FAMILY, UltraLearner, UltraScorer, name_of
 from fewlink.models.ultra.network import Shape, read_checkpoint
+from fewlink.models.ultra.settings import UltraSettings
 from fewlink.scorers import Question
 from fewlink.training import RunConfig, RunResult, open_run
 from fewlink.training.trainer import train_run

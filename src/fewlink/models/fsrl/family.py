@@ -14,8 +14,11 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
 from fewlink.models.family import Learner
-from fewlink.models.fsrl.learner import FewShotLearner, assemble, load_weights, sampler
-from fewlink.models.fsrl.model import COMPOSITIONS, PARTS, FewShotScorer, FewShotSettings
+from fewlink.models.fsrl.assembly import assemble, load_weights
+from fewlink.models.fsrl.learner import FewShotLearner, sampler
+from fewlink.models.fsrl.model import COMPOSITIONS, PARTS
+from fewlink.models.fsrl.scorer import FewShotScorer
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.one_table import OneTableFamily
 
 NEIGHBOUR = 12  # bytes of a neighbour, at most

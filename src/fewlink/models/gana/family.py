@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -16,28 +14,8 @@ from fewlink.graph import Graph
 from fewlink.models.fsrl.family import neighbour_bytes
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.gana.model import GANA, GANAScorer
-from fewlink.models.metar.family import MetaLearnerFamily, MetaLearnerSettings, scaled, tasks_of
-
-MODELS = {"gana": "GANA: references with their neighbours give a relation's vector; it and a hyperplane take a step"}
-
-
-@dataclass(frozen=True)
-class GANASettings(MetaLearnerSettings):
-    """How GANA is trained; beta and scale are not the authors'. Dropout falls where neighbours are read.
-
-    neighbours           neighbours of an entity that are read, at most
-    hidden               numbers of an LSTM state, in each direction
-    layers               layers of the LSTM
-    """
-
-    model: str = "gana"
-    patience: int = 10
-    neighbours: int = 50
-    hidden: int = 450
-    layers: int = 2
-
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {**MetaLearnerSettings.CHOICES, "model": tuple(MODELS)}
-    AT_LEAST_ONE = (*MetaLearnerSettings.AT_LEAST_ONE, "neighbours", "hidden", "layers")
+from fewlink.models.gana.settings import MODELS, GANASettings
+from fewlink.models.metar.family import MetaLearnerFamily, scaled, tasks_of
 
 
 class GANAFamily(MetaLearnerFamily[GANASettings]):

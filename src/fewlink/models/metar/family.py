@@ -6,7 +6,6 @@ import dataclasses
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -24,95 +23,15 @@ from fewlink.data.episodes import ContrastedEpisodes, ContrastedSampler
 from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
 from fewlink.graph.graph import Groups
-from fewlink.models.family import ModelSettings, RunState, StepResult
+from fewlink.models.family import RunState, StepResult
 from fewlink.models.metar.model import MetaR, MetaRScorer, MetaScorer
+from fewlink.models.metar.settings import MODELS, TRAIN_ONLY, MetaLearnerSettings, MetaRSettings
 from fewlink.models.one_table import OneTableFamily
 from fewlink.models.weights import check_weights, moments_of, restore_moments
 from fewlink.scorers import Scorer
 
-TRAIN_ONLY, IN_TRAIN = "metar", "metar-in-train"
-MODELS = {
-    TRAIN_ONLY: "MetaR: the references give a relation's vector, which one gradient step improves",
-    IN_TRAIN: "MetaR that learns from the relations of the background as well",
-}
 ENTITIES = "entities"  # the name of the vectors among the weights
 AT_ONCE = {"cpu": 16, "cuda": 128}  # steps whose episodes are drawn together
-
-
-@dataclass(frozen=True)
-class MetaLearnerSettings(ModelSettings):
-    """What models have in common that learn as MetaR does; defaults of its authors' program for NELL-One.
-
-    model                a name of `fewlink models`
-    shots                references of an episode (K), and of each dev relation
-    relations            episodes of a step, each of a relation; shared out where several processes train together
-    batch                queries of an episode
-    negatives            false tails of each reference and of each query
-    margin               γ of the hinge loss
-    beta                 β: how far what is learnt of a relation moves against the gradient of the references' loss
-    dropout              share of numbers dropped while training
-    scale                mean length that the pretrained vectors are brought to; 0 leaves them as they are
-    learning_rate        of Adam
-    embedding_rate       the same for the entities' vectors; 0 leaves them as they are
-    steps                steps at most
-    evaluate_every       steps between evaluations on dev; each one saves the run
-    patience             evaluations without a better dev MRR before training stops
-    evaluate_candidates  the candidates on dev: full or paper
-    """
-
-    model: str = "metar"
-    shots: int = 3
-    relations: int = 1024
-    batch: int = 3
-    negatives: int = 1
-    margin: float = 1.0
-    beta: float = 1.0
-    dropout: float = 0.5
-    scale: float = 1.0
-    learning_rate: float = 1e-3
-    embedding_rate: float = 1e-3
-    steps: int = 100_000
-    evaluate_every: int = 1000
-    patience: int = 30
-    evaluate_candidates: str = "full"
-    seed: int = 0
-    device: str = "cpu"
-
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"evaluate_candidates": ("full", "paper")}
-    AT_LEAST_ONE: ClassVar[tuple[str, ...]] = (
-        *("shots", "relations", "batch", "negatives", "steps", "evaluate_every", "patience"),
-    )
-    POSITIVE = ("margin", "learning_rate")
-    NOT_NEGATIVE = ("beta", "scale", "embedding_rate")
-
-    def __post_init__(self) -> None:
-        self.check()
-        self.require("dropout", 0 <= self.dropout < 1, "0 or more and less than 1")
-
-    def decay_at(self, step: int) -> float:
-        """The learning rate stays as it is."""
-        return 1.0
-
-
-@dataclass(frozen=True)
-class MetaRSettings(MetaLearnerSettings):
-    """How MetaR is trained; beta and scale are not the authors'. Dropout falls on hidden layers.
-
-    hidden_1             numbers of the first hidden layer
-    hidden_2             numbers of the second hidden layer
-    start                what entities' vectors begin as: vectors (the pretrained ones) or random
-    """
-
-    hidden_1: int = 500
-    hidden_2: int = 200
-    start: str = "vectors"
-
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
-        **MetaLearnerSettings.CHOICES,
-        "model": tuple(MODELS),
-        "start": ("vectors", "random"),
-    }
-    AT_LEAST_ONE = (*MetaLearnerSettings.AT_LEAST_ONE, "hidden_1", "hidden_2")
 
 
 MetaSettingsT = TypeVar("MetaSettingsT", bound=MetaLearnerSettings)
@@ -213,7 +132,7 @@ class MetaLearnerFamily(OneTableFamily[MetaSettingsT]):
         self, benchmark: Benchmark, vectors: Embeddings, settings: MetaSettingsT, seeds: Sequence[int]
     ) -> MetaLearner:
         (seed,) = seeds
-        settings = dataclasses.replace(settings, seed=seed)
+        settings = settings.replace(seed=seed)
         model = self.assembled(benchmark, vectors, settings, training=True)
         return MetaLearner(
             model, sampler(benchmark, settings), settings, lambda: self._scorer_of(model, benchmark.graph, settings)

@@ -17,9 +17,10 @@ from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared, VectorFreeFamily
 from fewlink.models.trail.episodes import LARGEST, SMALLEST, relation_pairs
-from fewlink.models.trail.learner import TrailLearner, TrailSettings, network_of
+from fewlink.models.trail.learner import TrailLearner, network_of
 from fewlink.models.trail.reading import ReadGraph
 from fewlink.models.trail.scorer import PART, WHOLE, TrailScorer
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped, shipped_scorer
 from fewlink.models.weights import check_weights
 
