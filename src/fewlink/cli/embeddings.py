@@ -156,7 +156,7 @@ def links(
 
     from fewlink.cli.results import result_row, result_table
     from fewlink.core.errors import FewlinkError, writing
-    from fewlink.evaluation.evaluator import rank_links, read_splits
+    from fewlink.evaluation.links import rank_links, read_splits
     from fewlink.evaluation.records import RecordStore, make_record
     from fewlink.models.baselines.embedding import link_settings, searched_setting
 

@@ -19,7 +19,7 @@ from fewlink.server.connections import ON_STOP
 from fewlink.server.errors import as_json, install_error_handlers
 from fewlink.server.logs import AccessLog
 from fewlink.server.metrics import Metrics, ObservingMiddleware
-from fewlink.server.pages import page
+from fewlink.server.pages import install_pages
 from fewlink.server.projects import Projects, install_projects
 from fewlink.server.schema import (
     NAME_LENGTH,
@@ -105,15 +105,8 @@ def make_app(
     app.add_middleware(SecurityMiddleware, settings=settings)
     app.add_middleware(ObservingMiddleware, metrics=metrics, log=access_log)  # outermost
     install_error_handlers(app)
+    install_pages(app)
     install_projects(app, projects)
-
-    @app.get("/", include_in_schema=False)
-    async def curators() -> Response:
-        return page("page").response()
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return page("docs").response()
 
     @app.get("/health", response_model=Health)
     async def health() -> Response:

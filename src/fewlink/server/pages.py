@@ -1,66 +1,72 @@
-"""The page for curators at / and the description of the interface at /docs: one document each, without other files."""
+"""The page for curators, the page about the HTTP interface, and the style sheet and ES modules that both load."""
 
 from __future__ import annotations
 
-import base64
 import functools
 import hashlib
 from importlib import resources
 from typing import NamedTuple
 
+from fastapi import FastAPI, HTTPException, Request
 from starlette.responses import Response
 
-SCRIPTS = {
-    "page": (
-        "elements",
-        "server",
-        "saved",
-        "fields",
-        "entity",
-        "reasons",
-        "results",
-        "filters",
-        "project",
-        "decide",
-        "share",
-        "main",
-    ),
-    "docs": ("elements", "server", "docs"),
-}
-
-
-class Page(NamedTuple):
-    """A document with inline style and script, and the policy that allows only these."""
-
-    html: bytes
-    policy: str
-
-    def response(self) -> Response:
-        headers = {"Content-Security-Policy": self.policy, "Cache-Control": "no-cache"}
-        return Response(self.html, headers=headers, media_type="text/html")
-
-
-@functools.cache
-def page(name: str) -> Page:
-    """The page for curators (`page`) or the one about the interface (`docs`), with its Content-Security-Policy."""
-    files = resources.files("fewlink.server") / "static"
-    style = (files / "page.css").read_text("utf-8")
-    parts = [(files / f"{script}.js").read_text("utf-8") for script in SCRIPTS[name]]
-    script = '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
-    html = (files / f"{name}.html").read_text("utf-8").replace("<!-- style -->", f"<style>{style}</style>")
-    html = html.replace("<!-- script -->", f"<script>{script}</script>")
-    policy = [
+TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+POLICY = "; ".join(
+    [
         "default-src 'none'",
-        f"script-src '{_hash(script)}'",
-        f"style-src '{_hash(style)}'",
+        "script-src 'self'",
+        "style-src 'self'",
         "connect-src 'self'",
         "img-src data:",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
     ]
-    return Page(html.encode(), "; ".join(policy))
+)
 
 
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+class StaticFile(NamedTuple):
+    """A file of a page as it is sent to browsers."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+    def response(self, request: Request) -> Response:
+        """The file, or status 304 if the browser already has this version."""
+        headers = {"Cache-Control": "no-cache", "ETag": self.etag}
+        if self.media_type == "text/html":
+            headers["Content-Security-Policy"] = POLICY
+        if request.headers.get("if-none-match") == self.etag:
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, headers=headers, media_type=self.media_type)
+
+
+@functools.cache
+def static_files() -> dict[str, StaticFile]:
+    """The files of the folder `static` by name, read once."""
+    files = {}
+    for path in (resources.files("fewlink.server") / "static").iterdir():
+        content = path.read_bytes()
+        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        files[path.name] = StaticFile(content, TYPES[path.name.rpartition(".")[2]], etag)
+    return files
+
+
+def install_pages(app: FastAPI) -> None:
+    """Add the routes of both pages and of the files they load."""
+
+    @app.get("/", include_in_schema=False)
+    async def curators(request: Request) -> Response:
+        return static_files()["page.html"].response(request)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        return static_files()["docs.html"].response(request)
+
+    @app.get("/static/{name}", include_in_schema=False)
+    async def static(name: str, request: Request) -> Response:
+        file = static_files().get(name)
+        if file is None:
+            raise HTTPException(404)
+        return file.response(request)

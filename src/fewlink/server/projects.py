@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import FastAPI, Query
+from fastapi import FastAPI
+from fastapi import Query as Parameter
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -25,8 +26,8 @@ from fewlink.data.training_graph import known_graph
 from fewlink.linker import Linker
 from fewlink.linker.adjustment import Adjustment, adjustment_of, lacking_note
 from fewlink.linker.constraints import Constraints
-from fewlink.linker.predictions import RankedPairs
-from fewlink.linker.query import References, find_relation, id_texts
+from fewlink.linker.query import Query, References, find_relation, id_texts
+from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.scorers import capabilities
 from fewlink.server.errors import ApiError, as_json
@@ -309,7 +310,9 @@ class Projects:
         """The model's probabilities (n,), None if it is not calibrated, and whether they are shown."""
         if self.linker.calibration is None or not len(pairs):
             return None, False
-        base = self.linker.keys(pairs, trust)
+        both = self.linker.probabilities(Query(References(())), pairs, trust)
+        assert both is not None
+        base = both[0]
         first = base[pairs.ranks < 2]
         return base, self.linker.calibration.note(trust, float(first.mean()) if len(first) else 0.0).shown
 
@@ -366,7 +369,7 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
         return as_json({"project": projects.facts(number), "log": events})
 
     @app.get("/projects/{number}/export", response_class=Response)
-    def export_project(number: int, format: Annotated[Format, Query()] = "tsv") -> Response:
+    def export_project(number: int, format: Annotated[Format, Parameter()] = "tsv") -> Response:
         """The decisions as a file: `tsv`, `triples` or `nt` (what is true) or `json` (the whole log)."""
         content = export(projects.file, number, format).encode("utf-8", "surrogatepass")
         disposition = f'attachment; filename="project-{number}.{format if format in MEDIA else "tsv"}"'

@@ -17,6 +17,7 @@ from fewlink.server.errors import ApiError, busy
 from fewlink.server.schema import ServerSettings
 
 OPEN_PATHS = frozenset({"/", "/docs", "/health"})  # need no token
+OPEN_FOLDER = "/static/"  # nor do the files in it
 SHARED_PATH = "/reconcile"  # pages of other origins may read responses under this path (CORS): its protocol demands it
 MAX_BUFFERED = 32 << 20  # bytes of all bodies that are still arriving
 UNCOUNTED = 16 << 10  # bytes of each body that do not count as buffered, so that small requests always get through
@@ -82,7 +83,8 @@ class SecurityMiddleware:
         if self.settings.hosts is not None and host_of(headers.get("host", "")) not in self.settings.hosts:
             message = "the Host header names another server; --public-name adds a name for this one"
             raise ApiError(421, "wrong-host", message)
-        if self.token is not None and scope["path"] not in OPEN_PATHS:
+        is_open = scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_FOLDER)
+        if self.token is not None and not is_open:
             given = headers.get("authorization", "")
             if is_shared(scope) and not given:
                 query = parse_qs(scope["query_string"].decode("latin-1"))

@@ -15,15 +15,9 @@ import numpy as np
 from fewlink.core.errors import UnknownName
 from fewlink.data.candidates import by_similarity
 from fewlink.linker import Explanation, Linker
-from fewlink.linker.constraints import Constraints, check_kinds
-from fewlink.linker.predictions import RankedPairs
-from fewlink.linker.query import (
-    References,
-    distinct_heads,
-    find_candidates,
-    is_open,
-    no_candidate_note,
-)
+from fewlink.linker.constraints import check_kinds
+from fewlink.linker.query import Query, References, find_heads
+from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.scorers import capabilities
 from fewlink.server.admission import Admission, Job
@@ -50,12 +44,25 @@ class RankingPart:
     exclude_known: bool
     overall: bool
     constraints: tuple[str, ...] = ()
+    heads_in_all: int = 0
+
+    @property
+    def query(self) -> Query:
+        return Query(
+            references=self.references,
+            heads=self.heads,
+            k=self.k,
+            candidates="open" if self.candidates is None else self.candidates,
+            exclude_known=self.exclude_known,
+            constraints=self.constraints,
+            across_heads=self.overall,
+            heads_in_all=self.heads_in_all,
+        )
 
     @property
     def key(self) -> Hashable:
         """What parts that share a call have in common."""
-        heads = self.heads if self.overall or self.constraints else None
-        return self.references, self.candidates, self.exclude_known, heads, self.constraints
+        return self.query.batch_key
 
     @property
     def rows(self) -> int:
@@ -85,6 +92,10 @@ class TrustPart:
 
     references: References
     candidates: str | tuple[int, ...] | None
+
+    @property
+    def query(self) -> Query:
+        return Query(self.references, candidates="open" if self.candidates is None else self.candidates)
 
     @property
     def key(self) -> Hashable:
@@ -148,24 +159,26 @@ class Resolver:
             raise ApiError(422, "limit", f"{message}, or for reasons of single rows at /explain", "explain")
 
     def _references(self, request: QueryRequest, notes: list[str]) -> References:
-        for place, (head, tail) in enumerate(request.rejected):
-            self._find(head, "head of a rejected pair", f"rejected.{place}.0")
-            self._find(tail, "tail of a rejected pair", f"rejected.{place}.1")
-        rejected = [(head, tail) for head, tail in request.rejected]
-        return self._given(request, notes).without(rejected, self.names, notes)
+        rejected = [
+            (
+                self._find(head, "head of a rejected pair", f"rejected.{place}.0"),
+                self._find(tail, "tail of a rejected pair", f"rejected.{place}.1"),
+            )
+            for place, (head, tail) in enumerate(request.rejected)
+        ]
+        return self._given(request, notes).with_rejected(rejected, self.names, notes)
 
     def _given(self, request: QueryRequest, notes: list[str]) -> References:
         if request.references is None:
             if request.relation is None:
                 message = "no references: give pairs of a head and a tail, or a relation to take them from"
                 raise ApiError(422, "refused", message, "references")
-            return self.linker.resolve(None, request.relation, notes=notes)
-        pairs = []
+            return self.linker.find_references(None, request.relation, notes=notes)
         for place, (head, tail) in enumerate(request.references):
-            field = f"references.{place}"
-            head_id = self._find(head, "head of a reference", f"{field}.0")
-            pairs.append((head_id, self._find(tail, "tail of a reference", f"{field}.1")))
-        return self.linker.resolve(pairs, request.relation, notes=notes)
+            self._find(head, "head of a reference", f"references.{place}.0")
+            self._find(tail, "tail of a reference", f"references.{place}.1")
+        pairs = [(head, tail) for head, tail in request.references]
+        return self.linker.find_references(pairs, request.relation, notes=notes)
 
     def _heads(self, request: PredictRequest, references: References, notes: list[str]) -> tuple[tuple[int, ...], int]:
         """The heads to rank, and how many there are in all."""
@@ -178,8 +191,9 @@ class Resolver:
             self._check_heads(len(heads), "heads_of_type")
             return tuple(heads), len(members)
         self._check_heads(len(request.heads), "heads")
-        found = [self._find(name, "head", f"heads.{place}") for place, name in enumerate(request.heads)]
-        distinct = tuple(distinct_heads(self.names, found, notes).tolist())
+        for place, name in enumerate(request.heads):
+            self._find(name, "head", f"heads.{place}")
+        distinct = find_heads(self.names, request.heads, notes)
         return distinct, len(distinct)
 
     def _check_heads(self, count: int, field: str) -> None:
@@ -268,11 +282,11 @@ class Service:
         The first turn includes what happens once for each request; the second one shows how long the others will take.
         """
         trust: Trust | None = None
-        if self.linker.reads_trust:
+        if self.linker.calibration is not None:
             trust = await self.batcher.ask(TrustPart(whole.references, whole.candidates), job)
         if await asyncio.to_thread(self._between_pairs, whole):
             self._check_settled(whole)
-            whole = replace(whole, k=whole.k + len(whole.heads), overall=False)
+            whole = replace(whole, heads_in_all=len(whole.heads))
         parts: list[RankedPairs] = []
         begin, count = 0, self._heads_in_a_turn(self._pace, FIRST_TURN)
         while begin < len(whole.heads):
@@ -315,38 +329,22 @@ class Service:
         self.calls += 1
         first = parts[0]
         if isinstance(first, ExplanationPart):
-            return [self.linker.explain_ids(first.references, first.head, first.tail)] * len(parts)
+            return [self.linker.explain_pair(first.references, first.head, first.tail)] * len(parts)
         if isinstance(first, TrustPart):
             return [self._trust(first)] * len(parts)
         return self._rank([part for part in parts if isinstance(part, RankingPart)])
 
     def _rank(self, parts: Sequence[RankingPart]) -> list[RankedPairs]:
-        """One call for the heads of all parts and the largest k; each part gets its own heads and its own k."""
-        first, linker = parts[0], self.linker
-        candidates = find_candidates_of(linker, first)
-        heads = np.array(list(dict.fromkeys(head for part in parts for head in part.heads)), np.int32)
-        k = max(part.k for part in parts)
-        trust = self._trust(first) if first.overall else None
-        used = Constraints.of(first.constraints, linker.graph, first.references)
-        known, overall = first.exclude_known, first.overall
-        pairs = linker.rank(
-            first.references, heads, k, candidates, known, overall, constraints=used, trust=trust, settle=False
-        )
-        if first.overall:
-            return [pairs.take(np.arange(min(part.k, len(pairs)))) for part in parts]
-        begins = np.flatnonzero(np.diff(pairs.heads, prepend=-1))  # the rows of a head are consecutive
-        rows = dict(zip(pairs.heads[begins].tolist(), np.split(np.arange(len(pairs)), begins[1:]), strict=False))
-        none = np.zeros(0, np.int64)
-        return [pairs.take(np.concatenate([rows.get(head, none)[: part.k] for head in part.heads])) for part in parts]
+        """One call for the heads of all parts; each part gets its own heads and its own k."""
+        trust = self._trust(parts[0]) if parts[0].overall else None
+        return self.linker.rank_batch([part.query for part in parts], trust)
 
     def _trust(self, part: RankingPart | TrustPart) -> Trust | None:
-        candidates = None if is_open(part.candidates) else find_candidates_of(self.linker, part)
-        return self.linker.trust(part.references, candidates)
+        return self.linker.trust(part.query)
 
     def _between_pairs(self, whole: RankingPart) -> bool:
         """Whether pairs of several heads rule out each other."""
-        used = bool(whole.constraints)
-        return used and Constraints.of(whole.constraints, self.linker.graph, whole.references).between_pairs
+        return self.linker.constraints(whole.query).between_pairs
 
     def _check_settled(self, whole: RankingPart) -> None:
         heads = len(whole.heads)
@@ -358,22 +356,9 @@ class Service:
         self, whole: RankingPart, parts: list[RankedPairs], trust: Trust | None, notes: list[str]
     ) -> tuple[dict[str, Any], list[tuple[int, int]]]:
         """The answer to a request without reasons, and the heads and tails of its rows."""
-        linker, heads = self.linker, np.array(whole.heads)
-        used = Constraints.of(whole.constraints, linker.graph, whole.references)
-        if used.between_pairs and whole.constraints:
-            pool = max(100 * whole.k, 10_000)
-            pairs = linker.best_pairs(parts, pool, trust) if whole.overall else RankedPairs.joined(parts)
-            keys = linker.keys(pairs, trust if whole.overall else None)
-            pairs = used.settle(pairs, keys, whole.k, whole.overall)
-        else:
-            pairs = linker.best_pairs(parts, whole.k, trust) if whole.overall else RankedPairs.joined(parts)
-        if whole.constraints:
-            notes += used.notes(heads, find_candidates_of(linker, whole))
-        if not whole.overall:
-            unranked = np.setdiff1d(used.open_heads(heads), pairs.heads)
-            notes += [no_candidate_note(linker.names, head) for head in whole.heads if head in unranked]
-        count = None if whole.overall else len(find_candidates_of(linker, whole))
-        predictions = linker.table(pairs, notes, trust=trust, candidates=count)
+        linker, query = self.linker, replace(whole.query, notes=tuple(notes))
+        pairs = linker.settle(query, RankedPairs.joined(parts), trust)
+        predictions = linker.predictions(query, pairs, trust)
         answer = {
             "predictions": predictions.to_dicts(),
             "notes": list(predictions.notes),
@@ -386,11 +371,4 @@ class Service:
 
 def find_candidates_of(linker: Linker, part: RankingPart | TrustPart) -> np.ndarray:
     """The candidates (c,) of a part by id; those of the last few questions are remembered."""
-    return _candidates(linker, part.candidates, part.references)
-
-
-@functools.lru_cache(maxsize=16)
-def _candidates(linker: Linker, choice: str | tuple[int, ...] | None, references: References) -> np.ndarray:
-    if isinstance(choice, tuple):
-        return np.array(choice, np.int32)
-    return find_candidates(linker.benchmark, linker.names, choice, references)
+    return linker.candidates(part.query)

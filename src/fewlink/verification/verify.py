@@ -24,7 +24,7 @@ from fewlink.evaluation.records import kind_of
 from fewlink.fit import stages
 from fewlink.graph import graph as graphs
 from fewlink.graph.graph import Graph
-from fewlink.linker import calibration, pretrained
+from fewlink.linker import calibration, saving
 from fewlink.training import checkpoints, metrics_log, run
 from fewlink.training.checkpoints import BENCHMARK, CONFIG, DEPLOYED, FIT
 from fewlink.training.run import EMBEDDINGS, Deployed, RunConfig
@@ -37,7 +37,7 @@ KINDS = {  # of folders, by their format
     table.FORMAT: "embeddings",
     checkpoints.FORMAT: "checkpoint",
     run.DEPLOYED_FORMAT: "deployed graph of a run",
-    pretrained.FORMAT: "saved model",
+    saving.FORMAT: "saved model",
 }
 MARKS = {MANIFEST, CONFIG, FIT}
 
