@@ -22,7 +22,8 @@ import fewlink.models.trail.episodes
 import fewlink.models.trail.learner
 from fewlink.core.memory import hardware
 from fewlink.data import open_benchmark
-from fewlink.data.training_graph import fold_benchmark, known_graph
+from fewlink.data.folds import fold_benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models.trail.family import graphs_of
 from fewlink.models.trail.learner import TrailLearner

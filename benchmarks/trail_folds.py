@@ -24,7 +24,8 @@ from torch.nn.functional import cross_entropy
 
 from fewlink.core.memory import hardware
 from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.training_graph import fold_benchmark, known_graph
+from fewlink.data.folds import fold_benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.trail.family import graphs_of

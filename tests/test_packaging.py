@@ -37,7 +37,7 @@ DISTRIBUTIONS = {  # where the import name differs
 QUICK_TESTS = (  # run in the unpacked sdist: together they read documents, results, benchmarks, recipes and examples
     *("tests/base/test_seeds.py", "tests/base/test_recipes.py", "tests/evaluation/test_ranks.py"),
     *("tests/baselines/test_learning_free.py", "tests/test_packaging.py"),
-    "tests/test_documents.py::test_generated_documents_are_fresh",
+    "tests/test_documents.py::test_the_figures_of_the_documents_are_those_of_the_records",
     "tests/test_documents.py::test_every_link_of_the_documents_leads_somewhere",
 )
 

@@ -22,7 +22,7 @@ from tests.conftest import benchmark_of, graph_of, id_graph, id_triples, task_of
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra, ScoreError
 from fewlink.data import PROTOCOLS, Task, candidates_of, likely_tails, open_benchmark
 from fewlink.evaluation import Evaluation, Protocol, TaskRanks, evaluate, evaluator, merge, rank_split, rank_task
-from fewlink.evaluation.evaluator import example_predictions
+from fewlink.evaluation.examples import example_predictions
 from fewlink.graph import Graph
 from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
 from fewlink.scorers import Question

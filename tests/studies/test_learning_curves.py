@@ -9,7 +9,8 @@ import pytest
 
 from fewlink.core.errors import FewlinkError
 from fewlink.data import open_benchmark
-from fewlink.evaluation.records import CurvePoint, LearningCurve, RecordStore
+from fewlink.evaluation.curves import CurvePoint, LearningCurve
+from fewlink.evaluation.records import RecordStore
 from fewlink.studies.charts import step_lines
 from fewlink.studies.plan import read_plan
 from fewlink.studies.selection import STUDY as SELECTION

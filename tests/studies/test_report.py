@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from fewlink.cli.results import report
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.evaluation.records import CurvePoint, LearningCurve, Record, RecordStore
+from fewlink.evaluation.curves import CurvePoint, LearningCurve
+from fewlink.evaluation.records import Record, RecordStore
 from fewlink.studies.charts import COLOURS, BarChart, LineChart
 from fewlink.studies.report import page, write_report
 from fewlink.studies.sections import (

@@ -14,7 +14,8 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import same_settings
 from fewlink.core.storage import with_sha256
 from fewlink.data import open_benchmark
-from fewlink.evaluation.records import Record, RecordStore, StoredResult, read_records
+from fewlink.evaluation.records import Record, RecordStore, read_records
+from fewlink.evaluation.stored import StoredResult
 from fewlink.studies import NAMES, open_study, tables
 from fewlink.studies.embedding import true_and_false
 from fewlink.studies.jobs import Clock, finished_records, pending_jobs, run_jobs

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fewlink.core.errors import MissingExtra
-from fewlink.evaluation.records import LearningCurve, Record
+from fewlink.evaluation.curves import LearningCurve
+from fewlink.evaluation.records import Record
 from fewlink.studies.tables import figure, moments, select, values
 
 if TYPE_CHECKING:
@@ -152,8 +153,9 @@ class LineChart(Chart):
                 axes.fill_between(x, low, high, color=look["color"], alpha=0.13, linewidth=0)
         numbers = sorted({point.x for points in self.series.values() for point in points})
         if not self.logarithmic:
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x:,g}" if x < 1e6 else f"{x:,.0f}")
             if 1 < len(numbers) <= 6:
-                axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
+                axes.set_xticks(numbers)
             means = [point.mean for points in self.series.values() for point in points]
             if means and 0 <= min(means) <= max(means) / 2:
                 axes.set_ylim(bottom=0)

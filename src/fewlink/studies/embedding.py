@@ -11,7 +11,7 @@ from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.core.memory import command_line
 from fewlink.core.seeds import derive, generator
 from fewlink.data.benchmark import Task
-from fewlink.evaluation.records import PairMap
+from fewlink.evaluation.maps import PairMap
 from fewlink.models.settings import ModelSettings
 from fewlink.studies.charts import ScatterChart
 from fewlink.studies.jobs import run_models

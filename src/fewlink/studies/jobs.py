@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from fewlink.core.progress import duration
 from fewlink.core.recipes import same_settings
 from fewlink.core.settings import Settings
-from fewlink.evaluation.evaluator import Protocol, evaluate, example_predictions
+from fewlink.evaluation.evaluator import Protocol, evaluate
+from fewlink.evaluation.examples import example_predictions
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import Record, make_record
 from fewlink.models import family_of, trained_family

@@ -17,7 +17,10 @@ from markupsafe import Markup, escape
 from fewlink import __version__
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.storage import write_bytes
-from fewlink.evaluation.records import LearningCurve, PairMap, R, Record, RecordStore
+from fewlink.evaluation.curves import LearningCurve
+from fewlink.evaluation.maps import PairMap
+from fewlink.evaluation.records import Record, RecordStore
+from fewlink.evaluation.stored import R
 from fewlink.studies import tables
 from fewlink.studies.charts import Chart
 from fewlink.studies.sections import Section, StoredResults, best_model, main_protocol, model_styles, sections_of

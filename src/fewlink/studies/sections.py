@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from fewlink.evaluation.records import LearningCurve, PairMap, Record
+from fewlink.evaluation.curves import LearningCurve
+from fewlink.evaluation.maps import PairMap
+from fewlink.evaluation.records import Record
 from fewlink.studies import tables
 from fewlink.studies.charts import (
     COLOURS,

@@ -7,8 +7,9 @@ from pathlib import Path
 from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import same_settings
 from fewlink.core.storage import write_json
+from fewlink.evaluation.curves import CurvePoint, LearningCurve
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.evaluation.records import CurvePoint, LearningCurve, read_result
+from fewlink.evaluation.stored import read_result
 from fewlink.models.settings import ModelSettings
 from fewlink.scorers import Scorer
 from fewlink.studies.charts import Chart, LineChart, step_lines

@@ -10,7 +10,8 @@ from typing import Any
 from fewlink.core.errors import FewlinkError
 from fewlink.core.metrics import labelled
 from fewlink.evaluation.comparison import compare
-from fewlink.evaluation.records import LearningCurve, Record, RecordStore
+from fewlink.evaluation.curves import LearningCurve
+from fewlink.evaluation.records import Record, RecordStore
 from fewlink.models import families
 from fewlink.models.family import BaselineFamily
 

@@ -24,7 +24,8 @@ from tests.training.runs import lines_of, quick, saved, timeless, umls, vectors
 from fewlink.core.errors import FewlinkError
 from fewlink.data import Benchmark
 from fewlink.data.append import append_triples
-from fewlink.data.training_graph import fold_benchmark, known_graph
+from fewlink.data.folds import fold_benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.graph import Graph
 from fewlink.models import trained_family

@@ -1,29 +1,22 @@
-"""Damage every kind of stored folder and file at random: nothing may load silently with other content.
+"""One tiny folder of every kind that fewlink stores, and random damages of them.
 
-python benchmarks/damage.py [--count 2000] [--seed 0] [--only KIND …] [--record]
-
-Makes one tiny folder of every kind and a twin with other content. Each trial damages a copy, of the files of its kind
-each in turn: bits flipped, a block set to zero, truncated, extended, deleted, exchanged with another or with the
-twin's, a JSON value replaced, a part such as `best/` deleted or replaced by the twin's. Then it is loaded as the
-commands do it. Allowed: an error of fewlink, or exactly the content as before. `crafted` trials mend all checksums
-after the damage, as someone could who means harm: allowed is whatever is not a traceback. Prints a table, and stores
-it in benchmarks/records/damage.json with --record; exits with 1 if a trial failed.
+Each trial damages a copy, of the files of its kind each in turn: bits flipped, a block set to zero, truncated,
+extended, deleted, exchanged with another or with that of a twin with other content, a JSON value replaced, a folder
+such as `best/` deleted or replaced by the twin's. Then it is loaded as the commands do it. Allowed: an error of
+fewlink, or exactly the content as before. `crafted` trials mend all checksums after the damage, as an attacker would:
+anything but a traceback is allowed.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import itertools
 import json
-import os
 import shutil
-import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -31,23 +24,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from fewlink.linker.missing_links import HEADS_AT_ONCE, complete_heads
 from torch import Tensor
 
+import fewlink
 from fewlink.core.errors import FewlinkError
 from fewlink.core.storage import MANIFEST
 from fewlink.curation.store import ProjectFile
 from fewlink.data import Benchmark, Task
 from fewlink.embeddings import Embeddings, EmbeddingSettings, train
 from fewlink.embeddings.checkpoint import load_state, triples_digest
+from fewlink.evaluation.curves import CurvePoint, LearningCurve
 from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
+from fewlink.evaluation.maps import PairMap
 from fewlink.evaluation.ranks import QueryRanks, read_ranks
-from fewlink.evaluation.records import CurvePoint, LearningCurve, PairMap, RecordStore, make_record
+from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.fit.stages import FORMAT as FIT_FORMAT
 from fewlink.fit.stages import Stages, read_record
 from fewlink.graph import Graph, TypeTable, Vocabulary
-from fewlink.linker import pretrained
+from fewlink.linker import saving
 from fewlink.linker.calibration import calibration_of, open_calibration, shipped_calibration
-from fewlink.linker.missing_links import HEADS_AT_ONCE, complete_heads
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.names.gate import Gate, read_gate
@@ -55,7 +51,6 @@ from fewlink.models.trail import shipped
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.training.checkpoints import (
     BENCHMARK,
-    MetricsLog,
     State,
     add_best,
     load_best,
@@ -63,9 +58,9 @@ from fewlink.training.checkpoints import (
     save_best,
     save_last,
 )
+from fewlink.training.metrics_log import MetricsLog
 from fewlink.training.run import Deployed, RunConfig, benchmark_of, start_or_continue, vectors_of
 from fewlink.verification.verify import verify
-from measure import write_record
 
 ENTITIES, RELATIONS, DIM = 12, 3, 4
 OPTIONAL = ("metrics.jsonl",)  # a log, which nothing is read from
@@ -152,7 +147,7 @@ def save_calibration(folder: Path, benchmark: Benchmark, step: int, seed: int) -
 
 def load_run(folder: Path) -> Any:
     """What commands read of a run: to answer, to continue, and to write its card."""
-    return pretrained.read_model(folder, _load_run, complete=True)
+    return saving.read_model(folder, _load_run, complete=True)
 
 
 def _load_run(folder: Path) -> Any:
@@ -166,11 +161,11 @@ def _load_run(folder: Path) -> Any:
 def make_model(folder: Path, seed: int) -> None:
     with tempfile.TemporaryDirectory() as place:
         make_run(Path(place) / "run", seed)
-        pretrained.save(Path(place) / "run", small_benchmark(seed), folder)
+        saving.save(Path(place) / "run", small_benchmark(seed), folder)
 
 
 def load_model(folder: Path) -> Any:
-    benchmark, best = pretrained.benchmark_of(folder), load_best(folder)
+    benchmark, best = saving.benchmark_of(folder), load_best(folder)
     calibration = calibration_of(folder, benchmark, best[1])
     return RunConfig.read(folder), benchmark, best, vectors_of(folder), calibration, Deployed.open(folder)
 
@@ -249,7 +244,7 @@ def load_project(folder: Path) -> Any:
 def make_weights(folder: Path, seed: int) -> None:
     folder.mkdir(parents=True)
     name = shipped.BUILT_IN if seed == 0 else "trail-without-attack.safetensors"
-    shutil.copyfile(Path(shipped.__file__).parents[1] / "builtin" / name, folder / shipped.BUILT_IN)
+    shutil.copyfile(Path(fewlink.__file__).parent / "builtin" / name, folder / shipped.BUILT_IN)
 
 
 def load_weights(folder: Path) -> Any:
@@ -398,11 +393,7 @@ def delete(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> st
 
 
 def exchange(folder: Path, twin: Path, file: Path, rng: np.random.Generator) -> str:
-    same = [
-        each
-        for each in files_in(folder)
-        if each.suffix == file.suffix or (".epoch-" in each.name and ".epoch-" in file.name)
-    ]
+    same = [each for each in files_in(folder) if each.suffix == file.suffix]
     others = [each for each in same if each != file]
     if not others:
         return ""
@@ -509,7 +500,7 @@ def craft(folder: Path, twin: Path, rng: np.random.Generator, turn: int) -> str:
         if path.suffix in (".json", ".jsonl", ".part") and path.name != MANIFEST:
             lines = [content] if path.suffix == ".json" else content.split(b"\n")
             path.write_bytes(b"\n".join(map(_mended, lines)))
-        elif path.suffix == ".safetensors" or ".epoch-" in path.name:
+        elif path.suffix == ".safetensors":
             path.write_bytes(_without_checksum(content))
     for path in sorted(manifests, key=lambda each: -len(each.parts)):
         with suppress(ValueError, OSError):
@@ -617,37 +608,3 @@ class Trials:
 
 
 FAILED = ("silent", "traceback", "unverified")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=2000, help="damages; as many crafted ones follow")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", default=[], choices=list(STORES))
-    parser.add_argument("--record", action="store_true", help="store the counts in benchmarks/records/damage.json")
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
-    os.fsync = lambda handle: None  # nothing has to outlive a loss of power
-    with tempfile.TemporaryDirectory() as place:
-        begin, trials, failed = time.monotonic(), Trials(Path(place), asked.only), 0
-        counted: dict[str, Any] = {"seed": asked.seed, "count": asked.count, "failures": 0}
-        for crafted in (False, True):
-            found = trials.run(asked.count, asked.seed, crafted)
-            print(f"{'crafted' if crafted else 'damaged'}: {len(found)}", flush=True)
-            rows = counted["crafted" if crafted else "damaged"] = {}
-            for store in trials.stores:
-                counts = Counter(each.outcome for each in found if each.store == store.name)
-                rows[store.name] = {**counts, "files": len(files_in(trials._place(store.name, "one")))}
-                print(f"  {store.name:12} " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-            for each in found:
-                if each.outcome in FAILED:
-                    failed += 1
-                    print(f"{each.store} {each.how}: {each.outcome} {each.text}", file=sys.stderr)
-        counted |= {"failures": failed, "minutes": round((time.monotonic() - begin) / 60, 1)}
-    if asked.record:
-        write_record("damage", counted)
-    sys.exit(bool(failed))
-
-
-if __name__ == "__main__":
-    main()
