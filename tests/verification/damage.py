@@ -51,7 +51,6 @@ from fewlink.models.trail import shipped
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.training.checkpoints import (
     BENCHMARK,
-    MetricsLog,
     State,
     add_best,
     load_best,
@@ -59,6 +58,7 @@ from fewlink.training.checkpoints import (
     save_best,
     save_last,
 )
+from fewlink.training.metrics_log import MetricsLog
 from fewlink.training.run import Deployed, RunConfig, benchmark_of, start_or_continue, vectors_of
 from fewlink.verification.verify import verify
 
