@@ -25,7 +25,7 @@ check: .venv/.dev  ## lint, formatting and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-docs: .venv/.dev  ## pages of results from the stored records, README's table, and the site in build/site
+docs: .venv/.dev  ## figures and tables of the documents from stored records, and the site in build/site
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/site
 	@echo "the site: build/site/index.html"

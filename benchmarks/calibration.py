@@ -21,7 +21,7 @@ import numpy as np
 
 from fewlink.core.seeds import generator
 from fewlink.data import Benchmark, Task, open_benchmark
-from fewlink.data.training_graph import INVERSE, known_graph, masked_views
+from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.linker.calibration import (
     BUILT_IN,
@@ -39,6 +39,7 @@ from fewlink.models.trail.reading import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import read_weights
 from measure import print_table, write_record
+from views import INVERSE, masked_views
 
 BUILTIN = Path(__file__).resolve().parent.parent / "src" / "fewlink" / "builtin"
 VIEWS = 4

@@ -1,10 +1,12 @@
-"""Meta-training and evaluation compared with a literal FSRL in one run, and with the limits of the machine.
+"""Meta-training and evaluation compared with the reference implementation and with the limits of the machine.
 
     python benchmarks/fewshot_speed.py [BENCH] [--device cpu|cuda] [--seeds-together 8] [--threads 2] [--quick]
 
-Both sides have the same parameters, random vectors of 100 reals, 30 neighbours, 3 references and 128 queries with one
-polluted tail each; that their scores are equal is checked before timing. The sides run in turn, and figures are medians
-over the turns. Evaluation is on the test split; the literal version ranks some of its queries.
+The reference ("plain") is `fewlink/models/fsrl/reference.py`: every neighbour passes through the attention's map, an
+entity is encoded at each occurrence, the matching cell computes its whole state, episodes are drawn pair by pair in
+Python, and each query is ranked separately. Both sides have the same parameters, random vectors of 100 reals, 30
+neighbours, 3 references and 128 queries with one polluted tail each. Equal scores are checked before timing. The sides
+run in turn, and figures are medians over the turns. Evaluation is on the test split; the reference ranks some of it.
 """
 
 from __future__ import annotations
@@ -17,23 +19,27 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fewlink.core.memory import hardware
-from fewlink.data import Benchmark, candidates_of, open_benchmark
+from fewlink.data import Benchmark, Task, candidates_of, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Evaluation, Protocol, evaluate
-from fewlink.models.fsrl.learner import AT_ONCE, FewShotLearner, assemble
-from fewlink.models.fsrl.model import FewShotModel, FewShotScorer, FewShotSettings
+from fewlink.models.fsrl.assembly import assemble
+from fewlink.models.fsrl.exact import encode_all
+from fewlink.models.fsrl.learner import STEPS_AT_ONCE, FewShotLearner
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
+from fewlink.models.fsrl.reference import FSRL, Background, ReferenceScorer, episodes, train
+from fewlink.models.fsrl.scorer import FewShotScorer
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.scorers import Question
 from fewlink.training.trainer import exactly
 from measure import RECORDS, gpu_kernels, print_table, write_record
-from plain_fsrl import PlainFSRL, PlainTraining, Query, episodes, query_scores, rank, rivals, test_queries
 
 DIM = 100
 WARM_UP = 3  # calls that are not timed
@@ -95,7 +101,7 @@ def our_scores(case: Case, references: Tensor, pairs: Tensor) -> tuple[Tensor, T
 def our_training_rate(case: Case, seconds: float, seeds: int = 1) -> float:
     """Steps per second of the package's trainer, sampling included, summed over `seeds` seeds."""
     learner = our_learner(case, seeds)
-    most = AT_ONCE[case.device]
+    most = STEPS_AT_ONCE[case.device]
     firsts = itertools.count(0, most)
 
     def block() -> None:
@@ -116,7 +122,7 @@ def our_evaluation_rate(case: Case, candidates: str) -> tuple[float, Evaluation]
 def our_pairs(case: Case, candidates: str) -> dict[str, int]:
     """The number of (query, candidate) pairs of the test split, and how many of them differ in a vector."""
     model, around = our_model(case)
-    vectors, ranked, distinct = model.encode_all(around), 0, 0
+    vectors, ranked, distinct = encode_all(model.encoder, around), 0, 0
 
     def distinct_vectors(ids: np.ndarray) -> int:
         return len(vectors[torch.from_numpy(np.unique(ids)).long().to(vectors.device)].unique(dim=0))
@@ -129,42 +135,86 @@ def our_pairs(case: Case, candidates: str) -> dict[str, int]:
     return {"ranked": ranked, "distinct": distinct}
 
 
-def our_query_scores(case: Case, query: Query) -> Tensor:
-    """The scores of a query's true tail and its rivals, from the package's scorer."""
-    tails = np.array(rivals(query))
-    question = Question(query.task.name, query.references, np.array([query.head]), tails)
-    return torch.as_tensor(FewShotScorer("fsrl", *our_model(case))(question))[0]
+class Query(NamedTuple):
+    """A test query with its relation's references (K, 2) and candidates (c,)."""
+
+    task: Task
+    references: np.ndarray
+    candidates: np.ndarray
+    head: int
+    tail: int
+
+    def question(self) -> Question:
+        """The true tail, followed by the candidates that are not known answers."""
+        rivals = np.setdiff1d(self.candidates, self.task.known_tails[self.head])
+        tails = np.concatenate([[self.tail], rivals])
+        return Question(self.task.name, self.references, np.array([self.head]), tails)
 
 
-# The literal side
+def test_queries(benchmark: Benchmark, shots: int, count: int) -> list[Query]:
+    """`count` queries spread evenly over the test split, with their `paper` candidates."""
+    queries = []
+    for task in benchmark.split("test"):
+        references, pairs = task.split(shots)
+        pool = candidates_of("paper", task, references, benchmark.graph)
+        queries += [Query(task, references, pool.ids[pool.counted], int(h), int(t)) for h, t in pairs]
+    places = np.linspace(0, len(queries) - 1, min(count, len(queries))).astype(int)
+    return [queries[place] for place in places]
 
 
-def plain_model(case: Case) -> PlainFSRL:
-    model, around = our_model(case)
-    return PlainFSRL(around, case.settings.matching_steps).copy_from(model.state_dict())
+# The reference's side
+
+SAME = {  # parameters of the reference by their names in the package's `fsrl`
+    "encoder.attention.projection": "encoder.W_rt",
+    "encoder.attention.u": "encoder.u_rt.weight",
+    "aggregator.recurrence.encoder": "aggregator.rnn_encoder",
+    "aggregator.reconstruction.decoder": "aggregator.rnn_decoder",
+    "aggregator.attention.projection": "aggregator.W_R",
+    "aggregator.attention.u": "aggregator.u_R.weight",
+}
+
+
+@torch.no_grad()
+def plain_model(case: Case) -> tuple[FSRL, Background]:
+    """The reference with the parameters of the package's model, on the device."""
+    model = FSRL(DIM, case.settings.matching_steps)
+    parameters = dict(model.named_parameters())
+    ours = our_model(case)[0].state_dict()
+    for name, values in ours.items():
+        for mine, theirs in SAME.items():
+            if name == mine or name.startswith(f"{mine}."):
+                parameter = parameters[theirs + name.removeprefix(mine)]
+                parameter.copy_(values.view_as(parameter))
+    hidden = torch.cat([ours["matcher.from_state"], ours["matcher.from_reference"]], 1)
+    read = {"weight_ih": ours["matcher.from_query"], "weight_hh": hidden, "bias_ih": ours["matcher.bias"]}
+    width = 2 * DIM
+    for name, values in read.items():  # the package has only the units of each gate that are read
+        whole = parameters[f"matcher.rnn_match.{name}"].unflatten(0, (4, 2 * width))
+        whole[:, :width] = values.unflatten(0, (4, width))
+    parameters["matcher.rnn_match.bias_hh"].zero_()
+    background = Background.of(case.benchmark.graph, case.embeddings, case.settings.neighbours, case.settings.seed)
+    return model.to(case.device), Background(*(table.to(case.device) for table in background))
 
 
 def plain_training_rate(case: Case, seconds: float) -> float:
     settings = case.settings
-    training = PlainTraining(
-        plain_model(case),
-        case.benchmark.split("train"),
-        shots=settings.shots,
-        batch=settings.batch,
-        margin=settings.margin,
-        reconstruction=settings.reconstruction,
-        learning_rate=settings.learning_rate,
-    )
-    return rate(training.step, seconds, case.device)
+    steps = train(*plain_model(case), case.benchmark.split("train"), settings.shots, settings.batch)
+    return rate(lambda: next(steps), seconds, case.device)
+
+
+def plain_rank(scorer: ReferenceScorer, query: Query) -> int:
+    """The rank of the true tail, by sorting; every entity is encoded again."""
+    order: list[int] = scorer(query.question())[0].argsort(descending=True).tolist()
+    return order.index(0) + 1
 
 
 def plain_evaluation_rate(case: Case, queries: list[Query]) -> float:
     """Queries per second, one after the other; computing a rank waits for the device."""
-    model = plain_model(case)
-    rank(model, queries[0])
+    scorer = ReferenceScorer(*plain_model(case))
+    plain_rank(scorer, queries[0])
     start = time.perf_counter()
     for query in queries:
-        rank(model, query)
+        plain_rank(scorer, query)
     return len(queries) / (time.perf_counter() - start)
 
 
@@ -173,18 +223,23 @@ def check(case: Case, query: Query) -> dict[str, float]:
 
     Compared are the scores and the reconstruction loss of one episode, and the scores of one test query.
     """
-    plain, (references, pairs) = plain_model(case), our_episode(case, 0)
+    plain, background = plain_model(case)
+    references, pairs = our_episode(case, 0)
     scores, restored = our_scores(case, references, pairs)
     with torch.no_grad():
-        plain_scores, plain_restored = plain(references, pairs)
+        plain_scores, plain_restored = plain(references, pairs, background)
+    question = query.question()
+    ours = torch.as_tensor(FewShotScorer("fsrl", *our_model(case))(question))
     differences = {
         "episode's scores": _difference(scores, plain_scores),
         "episode's reconstruction": _difference(restored, plain_restored),
-        "query's scores": _difference(our_query_scores(case, query), query_scores(plain, query)),
+        "query's scores": _difference(ours, ReferenceScorer(plain, background)(question)),
     }
     for what, difference in differences.items():
         if not difference < ROUNDING:
-            raise SystemExit(f"the two sides differ in the {what} by {difference:.1e} of the largest: nothing is timed")
+            raise SystemExit(
+                f"the {what} of the two sides differ by {difference:.1e} of the largest: nothing was timed"
+            )
     return differences
 
 
@@ -204,7 +259,7 @@ class Work:
 
 
 def plain_pair(d: int, neighbours: int, steps: int) -> float:
-    """Operations of scoring one pair literally.
+    """Operations of scoring one pair with the reference.
 
     For two entities, each neighbour's map of 2d × d, logit of d and weighted sum of d; in each matching step a cell of
     8w gate units over w inputs and 2w hidden ones. A product with an m × n map has 2mn operations.
@@ -216,7 +271,7 @@ def plain_pair(d: int, neighbours: int, steps: int) -> float:
 
 
 def plain_step(d: int, neighbours: int, steps: int, shots: int, batch: int) -> float:
-    """Operations of a literal training step: 2B pairs and K references, forward and backward.
+    """Operations of a training step of the reference: 2B pairs and K references, forward and backward.
 
     The backward pass has a product for the weights and one for the inputs: three times the forward pass in all. The
     neighbours' vectors are frozen and need no gradient, so the encoding counts twice, not three times.
@@ -266,14 +321,13 @@ def mean_sizes(case: Case, count: int = 100) -> tuple[int, float]:
     """Mean number of distinct entities in an episode, and of neighbours of an entity."""
     settings, neighbours = case.settings, our_model(case)[1].neighbours
     drawn = itertools.islice(episodes(case.benchmark.split("train"), settings.shots, settings.batch, 0), count)
-    distinct = [list(set(itertools.chain(*itertools.chain(*parts)))) for parts in drawn]
-    ids = torch.tensor(list(itertools.chain(*distinct)), device=neighbours.offsets.device)
+    ids = torch.cat([torch.cat(parts).unique() for parts in drawn]).to(neighbours.offsets.device)
     return round(len(ids) / count), float(neighbours.counts(ids).double().mean())
 
 
 def kernels(case: Case, seeds: int) -> dict[str, Any]:
     """The kernels of a step of all seeds."""
-    learner, steps = our_learner(case, seeds), AT_ONCE["cuda"]
+    learner, steps = our_learner(case, seeds), STEPS_AT_ONCE["cuda"]
     ids = learner.ids(0, steps)
     return {"seeds": seeds, **gpu_kernels(lambda: learner.learn(0, ids), steps)}
 
@@ -340,7 +394,7 @@ def in_turns(repeats: int, sides: dict[str, Callable[[], float]]) -> dict[str, l
 
 
 def compared(what: str, rates: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """A row for each side: its median, extremes, and the median ratio to the literal version in the same turn."""
+    """A row for each side: its median, extremes, and the median ratio to the reference in the same turn."""
     return [
         {
             "what": what,
@@ -358,7 +412,7 @@ def main() -> None:
     options = arguments()
     if options.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("skipped: --device cuda needs a GPU")
-    torch.backends.cudnn.allow_tf32 = False  # in the literal LSTM; the package does not use cuDNN
+    torch.backends.cudnn.allow_tf32 = False  # in the reference's LSTM; the package does not use cuDNN
     torch.set_num_threads(options.threads)
     case, seeds = case_of(options.benchmark, options.device), options.seeds_together
     queries = test_queries(case.benchmark, case.settings.shots, options.queries)
@@ -467,7 +521,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds-together", type=int, default=8, help="runs trained at once on a GPU")
     parser.add_argument("--repeats", type=int, default=5, help="turns of each side")
     parser.add_argument("--seconds", type=float, default=4.0, help="of training in a turn")
-    parser.add_argument("--queries", type=int, default=30, help="ranked by the literal version in a turn")
+    parser.add_argument("--queries", type=int, default=30, help="ranked by the reference in a turn")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of torch on the CPU")
     parser.add_argument("--quick", action="store_true", help="one short turn, to test that it works")
     parser.add_argument("--out", type=Path, help="default: benchmarks/records/fewshot-speed-DEVICE.json")

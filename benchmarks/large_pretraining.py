@@ -20,8 +20,8 @@ from fewlink.core.memory import hardware
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import training_triples
 from fewlink.embeddings import EmbeddingSettings
+from fewlink.embeddings.batches import Batch
 from fewlink.embeddings.interactions import softmax
-from fewlink.embeddings.shards import Batch
 from fewlink.embeddings.trainer import EmbeddingTrainer
 from measure import gpu_kernels, gpu_seconds, print_table, write_record
 

@@ -30,7 +30,8 @@ from fewlink.core.seeds import generator
 from fewlink.data import Benchmark, Task, open_benchmark
 from fewlink.data.benchmark import sorted_pairs
 from fewlink.data.candidates import likely_tails
-from fewlink.data.training_graph import INVERSE, fold_benchmark, known_graph
+from fewlink.data.folds import fold_benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.names.columns import COLUMNS, NameColumns, ReferenceNames
 from fewlink.models.names.gate import BUILT_IN, POWER, Gate
@@ -40,6 +41,7 @@ from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.shipped import read_weights
 from fewlink.scorers import Question
 from measure import print_table, write_record
+from views import INVERSE
 
 BUILTIN = Path(__file__).resolve().parent.parent / "src" / "fewlink" / "builtin"
 FOLDS, MANY = 2, 20  # train relations from which folds are held out

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import summary
-from fewlink.report.charts import Point, lines, standalone
-from fewlink.report.tables import Table
+from fewlink.studies.charts import LineChart, Point
+from fewlink.studies.tables import Table
 from summary import Records, Row
 
 HOW = {  # how each record was measured
@@ -70,7 +70,6 @@ HOW = {  # how each record was measured
     "large-models-cpu": "The stages of growth on a generated benchmark of Wiki-One's size and on NELL-One, in turn, "
     "each in its own process: the median of the turns. Both with random vectors of 50 reals.",
     "large-models-cuda": "The same on a GPU.",
-    "processes": "ComplEx trained by several processes of one thread each on one machine, the same batches for all.",
 }
 MORE = (  # further tables of a record
     *("whole test split, full", "against the limits", "kernels", "phases", "training", "questions", "steps", "checks"),
@@ -104,22 +103,15 @@ def pictures(records: Records) -> dict[str, str]:
     times = [m for m in summary.TIMES if m.name in LINES]
     memory = [m for m in summary.MEMORY if m.key == "peak GB"]
     scale = {"s": 1.0, "ms": 0.001, "GB": 1.0}
-    return {
-        name: standalone(
-            lines(
-                {m.name: [Point(x, y * scale[m.unit], 0.0) for x, y in summary.points(entries, m)] for m in shown},
-                title=title,
-                x_label="triples",
-                y_label=unit,
-                logarithmic=True,
-            )
-        )
-        + "\n"
-        for name, title, unit, shown in (
-            ("growth.svg", "Time by the size of the graph", "seconds", times),
-            ("growth-memory.svg", "Memory by the size of the graph", "peak GB of a process", memory),
-        )
+    charts = {
+        "growth.svg": ("Time by the size of the graph", "seconds", times),
+        "growth-memory.svg": ("Memory by the size of the graph", "peak GB of a process", memory),
     }
+    pictures = {}
+    for name, (title, unit, measures) in charts.items():
+        series = {m.name: [Point(x, y * scale[m.unit], 0.0) for x, y in summary.points(entries, m)] for m in measures}
+        pictures[name] = LineChart(title, series, "triples", unit, logarithmic=True).svg()
+    return pictures
 
 
 def _growth(records: Records) -> str:

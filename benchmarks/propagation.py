@@ -26,10 +26,11 @@ from fewlink.core.memory import hardware
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
-from fewlink.models.trail.learner import TrailLearner, TrailSettings, network_of
+from fewlink.models.trail.learner import TrailLearner, network_of
 from fewlink.models.trail.network import TrailNetwork
 from fewlink.models.trail.reading import ReadGraph, read_tasks
 from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.product import Norms, relation_sums, relational_product, transposed_product, without_kernels
 from fewlink.scorers import Question
@@ -224,8 +225,8 @@ def training(graph: Graph, settings: TrailSettings, options: Any) -> dict[str, A
     """Training as users run it on a GPU, with episodes drawn meanwhile."""
     torch.cuda.reset_peak_memory_stats()
     learner, turn = TrailLearner([graph], settings), itertools.count()
-    work = {"fewlink": lambda: learner.advance(learner.most * next(turn), learner.most)}
-    rate = learner.most / in_turns(work, options.turns, options.device)["fewlink"]
+    work = {"fewlink": lambda: learner.run_steps(learner.steps_at_once * next(turn), learner.steps_at_once)}
+    rate = learner.steps_at_once / in_turns(work, options.turns, options.device)["fewlink"]
     memory = torch.cuda.max_memory_reserved() / 1e9
     return {"training": "one run", "steps/s": rate, "episodes/s": rate * settings.relations, "GPU memory, GB": memory}
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ import torch
 
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.models.family import BaselineFamily, family_of
+from fewlink.models import family_of
+from fewlink.models.family import BaselineFamily
 from fewlink.scorers import Scorer
 from fewlink.training import RunConfig, open_run
 from fewlink.training.checkpoints import load_last, load_state
@@ -39,7 +39,7 @@ def compare_figures(name: str, scorer: Scorer, benchmark: Benchmark, records: li
 
 def compare_weights(name: str, run: Path, benchmark: Benchmark) -> None:
     config, state = RunConfig.read(run), load_state(run)
-    settings = replace(config.settings, steps=state.step)
+    settings = config.settings.replace(steps=state.step)
     vectors = config.family.open_vectors(run / EMBEDDINGS, benchmark.graph.fingerprint)
     with tempfile.TemporaryDirectory() as folder:
         train_run(benchmark, vectors, settings, folder)

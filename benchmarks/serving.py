@@ -40,12 +40,12 @@ def serve(listener: socket.socket, run: str, bench: str | None, batched: bool) -
 
     from fewlink.linker import load
     from fewlink.server import ServerSettings
-    from fewlink.server.process import OPTIONS
-    from fewlink.server.server import make_app
+    from fewlink.server.app import make_app
+    from fewlink.server.connections import UVICORN_OPTIONS
 
     settings = ServerSettings() if batched else ServerSettings(gather=0, together=1)
     app = make_app(load(run, bench=bench), settings)
-    uvicorn.Server(uvicorn.Config(app, **OPTIONS)).run(sockets=[listener])
+    uvicorn.Server(uvicorn.Config(app, **UVICORN_OPTIONS)).run(sockets=[listener])
 
 
 def resident(process: BaseProcess) -> int:
@@ -92,7 +92,7 @@ async def load_of(port: int, bodies: Sequence[bytes], clients: int, seconds: flo
 def questions(run: str, bench: str | None) -> list[bytes]:
     """Requests for heads of some test relations."""
     from fewlink.linker import load
-    from fewlink.server.service import example
+    from fewlink.server.lookups import example
 
     linker = load(run, bench=bench)
     requests = []

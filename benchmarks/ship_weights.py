@@ -11,8 +11,8 @@ from pathlib import Path
 from fewlink.core.errors import FewlinkError
 from fewlink.core.storage import sha256_file
 from fewlink.models.trail import shipped
-from fewlink.models.trail.learner import TrailSettings
 from fewlink.models.trail.network import Shape
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import BUILT_IN, write_weights
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import RunConfig

@@ -79,7 +79,7 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     """Steps of FSRL with the paper's settings."""
     from fewlink.data import Benchmark
     from fewlink.models.fsrl.learner import FewShotLearner
-    from fewlink.models.fsrl.model import FewShotSettings
+    from fewlink.models.fsrl.settings import FewShotSettings
 
     benchmark = Benchmark.open(compiled)
     vectors = random_vectors(benchmark)
@@ -87,8 +87,8 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     start = time.perf_counter()
     learner = FewShotLearner(benchmark, vectors, FewShotSettings(device=device), [SEED])
     set_up = time.perf_counter() - start
-    most = learner.most
-    blocks = timed(BLOCKS + WARM_UP, lambda turn: learner.advance(turn * most, most), device)[WARM_UP:]
+    most = learner.steps_at_once
+    blocks = timed(BLOCKS + WARM_UP, lambda turn: learner.run_steps(turn * most, most), device)[WARM_UP:]
     return {"set-up seconds": set_up, "step ms": median(blocks) / most}
 
 
@@ -106,7 +106,7 @@ def train_trail(compiled: Path, device: str = "cpu") -> Figures:
     vectors = Trail01Vectors(tables[0], tuple(tables[1:]))
     learner = Trail01Learner(benchmark, vectors, Trail01Settings(views=VIEWS, device=device), [SEED])
     set_up = time.perf_counter() - start
-    learner.advance(0, 1)
+    learner.run_steps(0, 1)
     store = learner.episodes
     unopened = EpisodeStore(store.views, learner.settings, learner.model.composition)
     spread = range(0, len(unopened.index), max(1, len(unopened.index) // TURNS))
@@ -172,7 +172,8 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
     from fewlink.trail_0_1.model import build as build_trail
 
     from fewlink.data import open_benchmark
-    from fewlink.models.fsrl.model import FewShotSettings, build
+    from fewlink.models.fsrl.compositions import build
+    from fewlink.models.fsrl.settings import FewShotSettings
     from fewlink.training import RunConfig
     from fewlink.training.checkpoints import save_best
     from fewlink.training.run import make_folder, start_or_continue
@@ -238,8 +239,9 @@ def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     from fewlink.trail_0_1.model import build
     from fewlink.trail_0_1.scorer import Trail01Scorer
 
-    from fewlink.models.fsrl.learner import assemble
-    from fewlink.models.fsrl.model import FewShotScorer, FewShotSettings
+    from fewlink.models.fsrl.assembly import assemble
+    from fewlink.models.fsrl.scorer import FewShotScorer
+    from fewlink.models.fsrl.settings import FewShotSettings
 
     if model == "trail-0.1":
         vectors = Trail01Vectors(trail_tables(benchmark, SEED), ())

@@ -68,7 +68,6 @@ PARTS = (
         ["{run}", "--bench", "{bench}"],
         ["{run}", "--bench", "{bench}", "--clients", "4", "--seconds", "2"],
     ),
-    Part("processes", "processes.py", [], ["--seconds", "0.5", "--sizes", "2000", "--processes", "1", "2"]),
     Part("growth", "growth.py", [], ["--sizes", "2000", "8000"]),
 )
 

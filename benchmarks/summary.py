@@ -63,13 +63,6 @@ def _serving(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
     )
 
 
-def _processes(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
-    for row in results["rows"]:
-        if row["tables"] == "sharded":
-            what = f"pretraining by {row['processes']} processes, {row['entities']:,} entities, {row['negatives']}"
-            yield what, "one process of one thread", row["speed-up"]
-
-
 RATIOS: dict[str, Callable[[Mapping[str, Any]], Iterable[tuple[str, str, float]]]] = {
     "reading": _reading,
     "embeddings-speed": _embeddings,
@@ -80,7 +73,6 @@ RATIOS: dict[str, Callable[[Mapping[str, Any]], Iterable[tuple[str, str, float]]
     "propagation-cpu": _propagation,
     "propagation-cuda": _propagation,
     "serving": _serving,
-    "processes": _processes,
 }
 
 

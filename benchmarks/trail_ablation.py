@@ -22,13 +22,15 @@ import fewlink.models.trail.episodes
 import fewlink.models.trail.learner
 from fewlink.core.memory import hardware
 from fewlink.data import open_benchmark
-from fewlink.data.training_graph import fold_benchmark, known_graph
+from fewlink.data.folds import fold_benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models.trail.family import graphs_of
-from fewlink.models.trail.learner import TrailLearner, TrailSettings
+from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.network import Encoded, Shape, TrailNetwork
 from fewlink.models.trail.reading import HOPS, ReadGraph, TaskReading, Tasks
 from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import EdgeOrder, EdgeTable
 from trail_folds import FOLDS, ROOT, commit
 
@@ -103,8 +105,8 @@ def main() -> None:
             given = [f"seed={seed}", "device=cuda", *asked.set, *variant.get("settings", [])]
             settings = TrailSettings().adjusted(given)
             learner = TrailLearner(graphs_of(fold, settings), settings)
-            for step in range(0, settings.steps, learner.most):
-                learner.advance(step, min(learner.most, settings.steps - step))
+            for step in range(0, settings.steps, learner.steps_at_once):
+                learner.run_steps(step, min(learner.steps_at_once, settings.steps - step))
             scorer = learner.scorer(0)
             read = ReadGraph.of(known_graph(benchmark)).to(learner.device)
             on_test = TrailScorer(name, scorer.network, read)

@@ -24,13 +24,15 @@ from torch.nn.functional import cross_entropy
 
 from fewlink.core.memory import hardware
 from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.training_graph import fold_benchmark, known_graph
+from fewlink.data.folds import fold_benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.trail.family import graphs_of
-from fewlink.models.trail.learner import TrailLearner, TrailSettings, network_of
+from fewlink.models.trail.learner import TrailLearner, network_of
 from fewlink.models.trail.reading import Tasks
 from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.scorers import Question, Scorer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -131,8 +133,8 @@ def main() -> None:
     for fold in folds:
         benchmark = fold_benchmark(open_benchmark(asked.benchmark), fold, FOLDS)
         learner = TrailLearner(graphs_of(benchmark, settings), settings)
-        for step in range(0, settings.steps, learner.most):
-            learner.advance(step, min(learner.most, settings.steps - step))
+        for step in range(0, settings.steps, learner.steps_at_once):
+            learner.run_steps(step, min(learner.steps_at_once, settings.steps - step))
         for idea, make in ideas(asked, benchmark, learner).items():
             for k in shots:
                 found = evaluate(benchmark, make(), Protocol("dev", k, "full")).metrics()

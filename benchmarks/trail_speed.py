@@ -88,7 +88,7 @@ def main() -> None:
     assert isinstance(settings, Trail01Settings)
     vectors = Trail01Vectors.open(options.run / "embeddings")
     learner = Trail01Learner(benchmark, vectors, dataclasses.replace(settings, device=device), [settings.seed])
-    learner.advance(0, 1)
+    learner.run_steps(0, 1)
     store = learner.episodes
     new = iter(np.array_split(np.arange(64, len(store.index)), (len(store.index) - 64) // TOGETHER))
     rows = [

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fewlink.data import open_benchmark
 from fewlink.data.training_graph import known_graph
-from fewlink.evaluation.evaluator import rank_links, read_splits
+from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.graph import Graph
 from fewlink.models.trail.network import Encoded
 from fewlink.models.trail.reading import ReadGraph, Tasks

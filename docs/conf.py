@@ -1,6 +1,6 @@
 """The documentation site: `make docs` writes it to build/site.
 
-Pages are the Markdown files of this folder. Nothing is fetched while it is built or read: formulas become MathML, and
+Pages are the Markdown files of this folder. The build writes results.md, speed.md and commands.md first. Nothing is fetched while it is built or read: formulas become MathML, and
 scripts, styles and fonts are the theme's own files.
 """
 
@@ -10,10 +10,13 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS.parent / "src"))
-sys.path.insert(0, str(DOCS / "site"))
+sys.path[:0] = [str(DOCS.parent / "src"), str(DOCS / "site"), str(DOCS)]
+
+import generate  # noqa: E402
 
 import fewlink  # noqa: E402
+
+generate.write_site_pages()
 
 project = "fewlink"
 author = "the fewlink authors"
@@ -21,7 +24,7 @@ copyright = "the fewlink authors"
 version = release = fewlink.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "mathml", "pages", "public_names"]
-exclude_patterns = ["*.in.md", "**/*.in.md", "site", "README.md", "**/.ipynb_checkpoints"]
+exclude_patterns = ["site", "README.md", "**/.ipynb_checkpoints"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 nitpicky = True
 

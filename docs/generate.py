@@ -1,8 +1,11 @@
-"""Write docs/results.md, leaderboard.md, findings.md, speed.md and its pictures, commands.md, and README's table.
+"""Fill the figures and tables of the documents from stored records, and write the pages that only the site has.
 
-Also the figures of recipes and weights. Figures come from stored records, the reference of commands from the commands.
+    python docs/generate.py            # rewrite figures and tables in place, and the pictures
+    python docs/generate.py --check    # write nothing; exit code 1 if a figure or table is not as stored
 
-python docs/generate.py [--check]
+In a document, `.220 ± .015<!--=fsrl test paper 3-->` is a figure, and what is between `<!-- NAME: begin -->` and
+`<!-- NAME: end -->` is a table. The Sphinx build writes docs/results.md, speed.md and commands.md, which are not
+committed.
 """
 
 from __future__ import annotations
@@ -12,25 +15,27 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from fewlink.core.recipes import recipe_texts
-from fewlink.evaluation.records import LearningCurve, Record, RecordStore, read_records
+from fewlink.evaluation.records import Record, RecordStore, read_records
 from fewlink.linker.calibration import shipped_calibration
-from fewlink.models.family import families
-from fewlink.models.trail.learner import TrailSettings, network_of
+from fewlink.models import families
+from fewlink.models.trail.learner import network_of
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import NAME, shipped
-from fewlink.report import charts, tables
-from fewlink.report.tables import SELECTIONS, by_selection, select, spread, values
-from fewlink.studies import published_figures, read_plan
-from fewlink.studies.attack import frozen_attack
+from fewlink.studies import published_figures, read_plan, tables
 from fewlink.studies.attack_tables import stored_tables
+from fewlink.studies.charts import LineChart, Point
+from fewlink.studies.later_links import frozen_attack
+from fewlink.studies.tables import SELECTIONS, by_selection, select, spread, values
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path += [str(ROOT / "benchmarks"), str(ROOT / "docs" / "site")]
+DOCS = ROOT / "docs"
+sys.path += [str(ROOT / "benchmarks"), str(DOCS / "site")]
 
 import command_reference  # noqa: E402
 
@@ -132,19 +137,6 @@ def without_parts() -> str:
     return table.markdown()
 
 
-def trail_picture(figure: str, setting: Callable[[dict[str, Any]], float], title: str, x_label: str) -> str:
-    """A chart of the MRR on each fold against a setting, from the tries that belong to this figure."""
-    place = ROOT / "benchmarks" / "tries" / "nell-one.jsonl"
-    rows = [row for row in map(json.loads, place.read_text("utf-8").splitlines()) if figure in row.get("figure", "")]
-    series = {}
-    for fold in (0, 1):
-        found: dict[float, list[float]] = {}
-        for row in rows:
-            found.setdefault(setting(row), []).append(row["micro_mrr"][fold])
-        series[f"fold {fold}"] = [charts.Point(x, *tables.moments(values)) for x, values in sorted(found.items())]
-    return charts.standalone(charts.lines(series, title=title, x_label=x_label, y_label="MRR, K = 3, full"))
-
-
 def record_table(name: str, part: str, columns: Sequence[str], **only: Any) -> str:
     """Columns of the rows of a benchmark's record, those with these values."""
     rows = json.loads((ROOT / "benchmarks" / "records" / f"{name}.json").read_text("utf-8"))["results"][part]
@@ -207,17 +199,6 @@ def transfer() -> str:
     return table.markdown()
 
 
-def leaderboards() -> str:
-    """A table for each benchmark of the leaderboard."""
-    store, plan, parts = RecordStore(ROOT / "results"), read_plan("rivals"), []
-    for name in dict.fromkeys(name for rivals in plan.rivals for name in rivals.benchmarks):
-        records = select(store.records, benchmark=name, split="test", shots=3, references="first")
-        relations, queries = len(records[0].relations), records[0].queries
-        size = f"{relations} test relation{'s' * (relations > 1)}, {queries:,} queries for K = 3."
-        parts.append(f"## {name}\n\n{size}\n\n{tables.leaderboard(store, name, plan.names).markdown()}")
-    return "\n".join(parts)
-
-
 def knowledge() -> str:
     """Where the models of the leaderboard are from, and what they have learnt from."""
     described = [rivals for rivals in read_plan("rivals").rivals if rivals.learnt]
@@ -233,66 +214,6 @@ def left_out() -> str:
         names = [", ".join(rivals.models), ", ".join(rivals.benchmarks)]
         rows.append([*names, *protocols, str(rivals.seeds), rivals.why])
     return tables.Table("", ["models", "benchmarks", "K", "candidates", "seeds", "why not more"], rows).markdown()
-
-
-def filled(template: str, records: list[Record], curves: list[LearningCurve]) -> str:
-    """A text with `{{model split candidates K}}` replaced by the MRR of these records.
-
-    `{{selection model metric}}` is what the model's learning curves have on test at the step that is selected so.
-    """
-
-    def figure(match: re.Match[str]) -> str:
-        if (first := match[1].split()[0]) in SELECTIONS:
-            _, model, metric = match[1].split()
-            return spread([SELECTIONS[first](curve)[metric] for curve in curves if curve.model == model])
-        model, split, candidates, shots, *metric = match[1].split()
-        seeds = select(records, model=model, split=split, candidates=candidates, shots=int(shots), references="first")
-        if not seeds:
-            raise SystemExit(f"there is no record for {{{{{match[1]}}}}}")
-        return spread(values(seeds, *metric))
-
-    return re.sub(r"\{\{(.+?)\}\}", figure, template)
-
-
-def with_parts(text: str, parts: dict[str, str]) -> str:
-    """A text with each mark replaced by its part."""
-    return functools.reduce(lambda text, part: text.replace(*part), parts.items(), text)
-
-
-def between(text: str, mark: str, middle: str) -> str:
-    """A text with another part between `<!-- mark: begin -->` and `<!-- mark: end -->`."""
-    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    return f"{before}{begin}\n{middle}{end}{after}"
-
-
-def attack_page() -> str:
-    """The page on ATT&CK with the tables of its study."""
-    store = RecordStore(ROOT / "results" / "attack-2023")
-    shown = stored_tables(store, read_plan("attack").shots, frozen_attack())
-    middle = "\n".join(f"### {table.title[0].upper()}{table.title[1:]}\n\n{table.markdown()}" for table in shown)
-    return between((ROOT / "docs" / "attack.md").read_text("utf-8"), "study", f"\n{middle}\n")
-
-
-def reliability() -> str:
-    """A chart of the share of right first answers against their probability, and the diagonal."""
-    bins = shipped_calibration().first_bins
-    points = [charts.Point(each.predicted, each.observed, 0.0) for each in bins if each.count]
-    series = {"first answers": points, "perfect": [charts.Point(0.0, 0.0, 0.0), charts.Point(1.0, 1.0, 0.0)]}
-    title = "Probabilities on graphs that were left out"
-    return charts.standalone(charts.lines(series, title=title, x_label="probability", y_label="right"))
-
-
-def calibration_page() -> str:
-    """The page on probabilities, with the figures of the calibration that comes with fewlink."""
-    facts = shipped_calibration()
-    figures = {
-        "{{count}}": f"{facts.count:,}",
-        "{{relations}}": str(facts.relations),
-        "{{over relations}}": f"{facts.over_relations:.2f}".lstrip("0"),
-    }
-    return with_parts((ROOT / "docs" / "concepts" / "calibration.in.md").read_text("utf-8"), figures)
 
 
 def weights_facts() -> str:
@@ -332,137 +253,211 @@ def readme_table() -> str:
     return tables.Table("", head, tables.emphasise(rows, range(1, len(head)))).markdown()
 
 
+def leaderboard() -> str:
+    """A row for each model of the leaderboard, the best on NELL-One first: 3-shot `full` MRR on every benchmark."""
+    models = read_plan("rivals").names
+    of_graph = [main_records(name) for name in GRAPHS]
+    figures = {model: [values(select(records, model=model)) for records in of_graph] for model in models}
+    order = sorted(models, key=lambda model: [-mean(cell) if cell else 1 for cell in figures[model]])
+    rows = [[model, *map(spread, figures[model])] for model in order if any(figures[model])]
+    return tables.Table("", ["model", *GRAPHS.values()], tables.emphasise(rows, range(1, 1 + len(GRAPHS)))).markdown()
+
+
+def main_records(benchmark: str) -> list[Record]:
+    """The records of a benchmark under the main protocol: test, three references, `full`."""
+    records = read_records(ROOT / "results" / benchmark)
+    return select(records, split="test", shots=3, candidates="full", references="first")
+
+
+def leaderboards() -> str:
+    """A table of every protocol for each benchmark of the leaderboard."""
+    store, plan, sections = RecordStore(ROOT / "results"), read_plan("rivals"), []
+    for name in dict.fromkeys(name for rivals in plan.rivals for name in rivals.benchmarks):
+        records = select(store.records, benchmark=name, split="test", shots=3, references="first")
+        relations, queries = len(records[0].relations), records[0].queries
+        size = f"{relations} test relation{'s' * (relations > 1)}, {queries:,} queries for K = 3."
+        sections.append(f"### {name}\n\n{size}\n\n{tables.leaderboard(store, name, plan.names).markdown()}")
+    return "\n".join(sections)
+
+
+def attack_tables() -> str:
+    """The tables of the study `attack`."""
+    store = RecordStore(ROOT / "results" / "attack-2023")
+    shown = stored_tables(store, read_plan("attack").shots, frozen_attack())
+    return "\n".join(f"### {table.title[0].upper()}{table.title[1:]}\n\n{table.markdown()}" for table in shown)
+
+
+# Documents that are committed
+
+
+@functools.cache
+def stored(benchmark: str) -> RecordStore:
+    return RecordStore(ROOT / "results" / benchmark)
+
+
+def stored_figure(query: str) -> str:
+    """A figure by its query.
+
+    `[BENCHMARK/]MODEL SPLIT CANDIDATES K [METRIC [AVERAGE]]`: from records, on NELL-One by default.
+    `SELECTION MODEL METRIC`: what learning curves have on test at the step that is selected so.
+    `calibration FACT`: of the calibration that comes with fewlink.
+    """
+    first, *words = query.split()
+    if first == "calibration":
+        facts = shipped_calibration()
+        return {
+            "count": f"{facts.count:,}",
+            "relations": str(facts.relations),
+            "over relations": f"{facts.over_relations:.2f}".lstrip("0"),
+        }[" ".join(words)]
+    if first in SELECTIONS:
+        model, metric = words
+        return spread([SELECTIONS[first](curve)[metric] for curve in stored("nell-one").curves if curve.model == model])
+    benchmark, _, model = first.rpartition("/")
+    split, candidates, shots, *metric = words
+    records = stored(benchmark or "nell-one").records
+    seeds = select(records, model=model, split=split, candidates=candidates, shots=int(shots), references="first")
+    if not seeds:
+        raise SystemExit(f"no record has the figure <!--={query}-->")
+    return spread(values(seeds, *metric))
+
+
+def with_figures(text: str) -> str:
+    """A text in which each figure before `<!--=QUERY-->` is the stored one."""
+    return re.sub(r"(?:\?|[\d.,]+(?: ± [\d.]+)?)<!--=(.+?)-->", lambda m: f"{stored_figure(m[1])}<!--={m[1]}-->", text)
+
+
+def with_tables(text: str, contents: Mapping[str, str]) -> str:
+    """A text with each content between `<!-- NAME: begin -->` and `<!-- NAME: end -->`."""
+    for name, content in contents.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise SystemExit(f"no place for the table '{name}': {begin} {end}")
+        text = f"{before}{begin}\n{content}{end}{after}"
+    return text
+
+
 def documents() -> dict[Path, str]:
-    """The content of each generated document."""
-    nell, plain = (read_records(ROOT / "results" / name) for name in ("nell-one", "fb15k-237"))
+    """The committed files with figures, as they should be."""
+    ends = ("graph", "wrong ends", "relations", "triples", AREA)
+    contents = {
+        ROOT / "README.md": {"results": readme_table()},
+        DOCS / "leaderboard.md": {"leaderboard": leaderboard()},
+        DOCS / "findings.md": {},
+        DOCS / "concepts" / "calibration.md": {},
+        DOCS / "attack.md": {"study": f"\n{attack_tables()}\n"},
+        DOCS / "trail.md": {"figures": trail_figures(), "transfer": transfer(), "parts": without_parts()},
+        DOCS / "curating.md": {
+            "curation": record_table("curation", "summary", ("bench", "policy", "relations", "accepted of 30", "gain")),
+            "recalibration": record_table("recalibration", "measured", ADJUSTED),
+            "check": record_table("check", "measured", ends),
+            "relations": record_table("relations", "measured", ("graph", "relations", "triples", "MRR", "Hits@1")),
+            "sets": record_table("answer_sets", "measured", ("left out", "graph", *SIZES), level=0.9),
+            "names": record_table("names", "rows", ("graph", "part", *NAMES), kind="3 references"),
+        },
+        ROOT / "src" / "fewlink" / "builtin" / "trail.md": {
+            "facts": weights_facts(),
+            "figures": weights_figures(ROOT / "results"),
+        },
+    }
+    texts = {path: with_tables(with_figures(path.read_text("utf-8")), own) for path, own in contents.items()}
+    nell, links = (read_records(ROOT / "results" / name) for name in ("nell-one", "fb15k-237"))
+    texts[ROOT / "src" / "fewlink" / "recipes" / "measured.json"] = by_recipe(nell, links)
+    return texts
+
+
+def tries_chart(figure: str, setting: Callable[[dict[str, Any]], float], title: str, x_label: str) -> LineChart:
+    """MRR on each fold against a setting, from the trials that belong to this figure."""
+    place = ROOT / "benchmarks" / "tries" / "nell-one.jsonl"
+    rows = [row for row in map(json.loads, place.read_text("utf-8").splitlines()) if figure in row.get("figure", "")]
+    series = {}
+    for fold in (0, 1):
+        found: dict[float, list[float]] = {}
+        for row in rows:
+            found.setdefault(setting(row), []).append(row["micro_mrr"][fold])
+        series[f"fold {fold}"] = [Point(x, *tables.moments(mrrs)) for x, mrrs in sorted(found.items())]
+    return LineChart(title, series, x_label, "MRR, K = 3, full")
+
+
+def reliability_chart() -> LineChart:
+    """The share of right first answers against their probability, and the diagonal."""
+    bins = shipped_calibration().first_bins
+    points = [Point(each.predicted, each.observed, 0.0) for each in bins if each.count]
+    series = {"first answers": points, "perfect": [Point(0.0, 0.0, 0.0), Point(1.0, 1.0, 0.0)]}
+    return LineChart("Probabilities on graphs that were left out", series, "probability", "share of right answers")
+
+
+def pictures() -> dict[str, LineChart]:
+    """The committed pictures by file name."""
+    return {
+        "trail-steps.svg": tries_chart("steps", lambda row: row["steps"], "What training brings", "training steps"),
+        "trail-parameters.svg": tries_chart("width", parameters, "What a larger network brings", "parameters"),
+        "calibration.svg": reliability_chart(),
+    }
+
+
+# Pages that only the site has
+
+
+def results_page() -> str:
+    """docs/site/results.md with its tables."""
+    nell, links = (read_records(ROOT / "results" / name) for name in ("nell-one", "fb15k-237"))
     curves = RecordStore(ROOT / "results" / "nell-one").curves
     trained = [r for r in nell if r.model in families()["embedding"].models and "measured" in r.config]
-    runs = {(r.model, r.shots, r.seed): r.config["measured"]["seconds"] for r in trained}
-    minutes = sum(runs.values()) / 60
-    text = f"""# Results
+    seconds = {(r.model, r.shots, r.seed): r.config["measured"]["seconds"] for r in trained}
+    contents = {
+        "embedding runs": str(len(seconds)),
+        "embedding minutes": f"{sum(seconds.values()) / 60:.0f}",
+        "overall": overall(nell),
+        "by relation": by_relation(nell),
+        "by shots": tables.by_shots(nell).markdown(),
+        "by draws": tables.by_draws(nell).markdown(),
+        "ablations": ablations(nell),
+        "selection": by_selection(curves, read_plan("selection").published["nell-one"]).markdown(),
+        "carved": carved(),
+        "fb15k-237 links": tables.links(links).markdown(),
+        "codex-s links": tables.links(read_records(ROOT / "results" / "codex-s")).markdown(),
+        "leaderboards": leaderboards(),
+        "models": knowledge(),
+        "left out": left_out(),
+        "ultra": record_table("ultra-links", "rows", ("graph", "weights", "triples", "mrr", "hits@1", "hits@10")),
+        "tries": tries(),
+    }
+    text = (DOCS / "site" / "results.md").read_text("utf-8")
+    return re.sub(r"\{\{(.+?)\}\}", lambda match: contents[match[1]], text)
 
-Generated by `make docs` from the records under `results/`; do not edit. How everything is measured:
-[protocol.md](protocol.md); what it means: [findings.md](findings.md). Figures are means ± standard deviation
-over training seeds; learning-free scorers have none. The best figure of each kind of candidates is bold. Each record
-holds the command that repeats it.
 
-## NELL-One, K = 3
-
-Settings were chosen on dev and on a fold of the train relations; test was evaluated once with the chosen ones. The four
-embedding models were trained {len(runs)} times in all, {minutes:.0f} minutes on a GPU that up to 14 runs shared. *As
-published* rows are the paper's own figures, beside the protocol nearest to theirs.
-
-The few-shot models read vectors that were pretrained once, on the background (100-dimensional ComplEx) or, for
-`fsrl-tuned`, on background and train relations (TransE); their seeds are those of meta-training. FSRL, its ablations
-and GMatching have the paper's settings and at most 6,000 steps, `fsrl-released` those of the authors' program and at
-most 40,000; each run keeps the step with the best dev MRR under `full`, and stops after ten evaluations, 500 steps
-apart, without a better one (`gmatching-max`: 1,000 apart; `fsrl-tuned`, as its recipe says, chosen under `paper`). Why
-the faithful models do not reach the published figure, and what does: [fsrl.md](fsrl.md). `trail`
-needs no vectors: each seed was trained on the known part of five graphs at once, [trail.md](trail.md). The vectors of
-`trail-0.1` were pretrained once too, on what is known and on three views of it: [trail-0.1.md](trail-0.1.md).
-
-{overall(nell)}
-## NELL-One, test, K = 3, `full`, relation by relation
-
-{by_relation(nell)}
-## NELL-One, test, MRR under `full` by number of references
-
-{tables.by_shots(nell).markdown()}
-## NELL-One, test, K = 3, `full`: other references
-
-Random draws of the references; TRAIL with its first seed.
-
-{tables.by_draws(nell).markdown()}
-## NELL-One, test, K = 3, `full`: models without their parts
-
-{ablations(nell)}
-## NELL-One, test, K = 3, `paper`: what choosing on test is worth
-
-The same five runs of each model, trained to their end and evaluated every 500 steps, at the step each choice keeps.
-
-{by_selection(curves, read_plan("selection").published["nell-one"]).markdown()}
-## Other graphs: tasks carved from FB15k-237 and CoDEx-S
-
-`fewlink data carve` with its defaults; every model with the recipe that was chosen on NELL-One, nothing tuned again.
-
-{carved()}
-## FB15k-237, ordinary link prediction
-
-Filtered, both directions, all entities as candidates; shows that the embedding trainer is sound.
-
-{tables.links(plain).markdown()}
-## CoDEx-S, ordinary link prediction
-
-`fewlink links train.tsv --valid valid.tsv --test test.tsv` with its defaults, which it chooses by the graph: three
-seeds. CoDEx's authors report .465 for ComplEx after a search over many settings.
-
-{tables.links(read_records(ROOT / "results" / "codex-s")).markdown()}
-How quick everything is, and what memory it takes: [speed.md](speed.md).
-"""
+def write_site_pages() -> None:
+    """Write the pages and pictures that are not committed; the Sphinx build calls this first."""
     speed = summary.read_records(ROOT / "benchmarks" / "records")
-    readme, template = ROOT / "README.md", ROOT / "docs" / "findings.in.md"
-    trail = (ROOT / "docs" / "trail.in.md").read_text("utf-8")
-    parts = {
-        "{{tries}}": tries(),
-        "{{figures}}": trail_figures(),
-        "{{transfer}}": transfer(),
-        "{{parts}}": without_parts(),
+    pages = {
+        "results.md": results_page(),
+        "speed.md": page.page(speed),
+        "commands.md": command_reference.page(),
+        **{f"pictures/{name}": svg for name, svg in page.pictures(speed).items()},
     }
-    links = record_table("ultra-links", "rows", ("graph", "weights", "triples", "mrr", "hits@1", "hits@10"))
-    board = {"{{ultra}}": links, "{{tables}}": leaderboards(), "{{models}}": knowledge(), "{{left out}}": left_out()}
-    rivals = (ROOT / "docs" / "leaderboard.in.md").read_text("utf-8")
-    curating = (ROOT / "docs" / "curating.in.md").read_text("utf-8")
-    measured = {
-        "{{curation}}": record_table("curation", "summary", ("bench", "policy", "relations", "accepted of 30", "gain")),
-        "{{recalibration}}": record_table("recalibration", "measured", ADJUSTED),
-        "{{check}}": record_table("check", "measured", ("graph", "wrong ends", "relations", "triples", AREA)),
-        "{{relations}}": record_table("relations", "measured", ("graph", "relations", "triples", "MRR", "Hits@1")),
-        "{{sets}}": record_table("answer_sets", "measured", ("left out", "graph", *SIZES), level=0.9),
-        "{{names}}": record_table("names", "rows", ("graph", "part", *NAMES), kind="3 references"),
-    }
-    card = ROOT / "src" / "fewlink" / "builtin" / "trail.md"
-    figures = weights_figures(ROOT / "results")
-    return {
-        ROOT / "src" / "fewlink" / "recipes" / "measured.json": by_recipe(nell, plain),
-        ROOT / "docs" / "results.md": text,
-        ROOT / "docs" / "speed.md": page.page(speed),
-        ROOT / "docs" / "commands.md": command_reference.page(),
-        **{ROOT / "docs" / "pictures" / name: picture for name, picture in page.pictures(speed).items()},
-        ROOT / "docs" / "pictures" / "trail-steps.svg": trail_picture(
-            "steps", lambda row: row["steps"], "What training brings", "training steps"
-        ),
-        ROOT / "docs" / "pictures" / "trail-parameters.svg": trail_picture(
-            "width", parameters, "What a larger network brings", "parameters"
-        ),
-        ROOT / "docs" / "pictures" / "calibration.svg": reliability(),
-        ROOT / "docs" / "concepts" / "calibration.md": calibration_page(),
-        ROOT / "docs" / "trail.md": with_parts(trail, parts),
-        ROOT / "docs" / "leaderboard.md": functools.reduce(
-            lambda text, part: text.replace(*part), board.items(), rivals
-        ),
-        ROOT / "docs" / "curating.md": with_parts(curating, measured),
-        ROOT / "docs" / "attack.md": attack_page(),
-        ROOT / "docs" / "findings.md": filled(template.read_text("utf-8"), nell, curves),
-        readme: between(readme.read_text("utf-8"), "results", readme_table()),
-        card: between(between(card.read_text("utf-8"), "facts", weights_facts()), "figures", figures),
-    }
+    for name, text in pages.items():
+        path = DOCS / name
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Write the pages, pictures and tables that are made of records and commands."
-    )
+    parser = argparse.ArgumentParser(description="Fill the figures and tables of the documents from stored records.")
     parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit code 1 if a file is not as it would be"
+        "--check", action="store_true", help="write nothing; exit code 1 if a figure or table is not as stored"
     )
     check = parser.parse_args().check
-    stale = {p: text for p, text in documents().items() if not p.exists() or p.read_text("utf-8") != text}
+    stale = {path: text for path, text in documents().items() if path.read_text("utf-8") != text}
     if check:
-        sys.exit(f"stale: {', '.join(p.name for p in stale)}; run make docs" if stale else 0)
+        sys.exit(f"stale: {', '.join(path.name for path in stale)}; run make docs" if stale else 0)
     for path, text in stale.items():
-        path.parent.mkdir(exist_ok=True)
         path.write_text(text, "utf-8")
-    print(f"written: {', '.join(p.name for p in stale) or 'nothing had changed'}")
+    for name, chart in pictures().items():
+        (DOCS / "pictures" / name).write_text(chart.svg(), "utf-8")
+    print(f"written: {', '.join(path.name for path in stale) or 'nothing had changed'}")
 
 
 if __name__ == "__main__":

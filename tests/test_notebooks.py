@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.report.markup import Markup
+from tests.linker.markup import Markup
 
 nbformat = pytest.importorskip("nbformat")
 ROOT = Path(__file__).resolve().parent.parent

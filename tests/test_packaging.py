@@ -40,7 +40,7 @@ QUICK_TESTS = (  # run in the unpacked sdist: together they read documents, resu
     "tests/evaluation/test_ranks.py",
     "tests/models/baselines/test_learning_free.py",
     "tests/test_packaging.py",
-    "tests/test_documents.py::test_generated_documents_are_fresh",
+    "tests/test_documents.py::test_the_figures_of_the_documents_are_those_of_the_records",
     "tests/test_documents.py::test_every_link_of_the_documents_leads_somewhere",
 )
 

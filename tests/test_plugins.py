@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.conftest import Fewlink
 
+from fewlink.models import families
 from fewlink.models.baselines.learning_free import scorers
-from fewlink.models.family import families
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "fewlink-example"
@@ -119,7 +119,7 @@ class made(BaselineFamily):
         (SCORERS, "rules", "def made(graph, seed): ...", "has the name of another scorer"),
         (SCORERS, "fsrl", "def made(graph, seed): ...", "has the name 'fsrl', which is taken"),
         (FAMILIES, "mine", "made = 3", "is not a model family"),
-        (FAMILIES, "mine", FAMILY.format(name="trail-0.1", model="new"), "has the name 'trail-0.1', which is taken"),
+        (FAMILIES, "mine", FAMILY.format(name="trail", model="new"), "has the name 'trail', which is taken"),
         (FAMILIES, "mine", FAMILY.format(name="new", model="fsrl"), "has the name 'fsrl', which is taken"),
     ],
 )

@@ -51,6 +51,12 @@ def repository_links(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = LINK.sub(outside, source[0])
 
 
+def generated_pages(app: Sphinx, docname: str, source: list[str]) -> None:
+    """A page that only the site has, such as `results.md`, is named in backticks in documents; here it is a link."""
+    up = "../" * docname.count("/")
+    source[0] = re.sub(r"`(results|speed|commands)\.md`", rf"[]({up}\1.md)", source[0])
+
+
 def page_titles(app: Sphinx, docname: str, source: list[str]) -> None:
     """A link whose text is the name of the page shows the title of the page, or of the part that it leads to."""
     source[0] = re.sub(r"\[(?:docs/)?([\w.-]+\.md)\]\(((?:[\w./-]*/)?\1(?:#[^)\s]*)?)\)", r"[](\2)", source[0])
@@ -102,6 +108,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", optional_pages)
     app.connect("source-read", included)
     app.connect("source-read", repository_links)
+    app.connect("source-read", generated_pages)
     app.connect("source-read", page_titles)
     app.connect("source-read", file_titles)
     app.connect("doctree-read", scrolling_tables)

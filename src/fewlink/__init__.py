@@ -51,22 +51,24 @@ if TYPE_CHECKING:
     from fewlink.linker import calibrate as calibrate
     from fewlink.linker import load as load
     from fewlink.models.baselines.learning_free import learning_free as learning_free
-    from fewlink.models.fsrl.model import FewShotSettings as FewShotSettings
-    from fewlink.models.trail.learner import TrailSettings as TrailSettings
+    from fewlink.models.fsrl.settings import FewShotSettings as FewShotSettings
+    from fewlink.models.trail.settings import TrailSettings as TrailSettings
     from fewlink.models.vectors import pretrain as pretrain
     from fewlink.training import open_run as open_run
+    from fewlink.training.train import resume as resume
     from fewlink.training.train import train as train
+    from fewlink.training.train import train_seeds as train_seeds
 
 _HOMES = {
     "Benchmark": "data",
     "Evaluation": "evaluation",
-    "FewShotSettings": "models.fsrl.model",
+    "FewShotSettings": "models.fsrl.settings",
     "FewlinkError": "core.errors",
     "Graph": "graph",
     "Linker": "linker",
     "Predictions": "linker",
     "Protocol": "evaluation",
-    "TrailSettings": "models.trail.learner",
+    "TrailSettings": "models.trail.settings",
     "calibrate": "linker",
     "carve": "data",
     "compile_graph": "graph",
@@ -80,10 +82,12 @@ _HOMES = {
     "open_benchmark": "data",
     "open_run": "training",
     "pretrain": "models.vectors",
+    "resume": "training.train",
     "to_networkx": "bridges.frames",
     "to_pandas": "bridges.frames",
     "to_polars": "bridges.frames",
     "train": "training.train",
+    "train_seeds": "training.train",
 }
 __all__ = [*_HOMES, "__version__"]
 

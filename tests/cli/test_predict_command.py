@@ -21,7 +21,7 @@ from fewlink.core.storage import with_sha256, without_sha256
 from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, rank_task
-from fewlink.models.fsrl.model import FewShotSettings
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training import open_run
 from fewlink.training.trainer import train_run
 

@@ -8,21 +8,12 @@ from pathlib import Path
 import pytest
 from tests.conftest import Fewlink
 
+from fewlink.studies import NAMES
+
 
 def test_the_studies_are_listed(fewlink: Fewlink) -> None:
     listed = json.loads(fewlink("study", "--json").out)
-    assert [s["name"] for s in listed] == [
-        "overall",
-        "relations",
-        "ablation",
-        "trail-0.1",
-        "shots",
-        "embedding",
-        "selection",
-        "datasets",
-        "rivals",
-        "attack",
-    ]
+    assert tuple(s["name"] for s in listed) == NAMES
     assert "Table 2" in fewlink("study").out
 
 
@@ -34,6 +25,8 @@ def test_a_study_runs_is_shown_and_written(fewlink: Fewlink) -> None:
     assert "[1/2] rules" in done.err and "left" in done.err
     assert "expected:" in done.out and "macro MRR" in done.out
     assert fewlink(*words, "--todo").out.strip() == "nothing: everything is finished"
+    stored = fewlink(*words)
+    assert "runs/tiny" in stored.err and "--results" in stored.err and "[1/2]" not in stored.err
     again = fewlink(*words, "--show", "--json")
     assert [table["title"] for table in json.loads(again.out)["tables"]] == ["test", "dev"]
     assert "| rules |" in Path("page/overall.md").read_text()
@@ -58,16 +51,16 @@ def test_a_leaderboard_lists_what_is_missing_with_commands_and_runs_what_it_can(
 
 def test_a_plan_is_a_file_of_any_name_and_a_study_without_records_says_so(fewlink: Fewlink) -> None:
     Path("plan.txt").write_text("title = 1 2")
-    assert "plan.txt: is not TOML" in fewlink("study", "overall", "umls", "--plan", "plan.txt").err
+    assert "plan.txt" in fewlink("study", "overall", "umls", "--plan", "plan.txt").err
     shown = fewlink("study", "overall", "--tiny", "--show")
-    assert (shown.code, shown.err) == (0, "note: runs/tiny has no records of this study: run it without --show\n")
+    assert shown.code == 0 and "runs/tiny" in shown.err
 
 
 @pytest.mark.parametrize(
     ("study", "line", "message"),
     [
-        ("ablation", "models = ['rules', 'fsrl']", "rules, fsrl are not one model and its ablations: leave out some"),
-        ("attack", "relations = ['group_uses_toool']", "did you mean 'group_uses_tool'"),
+        ("ablation", "models = ['rules', 'fsrl']", "rules, fsrl"),
+        ("attack", "relations = ['group_uses_toool']", "'group_uses_tool'"),
     ],
 )
 def test_a_plan_that_does_not_fit_its_study_is_refused(study: str, line: str, message: str, fewlink: Fewlink) -> None:
@@ -80,19 +73,18 @@ def test_a_plan_that_does_not_fit_its_study_is_refused(study: str, line: str, me
 def test_pictures_are_files_of_their_own(fewlink: Fewlink) -> None:
     done = fewlink("study", "relations", "--tiny", "--model", "gmatching-maxp", "--out", "page")
     assert done.code == 0, done.err
-    picture = Path("page/relations-relations.svg").read_text()
-    assert picture.startswith('<svg xmlns="http://www.w3.org/2000/svg"') and "prefers-color-scheme" in picture
+    assert "<svg" in Path("page/relations-relations.svg").read_text()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("overal",), "did you mean 'overall'"),
-        (("overall", "umls", "--tiny"), "leave BENCH out"),
-        (("overall", "--tiny", "--model", "trial-0.1"), "did you mean 'trail-0.1'"),
-        (("overall", "--tiny", "--todo", "--show"), "give one of them"),
-        (("overall", "--plan", "nowhere.toml"), "cannot be read"),
-        (("overall", "--plan", "nowhere.txt"), "nowhere.txt: cannot be read"),
+        (("overal",), "'overall'"),
+        (("overall", "umls", "--tiny"), "BENCH"),
+        (("overall", "--tiny", "--model", "trial"), "'trail'"),
+        (("overall", "--tiny", "--todo", "--show"), "--todo"),
+        (("overall", "--plan", "nowhere.toml"), "nowhere.toml"),
+        (("overall", "--plan", "nowhere.txt"), "nowhere.txt"),
         (("datasets", "nowhere"), "nowhere"),
     ],
 )

@@ -9,7 +9,8 @@ import pytest
 from tests.conftest import benchmark_of, id_graph, task_of
 
 from fewlink.data import Benchmark, open_benchmark
-from fewlink.data.training_graph import FOLD_LARGEST, FOLD_SMALLEST, SMALLEST, fold_benchmark, known_graph
+from fewlink.data.folds import FOLD_LARGEST, FOLD_SMALLEST, SMALLEST, fold_benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, evaluate
 
 UMLS = open_benchmark("umls")

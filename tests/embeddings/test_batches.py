@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fewlink.embeddings import EmbeddingSettings
-from fewlink.embeddings.batches import Batches, batches_of
+from fewlink.embeddings.batches import Batch, Batches, batches_of
 from fewlink.embeddings.interactions import EXCLUDED
-from fewlink.embeddings.shards import Batch
 from fewlink.embeddings.trainer import EmbeddingTrainer
 
 TRIPLES = torch.tensor([[0, 0, 1], [2, 1, 3], [4, 0, 5], [1, 1, 1]])
@@ -80,9 +79,9 @@ def test_a_batch_of_fixed_shape_gives_the_same_update(size: int, case: dict[str,
             torch.testing.assert_close(*losses)
     assert filled or size == 5, "some batch must be padded with a relation"
     for name in ("entities", "relations"):
-        torch.testing.assert_close(*(trainer.tables.vectors[name] for trainer in trainers))
-        for part in trainers[0].tables.states[name]:
-            torch.testing.assert_close(*(trainer.tables.states[name][part] for trainer in trainers))
+        torch.testing.assert_close(*(trainer.parameters.vectors[name] for trainer in trainers))
+        for part in trainers[0].parameters.states[name]:
+            torch.testing.assert_close(*(trainer.parameters.states[name][part] for trainer in trainers))
 
 
 @given(st.integers(0, 1000), st.integers(1, 9))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ def test_an_epoch_equals_that_of_the_cpu(batch: int, corrupt: str) -> None:
         assert len(losses) == steps and checked[-1] == steps
         assert float(losses.mean()) == pytest.approx(trace["loss"], rel=1e-5)
         for name in ("entities", "relations"):
-            torch.testing.assert_close(other.tables.vectors[name], one.tables.vectors[name])
+            torch.testing.assert_close(other.parameters.vectors[name], one.parameters.vectors[name])
 
 
 def test_a_loss_that_is_not_finite_raises() -> None:
@@ -73,13 +72,13 @@ def test_a_gpu_trains_the_vectors_of_the_cpu(model: str, case: dict[str, Any]) -
     values = {"model": model, "dim": 16, "batch_size": 500, "negatives": 60, "learning_rate": 0.05, "init_scale": 0.1}
     settings = EmbeddingSettings(**{**values, **case}, epochs=3)
     trainers = [
-        EmbeddingTrainer(data.triples, entities, len(data.relations), dataclasses.replace(settings, device=device))
+        EmbeddingTrainer(data.triples, entities, len(data.relations), settings.replace(device=device))
         for device in ("cpu", "cuda")
     ]
     losses = [[trainer.epoch()["loss"] for _ in range(3)] for trainer in trainers]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     for name in ("entities", "relations"):
-        on_cpu, on_gpu = (trainer.tables.vectors[name].cpu() for trainer in trainers)
+        on_cpu, on_gpu = (trainer.parameters.vectors[name].cpu() for trainer in trainers)
         torch.testing.assert_close(on_gpu, on_cpu, atol=1e-3, rtol=1e-3)
 
 

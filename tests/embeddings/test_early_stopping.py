@@ -8,7 +8,7 @@ import torch
 
 from fewlink.core.errors import FewlinkError
 from fewlink.embeddings import interaction
-from fewlink.embeddings.batches import HeldOut, choose_held_out
+from fewlink.embeddings.held_out import HeldOut, choose_held_out
 
 
 def test_protected_and_only_triples_stay_in_training() -> None:

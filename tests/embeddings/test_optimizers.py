@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fewlink.embeddings.shards import OPTIMIZERS, RowOptimizer
+from fewlink.embeddings.optimizers import OPTIMIZERS, RowOptimizer
 
 DENSE = {"adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
 

@@ -22,7 +22,7 @@ from tests.conftest import benchmark_of, graph_of, id_graph, id_triples, task_of
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra, ScoreError
 from fewlink.data import PROTOCOLS, Task, candidates_of, likely_tails, open_benchmark
 from fewlink.evaluation import Evaluation, Protocol, TaskRanks, evaluate, evaluator, merge, rank_split, rank_task
-from fewlink.evaluation.evaluator import example_predictions
+from fewlink.evaluation.examples import example_predictions
 from fewlink.graph import Graph
 from fewlink.models.baselines.learning_free import LEARNING_FREE, learning_free
 from fewlink.scorers import Question
@@ -318,7 +318,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
 
 def test_a_lost_process_is_reported_in_one_line(tmp_path: Path) -> None:
     process = slow_evaluation(tmp_path / "end")
-    assert "ProcessLost: one of 2 processes that rank was ended from outside" in process.communicate()[1]
+    assert "FewlinkError: one of the 2 ranking processes was killed" in process.communicate()[1]
 
 
 def test_zero_processes_raise() -> None:

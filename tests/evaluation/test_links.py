@@ -8,7 +8,7 @@ import torch
 
 from fewlink.core.errors import InputError
 from fewlink.embeddings import Embeddings
-from fewlink.evaluation.evaluator import rank_links, read_splits
+from fewlink.evaluation.links import rank_links, read_splits
 
 
 def random_table(entities: int, relations: int) -> Embeddings:

@@ -134,42 +134,6 @@ def test_other_figures_are_refused_unless_they_replace(tmp_path: Path) -> None:
     assert [(r.seed, r.queries) for r in read_records(tmp_path)] == [(0, 7), (1, 2)]
 
 
-def single_files(folder: Path, results: dict[str, Any]) -> RecordStore:
-    """A folder as version 0.1 wrote it: a JSON file for each result."""
-    folder.mkdir(exist_ok=True)
-    for name, content in results.items():
-        (folder / name).write_text(json.dumps(content))
-    return RecordStore(folder)
-
-
-def test_a_folder_of_version_0_1_is_read(tmp_path: Path) -> None:
-    figures = {"mrr": 0.25}
-    facts = {"benchmark": "small", "model": "fsrl", "seed": 0, "shots": 3, "version": "0.1", "data_sha256": "0"}
-    curve = {**facts, "candidates": "full", "settings": {}, "command": "c", "hardware": "h"}
-    pairs = {"relation": "r", "silhouette": 0.5, "silhouette_of_map": 0.5, "points": [[0, 1, "positive"]]}
-    one = record()
-    results = {
-        "small_3shot.json": one.model_dump(exclude={"examples"}),
-        "small_3shot.course.json": {**curve, "stations": [{"step": 5, "dev": figures, "test": figures}]},
-        "small_r.map.json": {**facts, **pairs, "command": "c"},
-    }
-    store = single_files(tmp_path / "old", results)
-    assert [r.model_dump() for r in store.records] == [one.model_dump()]
-    assert [p.test for curve in store.curves for p in curve.points] == [figures]
-    assert [m.points for m in store.maps] == [[(0, 1, "positive")]]
-
-
-def test_a_record_of_version_0_1_is_a_duplicate_and_can_be_replaced(tmp_path: Path) -> None:
-    single_files(tmp_path, {"old.json": record().model_dump()})
-    assert stored(tmp_path, record()) == tmp_path / "old.json"
-    other = record().model_copy(update={"queries": 7})
-    with pytest.raises(DifferentFigures, match=r"old\.json"):
-        stored(tmp_path, other)
-    RecordStore(tmp_path).add(other, replace=True)
-    assert [r.queries for r in read_records(tmp_path)] == [7]
-    assert not (tmp_path / "old.json").exists()
-
-
 ADD = """
 import sys
 from pathlib import Path
@@ -238,26 +202,7 @@ def test_an_unknown_field_is_refused() -> None:
         Record(**record().model_dump(), extra=1)
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("{", r"is not JSON"),
-        ("[]", r"is not a result record"),
-        ("{}", r"is not a result record \(benchmark: Field required\)"),
-        ('{"unknown": 1}', r"is not a result record"),
-    ],
-)
-def test_a_file_that_is_not_a_record_is_named(tmp_path: Path, content: str, problem: str) -> None:
-    stored(tmp_path, record())
-    bad = tmp_path / "deep" / "bad.json"
-    bad.parent.mkdir()
-    bad.write_text(content)
-    with pytest.raises(InputError, match=r"bad.json(:1)?: " + problem):
-        read_records(tmp_path)
-
-
 def without_checksum(line: bytes) -> bytes:
-    """A record as earlier versions stored it."""
     content = json.loads(line)
     del content["sha256"]
     return json.dumps(content).encode()
@@ -274,23 +219,15 @@ def test_a_changed_figure_is_noticed(tmp_path: Path) -> None:
         stored(tmp_path, record(seed=2))
 
 
-def test_a_record_without_a_checksum_stays_as_it_is(tmp_path: Path) -> None:
-    path = stored(tmp_path, record())
-    old = without_checksum(path.read_bytes())
-    path.write_bytes(old + b"\n")
-    stored(tmp_path, record(seed=1))
-    first, second = path.read_bytes().splitlines()
-    assert json.loads(first) == {**json.loads(old), "lines": 2}
-    assert "sha256" in json.loads(second)
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         (lambda line: line[: len(line) // 2], "is not JSON .*: mend or remove the line"),
         (lambda line: b"\xff" + line, "is not JSON"),
+        (lambda line: b"[]", "is not a result record"),
+        (lambda line: b"{}", "benchmark"),
         (lambda line: line.replace(b'"shots": 1', b'"shots": "one"'), r"is not a result record \(shots: "),
-        (lambda line: line.replace(b'"seed": 1', b'"seed": 0'), "has the measurement of line 1 again"),
+        (lambda line: line.replace(b'"seed": 1', b'"seed": 0'), "line 1"),
         (lambda line: line.replace(b'"seed"', b'"sede"'), r"is not a result record \(seed: Field required\)"),
     ],
 )
@@ -298,7 +235,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, change: Callable[[bytes], bytes
     path = stored(tmp_path, record(), record(seed=1))
     first, second = map(without_checksum, path.read_bytes().splitlines())
     path.write_bytes(first + b"\n\n" + change(second))
-    with pytest.raises(InputError, match=r"popularity.jsonl:3: " + problem):
+    with pytest.raises(InputError, match=r"popularity.jsonl:3: .*" + problem):
         read_records(tmp_path)
     with pytest.raises(InputError, match=problem):
         stored(tmp_path, record(seed=2))
@@ -310,65 +247,27 @@ def test_the_command_is_one_a_user_can_type(program: str, monkeypatch: pytest.Mo
     assert command_line() in ("fewlink evaluate 'my bench' -k 3", "python -m fewlink evaluate 'my bench' -k 3")
 
 
-def test_other_json_files_and_single_files_beside_it_lose_nothing(tmp_path: Path) -> None:
-    """Files of version 0.1 hold one result each; any other JSON file below the folder is left alone."""
-    (tmp_path / "manifest.json").write_text('{"format": "of something else"}')
-    path = stored(tmp_path, record())
-    old = record()
-    (tmp_path / "small_popularity_old.json").write_text(json.dumps({**old.model_dump(), "queries": 1}))
-    RecordStore(tmp_path).add(record(seed=7))
-    assert [json.loads(line)["queries"] for line in path.read_text().splitlines()] == [2, 2]
-
-
 def test_a_store_that_is_the_working_folder_is_the_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "small").mkdir()
     monkeypatch.chdir(tmp_path / "small")
     assert stored(Path("."), record()) == Path("popularity.jsonl")
 
 
-def test_a_record_of_0_1_has_the_name_that_its_model_has_since(tmp_path: Path) -> None:
-    old = {**record({"settings": {"model": "trail-no-trails"}}).model_dump(), "model": "trail-no-trails"}
-    (tmp_path / "small_trail-no-trails.json").write_text(json.dumps(old))
-    (one,) = read_records(tmp_path)
-    assert (one.model, one.config["settings"]["model"]) == ("trail-0.1-no-paths", "trail-0.1-no-paths")
+def test_a_record_without_a_checksum_is_read_and_gets_one_with_the_next(tmp_path: Path) -> None:
+    path = stored(tmp_path, record())
+    path.write_bytes(without_checksum(path.read_bytes()) + b"\n")
+    assert [r.seed for r in read_records(tmp_path)] == [0]
+    stored(tmp_path, record(seed=1))
+    assert all("sha256" in json.loads(line) for line in path.read_text().splitlines())
 
 
-TRAIL_0_1 = {"model": "trail", "views": 3, "dim": 100}
-TRAIL = {"model": "trail", "layers": 5}
+def test_records_of_a_model_that_no_longer_exists_are_listed(tmp_path: Path) -> None:
+    gone = record({"settings": {"model": "trail-0.1", "views": 3}}).model_copy(update={"model": "trail-0.1"})
+    assert stored(tmp_path, gone).name == "trail-0.1.jsonl"
+    assert [r.model for r in read_records(tmp_path)] == ["trail-0.1"]
 
 
-def of_trail(settings: dict[str, Any], **changes: Any) -> Record:
-    return record({"settings": settings}).model_copy(update={"model": "trail", **changes})
-
-
-def test_settings_decide_which_trail_a_record_is_of(tmp_path: Path) -> None:
-    file = tmp_path / "small" / "trail.jsonl"
-    file.parent.mkdir()
-    file.write_text("".join(f"{of_trail(s).model_dump_json()}\n" for s in (TRAIL_0_1, TRAIL)))
-    models = {(r.model, r.config["settings"]["model"]) for r in read_records(tmp_path)}
-    assert models == {("trail-0.1", "trail-0.1"), ("trail", "trail")}
-
-
-def test_a_measurement_under_its_former_name_is_not_stored_twice(tmp_path: Path) -> None:
-    file = tmp_path / "small" / "trail.jsonl"
-    file.parent.mkdir()
-    file.write_text(f"{of_trail(TRAIL_0_1).model_dump_json()}\n")
-    again = of_trail({**TRAIL_0_1, "model": "trail-0.1"}, model="trail-0.1")
-    assert stored(tmp_path, again) == file
-    assert RecordStore(tmp_path).add(again.model_copy(update={"queries": 7}), replace=True) == file
-    assert [r.queries for r in read_records(tmp_path)] == [7]
-    assert stored(tmp_path, again.model_copy(update={"seed": 5})) == file.with_name("trail-0.1.jsonl")
-
-
-def test_a_map_or_curve_of_trail_0_1_has_its_present_name(tmp_path: Path) -> None:
-    facts = {"benchmark": "small", "model": "trail", "seed": 0, "shots": 3, "data_sha256": "f"}
-    plane = {"relation": "r", "silhouette": 0.1, "silhouette_of_map": 0.2, "points": []}
-    maps = [{**facts, **plane, "command": "", "version": "0.1.0"}]
-    maps += [{**maps[0], "settings": TRAIL}]
-    point = {"step": 1, "dev": {}, "test": {}}
-    curves = [{**facts, "candidates": "full", "settings": s, "points": [point]} for s in (TRAIL_0_1, TRAIL)]
-    for suffix, values in (("maps", maps), ("curves", curves)):
-        (tmp_path / f"trail.{suffix}.jsonl").write_text("".join(f"{json.dumps(value)}\n" for value in values))
-    store = RecordStore(tmp_path)
-    assert [m.model for m in store.maps] == ["trail-0.1", "trail"]
-    assert [(c.model, c.settings["model"]) for c in store.curves] == [("trail-0.1", "trail-0.1"), ("trail", "trail")]
+def test_other_json_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"format": "of something else"}')
+    stored(tmp_path, record())
+    assert len(read_records(tmp_path)) == 1

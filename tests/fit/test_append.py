@@ -21,7 +21,7 @@ from fewlink.evaluation import Protocol, evaluate
 from fewlink.fit.append import append
 from fewlink.linker import Linker
 from fewlink.models.family import NoVectors
-from fewlink.models.fsrl.model import FewShotSettings
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training import open_run
 from fewlink.training.run import Deployed
 from fewlink.training.trainer import train_run

@@ -13,8 +13,8 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.linker import Linker
 from fewlink.models.family import NoVectors
-from fewlink.models.fsrl.model import FewShotSettings
-from fewlink.models.trail.learner import TrailSettings
+from fewlink.models.fsrl.settings import FewShotSettings
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.training.trainer import train_run
 
 FOLDER = tempfile.TemporaryDirectory()

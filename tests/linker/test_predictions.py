@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.markup import Markup
+from tests.linker.markup import Markup
 
 from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.linker import Explanation, Prediction, Predictions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,10 +19,11 @@ from fewlink.graph import Graph, TypeTable
 from fewlink.linker import Linker
 from fewlink.scorers import Question
 from fewlink.server import ServerSettings
-from fewlink.server.process import OPTIONS, listen
-from fewlink.server.server import make_app
+from fewlink.server.app import make_app
+from fewlink.server.connections import UVICORN_OPTIONS
+from fewlink.server.process import listen
 
-__all__ = ["PAIRS", "Known", "asking", "fsrl", "on_a_port", "small", "trail", "trail_run"]
+__all__ = ["PAIRS", "Known", "asking", "eventually", "fsrl", "on_a_port", "small", "trail", "trail_run"]
 PAIRS = [["virus", "cell"], ["fungus", "plant"]]
 
 
@@ -55,6 +56,14 @@ def small() -> Linker:
     return Linker(benchmark_of(graph, test=[task]), Known())
 
 
+def eventually(true: Callable[[], object]) -> None:
+    """Wait until a condition holds; fail if it does not within twenty seconds."""
+    until = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
 @contextmanager
 def asking(linker: Linker, **settings: Any) -> Iterator[TestClient]:
     """A client of an app that serves this linker; exceptions of the app become answers."""
@@ -64,10 +73,10 @@ def asking(linker: Linker, **settings: Any) -> Iterator[TestClient]:
 
 
 @contextmanager
-def on_a_port(app: Any) -> Iterator[tuple[str, uvicorn.Server]]:
-    """The address of a server that runs in a thread, and the server itself."""
+def on_a_port(app: Any, **options: Any) -> Iterator[tuple[str, uvicorn.Server]]:
+    """The address of a server that runs in a thread, and the server itself; `options` are uvicorn's."""
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, **OPTIONS))
+    server = uvicorn.Server(uvicorn.Config(app, **{**UVICORN_OPTIONS, **options}))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -6,7 +6,7 @@ from starlette.testclient import TestClient
 
 import fewlink
 from fewlink.server import ServerSettings
-from fewlink.server.server import make_app
+from fewlink.server.app import make_app
 
 REFERENCES = [["virus", "cell"], ["bacterium", "tissue"], ["fungus", "organism"]]
 

@@ -1,77 +1,155 @@
-"""Limits of connections: which one gives way, and what is buffered."""
+"""Connections of slow and of many clients, over real sockets."""
 
 from __future__ import annotations
 
+import http.client
 import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
+from tests.server.servers import eventually, on_a_port
 
-from fewlink.server.connections import ConnectionLimits, Connections, raise_open_files, within_open_files
+from fewlink.server import connections
+from fewlink.server.connections import MAX_CONNECTIONS, ON_STOP, TimedProtocol, max_connections
 
-
-class One:
-    """A connection in some state."""
-
-    def __init__(self, client: str, state: str = "answering") -> None:
-        self.client, self.state = client, state
-
-    def client_address(self) -> str:
-        return self.client
-
-    def is_waiting(self) -> bool:
-        return self.state in ("idle", "unfinished")
-
-    def is_unfinished(self) -> bool:
-        return self.state == "unfinished"
-
-    def drop(self) -> None:
-        self.state = "dropped"
+HEADER = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+BODY = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n12"
 
 
-def guard(**limits: int) -> Connections:
-    return Connections(ConnectionLimits(**{"connections": 3, "per_client": 2, "buffered": 100, **limits}))  # type: ignore[arg-type]
+@contextmanager
+def served(**seconds: float) -> Iterator[tuple[int, Any, list[str]]]:
+    """The port of a server that answers with the size of the body, its open connections, and what it reported."""
+    reports = list[str]()
+    protocol = type("Protocol", (TimedProtocol,), seconds)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            scope["state"][ON_STOP] = lambda: reports.append("stop")
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                reports.append("gone")
+                return
+            size, more = size + len(message["body"]), message["more_body"]
+        body = b"x" * 30_000_000 if scope["path"] == "/large" else str(size).encode()
+        headers = [(b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    with on_a_port(app, http=protocol) as (address, server):
+        yield int(address.rpartition(":")[2]), server.server_state.connections, reports
 
 
-def test_the_oldest_unfinished_connection_gives_way_then_the_oldest_idle_one() -> None:
-    all_of = guard(per_client=9)
-    idle, slow, slower = One("a", "idle"), One("b", "unfinished"), One("c", "unfinished")
-    assert all(map(all_of.add, (idle, slow, slower)))
-    assert all_of.add(One("d")) and slow.state == "dropped"
-    assert all_of.add(One("e")) and slower.state == "dropped"
-    assert all_of.add(One("f")) and idle.state == "dropped"
-    assert not all_of.add(One("g")) and len(all_of) == 3  # all others are being answered
-    assert all_of.dropped == 3
+def connect(port: int, sent: bytes = b"") -> socket.socket:
+    one = socket.create_connection(("127.0.0.1", port), 20)
+    one.sendall(sent)
+    return one
 
 
-def test_a_client_at_its_limit_loses_a_connection_of_its_own() -> None:
-    all_of = guard(connections=9)
-    other, first, second = One("b", "unfinished"), One("a"), One("a", "unfinished")
-    assert all(map(all_of.add, (other, first, second)))
-    assert all_of.add(One("a")) and second.state == "dropped" and other.state == "unfinished"
-    assert not all_of.add(One("a")) and all_of.add(One("b"))
-    all_of.remove(first)
-    all_of.remove(first)
-    assert all_of.add(One("a"))
+def everything(one: socket.socket) -> bytes:
+    """What is received until the connection is closed."""
+    received = b""
+    try:
+        while data := one.recv(65_536):
+            received += data
+    except ConnectionResetError:
+        pass
+    return received
 
 
-def test_bytes_of_unfinished_requests_are_bounded() -> None:
-    all_of = guard()
-    slow = One("a", "unfinished")
-    assert all_of.add(slow) and all_of.reserve(90)
-    assert all_of.reserve(20) and slow.state == "dropped"
-    assert not all_of.reserve(20)
-    all_of.release(110)
-    assert all_of.reserve(100) and all_of.buffered == 100
+@pytest.mark.parametrize("begin", [b"", HEADER, BODY], ids=["silent", "header", "body"])
+def test_a_slow_request_ends_with_408_even_if_a_byte_arrives_now_and_then(begin: bytes) -> None:
+    with served(header_seconds=0.5, body_seconds=0.5) as (port, opened, _):
+        with connect(port, begin) as one:
+            one.settimeout(0.1)
+            answer = b""
+            for _ in range(100):
+                try:
+                    one.sendall(b"1" if begin else b"")
+                    answer = one.recv(1_000)
+                    break
+                except TimeoutError:
+                    continue
+            assert answer.startswith(b"HTTP/1.1 408")
+        eventually(lambda: not opened)
 
 
-def test_the_limit_of_open_files_is_raised_and_bounds_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_header_and_body_have_their_own_deadlines() -> None:
+    with served(header_seconds=0.3, body_seconds=30) as (port, _, _reports):
+        with connect(port, HEADER) as one:
+            assert everything(one).startswith(b"HTTP/1.1 408")
+        with connect(port, b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n") as one:
+            time.sleep(0.5)
+            one.sendall(b"123")
+            assert b" 200 " in one.recv(1_000)
+
+
+def test_each_request_of_a_connection_has_its_own_deadline_and_the_pause_between_does_not_count() -> None:
+    with served(header_seconds=0.5, body_seconds=0.5) as (port, _, _reports), connect(port) as one:
+        for _ in range(3):
+            one.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n")
+            time.sleep(0.2)
+            one.sendall(b"123")
+            answer = b""
+            while not answer.endswith(b"\r\n\r\n3"):
+                answer += one.recv(1_000)
+            assert b" 200 " in answer
+            time.sleep(0.6)
+
+
+def test_at_the_limit_slow_connections_are_closed_before_idle_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "max_connections", lambda: 20)
+    with served() as (port, opened, _):
+        idle = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        idle.request("GET", "/")
+        assert idle.getresponse().read() == b"0"
+        slow = [connect(port, HEADER) for _ in range(19)]
+        eventually(lambda: len(opened) == 20)
+        others = [http.client.HTTPConnection("127.0.0.1", port, timeout=20) for _ in range(5)]
+        for connection in (*others, idle):
+            connection.request("GET", "/")
+            assert connection.getresponse().read() == b"0"
+        eventually(lambda: len(opened) <= 20)
+        assert everything(slow[0]) == b""
+        for one in (*slow, *others, idle):
+            one.close()
+
+
+def test_a_client_that_does_not_read_the_response_is_disconnected() -> None:
+    request = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with served(read_seconds=0.3) as (port, opened, _), connect(port, request):
+        eventually(lambda: len(opened) == 1)
+        eventually(lambda: not opened)
+
+
+def test_a_long_header_is_refused() -> None:
+    with served() as (port, _, _reports), connect(port, HEADER + b"X-Long: " + b"a" * 40_000) as one:
+        assert b" 400 " in everything(one)
+
+
+def test_a_stopping_server_calls_the_hook_and_drops_unfinished_requests() -> None:
+    with served() as (port, opened, reports):
+        slow = [connect(port, BODY), connect(port, HEADER)]
+        eventually(lambda: len(opened) == 2)
+    assert reports[0] == "stop"
+    for one in slow:
+        one.close()
+
+
+def test_the_limit_on_open_files_bounds_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     now = {"limit": (256, 1_024)}
     monkeypatch.setattr(resource, "getrlimit", lambda which: now["limit"])
     monkeypatch.setattr(resource, "setrlimit", lambda which, limit: now.update(limit=limit))
-    assert raise_open_files() == 1_024 and now["limit"] == (1_024, 1_024)
-    limits = within_open_files(ConnectionLimits(connections=2_000, per_client=1_000))
-    assert limits.connections == limits.per_client == 768
-    now["limit"] = (100, 100)
-    assert within_open_files(ConnectionLimits()).connections == 25
+    assert max_connections.__wrapped__() == 768 and now["limit"] == (1_024, 1_024)
     now["limit"] = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-    assert raise_open_files() is None and within_open_files(ConnectionLimits()).connections == 2_000
+    assert max_connections.__wrapped__() == MAX_CONNECTIONS

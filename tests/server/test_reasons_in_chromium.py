@@ -10,39 +10,27 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from tests.conftest import benchmark_of, graph_of
-from tests.server.browser import CHROMIUM, DRIVER, Browser
+from tests.server.browser import Browser
 from tests.server.servers import Known, on_a_port
 
 from fewlink.graph import Vocabulary
 from fewlink.linker import Linker
 from fewlink.scorers import Reasons
-from fewlink.server.server import make_app
+from fewlink.server.app import make_app
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        browser.resize(1280, 900, [("prefers-reduced-motion", "reduce")])
-        yield browser
+pytestmark = pytest.mark.slow
 
 
 @contextmanager
 def served(browser: Browser, linker: Linker) -> Iterator[str]:
     """The page of a linker, as a first-time visitor sees it."""
     with on_a_port(make_app(linker)) as (address, _):
-        browser.console_errors()  # those before
         browser.open(f"{address}/health")
         browser.run("localStorage.clear(); sessionStorage.clear()")
         browser.open(f"{address}/")
         browser.until(lambda: "entit" in browser.text("#about"))
         yield address
         assert [line for line in browser.console_errors() if "404" not in line] == []
-        browser.open("about:blank")  # no request after the server has stopped
 
 
 def named(*names: str) -> list[dict[str, str]]:
@@ -122,7 +110,7 @@ def test_words_say_what_the_drawing_and_the_bars_do_not(browser: Browser) -> Non
     with served(browser, walked()):
         explained(browser, HEAD)
         assert [text.split(",")[0] for text in browser.texts(".caption text tspan")] == ["+0.50", "+0.40", "+0.30"]
-        told = browser.texts(".said li")
+        told = browser.texts(".sentences li")
         assert not any("Evidence" in text or "has a score of" in text for text in told)
         assert not any("+0.50" in text or "+0.40" in text for text in told)
         assert any(text.startswith("Of the references, one → two counts most") for text in told)
@@ -152,7 +140,7 @@ def test_neighbours_are_drawn_with_their_attention(browser: Browser) -> None:
         browser.click("#rank")
         browser.until(lambda: browser.texts(".row"))
         browser.press("e")
-        told = browser.until(lambda: browser.texts(".said li"))
+        told = browser.until(lambda: browser.texts(".sentences li"))
         labels = browser.run(LABELS)
         assert [label.split()[-2] for label in labels if label.endswith("%")] == ["60", "50", "30", "15"]
         assert not any("with most attention" in text for text in told)
@@ -179,11 +167,11 @@ def test_references_that_look_alike_show_more(browser: Browser) -> None:
         browser.focus("#references input")
         pick(browser, "Paris", "Parisparis_fr · —in→ france")
         pick(browser, "france", "france")
-        assert browser.texts(".more:not([hidden])") == []  # nothing to tell apart yet
+        assert browser.texts(".full-names:not([hidden])") == []  # nothing to tell apart yet
         pick(browser, "Paris", "Parisparis_tx · —in→ texas")
         pick(browser, "france", "france")
         both = ["Paris (—in→ france) → france", "Paris (—in→ texas) → france"]
-        browser.until(lambda: browser.texts(".more:not([hidden])") == both)
+        browser.until(lambda: browser.texts(".full-names:not([hidden])") == both)
         browser.focus("#head")
         browser.type("Paris")
         browser.press("Escape", "Control+Enter")
@@ -195,4 +183,4 @@ def test_a_cut_reference_is_shown_in_full(browser: Browser) -> None:
     with served(browser, walked()):
         one, other = "laboratory or test result", "laboratory or test procedure"
         fill(browser, [named(one, "one"), named(other, "one")], [])
-        assert browser.texts(".more:not([hidden])") == [f"{one} → one", f"{other} → one"]
+        assert browser.texts(".full-names:not([hidden])") == [f"{one} → one", f"{other} → one"]

@@ -19,9 +19,17 @@ from fewlink.evaluation.records import RecordStore
 from fewlink.graph import Graph
 from fewlink.linker.calibration import shipped_calibration
 from fewlink.scorers import Question
-from fewlink.studies import attack
-from fewlink.studies.attack import ALL, WITHOUT_ATTACK, LaterRanks, Place, Setting, ask, frozen_attack
+from fewlink.studies import later_links
 from fewlink.studies.attack_tables import found_links, stored_tables
+from fewlink.studies.later_links import (
+    ALL,
+    WITHOUT_ATTACK,
+    LaterRanks,
+    Place,
+    Setting,
+    frozen_attack,
+    rank_later,
+)
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -78,7 +86,7 @@ def test_ranks_leave_out_what_was_known() -> None:
     graph = graph_of("a r b", "b r c", "c r d", "d r e", "e r a")
     known = np.array([[0, 4]], np.int32)
     task = Task("r", known, known, np.arange(5, dtype=np.int32))
-    answers = ask(ByNumber(), graph, task, known, np.array([[0, 3], [0, 1], [1, 4]], np.int32))
+    answers = rank_later(ByNumber(), graph, task, known, np.array([[0, 3], [0, 1], [1, 4]], np.int32))
     assert answers.tasks.ranks.tolist() == [1, 2, 1]  # 4 is known of head 0, and 3 does not compete with 1
     assert answers.listed.tolist() == [1, 3, 1]
     assert answers.tasks.candidates.tolist() == [3, 3, 5]
@@ -95,11 +103,11 @@ def test_an_answer_is_right_if_it_was_known_or_came_later() -> None:
     graph = graph_of("a r b", "b r c", "c r d", "d r e", "e r a")
     known = np.array([[0, 4], [1, 4]], np.int32)
     task, later = Task("r", known, known, np.arange(5, dtype=np.int32)), np.array([[0, 3], [1, 2]], np.int32)
-    chances = ask(ByNumber(), graph, task, known[:1], later, calibration).chances
+    chances = rank_later(ByNumber(), graph, task, known[:1], later, calibration).chances
     right = {"sure": 2, "sure_right": 1, "first": 2, "first_right": 2}
     assert chances == {**right, "expected": pytest.approx(0.9 + 0.5)}
     hidden: Any = SimpleNamespace(probabilities=probabilities, note=lambda *_: SimpleNamespace(shown=False))
-    assert set(ask(ByNumber(), graph, task, known[:1], later, hidden).chances.values()) == {0}
+    assert set(rank_later(ByNumber(), graph, task, known[:1], later, hidden).chances.values()) == {0}
 
 
 RELATION = "group_uses_tool"
@@ -115,13 +123,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     ) -> None:
         calls.append({"scorer": scorer, "graph": graph, "references": references, "calibration": calibration})
 
-    monkeypatch.setattr(attack, "ask", seen)
-    monkeypatch.setattr(attack, "TrailScorer", lambda name, network, read, graph: graph)
-    monkeypatch.setattr(attack, "ReadGraph", SimpleNamespace(of=lambda graph: SimpleNamespace(to=lambda device: None)))
-    monkeypatch.setattr(attack, "read_checkpoint", lambda path: SimpleNamespace(network=lambda: None))
-    monkeypatch.setattr(attack, "scorer_on", lambda name, network, graph, device: graph)
-    monkeypatch.setattr(attack, "train_baseline", lambda benchmark, settings, **options: benchmark.graph)
-    monkeypatch.setattr(attack, "learning_free", lambda model, graph: graph)
+    monkeypatch.setattr(later_links, "rank_later", seen)
+    monkeypatch.setattr(later_links, "TrailScorer", lambda name, network, read, graph: graph)
+    monkeypatch.setattr(
+        later_links, "ReadGraph", SimpleNamespace(of=lambda graph: SimpleNamespace(to=lambda device: None))
+    )
+    monkeypatch.setattr(later_links, "read_checkpoint", lambda path: SimpleNamespace(network=lambda: None))
+    monkeypatch.setattr(later_links, "scorer_on", lambda name, network, graph, device: graph)
+    monkeypatch.setattr(later_links, "train_baseline", lambda benchmark, settings, **options: benchmark.graph)
+    monkeypatch.setattr(later_links, "learning_free", lambda model, graph: graph)
     return calls
 
 
@@ -130,7 +140,9 @@ def test_no_model_sees_the_pairs_of_a_relation_that_is_asked_about_as_a_new_one(
     model: str, asked: list[dict[str, Any]]
 ) -> None:
     frozen, name = frozen_attack(), WITHOUT_ATTACK if model == "trail" else model
-    attack.answer(name, model, Setting(3, 1), RELATION, frozen, Place(Path("unused"), checkpoint=Path("unused")))
+    later_links.rank_relation(
+        name, model, Setting(3, 1), RELATION, frozen, Place(Path("unused"), checkpoint=Path("unused"))
+    )
     (call,) = asked
     number = frozen.graph.relations.find(RELATION)
     assert (frozen.graph.triples()[:, 1] == number).any()
@@ -142,7 +154,7 @@ def test_no_model_sees_the_pairs_of_a_relation_that_is_asked_about_as_a_new_one(
 def test_the_relation_is_in_the_graph_where_all_its_pairs_are_known(asked: list[dict[str, Any]]) -> None:
     frozen, place = frozen_attack(), Place(Path("unused"), checkpoint=Path("unused"))
     for model, there in (("trail", True), ("rules", True), ("ultra", False)):  # ULTRA reads the pairs as references
-        attack.answer("trail-shipped", model, Setting(ALL, 0), RELATION, frozen, place)
+        later_links.rank_relation("trail-shipped", model, Setting(ALL, 0), RELATION, frozen, place)
         graph, references = asked[-1]["scorer"], asked[-1]["references"]
         assert bool((graph.triples()[:, 1] == frozen.graph.relations.find(RELATION)).any()) == there, model
         assert len(references) == len(frozen.task(RELATION).pairs) and asked[-1]["calibration"] is None
@@ -150,9 +162,9 @@ def test_the_relation_is_in_the_graph_where_all_its_pairs_are_known(asked: list[
 
 def test_weights_that_never_saw_attack_have_a_calibration_that_did_not_either(asked: list[dict[str, Any]]) -> None:
     for name in (WITHOUT_ATTACK, "trail-shipped"):
-        attack.answer(name, "trail", Setting(3, 1), RELATION, frozen_attack(), Place(Path("unused")))
+        later_links.rank_relation(name, "trail", Setting(3, 1), RELATION, frozen_attack(), Place(Path("unused")))
     without, with_attack = (call["calibration"] for call in asked)
-    assert without == attack.calibration_without_attack() and with_attack == shipped_calibration()
+    assert without == later_links.calibration_without_attack() and with_attack == shipped_calibration()
     assert without.relations < with_attack.relations
 
 
@@ -166,12 +178,12 @@ def test_recall_is_that_of_the_list_that_an_analyst_reads(monkeypatch: pytest.Mo
     frozen = FrozenGraph(frozen.graph, {**frozen.later, "has": frozen.later["uses"][:1]}, frozen.days)
     ranks = {"uses": ([1.0, 4.0], [2.0, 21.0]), "has": ([2.0], [30.0])}
 
-    def answer(name: str, model: str, setting: Setting, relation: str, *_: object) -> LaterRanks:
+    def ranked(name: str, model: str, setting: Setting, relation: str, *_: object) -> LaterRanks:
         own, listed = map(np.array, ranks[relation])
         return LaterRanks(TaskRanks(relation, frozen.later[relation], own, np.full(len(own), 50), 50), listed, {})
 
-    monkeypatch.setattr(attack, "answer", answer)
-    record, stored = attack.measure("popularity", "popularity", Setting(3, 1), frozen, Place(Path("unused")))
+    monkeypatch.setattr(later_links, "rank_relation", ranked)
+    record, stored = later_links.measure("popularity", "popularity", Setting(3, 1), frozen, Place(Path("unused")))
     assert {name: row["recall@20"] for name, row in record.relations.items()} == {"uses": 0.5, "has": 0.0}
     assert (record.metrics["micro"]["recall@20"], record.metrics["macro"]["recall@20"]) == (1 / 3, 0.25)
     assert record.metrics["micro"]["mrr"] == pytest.approx((1 + 1 / 4 + 1 / 2) / 3)
@@ -181,7 +193,7 @@ def test_recall_is_that_of_the_list_that_an_analyst_reads(monkeypatch: pytest.Mo
 
 def test_tables_show_records_of_this_graph_and_the_worth_of_probabilities() -> None:
     frozen = small_frozen()
-    record, _ = attack.measure("popularity", "popularity", Setting(3, 1), frozen, Place(Path("unused")))
+    record, _ = later_links.measure("popularity", "popularity", Setting(3, 1), frozen, Place(Path("unused")))
     chances = {"sure": 8, "sure_right": 6, "first": 10, "first_right": 4, "expected": 5.0}
     record = record.model_copy(update={"relations": {"uses": {**record.relations["uses"], **chances}}})
     other = record.model_copy(update={"data_sha256": "0" * 64, "model": "rules"})
@@ -202,8 +214,8 @@ def test_references_are_drawn_from_what_was_known() -> None:
 
 
 def test_the_weights_of_the_study_never_saw_attack() -> None:
-    assert "attack-few" not in attack.weights_of().facts["graphs"]
-    assert attack.calibration_without_attack().relations == 87
+    assert "attack-few" not in later_links.weights_of().facts["graphs"]
+    assert later_links.calibration_without_attack().relations == 87
 
 
 def test_a_tiny_study_runs_and_is_not_run_again(fewlink: Fewlink) -> None:
@@ -223,25 +235,27 @@ def test_a_tiny_study_runs_and_is_not_run_again(fewlink: Fewlink) -> None:
 
 @pytest.mark.slow
 def test_a_stored_record_is_measured_again() -> None:
-    record, _ = attack.measure(attack.WITHOUT_ATTACK, "trail", Setting(3, 1), frozen_attack(), Place(Path("unused")))
+    record, _ = later_links.measure(WITHOUT_ATTACK, "trail", Setting(3, 1), frozen_attack(), Place(Path("unused")))
     (stored,) = (
         r
-        for r in RecordStore(RESULTS / attack.NAME).records
-        if (r.model, r.shots, r.references) == (attack.WITHOUT_ATTACK, 3, "draw-1")
+        for r in RecordStore(RESULTS / later_links.NAME).records
+        if (r.model, r.shots, r.references) == (WITHOUT_ATTACK, 3, "draw-1")
     )
     assert record.data_sha256 == stored.data_sha256
     assert record.metrics["micro"] == pytest.approx(stored.metrics["micro"], abs=2e-3)
 
 
 def test_stored_links_have_names_days_and_ranks() -> None:
-    links = found_links(RecordStore(RESULTS / attack.NAME))
+    links = found_links(RecordStore(RESULTS / later_links.NAME))
     assert len(links) == 696
     assert any((link.head, link.tail) == ("Scattered Spider", "Spearphishing Voice") for link in links[:30])
     assert [link.rank for link in links] == sorted(link.rank for link in links)
 
 
 def test_a_model_that_the_study_does_not_name_is_shown_last(tmp_path: Path) -> None:
-    (record,) = (r for r in RecordStore(RESULTS / attack.NAME).records if (r.model, r.shots) == ("popularity", ALL))
+    (record,) = (
+        r for r in RecordStore(RESULTS / later_links.NAME).records if (r.model, r.shots) == ("popularity", ALL)
+    )
     store = RecordStore(tmp_path)
     for model in ("mine", "popularity"):
         store.add(record.model_copy(update={"model": model}))

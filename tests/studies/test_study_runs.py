@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 
+from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import same_settings
 from fewlink.core.storage import with_sha256
 from fewlink.data import open_benchmark
-from fewlink.evaluation.records import Record, RecordStore, StoredResult, read_records
-from fewlink.report import tables
-from fewlink.studies import STUDIES, Plan, Study, StudyOutput, Workspace, read_plan
-from fewlink.studies.runner import Clock, pending_jobs, run_jobs
-from fewlink.studies.table_studies import finished_records, true_and_false
+from fewlink.evaluation.records import Record, RecordStore, read_records
+from fewlink.evaluation.stored import StoredResult
+from fewlink.studies import NAMES, open_study, tables
+from fewlink.studies.embedding import true_and_false
+from fewlink.studies.jobs import Clock, finished_records, pending_jobs, run_jobs
+from fewlink.studies.plan import Plan, read_plan
+from fewlink.studies.study import Study, StudyOutput
+from fewlink.studies.workspace import StoredBenchmark, Workspace, benchmark_or_records
 from fewlink.training import RunConfig
 
 pytestmark = pytest.mark.slow
@@ -37,20 +41,20 @@ def cheap(**changes: object) -> Plan:
     return Plan.model_validate({**fields, "settings": {"transe": ["epochs=1"]}, **changes})
 
 
-@pytest.mark.parametrize("name", list(STUDIES))
+@pytest.mark.parametrize("name", NAMES)
 def test_each_study_runs_and_shows_something(name: str, workspace: Workspace) -> None:
-    plan, study = read_plan(name).as_tiny(), STUDIES[name]
+    plan, study = read_plan(name).as_tiny(), open_study(name)
     study.run(plan, workspace)
     assert study.pending(plan, workspace) == []
     shown = study.show(plan, workspace)
     assert shown.tables and all(table.rows for table in shown.tables)
-    assert all(picture.startswith("<svg") for picture in shown.pictures.values())
-    assert bool(shown.pictures) == (name in ("relations", "shots", "embedding", "selection"))
+    assert all("<svg" in chart.svg() for chart in shown.charts.values())
+    assert bool(shown.charts) == (name in ("relations", "shots", "embedding", "selection"))
 
 
 def test_finished_jobs_are_not_run_again(tmp_path: Path) -> None:
     plan, messages = cheap(), []
-    workspace = Workspace(BENCHMARK, tmp_path / "results", tmp_path / "work", tell=messages.append)
+    workspace = Workspace(BENCHMARK, tmp_path / "results", tmp_path / "work", log=messages.append)
     todo = pending_jobs(plan, workspace)
     assert [str(job) for job in todo] == ["rules, K = 3", "transe, K = 3, seeds 0, 1"]
     run_jobs(todo, workspace)
@@ -129,18 +133,18 @@ def _with_other_data(folder: Path) -> None:
         path.write_text("".join(json.dumps(with_sha256(record)) + "\n" for record in records))
 
 
-def test_each_number_of_references_has_its_own_run_except_for_trail(workspace: Workspace) -> None:
+def test_each_number_of_references_has_its_own_run(workspace: Workspace) -> None:
     plan = read_plan("shots").as_tiny()
-    STUDIES["shots"].run(plan, workspace)
+    open_study("shots").run(plan, workspace)
     shots = {
         model: [
             RunConfig.read(run).settings.shots for run in sorted(workspace.work.glob(f"{model}-?shot-????????/seed-0"))
         ]
         for model in plan.models
     }
-    assert shots == {"gmatching-maxp": [1, 2, 3], "fsrl": [1, 2, 3], "trail-0.1": [3]}
+    assert shots == {"gmatching-maxp": [1, 2, 3], "fsrl": [1, 2, 3]}
     for record in (r for r in read_records(workspace.results) if r.model in shots):
-        assert record.config["settings"]["shots"] == (3 if record.model == "trail-0.1" else record.shots)
+        assert record.config["settings"]["shots"] == record.shots
 
 
 def test_false_pairs_of_a_map_are_not_known_to_be_true() -> None:
@@ -153,7 +157,7 @@ def test_false_pairs_of_a_map_are_not_known_to_be_true() -> None:
 
 
 def test_records_of_the_first_seed_hold_examples(workspace: Workspace) -> None:
-    STUDIES["overall"].run(read_plan("overall").as_tiny(), workspace)
+    open_study("overall").run(read_plan("overall").as_tiny(), workspace)
     records = [r for r in read_records(workspace.results) if r.examples]
     assert {(r.split, r.candidates, r.seed) for r in records} == {("test", "full", 0)}
     assert {e["relation"] for e in records[0].examples} <= {t.name for t in BENCHMARK.split("test")}
@@ -181,9 +185,9 @@ def test_a_stopped_study_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_maps_of_a_relation_have_the_same_pairs_for_each_model(workspace: Workspace) -> None:
-    STUDIES["embedding"].run(read_plan("embedding").as_tiny(), workspace)
+    open_study("embedding").run(read_plan("embedding").as_tiny(), workspace)
     maps = workspace.store.maps
-    assert len({m.model for m in maps}) == len(maps) == 3
+    assert len({m.model for m in maps}) == len(maps) == 2
     assert len({tuple(kind for *_, kind in m.points) for m in maps}) == 1
     assert all(-1 <= m.silhouette <= 1 for m in maps)
     assert all((workspace.results / "umls" / f"{m.model}.maps.jsonl").is_file() for m in maps)
@@ -204,6 +208,22 @@ def test_other_settings_have_another_run_folder(tmp_path: Path) -> None:
     workspace = Workspace(BENCHMARK, tmp_path, tmp_path)
     settings = cheap().settings_of("transe")
     assert settings is not None
-    same, other = dataclasses.replace(settings, seed=3, device="cuda"), settings.adjusted(["epochs=5"])
+    same, other = settings.replace(seed=3, device="cuda"), settings.adjusted(["epochs=5"])
     assert workspace.run_folder("x", settings) == workspace.run_folder("x", same)
     assert workspace.run_folder("x", settings) != workspace.run_folder("x", other)
+
+
+def test_records_are_shown_without_the_benchmark(tmp_path: Path) -> None:
+    plan, measured = cheap(models=["rules"]), Workspace(BENCHMARK, tmp_path, tmp_path / "work")
+    run_jobs(pending_jobs(plan, measured), measured)
+    records = finished_records(plan, measured)
+    for record in records:
+        measured.store.add(record.model_copy(update={"benchmark": "wiki-one"}))  # which is not downloaded
+    stored = benchmark_or_records("wiki-one", tmp_path)
+    assert isinstance(stored, StoredBenchmark)
+    workspace = dataclasses.replace(measured, benchmark=stored)
+    assert {r.model for r in finished_records(plan, workspace)} == {"rules"}
+    with pytest.raises(FewlinkError, match="wiki-one"):
+        pending_jobs(plan, workspace)
+    with pytest.raises(FewlinkError, match="wiki-one"):
+        benchmark_or_records("wiki-one", tmp_path / "empty")

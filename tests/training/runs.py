@@ -14,7 +14,7 @@ from tests.conftest import quickly
 
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings
-from fewlink.models.fsrl.model import FewShotSettings
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training.trainer import Trainer
 
 SMALL: dict[str, Any] = {"batch": 8, "steps": 6, "evaluate_every": 2, "neighbours": 4}

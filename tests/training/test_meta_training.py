@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,10 @@ from fewlink.data.episodes import EpisodeSampler, compact
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.fsrl import learner as learner_room
-from fewlink.models.fsrl.learner import FewShotLearner, assemble
-from fewlink.models.fsrl.model import COMPOSITIONS, FewShotSettings
+from fewlink.models.fsrl.assembly import assemble
+from fewlink.models.fsrl.compositions import COMPOSITIONS
+from fewlink.models.fsrl.learner import FewShotLearner
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training import open_run
 from fewlink.training import trainer as trainer_room
 from fewlink.training.checkpoints import FORMAT, load_best, load_state
@@ -114,7 +115,7 @@ def test_sums_over_threads_have_one_order(rate: float, tmp_path: Path, two_threa
 def test_how_many_steps_are_drawn_together_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = small(steps=8, evaluate_every=5, relations=2)
     train_run(umls(), vectors(), settings, tmp_path / "whole")
-    monkeypatch.setitem(learner_room.AT_ONCE, "cpu", 2)
+    monkeypatch.setitem(learner_room.STEPS_AT_ONCE, "cpu", 2)
     train_run(umls(), vectors(), settings, tmp_path / "parts")
     assert saved(tmp_path / "whole") == saved(tmp_path / "parts")
     assert timeless(tmp_path / "whole") == timeless(tmp_path / "parts")
@@ -169,15 +170,15 @@ def test_training_is_saved_between_evaluations_and_continues_from_there(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer_room, "SAVE_EVERY", 0.0)  # which also makes blocks of one step
-    settings, advance, taken = small(evaluate_every=4, steps=8), FewShotLearner.advance, list[int]()
+    settings, run_steps, taken = small(evaluate_every=4, steps=8), FewShotLearner.run_steps, list[int]()
 
     def stopped(self: FewShotLearner, first: int, count: int) -> Any:
         taken.append(first)
         if first == number and len(taken) == number + 1:
             raise KeyboardInterrupt
-        return advance(self, first, count)
+        return run_steps(self, first, count)
 
-    monkeypatch.setattr(FewShotLearner, "advance", stopped)
+    monkeypatch.setattr(FewShotLearner, "run_steps", stopped)
     with pytest.raises(KeyboardInterrupt):
         train_run(umls(), vectors(), settings, tmp_path / "parts")
     state = load_state(tmp_path / "parts")
@@ -199,7 +200,7 @@ def test_what_was_trained_before_a_stopped_evaluation_is_kept(tmp_path: Path, mo
         patch.setattr(Trainer, "evaluate", interrupt)
         train_run(umls(), vectors(), small(), tmp_path)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(FewShotLearner, "advance", interrupt)
+        patch.setattr(FewShotLearner, "run_steps", interrupt)
         train_run(umls(), vectors(), small(), tmp_path)
     assert [line["step"] for line in lines_of(tmp_path)] == [2]  # evaluated without a further step
 
@@ -307,6 +308,6 @@ def test_each_of_several_runs_has_the_neighbours_of_its_seed() -> None:
     settings, seeds = small(neighbours=2), [3, 4, 5]
     learner = FewShotLearner(umls(), vectors(), settings, seeds)
     found = [learner.scorer(run).around.neighbours.entities for run in range(3)]
-    own = [assemble(umls().graph, vectors(), replace(settings, seed=seed), "cpu")[1] for seed in seeds]
+    own = [assemble(umls().graph, vectors(), settings.replace(seed=seed), "cpu")[1] for seed in seeds]
     assert all(torch.equal(one, around.neighbours.entities) for one, around in zip(found, own, strict=True))
     assert not torch.equal(found[0], found[1])

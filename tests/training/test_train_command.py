@@ -19,7 +19,7 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.evaluation.records import read_records
 from fewlink.fit.fit import fit
-from fewlink.models.family import trained_family
+from fewlink.models import trained_family
 from fewlink.models.vectors import pretrain
 
 QUICK = ("--set", "steps=4", "--set", "evaluate_every=2", "--set", "batch=8", "--set", "neighbours=4")
@@ -208,7 +208,9 @@ def test_evaluating_relations_seen_in_training_raises(vectors: Path, tmp_path: P
     words = (tmp_path / "run", "--bench", tmp_path / "swapped", "--results", tmp_path / "kept")
     assert "which swapped has in test" in error_of(evaluate_command(*words, "--split", "test"))
     assert evaluate_command(*words, "--split", "dev").exit_code == 0
-    seen = pretrain(umls, EmbeddingSettings("transe", 8, epochs=1), out=tmp_path / "seen", with_train_tasks=True)
+    seen = pretrain(
+        umls, EmbeddingSettings(model="transe", dim=8, epochs=1), out=tmp_path / "seen", with_train_tasks=True
+    )
     with pytest.raises(FewlinkError, match="may have seen its answers"):
         trained_family("fsrl").check_vectors(swapped, seen)
     trained_family("fsrl").check_vectors(umls, seen)

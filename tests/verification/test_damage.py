@@ -1,6 +1,6 @@
 """Random damages of every kind of stored folder: refused with an error of fewlink, or loaded exactly as before.
 
-FEWLINK_DAMAGES=2000 makes more of them than continuous integration does; so does benchmarks/damage.py.
+FEWLINK_DAMAGES=2000 makes more of them than continuous integration does.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import quickly
-
-from damage import FAILED, STORES, Trial, Trials
+from tests.verification.damage import FAILED, STORES, Trial, Trials
 
 COUNT = int(os.environ.get("FEWLINK_DAMAGES", "300"))
 

@@ -15,9 +15,10 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import save_file
 from tests.conftest import quickly
+from tests.verification import damage
 from typer.testing import CliRunner
 
-import damage
+import fewlink
 from fewlink.cli import app
 from fewlink.core.errors import InputError
 from fewlink.core.storage import sha256_file
@@ -116,22 +117,6 @@ def test_best_and_last_are_not_taken_for_each_other(stores: Path, tmp_path: Path
         load_best(tmp_path / "run")
 
 
-def test_parts_of_a_state_are_checked_and_not_taken_for_each_other(stores: Path, tmp_path: Path) -> None:
-    shutil.copytree(stores / "state-parts", tmp_path / "state")
-    one, two = sorted((tmp_path / "state").glob("*-of-3"))
-    one.rename(tmp_path / "kept")
-    two.rename(one)
-    (tmp_path / "kept").rename(two)
-    problem = r"1-of-3: is the part of process 2, not 1: remove it to start again"
-    with pytest.raises(InputError, match=problem):
-        damage.load_small_state(tmp_path / "state")
-    (found,) = verify(tmp_path / "state")
-    assert len(found.problems) == 1 and re.search(problem, found.problems[0])
-    one.unlink()
-    (found,) = verify(tmp_path / "state")
-    assert len(found.problems) == 1 and "is missing: put it back" in found.problems[0]
-
-
 @pytest.mark.parametrize("part", ["calibration.json", "fit.json", "serving", "benchmark", "last"])
 def test_a_missing_part_of_a_run_is_damage(stores: Path, tmp_path: Path, part: str) -> None:
     shutil.copytree(stores / "run", tmp_path / "run")
@@ -144,7 +129,7 @@ def test_runs_of_earlier_versions_name_nothing(stores: Path, tmp_path: Path) -> 
     shutil.copytree(stores / "run", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     for name in ("id", "sha256", "answering", "holds"):
-        del config[name]
+        config.pop(name, None)
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     assert load_best(tmp_path / "run")[1] == 2
     assert vectors_of(tmp_path / "run").dim == damage.DIM and Deployed.open(tmp_path / "run") is not None
@@ -156,7 +141,7 @@ def test_lost_records_are_noticed_by_their_ranks(stores: Path, tmp_path: Path) -
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:2]))
     problems = [text for each in verify(tmp_path / "results") for text in each.problems]
     assert len(problems) == 1 and "says that the file has 3 lines, but it has 2" in problems[0]
-    file.write_bytes(file.read_bytes().replace(b', "lines": 3', b""))  # as earlier versions wrote it
+    file.write_bytes(file.read_bytes().replace(b', "lines": 3', b""))
     problems = [text for each in verify(tmp_path / "results") for text in each.problems]
     assert len(problems) == 1 and "has the ranks of 1 records that rules.jsonl lacks" in problems[0]
     file.unlink()
@@ -215,17 +200,6 @@ def test_vectors_that_are_no_numbers_are_damage(stores: Path, tmp_path: Path, na
     assert str(tmp_path / "e") in problem and "nan" in problem.lower()
 
 
-def test_lines_without_a_checksum_are_counted(stores: Path, tmp_path: Path) -> None:
-    shutil.copytree(stores / "results", tmp_path / "results")
-    file = tmp_path / "results" / "small" / "rules.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    for name in ("sha256", "lines"):
-        lines[0].pop(name, None)
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (found,) = verify(file)
-    assert (found.problems, found.unprotected) == ([], 1)
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -247,7 +221,7 @@ def test_a_project_with_impossible_events_is_damaged(stores: Path, tmp_path: Pat
 
 
 def test_shipped_weights_are_compared_with_their_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = Path(shipped.__file__).parents[1] / "builtin" / "trail.safetensors"
+    weights = Path(fewlink.__file__).parent / "builtin" / "trail.safetensors"
     assert verify(weights)[0].status == "whole"
     monkeypatch.setitem(shipped.CHECKSUMS, weights.name, "0" * 64)
     (problem,) = verify(weights)[0].problems

@@ -14,7 +14,7 @@ import typer
 
 from fewlink.cli import bridges, common, data, embeddings, evaluate, predict, project, results, stix, train, verify
 from fewlink.core import memory
-from fewlink.core.errors import FewlinkError, ProcessLost, shown
+from fewlink.core.errors import FewlinkError, shown
 from fewlink.core.progress import set_quiet
 
 QUIET, HELP = ("--quiet", "-q"), "Print results and errors only: no notes and no progress."
@@ -150,9 +150,8 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # here rather than at the end of the process, where an error could not be told
     except FewlinkError as error:
-        # When several processes raise the same error, only the first prints it; the lost one may be the first.
-        if os.environ.get("RANK", "0") == "0" or isinstance(error, ProcessLost):
-            print(f"error: {error}", file=sys.stderr)
+        rank = os.environ.get("RANK", "0")  # of a process of torchrun
+        print(f"error: {error}" if rank == "0" else f"error in process {rank}: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
         if isinstance(error, BrokenPipeError):

@@ -10,6 +10,7 @@ import typer
 
 from fewlink.cli import common
 from fewlink.core.progress import tell
+from fewlink.models.registry import BUILT_IN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,11 +25,11 @@ SEED = typer.Option(0, help="Seed of training.")
 
 
 def check_names(model: str, recipe: str | None, device: str) -> None:
-    """Raise for the name of a model, recipe or device that there is not, before torch is imported."""
+    """Raise if there is no model, recipe or device of this name, before torch is imported."""
     from fewlink.core.errors import choose
     from fewlink.core.recipes import model_of
 
-    choose("embedding model", model, dict.fromkeys(common.EMBEDDING))
+    choose("embedding model", model, dict.fromkeys(BUILT_IN["embedding"].models))
     if recipe is not None:
         model_of(recipe)
     common.check_device(device)
@@ -52,29 +53,24 @@ def pretrain(
 ) -> None:
     """Train embeddings on the background triples, without any dev or test pair.
 
-    If training was stopped, the same command continues it from the last saved epoch, with any number of processes.
-    `torchrun --nproc-per-node N -m fewlink pretrain …` trains with several processes, on one machine or on several
-    machines that share the folder.
+    If training was stopped, the same command continues it from the last saved epoch.
 
     Example: `fewlink pretrain umls --model complex --dim 100 --out runs/umls-complex`
     """
-    import dataclasses
-
     common.check_benchmarks(bench)
     check_names(model, recipe, device)
-    from fewlink.core import distributed
+    from fewlink.core.distributed import started_by_torchrun
+    from fewlink.core.errors import FewlinkError
     from fewlink.data import open_benchmark
     from fewlink.models.vectors import pretrain as run
 
     changes = [*change, *([f"dim={dim}"] if dim is not None else [])]
     settings = common.embedding_settings(model, recipe, changes, seed, device)
+    if started_by_torchrun():
+        raise FewlinkError("pretrain uses the threads of one process: start it without torchrun")
     benchmark = open_benchmark(bench)
-    with distributed.processes(settings.device) as own_device:
-        settings, first = dataclasses.replace(settings, device=own_device), distributed.rank() == 0
-        reporter = common.epoch_reporter(model) if first else None
-        embeddings = run(benchmark, settings, out=out, with_train_tasks=with_train_tasks, half=half, on_epoch=reporter)
-    if not first:
-        return
+    reporter = common.epoch_reporter(model)
+    embeddings = run(benchmark, settings, out=out, with_train_tasks=with_train_tasks, half=half, on_epoch=reporter)
     rows = [
         ["entities", len(embeddings.entities)],
         ["relations", len(embeddings.relations) // 2],
@@ -160,7 +156,7 @@ def links(
 
     from fewlink.cli.results import result_row, result_table
     from fewlink.core.errors import FewlinkError, writing
-    from fewlink.evaluation.evaluator import rank_links, read_splits
+    from fewlink.evaluation.links import rank_links, read_splits
     from fewlink.evaluation.records import RecordStore, make_record
     from fewlink.models.baselines.embedding import link_settings, searched_setting
 
@@ -240,10 +236,10 @@ def import_(
     bench: str = common.BENCH,
     source: Path = typer.Argument(..., help="A PyKEEN folder, a folder of the NELL-One release, or entities.npy."),
     out: Path = typer.Option(..., help="Folder for the embeddings."),
-    kind: str = typer.Option("pykeen", help="pykeen, nell-one (entity2vec.ComplEx, …) or numpy."),
+    kind: str = typer.Option("pykeen", help="pykeen (with model.pt), nell-one (entity2vec.ComplEx, …) or numpy."),
     relations: Path = typer.Option(None, help="For numpy: relations.npy."),
-    model: str = typer.Option(None, help="complex, transe, distmult or rescal, if the source does not say."),
-    norm: int = typer.Option(None, help="p of TransE's distance, if the source does not say."),
+    model: str = typer.Option(None, help="complex, transe, distmult or rescal; by default complex."),
+    norm: int = typer.Option(None, help="p of TransE's distance; by default 2, for a PyKEEN model 1."),
 ) -> None:
     """Import trained vectors, reordered to match a benchmark's graph.
 
@@ -262,7 +258,7 @@ def import_(
     graph = open_benchmark(bench).graph
     names = list(graph.entities), list(graph.relations)
     if kind == "pykeen":
-        table = from_pykeen(source, *names, model=model, norm=norm)
+        table = from_pykeen(source, *names, model=model or "complex", norm=norm)
     elif kind == "nell-one":
         table = from_nell_one(source, *names, model=model or "complex", norm=norm or 2)
     else:
@@ -278,29 +274,22 @@ def export(
     bench: str = common.BENCH,
     embeddings: Path = typer.Argument(..., help="A folder made by fewlink pretrain or fewlink embeddings import."),
     out: Path = typer.Option(..., help="Folder for the exported files."),
-    to: str = typer.Option("numpy", help="numpy, word2vec or projector (TensorBoard)."),
 ) -> None:
-    """Export vectors for other programs; projector files show the entities' readable names.
+    """Export vectors as numpy arrays, in the order of the benchmark's entities and relations.
 
-    Example: `fewlink embeddings export umls runs/umls-complex --to word2vec --out exported`
+    Example: `fewlink embeddings export umls runs/umls-complex --out exported`
     """
-    from fewlink.core.errors import InputError, choose
+    from fewlink.core.errors import InputError
     from fewlink.core.storage import MANIFEST, place_of
     from fewlink.data import open_benchmark
 
-    choose("export format", to, dict.fromkeys(("numpy", "word2vec", "projector")))
     common.check_benchmarks(bench)
     common.check_files(embeddings)
-    from fewlink.embeddings import Embeddings, to_numpy, to_projector, to_word2vec
+    from fewlink.embeddings import Embeddings, to_numpy
 
     if not (place_of(embeddings) / MANIFEST).exists():
         raise InputError(embeddings, "is not a folder of vectors: fewlink pretrain or embeddings import makes one")
     graph = open_benchmark(bench).graph
     table = Embeddings.open(embeddings, graph.fingerprint)
-    if to == "numpy":
-        to_numpy(table, out / "entities.npy", out / "relations.npy")
-    elif to == "word2vec":
-        to_word2vec(out / "entities.txt", list(graph.entities), table.entities)
-    else:
-        to_projector(out, [graph.name(e) for e in range(len(graph.entities))], table.entities)
-    print(f"{len(table.entities):,} vectors as {to} in {out}")
+    to_numpy(table, out / "entities.npy", out / "relations.npy")
+    print(f"{len(table.entities):,} vectors in {out}")

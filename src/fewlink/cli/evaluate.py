@@ -17,6 +17,7 @@ import typer
 
 from fewlink.cli import common
 from fewlink.core.metrics import LABELS
+from fewlink.models.registry import ready_model_names
 
 if TYPE_CHECKING:
     from fewlink.core.errors import FewlinkError
@@ -78,7 +79,7 @@ def evaluate(
     common.check_benchmarks(what, bench)
     listed = [name for name in scorer if ":" not in name]
     common.check_files(checkpoint, *(Path(name.rpartition(":")[0]) for name in scorer if ".py:" in name))
-    common.check_model("scorer", listed, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "trail-names", "ultra"))
+    common.check_model("scorer", listed, ready_model_names())
     common.check_device(device)
     from fewlink.core import distributed
     from fewlink.data import open_benchmark
@@ -234,7 +235,8 @@ def _baselines(
     device: str,
 ) -> Iterator[Case]:
     """Each scorer with each number of shots, seed and draw; those with settings are trained for each."""
-    from fewlink.models.family import BaselineFamily, checkpoint_models, families, shipped_models
+    from fewlink.models import checkpoint_models, families, shipped_models
+    from fewlink.models.family import BaselineFamily
     from fewlink.scorers.base import CachedScorer
 
     shipped, published = shipped_models(), checkpoint_models()
@@ -244,7 +246,7 @@ def _baselines(
     chosen: dict[str, Any] = {}
     for name in names:
         if settings := _settings_of(name, by_name, shipped, published, recipe, changes):
-            chosen[name] = dataclasses.replace(settings, device=device).adjusted(changes)  # type: ignore[call-arg]
+            chosen[name] = settings.replace(device=device).adjusted(changes)
     of_user = {(name, seed): _own_scorer(name, benchmark, seed) for name in names if ":" in name for seed in seeds}
     ready = {name: shipped[name].shipped(name, benchmark, device) for name in names if name in shipped}
     for name in {*names} & {*published}:
@@ -312,7 +314,7 @@ def _own_scorer(name: str, benchmark: Benchmark, seed: int) -> Scorer:
     Modules are also looked for in the working folder. Errors of the user's own code are raised as they are.
     """
     from fewlink.core.errors import FewlinkError, choose
-    from fewlink.models.family import checkpoint_models, families, shipped_models
+    from fewlink.models import checkpoint_models, families, shipped_models
 
     where, _, function = name.rpartition(":")
     spec: Any = None

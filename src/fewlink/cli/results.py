@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fewlink import studies
 from fewlink.cli import common
-from fewlink.cli.common import FOLDER, STUDIES
+from fewlink.cli.common import FOLDER
 from fewlink.core.metrics import LABELS, labelled
 from fewlink.core.progress import tell
 
 if TYPE_CHECKING:
     from fewlink.evaluation import Comparison
     from fewlink.evaluation.records import Record
-    from fewlink.studies import Plan, StudyOutput
+    from fewlink.studies.plan import Plan
+    from fewlink.studies.study import StudyOutput
 
 KEYS = ("benchmark", "model", "split", "shots", "candidates", "references")
 FOLDER_HELP = f"Folder with records; {FOLDER} by default or, if there is none, results (in a clone, the repository's)."
@@ -206,8 +208,8 @@ def report(
     Example: `fewlink report results --out report.html`
     """
     folder = results_folder(folder)
-    from fewlink.report.page import write_report
-    from fewlink.studies import published_figures
+    from fewlink.studies.plan import published_figures
+    from fewlink.studies.report import write_report
 
     write_report(folder, out, published_figures())
     print(f"{out} ({out.stat().st_size / 1e3:,.0f} kB)")
@@ -218,7 +220,7 @@ def study(
     name: str = typer.Argument(
         None,
         metavar="NAME",
-        help=f"{', '.join(STUDIES[:-1])} or {STUDIES[-1]}.",
+        help=f"{', '.join(studies.NAMES[:-1])} or {studies.NAMES[-1]}.",
         autocompletion=common.complete_study,
     ),
     bench: str = typer.Argument(None, metavar="BENCH", help="A benchmark in place of the study's own, NELL-One."),
@@ -233,24 +235,24 @@ def study(
         None, help="Folder to read and store records; results by default (in a clone, the repository's), or runs/tiny."
     ),
     work: Path = typer.Option(Path("runs/studies"), help="Folder for runs and vectors, to continue from."),
-    out: Path = typer.Option(None, help="Also write the tables (Markdown) and pictures (SVG) to this folder."),
+    out: Path = typer.Option(None, help="Also write the tables (Markdown) and charts (SVG) to this folder."),
     checkpoint: Path = typer.Option(None, help="For the study attack: ULTRA's weights, such as ultra_4g.pth."),
     device: str = common.DEVICE,
     json: bool = typer.Option(False, "--json", help="Print the tables as JSON."),
 ) -> None:
     """Run a study of the paper and show it; without a name, list the studies.
 
-    Finished parts, those with a record, are not run again; a study that was stopped continues.
+    What has a record is not run again: in a clone, the repository's records are shown. A study that was stopped
+    continues. To run everything anew, give another folder with --results.
 
     Example: `fewlink study overall --tiny`
     """
-    from fewlink.cli.common import epoch_reporter, resolve_device, step_reporter
     from fewlink.core.errors import FewlinkError, choose
 
     if name is None:
         _list_studies(json)
         return
-    choose("study", name, dict.fromkeys(STUDIES))
+    choose("study", name, dict.fromkeys(studies.NAMES))
     if tiny:
         common.reject_options(context, ("plan",), "cannot be given with --tiny, which has its own")
         if bench:
@@ -263,75 +265,73 @@ def study(
     common.check_benchmarks(bench)
     common.check_files(plan, checkpoint)
     common.check_device(device)
-    from fewlink import studies
-    from fewlink.data import open_benchmark
-    from fewlink.studies import Workspace, read_plan
+    from fewlink.studies.plan import read_plan
+    from fewlink.studies.workspace import StoredBenchmark, Workspace, benchmark_or_records
 
-    chosen = studies.STUDIES[name]
+    chosen = studies.open_study(name)
     full = read_plan(plan or name)
-    part = (full.as_tiny() if tiny else full).with_only(model, shots, seeds)
-    benchmark = open_benchmark(bench or part.benchmark)
-    part = part.with_only([], [], None, benchmark.name) if bench else part
+    selected = (full.as_tiny() if tiny else full).with_only(model, shots, seeds)
+    results = results or Path("runs/tiny" if tiny else "results")
+    benchmark = benchmark_or_records(bench or selected.benchmark, results)
+    if bench:
+        selected = selected.with_only([], [], None, benchmark.name)
     workspace = Workspace(
         benchmark,
-        results or Path("runs/tiny" if tiny else "results"),
+        results,
         work / benchmark.name,
-        resolve_device(device),
+        common.resolve_device(device),
         checkpoint,
-        tell=tell,
-        on_epoch=epoch_reporter,
-        on_step=lambda title: step_reporter(title, part.seeds),
+        log=tell,
+        on_epoch=common.epoch_reporter,
+        on_step=lambda title: common.step_reporter(title, selected.seeds),
     )
     if todo:
-        print("\n".join(chosen.pending(part, workspace)) or "nothing: everything is finished")
+        print("\n".join(chosen.pending(selected, workspace)) or "nothing: everything is finished")
         return
+    if isinstance(benchmark, StoredBenchmark) and not show_only:
+        show_only = True
+        common.print_notes([f"nothing is run, the records stored in {results} are shown: {benchmark.problem}"])
+    elif not show_only and not chosen.pending(selected, workspace):
+        show_only = True
+        anew = "--results FOLDER runs the study anew"
+        common.print_notes([f"nothing is run, the records stored in {results} are shown; {anew}"])
     if not show_only:
         try:
-            chosen.run(part, workspace)
+            chosen.run(selected, workspace)
         except KeyboardInterrupt:
             print("stopped; the same command continues", file=sys.stderr)
             raise typer.Exit(130) from None
-    output = chosen.show(part, workspace)
+    output = chosen.show(selected, workspace)
     if show_only and not any(table.rows for table in output.tables):
-        common.print_notes([f"{workspace.results} has no records of this study: run it without --show"])
+        common.print_notes([f"{results} has no records of this study: run it without --show"])
     if out is not None:
-        _write_study(output, part, name, out)
-    _print_study(output, part, json)
+        output.write(out, name, selected)
+    _print_study(output, selected, json)
 
 
 def _list_studies(json: bool) -> None:
-    from fewlink.studies import read_plan
+    from fewlink.studies.plan import read_plan
 
-    plans = {name: read_plan(name) for name in STUDIES}
+    plans = {name: read_plan(name) for name in studies.NAMES}
     if json:
         common.print_json([{"name": name, **plan.model_dump()} for name, plan in plans.items()])
         return
-    common.print_table(["study", "what", "about"], [[n, p.title, p.about] for n, p in plans.items()])
+    rows = [[name, plan.title, plan.about] for name, plan in plans.items()]
+    common.print_table(["study", "title", "about"], rows)
 
 
 def _print_study(output: StudyOutput, plan: Plan, json: bool) -> None:
     if json:
-        tables = [{"title": t.title, "columns": t.columns, "rows": t.rows, "note": t.note} for t in output.tables]
+        tables = [
+            {"title": table.title, "columns": table.columns, "rows": table.rows, "note": table.note}
+            for table in output.tables
+        ]
         common.print_json({"title": plan.title, "expect": plan.expect, "tables": tables})
         return
     print(f"{plan.title}\nexpected: {plan.expect}\n")
     for table in output.tables:
         rows: list[list[Any]] = [[cell.replace("*", "") for cell in row] for row in table.rows]
-        common.print_table([c.replace("`", "") for c in table.columns], rows, title=table.title)
+        columns = [column.replace("`", "") for column in table.columns]
+        common.print_table(columns, rows, title=table.title)
         if table.note:
             print(f"{table.note}\n")
-
-
-def _write_study(output: StudyOutput, plan: Plan, name: str, out: Path) -> None:
-    """The study as a Markdown page with its pictures beside it."""
-    from fewlink.core.storage import write_bytes
-    from fewlink.report.charts import standalone
-
-    out.mkdir(parents=True, exist_ok=True)
-    parts = [f"# {plan.title}\n\n{plan.about}. Expected: {plan.expect}.\n"]
-    parts += [f"## {table.title}\n\n{table.markdown()}" for table in output.tables]
-    for title, picture in output.pictures.items():
-        file = f"{name}-{title}.svg".replace("/", "-").replace(":", "-")
-        write_bytes(out / file, standalone(picture).encode())
-        parts.append(f"![{title}]({file})\n")
-    write_bytes(out / f"{name}.md", "\n".join(parts).encode())

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,10 +16,9 @@ from fewlink.cli import common
 from fewlink.cli.data import NAMES, NO_NAMES, ON_ERROR, TRIPLES, TYPES, names_choice
 from fewlink.core.metrics import labelled
 from fewlink.core.progress import tell
+from fewlink.models.registry import trained_model_names
 
 if TYPE_CHECKING:
-    from fewlink.data import Benchmark
-    from fewlink.models.family import ModelSettings
     from fewlink.training import RunResult
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
@@ -77,93 +76,53 @@ def train(
     common.check_changes(change)
     if resume is None and (not bench or out is None):
         raise FewlinkError("give a BENCH and --out FOLDER to train, or --resume RUN to continue")
-    common.check_model("model", [model] if model else [], common.TRAINED)
+    common.check_model("model", [model] if model else [], trained_model_names())
     common.check_benchmarks(*(bench or []))
     common.check_files(resume, embeddings, start)
     common.check_device(device)
+    if resume is not None:
+        own = ("out", "model", "recipe", "start", "embeddings", "shots", "seed")
+        common.reject_options(context, own, "cannot be given with --resume: a run keeps its own")
+        if bench and len(bench) > 1:
+            raise FewlinkError("--resume takes one BENCH at most: a run keeps its own graphs")
+    if shots is not None:
+        change = [f"shots={shots}", *change]
+    if start is not None:
+        change = [f"start={start.resolve()}", *change]
+    import fewlink
     from fewlink.core import distributed
-    from fewlink.training.train import train_seeds
 
     with distributed.processes(common.resolve_device(device)) as own_device:
-        if resume is not None:
-            own = ("out", "model", "recipe", "start", "embeddings", "shots", "seed")
-            common.reject_options(context, own, "cannot be given with --resume: a run keeps its own")
-            training, out = _continued(resume, bench or [], change, own_device), resume
-        else:
-            assert bench and out is not None  # checked above
-            more = {} if shots is None else {"shots": shots}
-            training = _begun(bench, out, model, recipe, embeddings, start, more, change, seed, own_device)
-        benchmark, vectors, settings, runs = training
         first = distributed.rank() == 0
-        reporter = common.step_reporter(settings.model, len(runs)) if first else None
+        reporter = common.step_reporter(runs=len(seed)) if first else None
         try:
-            results = train_seeds(
-                benchmark, vectors, settings, runs, out, on_epoch=common.epoch_reporter, on_event=reporter
-            )
+            if resume is not None:
+                moved = bench[0] if bench else None
+                results = [fewlink.resume(resume, bench=moved, change=change, device=own_device, on_event=reporter)]
+            else:
+                results = fewlink.train_seeds(
+                    bench,
+                    model,
+                    out=out,
+                    vectors=embeddings,
+                    recipe=recipe,
+                    change=change,
+                    seeds=seed,
+                    device=own_device,
+                    on_epoch=common.epoch_reporter,
+                    on_event=reporter,
+                )
         except KeyboardInterrupt:
             if first:
                 print("stopped; the same command continues", file=sys.stderr)
             raise typer.Exit(130) from None
         if first:
-            title = f"{settings.model} on {benchmark.name}, {settings.shots} shots, dev {settings.evaluate_candidates}"
-            _print_runs(results, title, json)
+            _print_runs(results, json)
 
 
-class Training(NamedTuple):
-    """What is trained: a benchmark, vectors or how to make them, settings, and the run folder of each seed."""
-
-    benchmark: Benchmark
-    vectors: Any
-    settings: ModelSettings
-    runs: dict[int, Path]
-
-
-def _continued(run: Path, bench: Sequence[str], change: Sequence[str], device: str) -> Training:
-    """A run that goes on with its own settings and vectors."""
-    from fewlink.core.errors import FewlinkError
-    from fewlink.models.family import NoVectors, VectorFreeFamily, trained_family
+def _print_runs(results: Sequence[RunResult], json: bool) -> None:
     from fewlink.training import RunConfig
-    from fewlink.training.run import EMBEDDINGS, benchmark_of
 
-    settings = dataclasses.replace(RunConfig.read(run).settings, device=device).adjusted(change)
-    if len(bench) > 1:
-        raise FewlinkError("--resume takes no further graphs: a run keeps its own")
-    benchmark = benchmark_of(run, bench[0] if bench else None)
-    no_vectors = isinstance(trained_family(settings.model), VectorFreeFamily)
-    return Training(benchmark, NoVectors() if no_vectors else run / EMBEDDINGS, settings, {settings.seed: run})
-
-
-def _begun(
-    bench: Sequence[str],
-    out: Path,
-    model: str | None,
-    recipe: str | None,
-    embeddings: Path | None,
-    start: Path | None,
-    more: dict[str, Any],
-    change: Sequence[str],
-    seeds: Sequence[int],
-    device: str,
-) -> Training:
-    """New runs with the settings of a recipe, of which `more` and `change` are given anew."""
-    from fewlink.core.errors import FewlinkError
-    from fewlink.data import open_benchmark
-    from fewlink.models.family import training_recipe
-    from fewlink.training.train import with_graphs
-
-    if len(set(seeds)) < len(seeds):
-        raise FewlinkError(f"--seed is given twice with the same value: {', '.join(map(str, seeds))}")
-    chosen = training_recipe(model, recipe)
-    if start is not None:
-        if not hasattr(chosen.settings, "start"):
-            raise FewlinkError(f"--start is not for {chosen.settings.model}, which begins with random weights")
-        more = {**more, "start": str(start.resolve())}
-    settings = dataclasses.replace(chosen.settings, **more, device=device).adjusted(change)
-    runs = {seeds[0]: out} if len(seeds) == 1 else {seed: out / f"seed-{seed}" for seed in seeds}
-    return Training(open_benchmark(bench[0]), embeddings or chosen.vectors, with_graphs(settings, bench[1:]), runs)
-
-
-def _print_runs(results: Sequence[RunResult], title: str, json: bool) -> None:
     if json:
         common.print_json([{**dataclasses.asdict(result), "run": str(result.run)} for result in results])
         return
@@ -172,6 +131,11 @@ def _print_runs(results: Sequence[RunResult], title: str, json: bool) -> None:
         [r.run, r.step, STOPPED[r.stopped], r.best_step, *(r.best[f] for f in FIGURES.values()), r.seconds]
         for r in results
     ]
+    config = RunConfig.read(results[0].run)
+    settings = config.settings
+    title = (
+        f"{settings.model} on {config.benchmark['name']}, {settings.shots} shots, dev {settings.evaluate_candidates}"
+    )
     common.print_table(columns, rows, title=title)
 
 
@@ -284,26 +248,26 @@ def models(
 
     Example: `fewlink models`
     """
-    common.check_model("model", [model] if model else [], common.TRAINED)
-    from fewlink.models.family import DEFAULT, families
+    common.check_model("model", [model] if model else [], trained_model_names())
+    from fewlink.models import DEFAULT_MODEL, families
 
     if settings or model:
-        _print_settings(model or DEFAULT, json)
+        _print_settings(model or DEFAULT_MODEL, json)
         return
     if json:
         common.print_json(
             [
-                {"name": name, "family": family.name, "about": about, **family.parts(name)}
+                {"name": name, "family": family.name, "about": about, **family.components(name)}
                 for family in families().values()
                 for name, about in family.models.items()
             ]
         )
         return
     for family in (each for each in families().values() if each.models):
-        kinds = list(family.parts(next(iter(family.models))))
-        rows = [[name, *map(_cell, family.parts(name).values()), about] for name, about in family.models.items()]
+        kinds = list(family.components(next(iter(family.models))))
+        rows = [[name, *map(_cell, family.components(name).values()), about] for name, about in family.models.items()]
         common.print_table(["model", *kinds, "what it is"], rows, title=family.name)
-        if texts := family.part_texts():
+        if texts := family.component_texts():
             common.print_table(["part", "what it computes"], list(map(list, texts.items())))
 
 
@@ -312,16 +276,12 @@ def _cell(part: object) -> str:
 
 
 def _print_settings(model: str, json: bool) -> None:
-    """The settings of a model with defaults and descriptions, read from the docstrings of their classes."""
-    import re
-
-    from fewlink.models.family import trained_family
+    """The settings of a model with defaults and descriptions."""
+    from fewlink.models import trained_family
 
     kind = trained_family(model).settings
-    texts: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        texts.update(re.findall(r"^    (\w+) {2,}(.+)$", each.__doc__ or "", re.MULTILINE))
-    rows = [[name, value, texts.get(name, "")] for name, value in kind(model=model).as_dict().items()]  # type: ignore[call-arg]
+    defaults = kind(model=model).as_dict()
+    rows = [[name, defaults[name], field.description or ""] for name, field in kind.model_fields.items()]
     if json:
         common.print_json([dict(zip(("name", "default", "about"), row, strict=True)) for row in rows])
         return
@@ -334,7 +294,7 @@ def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with al
     Example: `fewlink recipes`
     """
     from fewlink.core.recipes import measured, model_of, recipe_texts
-    from fewlink.models.family import family_of
+    from fewlink.models import family_of
 
     models = {name: model_of(name) for name in recipe_texts()}
     recipes = [family_of(model).recipe(model, name) for name, model in models.items()]
@@ -342,7 +302,7 @@ def recipes(json: bool = typer.Option(False, "--json", help="Print JSON, with al
     if json:
         rows = [
             {"name": r.name, "about": r.about, "chosen": r.chosen, "measured": figures.get(r.name, {})}
-            | {"settings": r.settings.as_dict(), "vectors": r.vectors}
+            | {"settings": r.settings.as_dict(), "vectors": r.vectors.as_dict()}
             for r in recipes
         ]
         common.print_json(rows)

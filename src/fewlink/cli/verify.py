@@ -57,5 +57,3 @@ def _print(found: list[Verified]) -> None:
     if len(found) > 1:
         whole, damaged, unknown = (sum(each.status == status for each in found) for status in texts)
         print(f"{len(found)} checked: {whole} without damage, {damaged} damaged, {unknown} that cannot be checked")
-    if old := sum(each.unprotected for each in found):
-        print(f"note: {old:,} results or files are readable, but earlier versions stored them without a checksum")

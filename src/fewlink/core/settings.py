@@ -1,26 +1,16 @@
-"""Base class of settings: validation, conversion to and from dictionaries, and changes as `name=value`."""
+"""The base class of settings: pydantic models that are frozen, strict in their types, and changed by `name=value`."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Iterable
+from typing import Annotated, Any, Self, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from fewlink.core.errors import FewlinkError, choose
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-else:
-    DataclassInstance = object
-
-KINDS: dict[str, tuple[Any, str]] = {
-    "int": (int, "a whole number"),
-    "float": ((int, float), "a number"),
-    "str": (str, "a name"),
-    "bool": (bool, "true or false"),
-}
 DEVICES = "cpu, cuda or cuda:N"
 
 
@@ -29,64 +19,66 @@ def is_device(name: str) -> bool:
     return re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]*))?", name) is not None
 
 
-class Settings(DataclassInstance):
-    """Base of frozen dataclasses with int, float, str or bool fields; call `check` in __post_init__."""
+def _check_device(name: str) -> str:
+    if not is_device(name):
+        raise ValueError(f"it must be {DEVICES}")
+    return name
 
-    CHOICES: ClassVar[Mapping[str, Iterable[str]]] = {}
-    AT_LEAST_ONE: ClassVar[tuple[str, ...]] = ()
-    POSITIVE: ClassVar[tuple[str, ...]] = ()
-    NOT_NEGATIVE: ClassVar[tuple[str, ...]] = ()
 
-    def check(self) -> None:
-        """Raises if a value has the wrong type or is outside its declared limits."""
-        for field in dataclasses.fields(self):
-            kind, allowed = KINDS[str(field.type)]
-            value = getattr(self, field.name)
-            self.require(field.name, isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), allowed)
-        for name, choices in self.CHOICES.items():
-            choose(name, getattr(self, name), dict.fromkeys(choices))
-        for name in self.AT_LEAST_ONE:
-            self.require(name, getattr(self, name) >= 1, "at least 1")
-        for name in self.POSITIVE:
-            self.require(name, 0 < getattr(self, name) < math.inf, "a finite number over 0")
-        for name in self.NOT_NEGATIVE:
-            self.require(name, 0 <= getattr(self, name) < math.inf, "a finite number, 0 or more")
-        if isinstance(device := getattr(self, "device", None), str):
-            self.require("device", is_device(device), DEVICES)
+Seed = Annotated[int, Field(description="seed of everything random")]
+Device = Annotated[str, AfterValidator(_check_device), Field(description=DEVICES)]
 
-    def require(self, field: str, holds: bool, allowed: str) -> None:
-        """Raises unless a condition of a field holds; `allowed` says in words which values it may have."""
-        if not holds:
-            raise FewlinkError(f"{field} is {getattr(self, field)!r}: it must be {allowed}")
+
+class Settings(BaseModel):
+    """Settings by name; a value of the wrong type or out of range raises a FewlinkError that names the setting."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise _first_error(error, type(self)) from None
 
     def as_dict(self) -> dict[str, Any]:
-        """The values by the names of the settings."""
-        return dataclasses.asdict(self)
+        """The values by name."""
+        return self.model_dump()
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Settings with these values and else the defaults; raises if a name is no setting."""
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        for name in values:
-            choose("setting", name, known)
-        return cls(**values)
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values of some settings."""
+        return type(self)(**{**self.as_dict(), **changes})
 
     def adjusted(self, changes: Iterable[str]) -> Self:
-        """A copy with `name=value` changes, each value parsed as the type of its setting."""
+        """A copy with changes given as texts `name=value`."""
         values: dict[str, Any] = {}
-        kinds = {field.name: str(field.type) for field in dataclasses.fields(self)}
         for change in changes:
             name, equals, text = change.partition("=")
             if not equals:
                 raise FewlinkError(f"'{change}' is not of the form name=value")
-            values[name] = _read(name, text, choose("setting", name, kinds))
-        return dataclasses.replace(self, **values)
+            kind = choose("setting", name, type(self).model_fields).annotation
+            values[name] = _parsed(name, text, kind) if kind in (int, float, bool) else text
+        return self.replace(**values)
 
 
-def _read(name: str, text: str, kind: str) -> Any:
+def _parsed(name: str, text: str, kind: Any) -> Any:
+    """A number or a truth value from its text."""
     try:
-        if kind == "bool":
-            return {"true": True, "false": False}[text.lower()]
-        return {"int": int, "float": float, "str": str}[kind](text)
-    except (ValueError, KeyError):
-        raise FewlinkError(f"{name} is '{text}': it must be of type {kind}") from None
+        return TypeAdapter(kind).validate_strings(text)
+    except ValidationError as error:
+        raise FewlinkError(f"{name} is '{text}': {_reason(error.errors()[0])}") from None
+
+
+def _first_error(error: ValidationError, kind: type[Settings]) -> FewlinkError:
+    """The first validation error; a misspelt name or choice raises one with a suggestion."""
+    problem = error.errors()[0]
+    name, value = str(problem["loc"][0]), problem["input"]
+    if problem["type"] == "extra_forbidden":
+        choose("setting", name, kind.model_fields)
+    if problem["type"] == "literal_error" and isinstance(value, str):
+        choose(name, value, dict.fromkeys(get_args(kind.model_fields[name].annotation)))
+    return FewlinkError(f"{name} is {value!r}: {_reason(problem)}")
+
+
+def _reason(problem: ErrorDetails) -> str:
+    raised = problem.get("ctx", {}).get("error")  # by a validator of a field
+    return str(raised) if raised else problem["msg"].partition(",")[0].replace("Input should be", "it must be")

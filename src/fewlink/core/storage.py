@@ -268,10 +268,8 @@ def place_of(path: Path) -> Path:
     """Where to read a folder: at its path, or while that is missing, where a writer has moved it."""
     if os.path.exists(path) or "\0" in str(path):
         return Path(path)
-    for place in (_beside(_real(path), "previous"), *_moved_by_0_1(_real(path))):
-        if os.path.exists(place / MANIFEST) and not os.path.exists(path):
-            return place
-    return Path(path)
+    moved = _beside(_real(path), "previous")
+    return moved if os.path.exists(moved / MANIFEST) and not os.path.exists(path) else Path(path)
 
 
 def exists(path: str | Path) -> bool:
@@ -386,14 +384,6 @@ def _beside(path: Path, kind: str) -> Path:
 
 def _in_draft(path: Path) -> bool:
     return any(path.is_relative_to(draft) for draft in _writing.drafts)
-
-
-def _moved_by_0_1(path: Path) -> list[Path]:
-    """Where version 0.1 moved a folder to while it replaced it: a name with the number of its process."""
-    name = re.compile(rf"\.{re.escape(path.name)}\.\d+\.old")
-    with suppress(OSError):
-        return [other for other in path.parent.iterdir() if name.fullmatch(other.name)]
-    return []
 
 
 def _sha256_json(content: Any) -> str:

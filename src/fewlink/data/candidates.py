@@ -11,7 +11,7 @@ from fewlink.core.errors import choose
 from fewlink.core.seeds import generator, scramble
 from fewlink.data.benchmark import Task, sorted_pairs
 from fewlink.graph import Graph
-from fewlink.graph.compile import RDF_TYPE
+from fewlink.graph.types import RDF_TYPE
 
 PAPER_SIZE = 1000
 PAPER_SEED = 0  # part of the protocol: the same 1000 for every model
@@ -50,6 +50,15 @@ def likely_tails(graph: Graph, tails: np.ndarray) -> np.ndarray:
     relation slots (head or tail of the same background relation).
     """
     return _any_of(graph, [np.asarray(tails), *(members for _, members in _kinds(graph, tails))])
+
+
+def open_candidates(graph: Graph, references: np.ndarray) -> np.ndarray:
+    """Tails (c,) that share a type or a relation slot with the tail of a reference (K, 2); sorted.
+
+    Few references show few types of a relation, so slots are used for tails with types as well.
+    """
+    tails = references[:, 1]
+    return _any_of(graph, [likely_tails(graph, tails), *(graph.slots[slot] for slot in _slots(graph, tails))])
 
 
 def task_of_pairs(graph: Graph, name: str, pairs: np.ndarray) -> Task:
@@ -137,7 +146,5 @@ def _paper(task: Task, references: np.ndarray, graph: Graph) -> Candidates:
 
 
 def _open(task: Task, references: np.ndarray, graph: Graph) -> Candidates:
-    tails = references[:, 1]
-    # few references show few types of a relation, so slots are used as well
-    ids = _any_of(graph, [likely_tails(graph, tails), *(graph.slots[slot] for slot in _slots(graph, tails))])
+    ids = open_candidates(graph, references)
     return Candidates(ids, np.ones(len(ids), bool), outside=len(graph.entities) - len(ids))

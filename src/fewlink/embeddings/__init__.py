@@ -1,13 +1,10 @@
-"""RESCAL, TransE, DistMult and ComplEx: score functions, a trainer, tables of vectors, and other formats."""
+"""RESCAL, TransE, DistMult and ComplEx: score functions, a trainer, tables of vectors, import and export."""
 
 from fewlink.embeddings.convert import (
     from_nell_one,
     from_numpy,
     from_pykeen,
-    pykeen_names,
     to_numpy,
-    to_projector,
-    to_word2vec,
 )
 from fewlink.embeddings.interactions import INTERACTIONS, RESCAL, ComplEx, DistMult, Interaction, TransE, interaction
 from fewlink.embeddings.settings import EmbeddingSettings
@@ -27,9 +24,6 @@ __all__ = [
     "from_numpy",
     "from_pykeen",
     "interaction",
-    "pykeen_names",
     "to_numpy",
-    "to_projector",
-    "to_word2vec",
     "train",
 ]

@@ -1,42 +1,25 @@
-"""Vectors from and to other formats: numpy, NELL-One text, PyKEEN folders, word2vec text, TensorBoard's projector.
-
-PyKEEN's `PipelineResult.save_to_directory` writes the model as a pickle, and a pickle can call any function. It is read
-here without running code: tensors are rebuilt, and every other class or function is replaced by an inert stand-in.
-"""
+"""Vectors from and to other formats: numpy arrays, the text files of the NELL-One release, and PyKEEN's state dicts."""
 
 from __future__ import annotations
 
 import gzip
 import io
-import pickle
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fewlink.core.errors import FewlinkError, InputError, choose, describe, reading
+from fewlink.core.errors import InputError, describe, reading
 from fewlink.core.storage import read_json, write_bytes
 from fewlink.embeddings.interactions import INTERACTIONS, interaction
 from fewlink.embeddings.table import Embeddings
 
-RETRAIN = "save the model again with PyKEEN"
 SHOWN = 5  # missing names in an error
-ENTITIES = "entity_representations.0._embeddings.weight"
-RELATIONS = "relation_representations.0._embeddings.weight"
-STORAGES = {
-    "FloatStorage": torch.float32,
-    "DoubleStorage": torch.float64,
-    "HalfStorage": torch.float16,
-    "BFloat16Storage": torch.bfloat16,
-    "LongStorage": torch.int64,
-    "IntStorage": torch.int32,
-    "BoolStorage": torch.bool,
-}
+PYKEEN_ENTITIES = "entity_representations.0._embeddings.weight"
+PYKEEN_RELATIONS = "relation_representations.0._embeddings.weight"
 
 
 def with_inverses(entities: Tensor, relations: Tensor, model: str, norm: int = 2) -> Embeddings:
@@ -127,73 +110,43 @@ def from_nell_one(
     return with_inverses(entities, forward, model, norm)
 
 
-def pykeen_names(folder: Path) -> tuple[list[str], list[str]]:
-    """The entity and relation names of a PyKEEN folder, in the order of their ids."""
-    entities, relations = _ids(Path(folder))
-    return sorted(entities, key=entities.__getitem__), sorted(relations, key=relations.__getitem__)
-
-
 def from_pykeen(
-    folder: Path,
-    entity_names: Sequence[str] | None = None,
-    relation_names: Sequence[str] | None = None,
-    *,
-    model: str | None = None,
-    norm: int | None = None,
+    folder: Path, entity_names: Sequence[str], relation_names: Sequence[str], model: str, *, norm: int | None = None
 ) -> Embeddings:
-    """A trained PyKEEN RESCAL, TransE, DistMult or ComplEx, in the order of the given names (default: the folder's).
+    """A trained PyKEEN RESCAL, TransE, DistMult or ComplEx, in the order of the given names.
 
-    The weights are the folder's only `.safetensors` or `.pt` state dict, for which `model` (and `norm` for TransE)
-    must be given, or else its `trained_model.pkl`, which contains both. If PyKEEN trained no inverse relations, their
-    rows are made from the forward ones so that both directions have equal scores.
+    The folder is the one that PyKEEN's `save_to_directory` wrote, with the model's state dict added as a `.pt` or
+    `.safetensors` file: `torch.save(result.model.state_dict(), folder / "model.pt")`. If PyKEEN trained no inverse
+    relations, their rows are made from the forward ones so that both directions have equal scores.
     """
-    folder = Path(folder)
-    source, weights, stored_model, stored_norm = _read_weights(folder)
-    chosen = model or stored_model
-    if chosen is None:
-        raise InputError(source, f"does not name its model: give one of {', '.join(INTERACTIONS)}")
-    if stored_model is not None and chosen != stored_model:
-        raise InputError(source, f"contains a {stored_model} model, not {chosen}")
-    if norm is not None and stored_norm is not None and norm != stored_norm:
-        raise InputError(source, f"contains a TransE model with norm {stored_norm}, not {norm}")
-    p = norm or stored_norm or (1 if chosen == "transe" else 2)  # PyKEEN's TransE has p = 1 by default
-    rule = interaction(chosen, p)
-    ids = _ids(folder)
+    norm = norm or (1 if model == "transe" else 2)  # PyKEEN's TransE has p = 1 by default
+    rule = interaction(model, norm)
+    file = _state_dict_file(folder)
+    entity_ids, relation_ids = (
+        _pykeen_ids(folder / "training_triples" / f"{what}_to_id.tsv.gz") for what in ("entity", "relation")
+    )
+    weights = _read_state_dict(file)
     tables = {}
-    for key in (ENTITIES, RELATIONS):
+    for key, allowed in (
+        (PYKEEN_ENTITIES, (len(entity_ids),)),
+        (PYKEEN_RELATIONS, (len(relation_ids), 2 * len(relation_ids))),
+    ):
         if key not in weights:
-            raise InputError(source, f"has no {key}: only plain PyKEEN {', '.join(INTERACTIONS)} models can be read")
-        with reading(source, RETRAIN):
-            table = weights[key].float().flatten(1)
-            tables[key] = _halves(table) if rule.name == "complex" else table
-    relations = len(ids[1])
-    expected = {ENTITIES: (len(ids[0]),), RELATIONS: (relations, 2 * relations)}
-    for key, allowed in expected.items():
-        if len(tables[key]) not in allowed:
-            raise InputError(source, f"has {len(tables[key])} rows in {key}, but the folder has {allowed[0]} names")
-    names = pykeen_names(folder)
-    entities = tables[ENTITIES][pick(ids[0], entity_names or names[0], "vector", folder)]
-    check_finite(entities, "entities", entity_names or names[0], source)
-    forward = pick(ids[1], relation_names or names[1], "vector", folder)
-    check_finite(tables[RELATIONS][: 2 * relations], "relations", None, source)
-    if len(tables[RELATIONS]) == relations:
-        return with_inverses(entities, tables[RELATIONS][forward], chosen, p)
+            raise InputError(file, f"has no {key}: only plain PyKEEN {', '.join(INTERACTIONS)} models can be read")
+        table = weights[key].float().flatten(1)
+        if len(table) not in allowed:
+            raise InputError(file, f"has {len(table)} rows in {key}, but {folder} has {allowed[0]} names")
+        tables[key] = _real_then_imaginary(table) if model == "complex" else table
+    entities = tables[PYKEEN_ENTITIES][pick(entity_ids, entity_names, "vector", folder)]
+    check_finite(entities, "entities", entity_names, file)
+    relations = tables[PYKEEN_RELATIONS]
+    check_finite(relations, "relations", None, file)
+    forward = pick(relation_ids, relation_names, "vector", folder)
+    rule.check(entities, relations)
+    if len(relations) == len(relation_ids):
+        return with_inverses(entities, relations[forward], model, norm)
     both = torch.cat([2 * forward, 2 * forward + 1])  # PyKEEN's ids of relation r and of its inverse
-    return Embeddings(entities, tables[RELATIONS][both], chosen, p)
-
-
-def to_word2vec(path: Path, names: Sequence[str], vectors: Tensor) -> None:
-    """word2vec text: `count dim`, then a name and its vector per line; white space in a name becomes `_`."""
-    _check_names(names, vectors)
-    lines = (" ".join(["_".join(name.split()), *row]) for name, row in zip(names, _texts(vectors), strict=True))
-    _write_lines(path, [f"{len(vectors)} {vectors.shape[1]}", *lines])
-
-
-def to_projector(folder: Path, names: Sequence[str], vectors: Tensor) -> None:
-    """`tensors.tsv` and `metadata.tsv` for the TensorBoard embedding projector."""
-    _check_names(names, vectors)
-    _write_lines(folder / "tensors.tsv", ("\t".join(row) for row in _texts(vectors)))
-    _write_lines(folder / "metadata.tsv", (" ".join(name.split()) for name in names))
+    return Embeddings(entities, relations[both], model, norm)
 
 
 def _load_npy(path: Path) -> np.ndarray:
@@ -240,49 +193,18 @@ def _read_ids(path: Path, rows: int) -> dict[str, int]:
     return ids
 
 
-def _check_names(names: Sequence[str], vectors: Tensor) -> None:
-    if len(names) != len(vectors):
-        raise FewlinkError(f"there are {len(names)} names for {len(vectors)} vectors")
-
-
-def _texts(vectors: Tensor) -> Iterable[list[str]]:
-    """Each row as the shortest decimal texts that are read back as the same float32 numbers."""
-    for row in vectors.detach().cpu().to(torch.float32).numpy():
-        yield [np.format_float_positional(x, unique=True, trim="0") for x in row]
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    write_bytes(path, ("\n".join(lines) + "\n").encode())
-
-
-def _halves(rows: Tensor) -> Tensor:
+def _real_then_imaginary(rows: Tensor) -> Tensor:
     """Rows (n, d) of (re, im) pairs as [re | im] halves (n, d)."""
     return torch.cat([rows[:, 0::2], rows[:, 1::2]], dim=1)
 
 
-def _read_weights(folder: Path) -> tuple[Path, dict[str, Tensor], str | None, int | None]:
-    """The file, its tensors by name, and the model and norm if the file contains them."""
-    dicts = sorted([*folder.glob("*.safetensors"), *folder.glob("*.pt")])
-    if len(dicts) > 1:
-        raise InputError(folder, f"has several state dicts ({', '.join(f.name for f in dicts)}): keep one")
-    if dicts:
-        return dicts[0], _read_state_dict(dicts[0]), None, None
-    path = folder / "trained_model.pkl"
-    if not path.is_file():
-        raise InputError(folder, "has no trained_model.pkl, .pt or .safetensors file")
-    module = read_inert(path)
-    if not isinstance(module, Inert):
-        raise InputError(path, "contains no PyKEEN model")
-    kind = type(module).__name__
-    name = kind.lower()
-    if name not in INTERACTIONS:
-        raise InputError(path, f"contains a {kind}: only {', '.join(INTERACTIONS)} can be read")
-    rule = vars(module).get("_modules", {}).get("interaction")
-    facts = vars(rule) if isinstance(rule, Inert) else {}
-    p = facts.get("p")
-    if name == "transe" and (facts.get("power_norm") or p not in (1, 2)):
-        raise InputError(path, "is a TransE with a distance other than the L1 or L2 norm")
-    return path, dict(_tensors(module)), name, int(p) if p in (1, 2) else None
+def _state_dict_file(folder: Path) -> Path:
+    files = sorted([*folder.glob("*.safetensors"), *folder.glob("*.pt")])
+    if len(files) != 1:
+        found = f"has several state dicts ({', '.join(file.name for file in files)})" if files else "has no state dict"
+        how = 'save one with torch.save(model.state_dict(), folder / "model.pt")'
+        raise InputError(folder, f"{found}: {how}")
+    return files[0]
 
 
 def _read_state_dict(path: Path) -> dict[str, Tensor]:
@@ -300,94 +222,19 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 
-def _ids(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
-    """The ids of entities and of relations by name."""
-    triples = folder / "training_triples"
-    return _read_labels(triples / "entity_to_id.tsv.gz"), _read_labels(triples / "relation_to_id.tsv.gz")
-
-
-def _read_labels(path: Path) -> dict[str, int]:
-    """PyKEEN's `id<TAB>label` table with a header line."""
+def _pykeen_ids(path: Path) -> dict[str, int]:
+    """PyKEEN's table of ids and labels, separated by tabs, with a header line; the ids by label."""
     if not path.is_file():
         raise InputError(path, "does not exist")
     ids: dict[str, int] = {}
-    with reading(path, RETRAIN), gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(file, 1):
+    remedy = "save the model again with PyKEEN"
+    with reading(path, remedy), gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        next(file, None)
+        for number, line in enumerate(file, 2):
             left, tab, label = line.rstrip("\n").partition("\t")
-            if number == 1:
-                continue
             if not tab or not left.isdigit():
                 raise InputError(path, "is not an id, a tab and a label", number)
             ids[label] = int(left)
     if sorted(ids.values()) != list(range(len(ids))):
         raise InputError(path, "does not have the ids 0, 1, 2, …")
     return ids
-
-
-class Inert:
-    """Replaces a class or function of a pickle: accepts any arguments, keeps its state and does nothing."""
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Inert:
-        return super().__new__(cls)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-
-    def __setstate__(self, state: Any) -> None:
-        if isinstance(state, dict):
-            self.__dict__.update({key: value for key, value in state.items() if isinstance(key, str)})
-
-    def __setitem__(self, key: Any, value: Any) -> None: ...
-
-    def append(self, value: Any) -> None: ...
-
-    def extend(self, values: Any) -> None: ...
-
-    def add(self, value: Any) -> None: ...
-
-
-def _rebuild_tensor(storage: Tensor, offset: int, size: Any, stride: Any, *rest: Any) -> Tensor:
-    return torch.as_strided(storage, tuple(size), tuple(stride), offset).clone()
-
-
-class InertUnpickler(pickle.Unpickler):
-    """Rebuilds dictionaries and tensors; every other global of the pickle becomes a class derived from `Inert`."""
-
-    def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
-        super().__init__(archive.open(f"{root}data.pkl"))
-        self.archive, self.root = archive, root
-
-    def find_class(self, module: str, name: str) -> Any:
-        known = {  # new objects for each pickle, because it could set attributes on them
-            ("collections", "OrderedDict"): dict,
-            ("torch._utils", "_rebuild_tensor_v2"): lambda *args: _rebuild_tensor(*args),
-            ("torch._utils", "_rebuild_parameter"): lambda data, *rest: data,
-        }
-        return known.get((module, name)) or type(name, (Inert,), {"__module__": "inert"})
-
-    def persistent_load(self, pid: Any) -> Tensor:
-        """A storage of the archive as a flat tensor."""
-        _, kind, key, _, count = pid
-        dtype = choose("tensor storage", kind.__name__, STORAGES)
-        content = bytearray(self.archive.read(f"{self.root}data/{key}"))
-        return torch.frombuffer(content, dtype=dtype, count=count) if count else torch.empty(0, dtype=dtype)
-
-
-def read_inert(path: Path) -> Any:
-    """The content of a file written by `torch.save`, with inert stand-ins for all but dictionaries and tensors."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            root = next((n for n in archive.namelist() if n.endswith("/data.pkl")), "")[: -len("data.pkl")]
-            return InertUnpickler(archive, root).load()
-    except Exception as error:  # a damaged pickle can fail in any way
-        raise InputError(path, f"is not a model saved by PyKEEN, or is damaged ({error})") from None
-
-
-def _tensors(module: Inert, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The parameters of a pickled torch module and its parts, named as in its state dict."""
-    parts = vars(module)
-    for name, value in (parts.get("_parameters") or {}).items():
-        if isinstance(value, Tensor):
-            yield prefix + name, value
-    for name, part in (parts.get("_modules") or {}).items():
-        if isinstance(part, Inert):
-            yield from _tensors(part, f"{prefix}{name}.")

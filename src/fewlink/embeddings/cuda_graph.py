@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fewlink.core.threads import prefetch, prefetch_indexed
-from fewlink.embeddings.batches import Batches
-from fewlink.embeddings.shards import Batch, Rate
+from fewlink.embeddings.batches import Batch, Batches
+from fewlink.embeddings.optimizers import Rate
 
 WARM_UP = 3  # eager steps before the capture
 STEPS_AT_ONCE = 64  # steps whose negatives are drawn together

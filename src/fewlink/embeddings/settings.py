@@ -1,88 +1,87 @@
-"""Settings of the embedding trainer, validated on creation."""
+"""Settings of the embedding trainer."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
 
 from fewlink.core.memory import PROGRAM
-from fewlink.core.settings import Settings
+from fewlink.core.settings import Device, Seed, Settings
 from fewlink.embeddings.interactions import SLICE_BYTES, interaction
 
 
-@dataclass(frozen=True)
 class EmbeddingSettings(Settings):
-    """Settings of an embedding model and its training.
+    """Settings of an embedding model and its training."""
 
-    model           rescal, transe, distmult or complex
-    dim             real numbers per entity (complex: dim/2 complex numbers)
-    regime          sampled: against random entities, updating touched rows only; one-vs-all: against every entity;
-                    k-vs-all: the same loss, with all tails of a head and relation in one step
-    loss            softmax, logistic or margin; one-vs-all and k-vs-all need softmax
-    negatives       random entities per batch (corrupt = shared) or per triple (corrupt = each)
-    corrupt         whether a batch shares its negatives
-    batch_size      examples per step; an example is one triple in one direction, in k-vs-all one head and relation
-    epochs          passes over all triples, each in both directions
-    schedule        learning rate over all steps: constant, or falling to zero linearly or as a cosine
-    n3, lp          weights of Σ|x|³ and Σ|x|^lp_power of head, relation and tail, averaged over the batch
-    margin          of the margin loss
-    norm            p of TransE's distance, 1 or 2
-    init_scale      standard deviation of the initial vectors
-    held_out        share of the triples held out for early stopping; 0 trains all epochs on everything
-    patience        evaluations without a better held-out MRR before training stops
-    evaluate_every  epochs between held-out evaluations
-    save_every      epochs between saved states
-    mixed_precision bfloat16 products on a GPU
-    """
+    model: str = Field(default="complex", description="rescal, transe, distmult or complex")
+    dim: int = Field(default=100, ge=1, description="real numbers per entity; complex has dim/2 complex numbers")
+    regime: Literal["sampled", "one-vs-all", "k-vs-all"] = Field(
+        default="sampled",
+        description="sampled: against random entities, updating the rows it reads only; one-vs-all: against every "
+        "entity; k-vs-all: the same loss, with all tails of a head and relation in one step",
+    )
+    loss: Literal["softmax", "logistic", "margin"] = Field(
+        default="softmax", description="softmax, logistic or margin; one-vs-all and k-vs-all need softmax"
+    )
+    negatives: int = Field(
+        default=8192, ge=1, description="random entities per batch (corrupt = shared) or per triple (corrupt = each)"
+    )
+    corrupt: Literal["shared", "each"] = Field(default="shared", description="whether a batch shares its negatives")
+    batch_size: int = Field(
+        default=2048,
+        ge=1,
+        description="examples per step: triples in a direction, or heads with a relation",
+    )
+    epochs: int = Field(default=15, ge=1, description="passes over all triples, each in both directions")
+    optimizer: Literal["adagrad", "adam"] = Field(default="adagrad", description="adagrad or adam")
+    learning_rate: float = Field(default=0.1, gt=0, description="initial learning rate")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="constant",
+        description="course of the learning rate: constant, or to zero, linearly or as a cosine",
+    )
+    n3: float = Field(
+        default=0.05, ge=0, description="weight of Σ|x|³ of head, relation and tail, the mean over a batch"
+    )
+    lp: float = Field(default=0.0, ge=0, description="weight of Σ|x|^lp_power, in the same way")
+    lp_power: float = Field(default=2.0, ge=1, description="power of the regularisation by lp")
+    margin: float = Field(default=1.0, gt=0, description="margin of the margin loss")
+    norm: int = Field(default=2, ge=1, le=2, description="p of TransE's distance, 1 or 2")
+    init_scale: float = Field(default=1e-3, gt=0, description="standard deviation of the initial vectors")
+    held_out: float = Field(
+        default=0.0,
+        ge=0,
+        le=0.5,
+        description="share of triples held out for early stopping; 0 trains on all triples",
+    )
+    patience: int = Field(default=3, ge=1, description="evaluations without a better held-out MRR before it stops")
+    evaluate_every: int = Field(default=1, ge=1, description="epochs between held-out evaluations")
+    save_every: int = Field(default=1, ge=1, description="epochs between saved states")
+    seed: Seed = 0
+    device: Device = "cpu"
+    mixed_precision: bool = Field(default=False, description="bfloat16 products; needs a cuda device")
 
-    model: str = "complex"
-    dim: int = 100
-    regime: str = "sampled"
-    loss: str = "softmax"
-    negatives: int = 8192
-    corrupt: str = "shared"
-    batch_size: int = 2048
-    epochs: int = 15
-    optimizer: str = "adagrad"
-    learning_rate: float = 0.1
-    schedule: str = "constant"
-    n3: float = 0.05
-    lp: float = 0.0
-    lp_power: float = 2.0
-    margin: float = 1.0
-    norm: int = 2
-    init_scale: float = 1e-3
-    held_out: float = 0.0
-    patience: int = 3
-    evaluate_every: int = 1
-    save_every: int = 1
-    seed: int = 0
-    device: str = "cpu"
-    mixed_precision: bool = False
+    @field_validator("dim")
+    @classmethod
+    def _dim_fits_model(cls, dim: int, info: ValidationInfo) -> int:
+        interaction(info.data["model"]).check_dim(dim)
+        return dim
 
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
-        "regime": ("sampled", "one-vs-all", "k-vs-all"),
-        "loss": ("softmax", "logistic", "margin"),
-        "corrupt": ("shared", "each"),
-        "optimizer": ("adagrad", "adam"),
-        "schedule": ("constant", "linear", "cosine"),
-    }
-    AT_LEAST_ONE = ("dim", "negatives", "batch_size", "epochs", "patience", "evaluate_every", "save_every")
-    POSITIVE = ("learning_rate", "margin", "init_scale")
-    NOT_NEGATIVE = ("n3", "lp")
+    @field_validator("loss", "corrupt")
+    @classmethod
+    def _fits_regime(cls, value: str, info: ValidationInfo) -> str:
+        needed = {"loss": "softmax", "corrupt": "shared"}[str(info.field_name)]
+        if info.data.get("regime", "sampled") != "sampled" and value != needed:
+            raise ValueError(f"it must be {needed} when regime is {info.data['regime']}")
+        return value
 
-    def __post_init__(self) -> None:
-        self.check()
-        interaction(self.model).check_dim(self.dim)
-        self.require("lp_power", 1 <= self.lp_power < math.inf, "a finite number, 1 or more")
-        self.require("norm", self.norm in (1, 2), "1 or 2")
-        self.require("held_out", 0 <= self.held_out <= 0.5, "between 0 and 0.5")
-        if self.dense:
-            self.require("loss", self.loss == "softmax", f"softmax when regime is {self.regime}")
-            self.require("corrupt", self.corrupt == "shared", f"shared when regime is {self.regime}")
-        if self.mixed_precision:
-            self.require("mixed_precision", self.device != "cpu", "false on the cpu: it is for a cuda device")
+    @field_validator("mixed_precision")
+    @classmethod
+    def _on_gpu(cls, mixed_precision: bool, info: ValidationInfo) -> bool:
+        if mixed_precision and info.data.get("device") == "cpu":
+            raise ValueError("it must be false on the cpu: it needs a cuda device")
+        return mixed_precision
 
     @property
     def dense(self) -> bool:

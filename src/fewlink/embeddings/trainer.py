@@ -2,9 +2,8 @@
 
 Relations are reciprocal (Lacroix et al. 2018): relation r + R is the inverse of r, every triple is trained in both
 directions, and only tails are predicted. All randomness is a pure function of (seed, epoch, batch), so a run resumed on
-the CPU gives the same bytes as one that was never stopped, with the same number of threads (RESCAL's small products
-depend on it in the last bit) and of processes (which share each batch and agree with one process up to rounding; see
-`shards`).
+the CPU with the same number of threads gives the same bytes as one that was never stopped (the last bit of RESCAL's
+small products depends on the number of threads).
 """
 
 from __future__ import annotations
@@ -19,21 +18,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.core import distributed, memory
+from fewlink.core import memory
+from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, reading
-from fewlink.embeddings.batches import HeldOut, batches_of, choose_held_out, torch_generator
-from fewlink.embeddings.checkpoint import (
-    check_shared,
-    load_state,
-    save_state,
-    state_exists,
-    triples_digest,
-    whole_file,
-)
+from fewlink.embeddings.batches import Answers, Batch, batches_of, torch_generator
+from fewlink.embeddings.checkpoint import load_state, save_state, triples_digest
 from fewlink.embeddings.cuda_graph import CUDAGraphEpochs
+from fewlink.embeddings.held_out import HeldOut, choose_held_out
 from fewlink.embeddings.interactions import LOSSES, AnswersLoss, EachLoss, Interaction, PoolLoss, interaction
+from fewlink.embeddings.optimizers import Rate
+from fewlink.embeddings.parameters import DenseParameters, SparseParameters
 from fewlink.embeddings.settings import EmbeddingSettings
-from fewlink.embeddings.shards import Answers, Batch, Rate, Shard, first_vectors, shard_of, tables_of
 from fewlink.embeddings.table import Embeddings
 
 CHECK_EVERY = 64  # batches between checks of the losses on GPUs, where each check waits for the device
@@ -57,23 +52,19 @@ def train(
     on; the setting held_out must be 0 with them. `on_epoch` receives epoch, epochs, loss, learning_rate,
     triples_per_second (per direction), seconds (sampling, step, evaluation, saving), held_out_mrr and
     best_held_out_mrr.
-
-    Several processes called with the same triples and settings share the work and return the same vectors: in memory,
-    or in a file beside `resume` that `remove_state` removes. Any number of processes may resume from a state.
     """
     triples = _checked(triples, entities, relations, protected)
-    distributed.use_device(settings.device)
+    use_device(settings.device)
     for device in dict.fromkeys(("cpu", settings.device)):
-        needs = settings.needs(entities, relations, len(triples), distributed.count(), device)
-        memory.ensure("pretraining", needs, device, "use a smaller dim, or several machines")
+        needs = settings.needs(entities, relations, len(triples), device=device)
+        memory.ensure("pretraining", needs, device, "use a smaller dim, or a larger machine")
     if validation is not None:
-        settings.require("held_out", settings.held_out == 0, "0 where validation triples are given")
+        if settings.held_out:
+            raise FewlinkError(f"held_out is {settings.held_out}: it must be 0 if validation triples are given")
         validation = _checked(validation, entities, relations, None)
     trainer = EmbeddingTrainer(triples, entities, relations, settings, protected, validation)
-    if resume is not None:
-        check_shared(resume.parent)
-        if state_exists(resume):
-            trainer.load(resume)
+    if resume is not None and resume.exists():
+        trainer.load(resume)
     while not trainer.finished:
         trace = trainer.epoch()
         start = time.perf_counter()
@@ -82,7 +73,7 @@ def train(
         trace["seconds"]["saving"] = time.perf_counter() - start
         if on_epoch is not None:
             on_epoch(trace)
-    return trainer.result(resume and whole_file(resume))
+    return trainer.result()
 
 
 def step_loss(
@@ -97,7 +88,6 @@ def step_loss(
 
     Shapes: rows (M, d) as `batch.entities`, relation_rows (V, w) as `batch.relations`; all_rows (E, d) if every entity
     is scored.
-    With several processes each returns its share: the sum over all is the mean over the whole batch.
     """
     size = len(batch)
     if batch.answers is not None:
@@ -114,8 +104,15 @@ def step_loss(
     else:
         pool = others if all_rows is None else all_rows
         value = PoolLoss.apply(  # type: ignore[no-untyped-call]
-            *(q, t, pool, batch.position, batch.penalty),
-            *(rule, loss, settings.margin, settings.mixed_precision),
+            q,
+            t,
+            pool,
+            batch.position,
+            batch.penalty,
+            rule,
+            loss,
+            settings.margin,
+            settings.mixed_precision,
         )
     value = value / batch.size
     penalty = value.new_zeros(())
@@ -160,33 +157,26 @@ class EmbeddingTrainer:
         self.rule = interaction(settings.model, settings.norm)
         known = triples if validation is None else np.concatenate([triples, validation])
         self.trained_on = triples_digest(known, entities, relations)
-        self._check_inputs()
         mask = choose_held_out(triples, settings.held_out, settings.seed, protected)
         held = triples[mask] if validation is None else validation
         self.held_out = HeldOut(held, known, relations, settings.seed) if len(held) else None
-        shard, part = shard_of(settings, entities), (distributed.rank(), distributed.count())
         trained = torch.from_numpy(triples[~mask] if mask.any() else triples).to(self.device)
-        self.batches = batches_of(settings.regime)(trained, entities, relations, settings, part, shard)
+        self.batches = batches_of(settings.regime)(trained, entities, relations, settings)
         vectors = {
-            "entities": self._initial("entities", shard, settings.dim),
-            "relations": self._initial("relations", Shard(2 * relations), self.rule.relation_width(settings.dim)),
+            "entities": self._initial("entities", entities, settings.dim),
+            "relations": self._initial("relations", 2 * relations, self.rule.relation_width(settings.dim)),
         }
-        self.tables = tables_of(settings, shard, vectors)
+        self.parameters = (DenseParameters if settings.dense else SparseParameters)(vectors, settings)
         self.best: dict[str, Tensor] = {}
         self.best_mrr, self.waited, self.done = -1.0, 0, 0
         self.seconds = 0.0
         self.trace: list[dict[str, Any]] = []
         self._graph: CUDAGraphEpochs | None = None
 
-    def _initial(self, name: str, shard: Shard, width: int) -> Tensor:
+    def _initial(self, name: str, count: int, width: int) -> Tensor:
+        """Normally distributed vectors (count, width)."""
         random = torch_generator(self.settings.seed, "start", name)
-        return first_vectors(shard, width, self.settings.init_scale, random).to(self.device)
-
-    def _check_inputs(self) -> None:
-        """Raises if the processes have different triples or settings."""
-        settings = {**self.settings.as_dict(), "device": ""}
-        if any(other != (self.trained_on, settings) for other in distributed.gathered((self.trained_on, settings))):
-            raise FewlinkError("the processes were given different triples or settings: start all with the same ones")
+        return torch.empty(count, width).normal_(0, self.settings.init_scale, generator=random).to(self.device)
 
     @property
     def finished(self) -> bool:
@@ -200,7 +190,7 @@ class EmbeddingTrainer:
         rates = [
             self.settings.rate_at(self.done * steps + index, self.settings.epochs * steps) for index in range(steps)
         ]
-        if self.device == "cpu" or distributed.count() > 1 or self.settings.regime == "k-vs-all":
+        if self.device == "cpu" or self.settings.regime == "k-vs-all":
             losses, sampling = self._steps(rates)
         else:
             self._graph = self._graph or CUDAGraphEpochs(self.batches)
@@ -240,11 +230,12 @@ class EmbeddingTrainer:
 
     def step(self, batch: Batch, rate: Rate) -> Tensor:
         """Update the tables by one batch; its loss with the regulariser, a scalar."""
-        leaves = [rows.requires_grad_() for rows in self.tables.gather(batch)]
+        leaves = [rows.requires_grad_() for rows in self.parameters.gather(batch)]
         value, penalty = step_loss(self.rule, self.settings, batch, *leaves)
         loss = value + penalty
         gradients = torch.autograd.grad(loss, leaves)
-        return self.tables.update(batch, gradients, loss.detach(), rate)
+        self.parameters.update(batch, gradients, rate)
+        return loss.detach()
 
     def _check_losses(self, losses: Tensor) -> None:
         """Raises if a loss is not finite."""
@@ -258,22 +249,18 @@ class EmbeddingTrainer:
             )
 
     def _evaluate(self) -> float | None:
-        for name, table in self.tables.vectors.items():
-            total = table.sum()
-            if name == "entities":
-                self.tables.shard.add_([total])
-            if not math.isfinite(float(total)):
+        for name, table in self.parameters.vectors.items():
+            if not math.isfinite(float(table.sum())):
                 raise FewlinkError(
                     f"the {name} table is not finite after epoch {self.done}, batch {len(self.batches)}: "
                     "train with a smaller learning_rate; the last saved state is intact"
                 )
         if self.held_out is None or (self.done % self.settings.evaluate_every and self.done < self.settings.epochs):
             return None
-        entities, shard = self.tables.share()
-        mrr = self.held_out.mrr(self.rule, entities, self.tables.vectors["relations"], shard)
+        mrr = self.held_out.mrr(self.rule, **self.parameters.vectors)
         if mrr > self.best_mrr:
             self.best_mrr, self.waited = mrr, 0
-            for name, table in self.tables.vectors.items():
+            for name, table in self.parameters.vectors.items():
                 self.best.setdefault(name, torch.empty_like(table)).copy_(table)
         else:
             self.waited += 1
@@ -281,32 +268,41 @@ class EmbeddingTrainer:
 
     def save(self, path: Path) -> None:
         """Write the state of the run, to continue from."""
-        tensors = dict(self.tables.vectors)
+        tensors = dict(self.parameters.vectors)
         tensors |= {f"best.{name}": table for name, table in self.best.items()}
-        tensors |= {f"{name}.{part}": x for name, state in self.tables.states.items() for part, x in state.items()}
-        facts = {"settings": self.settings.as_dict(), "triples": self.trained_on, "done": self.done}
-        facts |= {"best_mrr": self.best_mrr, "waited": self.waited, "seconds": self.seconds}
-        facts |= {"trace": self.trace}
-        save_state(path, tensors, facts, self.tables.shard)
+        for name, state in self.parameters.states.items():
+            tensors |= {f"{name}.{key}": values for key, values in state.items()}
+        facts = {
+            "settings": self.settings.as_dict(),
+            "triples": self.trained_on,
+            "done": self.done,
+            "best_mrr": self.best_mrr,
+            "waited": self.waited,
+            "seconds": self.seconds,
+            "trace": self.trace,
+        }
+        save_state(path, tensors, facts)
 
     def load(self, path: Path) -> None:
         """Continue from the state that `save` wrote."""
-        tensors, facts = load_state(path, self.settings, self.trained_on, self.device, self.tables.shard)
-        vectors, states = self.tables.vectors, self.tables.states
+        tensors, facts = load_state(path, self.settings, self.trained_on, self.device)
+        vectors, states = self.parameters.vectors, self.parameters.states
         with reading(path, "remove it to start again"):
-            self.tables.vectors = {name: tensors[name].view_as(table) for name, table in vectors.items()}
+            self.parameters.vectors = {name: tensors[name].view_as(table) for name, table in vectors.items()}
             self.best = {name: tensors[f"best.{name}"] for name in vectors if f"best.{name}" in tensors}
-            self.tables.states = {name: {p: tensors[f"{name}.{p}"] for p in state} for name, state in states.items()}
+            self.parameters.states = {
+                name: {key: tensors[f"{name}.{key}"] for key in state} for name, state in states.items()
+            }
             self.done, self.waited, self.seconds = facts["done"], facts["waited"], facts["seconds"]
             self.best_mrr, self.trace = facts["best_mrr"], facts["trace"]
         self._graph = None
 
-    def result(self, file: Path | None = None) -> Embeddings:
-        """The best vectors; sharded ones are collected in memory or in `file`."""
-        best = self.best or self.tables.vectors
+    def result(self) -> Embeddings:
+        """The best vectors, on the CPU."""
+        best = self.best or self.parameters.vectors
         facts = {"epochs": self.done, "seconds": self.seconds, "held_out_mrr": self.best_mrr if self.best else None}
         return Embeddings(
-            self.tables.collect(best["entities"], file),
+            best["entities"].cpu(),
             best["relations"].cpu(),
             self.settings.model,
             self.settings.norm,

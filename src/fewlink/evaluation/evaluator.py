@@ -5,24 +5,22 @@ from __future__ import annotations
 import concurrent.futures.process
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fewlink.core import distributed
-from fewlink.core.errors import FewlinkError, InputError, ProcessLost, ScoreError
+from fewlink.core.errors import FewlinkError, ScoreError
 from fewlink.core.metrics import HITS, METRICS, realistic_rank
 from fewlink.core.progress import progress
 from fewlink.data import Benchmark, Candidates, Task, candidates_of
-from fewlink.embeddings import Embeddings
-from fewlink.embeddings.batches import FilteredQueries
-from fewlink.graph import Graph, compile_graph
-from fewlink.scorers import Question, Scorer, best_tails
+from fewlink.graph import Graph
+from fewlink.scorers import Question, Scorer
 
 
 def realistic_ranks(
@@ -80,9 +78,6 @@ def average(rows: list[dict[str, float]]) -> dict[str, float]:
 
 
 SCORED_AT_ONCE = 1 << 23  # scores in memory at once: 32 MB of float32, and some masks of that shape
-SHOWN = 5  # best tails of an example
-
-Example = dict[str, str | float | list[str]]
 
 
 @dataclass(frozen=True)
@@ -164,18 +159,32 @@ def evaluate(
     elif processes == 1:
         tasks = rank_split(benchmark, scorer, protocol)
     else:
-        spawn = multiprocessing.get_context("spawn")
-        start_of_each = (distributed.end_with_parent, (os.getpid(),))
-        try:
-            with concurrent.futures.ProcessPoolExecutor(processes, spawn, *start_of_each) as pool:
-                jobs = [pool.submit(_rank_shard, benchmark, scorer, protocol, (i, processes)) for i in range(processes)]
-                tasks = merge([job.result() for job in jobs])
-        except concurrent.futures.process.BrokenProcessPool:
-            raise ProcessLost(
-                f"one of {processes} processes that rank was ended from outside, perhaps for lack of memory: "
-                "start again with fewer processes"
-            ) from None
+        tasks = _rank_in_processes(benchmark, scorer, protocol, processes)
     return Evaluation(protocol, tasks, time.monotonic() - start)
+
+
+def _rank_in_processes(benchmark: Benchmark, scorer: Scorer, protocol: Protocol, processes: int) -> list[TaskRanks]:
+    spawn = multiprocessing.get_context("spawn")
+    try:
+        with concurrent.futures.ProcessPoolExecutor(processes, spawn, initializer=_end_with_parent) as pool:
+            jobs = [pool.submit(_rank_shard, benchmark, scorer, protocol, (i, processes)) for i in range(processes)]
+            return merge([job.result() for job in jobs])
+    except concurrent.futures.process.BrokenProcessPool:
+        raise FewlinkError(
+            f"one of the {processes} ranking processes was killed, perhaps for lack of memory: use fewer processes"
+        ) from None
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the one that started it has ended, even if that was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def rank_split(
@@ -293,76 +302,3 @@ def _check_scores(scores: torch.Tensor, scorer: Scorer, task: Task, heads: np.nd
 def _rank_shard(benchmark: Benchmark, scorer: Scorer, protocol: Protocol, shard: tuple[int, int]) -> list[TaskRanks]:
     torch.set_num_threads(1)
     return rank_split(benchmark, scorer, protocol, shard)
-
-
-def example_predictions(benchmark: Benchmark, scorer: Scorer, evaluation: Evaluation) -> list[Example]:
-    """For each relation, its first query with a rank below 2, and the median of the others, in names."""
-    protocol = evaluation.protocol
-    examples: list[Example] = []
-    for ranked in evaluation.tasks:
-        task = benchmark.task(ranked.relation)
-        references, _ = task.split(protocol.shots, protocol.draw, protocol.seed)
-        pool = candidates_of(protocol.candidates, task, references, benchmark.graph)
-        for query in _example_queries(ranked):
-            best = _best_names(benchmark, scorer, task, references, pool, ranked.queries[query])
-            head, tail = (benchmark.graph.name(int(e)) for e in ranked.queries[query])
-            rank = float(ranked.ranks[query])
-            examples.append({"relation": task.name, "head": head, "tail": tail, "rank": rank, "best": best})
-    return examples
-
-
-def _example_queries(ranked: TaskRanks) -> list[int]:
-    right, wrong = np.flatnonzero(ranked.ranks < 2), np.flatnonzero(ranked.ranks >= 2)
-    by_rank = wrong[np.argsort(ranked.ranks[wrong], kind="stable")]
-    return [int(i) for i in (*right[:1], *by_rank[len(by_rank) // 2 :][:1])]
-
-
-def _best_names(
-    benchmark: Benchmark, scorer: Scorer, task: Task, references: np.ndarray, pool: Candidates, query: np.ndarray
-) -> list[str]:
-    """The names of the best tails for a query (2,), its other known answers excluded."""
-    others = [t for t in task.known_tails[int(query[0])] if t != query[1]]
-    question = Question(task.name, references, query[:1], pool.ids)
-    best = best_tails(scorer, question, SHOWN + len(others))[0]
-    return [benchmark.graph.name(t) for t, _ in best if t not in others][:SHOWN]
-
-
-ROWS_AT_ONCE = 256  # queries scored together
-
-
-def read_splits(train: Path, valid: Path, test: Path) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The training graph, and all three splits as ids (n, 3); triples with names unknown to training are dropped."""
-    graph = compile_graph([train])
-    splits = {"train": graph.triples()}
-    for split, path in (("valid", valid), ("test", test)):
-        other = compile_graph([path])
-        entities, relations = (  # the ids in training, -1 where it has none
-            np.array([-1 if (known := names.find(name)) is None else known for name in others])
-            for names, others in ((graph.entities, other.entities), (graph.relations, other.relations))
-        )
-        heads, middles, tails = other.triples().T
-        ids = np.stack([entities[heads], relations[middles], entities[tails]], 1)
-        splits[split] = ids[(ids >= 0).all(1)].astype(np.int32)
-        if not len(splits[split]):
-            raise InputError(path, f"has no triple whose names all occur in {train}")
-    return graph, splits
-
-
-@torch.no_grad()
-def rank_links(embeddings: Embeddings, triples: np.ndarray, known: np.ndarray, split: str, seed: int = 0) -> Evaluation:
-    """Ranks of both ends of triples (n, 3) among all entities, other known triples (m, 3) filtered."""
-    start = time.monotonic()
-    device, filtered = embeddings.entities.device, FilteredQueries(triples, known, len(embeddings.relations) // 2)
-    ranks, counts = [], []
-    for begin in range(0, len(filtered.queries), ROWS_AT_ONCE):
-        part = slice(begin, begin + ROWS_AT_ONCE)
-        heads, relations, true = (torch.as_tensor(filtered.queries[part, i], device=device) for i in range(3))
-        scores = embeddings.score_all(heads, relations)  # (rows, entities)
-        owners, tails = (torch.as_tensor(ids, device=device) for ids in filtered.known_tails(part))
-        rank, count = realistic_ranks(scores, torch.arange(len(heads), device=device), true, (owners, tails))
-        ranks.append(rank.cpu().numpy())
-        counts.append(count.cpu().numpy())
-    pairs, entities = filtered.queries[:, [0, 2]], len(embeddings.entities)
-    task = TaskRanks("all relations", pairs, np.concatenate(ranks), np.concatenate(counts), entities)
-    protocol = Protocol(split=split, shots=1, candidates="all", seed=seed)
-    return Evaluation(protocol, [task], time.monotonic() - start)

@@ -51,10 +51,10 @@ from fewlink.graph import CompileReport, Graph, compile_graph
 from fewlink.linker.calibration import TOP, calibrate_on_dev, shipped_calibration
 from fewlink.linker.card import measure_and_write
 from fewlink.linker.linker import Linker
-from fewlink.linker.pretrained import CARD
+from fewlink.linker.saving import CARD
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.family import NoVectors
-from fewlink.models.trail.learner import TrailSettings
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped
 from fewlink.scorers import Scorer
 from fewlink.scorers.base import CachedScorer
@@ -334,9 +334,7 @@ class Fit(Stages):
     def deploy(self, benchmark: Benchmark, name: str, train: Sequence[str] = ()) -> None:
         """Make the run answer with the rules, the shipped weights, or the ones fine-tuned on the relations `train`."""
         weights, step = load_best(self.run / WORK) if name == TUNED else (self.shipped, 0)
-        config = RunConfig.of(
-            benchmark, NoVectors(), dataclasses.replace(self.settings, steps=step or self.settings.steps)
-        )
+        config = RunConfig.of(benchmark, NoVectors(), self.settings.replace(steps=step or self.settings.steps))
         known = {**config.benchmark, "train": [*train] if name == TUNED else []}
         instead = RULES if name == RULES else ""
         config = dataclasses.replace(config, benchmark=known, names=self.names, answers_with=instead)

@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike
 
 from fewlink.core.progress import progress
 from fewlink.data import Benchmark, Task
-from fewlink.data.training_graph import fold_benchmark, known_graph
+from fewlink.data.folds import fold_benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.evaluation.evaluator import summarise
 from fewlink.models.baselines.learning_free import learning_free

@@ -24,11 +24,12 @@ from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.fit.held_out import RULES
 from fewlink.graph import Graph
-from fewlink.models.family import NoVectors
+from fewlink.models.family import NoVectors, RunState
 from fewlink.models.names.scorer import with_names
 from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.family import FAMILY, graphs_of
-from fewlink.models.trail.learner import TrailLearner, TrailSettings
+from fewlink.models.trail.learner import TrailLearner
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import graph_part
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import (
@@ -247,7 +248,7 @@ def tuning_settings(changes: list[str]) -> TrailSettings:
 
 def trail_scorer(benchmark: Benchmark, settings: TrailSettings, weights: Weights, run: Path, names: bool) -> Scorer:
     """TRAIL with these weights on what is known of a benchmark; with `names`, those of its entities count."""
-    scorer = FAMILY.scorer(benchmark, NoVectors(), settings, dict(weights), parts={}, run=run)
+    scorer = FAMILY.scorer(benchmark, NoVectors(), settings, dict(weights), run=run)
     return with_names(scorer, known_graph(benchmark)) if names else scorer
 
 
@@ -321,25 +322,25 @@ def tune(
     recover(folder)
     learner, step = learner_of(benchmark, settings, start), 0
     if last := load_last(folder):
-        learner.take([last[:2]])
+        learner.load_state([RunState(*last[:2])])
         step = last[2].step
     begin = saved = told = time.monotonic()
     total, first, pace = settings.steps, step, 0.0
     with exactly(settings.device), torch_threads(1):  # small operations of two threads wait for each other
-        while step < total and (until is None or time.monotonic() + pace * learner.most < until):
-            count = min(learner.most, total - step)
-            loss = float(learner.advance(step, count)[0][:, 0].mean())
+        while step < total and (until is None or time.monotonic() + pace * learner.steps_at_once < until):
+            count = min(learner.steps_at_once, total - step)
+            loss = float(learner.run_steps(step, count).losses["loss"].mean())
             step, now = step + count, time.monotonic()
             if not math.isfinite(loss):
                 raise FewlinkError(f"the loss is {loss} in step {step}")
             if until is not None:
                 pace = (now - begin) / (step - first)
                 total = step + max(0, min(settings.steps - step, int((until - now) / pace)))
-                if total < LEAST_STEPS and step - first >= TIMED * learner.most:
+                if total < LEAST_STEPS and step - first >= TIMED * learner.steps_at_once:
                     raise FewlinkError(
                         f"a step takes {pace:.2g} s, so there is time for {total}; {LEAST_STEPS} are the least"
                     )
-                learner.settings = dataclasses.replace(settings, steps=max(total, 1))
+                learner.settings = settings.replace(steps=max(total, 1))
             if now - saved >= SAVE_EVERY:
                 save_last(folder, *learner.state(0), State(step, step))
                 saved = now

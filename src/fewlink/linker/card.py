@@ -17,13 +17,11 @@ from fewlink.core.storage import locked_inside, read_json, without_sha256, write
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.graph import Graph
 from fewlink.linker.calibration import ROUGH, Calibration
-from fewlink.linker.linker import Linker
+from fewlink.linker.linker import Linker, calibrate
 from fewlink.linker.names import readable
-from fewlink.linker.opening import calibrate
-from fewlink.linker.pretrained import CARD, RELIABILITY, check_not_saved, front_matter, introduction
 from fewlink.linker.query import id_texts
+from fewlink.linker.saving import CARD, check_not_saved, front_matter, introduction
 from fewlink.linker.trust import Bin
-from fewlink.report.charts import Point, lines, standalone
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import FIT
 from fewlink.training.run import Deployed
@@ -79,7 +77,6 @@ def measure_and_write(
         *("## Versions and settings\n", _versions(config, linker.step)),
     ]
     with locked_inside(run):
-        write_bytes(run / RELIABILITY, standalone(_reliability(calibration)).encode())
         write_bytes(run / CARD, "\n".join(parts).encode())
     return run / CARD, evaluations
 
@@ -177,14 +174,12 @@ def _calibration(calibration: Calibration) -> str:
         f"{calibration.top} `open` tails of each head, of which {calibration.base:.1%} were right: {weights}.\n",
         f"{crossed}, and each was predicted by weights fitted without it.\n",
     ]
-    if calibration.over_relations is not None:
-        text.append(
-            f"Over relations, the mean probability of first answers differs from their hit rate by "
-            f"**{calibration.over_relations:.3f}** on average.\n"
-        )
-    if calibration.first_error is not None:
-        text.append(f"Expected calibration error of first answers: **{calibration.first_error:.3f}**.\n")
-        text.append(_bins(calibration.first_bins))
+    text.append(
+        f"Over relations, the mean probability of first answers differs from their hit rate by "
+        f"**{calibration.over_relations:.3f}** on average.\n"
+    )
+    text.append(f"Expected calibration error of first answers: **{calibration.first_error:.3f}**.\n")
+    text.append(_bins(calibration.first_bins))
     text.append(
         f"Expected calibration error of the first {calibration.top} answers: **{calibration.error:.3f}**; on the rows "
         f"that the weights were fitted to it is {calibration.own_error:.3f}.\n"
@@ -198,22 +193,12 @@ def _calibration(calibration: Calibration) -> str:
             f"question is of low trust if at most half of them are found in the first ten and its first answers have a "
             f"probability under {calibration.least:.0%} on average.\n"
         )
-    text.append(f"![Reliability: probabilities against shares of right predictions]({RELIABILITY})\n")
     return "\n".join(text)
 
 
 def _bins(bins: Sequence[Bin]) -> str:
     rows = [[f"{b.low:.1f}–{b.high:.1f}", b.count, b.predicted, b.observed] for b in bins]
     return _table(["probability", "predictions", "mean probability", "share of right predictions"], rows)
-
-
-def _reliability(calibration: Calibration) -> str:
-    """The bins as a chart, beside the diagonal of perfect calibration."""
-    which = {"first answers": calibration.first_bins, f"first {calibration.top} answers": calibration.bins}
-    series = {name: [Point(b.predicted, b.observed, 0.0) for b in bins] for name, bins in which.items() if bins}
-    series["perfectly calibrated"] = [Point(0.0, 0.0, 0.0), Point(1.0, 1.0, 0.0)]
-    title = f"Reliability, calibration error {calibration.measured_error:.3f}"
-    return lines(series, title=title, x_label="probability", y_label="share of right predictions")
 
 
 def _limits(config: RunConfig, graph: Graph | None) -> str:

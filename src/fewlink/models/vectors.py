@@ -9,7 +9,6 @@ the mean length of the others. Old vectors stay as they are, to the last bit.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.core import distributed
 from fewlink.core.errors import FewlinkError
 from fewlink.core.recipes import OWN, Vectors, recipe
 from fewlink.core.storage import exists, locked
@@ -45,8 +43,7 @@ def pretrain(
     """Train embeddings on the background, and on the train relations if asked for, into a folder.
 
     Without settings they are those of the recipe `complex`. Training that was stopped continues from its last saved
-    epoch. With `half` the entities' vectors are kept in half precision. Several processes train as one; the first
-    writes the folder, which all of them must see.
+    epoch. With `half` the entities' vectors are kept in half precision.
     """
     data = training_triples(benchmark, with_train_tasks=with_train_tasks)
     return train_into(
@@ -81,15 +78,13 @@ def train_into(
     state = folder.with_name(f".{folder.name}.state.safetensors")
     sizes = len(benchmark.graph.entities), len(relations)
     busy = f"{folder} is being trained by another process: wait for it, or choose another folder"
-    with ExitStack() as held:
-        distributed.from_first(lambda: held.enter_context(locked(folder, busy)))
+    with locked(folder, busy):
         vectors = train(triples, *sizes, settings, resume=state, on_epoch=on_epoch, protected=protected)
         vectors = vectors.half_precision() if half else vectors
         vectors.facts.update(benchmark=benchmark.fingerprint, **facts)
-        graph = benchmark.graph.fingerprint
-        distributed.from_first(lambda: vectors.save(folder, graph, graph=benchmark.name, relation_names=relations))
+        vectors.save(folder, benchmark.graph.fingerprint, graph=benchmark.name, relation_names=relations)
         remove_state(state)
-    return vectors if distributed.count() == 1 else Embeddings.open(folder)
+    return vectors
 
 
 def trained_already(
@@ -119,7 +114,7 @@ def trained_already(
 def pretraining_settings(wanted: Vectors, device: str) -> EmbeddingSettings:
     """How the vectors that a recipe names are pretrained."""
     settings = recipe(wanted.recipe, EmbeddingSettings).settings
-    return replace(settings, seed=0, device=device).adjusted(wanted.set)
+    return settings.replace(seed=0, device=device).adjusted(wanted.set)
 
 
 def fold_in(table: Embeddings, graph: Graph, entities: int, relations: int, later: int) -> Embeddings:

@@ -2,6 +2,7 @@
 
 from fewlink.scorers.base import (
     Capabilities,
+    ExplainingGraphScorer,
     ExplainingScorer,
     GraphScorer,
     Question,
@@ -13,6 +14,7 @@ from fewlink.scorers.base import (
 
 __all__ = [
     "Capabilities",
+    "ExplainingGraphScorer",
     "ExplainingScorer",
     "GraphScorer",
     "Question",

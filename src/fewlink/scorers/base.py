@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ class Capabilities:
     scores_are_logits  a difference of scores is a difference of log-odds
     evidence           what each kind of evidence in its reasons is, in words
     edges_read         how many edges it reads around each head; None: the whole graph
+    takes_names        the evidence of names may be added to its scores (`fewlink.models.names`)
+    reads_names        its scores include the evidence of names
     """
 
     thread_safe: bool = False
@@ -42,6 +44,8 @@ class Capabilities:
     scores_are_logits: bool = False
     evidence: Mapping[str, str] = field(default_factory=dict)
     edges_read: int | None = None
+    takes_names: bool = False
+    reads_names: bool = False
 
     def references_read(self, given: int) -> int:
         """How many of so many references it reads."""
@@ -117,9 +121,14 @@ class GraphScorer(Protocol):
         """Read about this many edges around each head."""
         ...
 
-    def without(self, relation: str) -> Scorer:
+    def without(self, relation: str) -> Self:
         """The same model on the graph without the triples of a relation."""
         ...
+
+
+@runtime_checkable
+class ExplainingGraphScorer(ExplainingScorer, GraphScorer, Protocol):
+    """A scorer that reads a graph and gives reasons for its scores."""
 
 
 def capabilities(scorer: Scorer) -> Capabilities:

@@ -1,122 +1,120 @@
-"""Which requests are let in: by what they cost alone, and by what is waiting already."""
+"""Bounds on the work of a server: the seconds of one request, and the seconds of all requests that wait."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from fewlink.core.errors import FewlinkError
+from fewlink.server.errors import ApiError, busy, stopping
+from fewlink.server.schema import ServerSettings
+
+GRACE = 3.0  # seconds that running requests have left when the server begins to stop
+WEIGHT = 0.3  # of a new observation in the average cost of a kind of request
 
 
-@dataclass(eq=False)
+@dataclass
 class Caller:
-    """Whose request is answered, and the seconds that it waited for its turns."""
+    """The client of the current request, and the seconds that the request waited for the model."""
 
     client: str = ""
     waited: float = 0.0
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
-CURRENT: ContextVar[Admitted | None] = ContextVar("current", default=None)
-
-
-class Refused(FewlinkError):
-    """A request that is not let in; `reason` is a word for metrics, `retry_after` seconds if it may be sent again."""
-
-    def __init__(self, reason: str, message: str, retry_after: int | None = None) -> None:
-        super().__init__(message)
-        self.reason, self.retry_after = reason, retry_after
 
 
 @dataclass(eq=False)
-class Admitted:
-    """A request that was let in, the estimated seconds of work that are left, and the references that it reads."""
+class Job:
+    """An admitted request: the seconds it has computed, and the estimated seconds left."""
 
     caller: Caller
+    kind: str
     left: float
-    deadline: float  # by time.monotonic()
+    spent: float = 0.0
     arrived: float = field(default_factory=time.monotonic)
-    reads: Hashable = None
 
     @property
     def due(self) -> float:
-        return self.arrived + self.left
+        """Orders the jobs of a client: short ones come first, and long ones are not postponed for ever."""
+        return self.arrived + self.spent + self.left
 
     def spend(self, seconds: float) -> None:
-        """So much of the estimate is done."""
+        self.spent += seconds
         self.left = max(0.0, self.left - seconds)
 
 
 class Admission:
-    """Lets requests in while fewer than `requests` are there and their work takes at most `queued` seconds in all.
+    """Admits requests while fewer than `settings.waiting` wait and their work takes at most `settings.queued` seconds.
 
-    A request that takes more than `seconds` is refused at once unless it cannot be split. Each has `deadline` seconds.
+    The cost of a request is not predicted but measured: until its own pace is known, a request counts as much as
+    earlier ones of its kind took to start.
     """
 
-    def __init__(self, *, seconds: float, queued: float, deadline: float, requests: int) -> None:
-        self.seconds, self.queued, self.deadline, self.requests = seconds, queued, deadline, requests
-        self.closed = False
-        self._inside: set[Admitted] = set()
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings, self.closed = settings, False
+        self._jobs: dict[Job, asyncio.Timeout] = {}
+        self._typical: dict[str, float] = {}
 
     def __len__(self) -> int:
-        return len(self._inside)
+        return len(self._jobs)
 
     @property
     def left(self) -> float:
-        """Estimated seconds of work of all requests that are inside."""
-        return sum(request.left for request in self._inside)
+        """Estimated seconds of work of all admitted requests."""
+        return sum(job.left for job in self._jobs)
 
-    @contextmanager
-    def enter(self, seconds: float, how_to_split: str = "") -> Iterator[Admitted]:
-        """A request of so many estimated seconds, for the time of the context; raises if it is refused.
-
-        `how_to_split` says how to ask for less at once; empty if the request is as small as it can be.
-        """
-        self._check(seconds, how_to_split)
-        request = Admitted(CALLER.get() or Caller(), seconds, time.monotonic() + self.deadline)
-        self._inside.add(request)
-        token = CURRENT.set(request)
-        try:
-            yield request
-        finally:
-            CURRENT.reset(token)
-            self._inside.discard(request)
-
-    def is_read(self, references: Hashable) -> bool:
-        """Whether a request that is inside reads these references: a further one does not read them again."""
-        return any(request.reads == references for request in self._inside)
-
-    def extend(self, request: Admitted, seconds: float, how_to_split: str = "") -> None:
-        """A request that is inside turns out to need so many more seconds; raises if it is refused for them."""
-        others = self.left - request.left
-        self._check_size(seconds, how_to_split)
-        if len(self._inside) > 1:
-            self._check_queue(others, seconds)
-        request.left += seconds
-
-    def _check(self, seconds: float, how_to_split: str) -> None:
+    @asynccontextmanager
+    async def enter(self, kind: str) -> AsyncIterator[Job]:
+        """Admit a request for the duration of the context, at most `settings.deadline` seconds."""
         if self.closed:
-            raise Refused("closing", "the server is stopping", 5)
-        self._check_size(seconds, how_to_split)
-        left = self.left
-        if self._inside:
-            self._check_queue(left, seconds)
-        if len(self._inside) >= self.requests:
-            wait = max(1, math.ceil(left / len(self._inside)))
-            raise Refused("busy", f"{len(self._inside):,} requests are waiting: try again in {wait:,} s", wait)
+            raise stopping()
+        job = Job(CALLER.get() or Caller(), kind, self._typical.get(kind, 0.0))
+        self._check_queue(job.left)
+        if len(self._jobs) >= self.settings.waiting:
+            raise busy(f"{len(self._jobs):,} requests are waiting", max(1, math.ceil(self.left / len(self._jobs))))
+        try:
+            async with asyncio.timeout(self.settings.deadline) as timeout:
+                self._jobs[job] = timeout
+                yield job
+        except TimeoutError:
+            if self.closed:
+                raise stopping() from None
+            message = f"no answer within {self.settings.deadline:,.3g} s, the limit of this server"
+            raise ApiError(504, "deadline", f"{message}: ask for fewer heads at a time") from None
+        finally:
+            self._jobs.pop(job, None)
 
-    def _check_size(self, seconds: float, how_to_split: str) -> None:
-        if how_to_split and seconds > self.seconds:
-            estimate = f"this request would take about {seconds:,.0f} s, and this server allows {self.seconds:,.0f} s"
-            raise Refused("cost", f"{estimate} for one request: {how_to_split}")
+    def started(self, job: Job) -> None:
+        """Record what a job has spent as the typical cost of starting one of its kind."""
+        before = self._typical.get(job.kind, job.spent)
+        self._typical[job.kind] = before + WEIGHT * (job.spent - before)
+        job.left = 0.0
 
-    def _check_queue(self, left: float, seconds: float) -> None:
-        """Raise if there is no room for so many seconds beside those of other requests."""
-        if left + seconds > self.queued:
-            wait = max(1, math.ceil(left + min(seconds, self.queued) - self.queued))
-            waiting = f"requests that take about {left:,.0f} s are waiting"
-            raise Refused("busy", f"{waiting}: try again in {wait:,} s", wait)
+    def expect(self, job: Job, seconds: float, how_to_split: str) -> None:
+        """A job will need this many more seconds; raises if that exceeds the limit of one request or of the queue."""
+        allowed, total = self.settings.seconds, job.spent + seconds
+        if total > allowed:
+            message = f"this request would take about {total:,.0f} s, and this server allows {allowed:,.0f} s"
+            raise ApiError(422, "cost", f"{message}: {how_to_split}")
+        job.left = 0.0
+        self._check_queue(seconds)
+        job.left = seconds
+
+    def close(self) -> None:
+        """Admit no more requests, and cut off those that are still running after `GRACE` seconds."""
+        self.closed = True
+        until = asyncio.get_running_loop().time() + GRACE
+        for timeout in self._jobs.values():
+            if (when := timeout.when()) is None or when > until:
+                timeout.reschedule(until)
+
+    def _check_queue(self, seconds: float) -> None:
+        left, limit = self.left, self.settings.queued
+        if left and left + seconds > limit:
+            wait = max(1, math.ceil(left + min(seconds, limit) - limit))
+            raise busy(f"requests that take about {left:,.0f} s are waiting", wait)

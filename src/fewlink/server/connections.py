@@ -1,126 +1,134 @@
-"""Which connections of a server stay open: limits in all and for each client, and which one gives way to a new one."""
+"""HTTP connections with time limits, so that slow or silent clients cannot keep others out."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import resource
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any
 
-SPARE = 256  # open files left for other things and for connections that are being closed; 3/4 where they are few
-MOST_FILES = 65_536  # open files that are asked for
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-
-@dataclass(frozen=True)
-class ConnectionLimits:
-    """Limits of the connections of one process; times in seconds."""
-
-    connections: int = 2_000
-    per_client: int = 1_000  # of one address; clients behind a proxy share one
-    header: int = 32 << 10  # bytes of the request line and the header
-    header_seconds: float = 10.0  # from the first byte, or the opening of the connection, to the end of the header
-    body_seconds: float = 30.0  # from the end of the header to the end of the body
-    idle_seconds: float = 15.0  # between two requests of a connection
-    write_seconds: float = 60.0  # that a client may take to read what was sent, before it sends more
-    buffered: int = 32 << 20  # bytes of unfinished bodies in all
+ON_STOP = "on_stop"  # key in the lifespan state: a function to call when the server begins to stop
+MAX_CONNECTIONS = 2_000
+MAX_OPEN_FILES = 65_536
+REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
-class Connection(Protocol):
-    """What is asked of a connection."""
+class TimedProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 connection with deadlines for the header, the body and for reading the response.
 
-    def client_address(self) -> str: ...
-
-    def is_waiting(self) -> bool:
-        """Whether it waits for its client: for the rest of a request, or for the next one."""
-        ...
-
-    def is_unfinished(self) -> bool:
-        """Whether it waits for the rest of a request, or for the first one."""
-        ...
-
-    def drop(self) -> None: ...
-
-
-class Connections:
-    """The open connections. At a limit one that waits for its client is dropped for a new one.
-
-    It is the oldest with an unfinished request, or else the oldest between two requests. So sockets that send little or
-    nothing cannot keep others out, not even from the same address.
+    When the process has `max_connections()`, a new connection replaces the oldest one that has not finished sending a
+    request, or else the oldest idle one.
     """
 
-    def __init__(self, limits: ConnectionLimits | None = None) -> None:
-        self.limits = limits or ConnectionLimits()
-        self.dropped = 0
-        self.buffered = 0  # bytes of unfinished bodies
-        self._open: dict[Connection, str] = {}  # in the order of opening, with the client
-        self._clients: Counter[str] = Counter()
+    header_seconds = 10.0  # from the first byte, or from opening the connection, to the end of the header
+    body_seconds = 30.0  # from the end of the header to the end of the body
+    read_seconds = 60.0  # without the client reading any of the response
 
-    def __len__(self) -> int:
-        return len(self._open)
+    _awaited = ""  # what the client has to finish sending: "header", "body" or nothing
+    _timer: asyncio.TimerHandle | None = None
+    _read_timer: asyncio.TimerHandle | None = None
 
-    def add(self, connection: Connection) -> bool:
-        """Whether a new connection may stay; another one may have been dropped for it."""
-        client = connection.client_address()
-        if self._clients[client] >= self.limits.per_client and not self._give_way(client):
-            return False
-        if len(self._open) >= self.limits.connections and not self._give_way(None):
-            return False
-        self._open[connection] = client
-        self._clients[client] += 1
-        return True
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.opened = self.loop.time()
+        if len(self.connections) > max_connections():
+            self._replace_another()
+        self._await("header")
 
-    def remove(self, connection: Connection) -> None:
-        client = self._open.pop(connection, None)
-        if client is not None:
-            self._clients[client] -= 1
-            if not self._clients[client]:
-                del self._clients[client]
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._await("")
+        self._stop_read_timer()
+        super().connection_lost(exc)
 
-    def reserve(self, size: int) -> bool:
-        """Whether so many more bytes of unfinished bodies can be kept; `release` gives them back.
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._await({h11.IDLE: "header", h11.SEND_BODY: "body"}.get(self.conn.their_state, ""))
 
-        At the limit the oldest connection with an unfinished request is dropped for them.
-        """
-        if self.buffered + size > self.limits.buffered and not self._give_way(None):
-            return False
-        self.buffered += size
-        return True
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is not h11.SEND_BODY:
+            self._await("")  # uvicorn times the pause before the next request
 
-    def release(self, size: int) -> None:
-        self.buffered -= size
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._read_timer is None:
+            self._read_timer = self.loop.call_later(self.read_seconds, self.transport.abort)
 
-    def _give_way(self, client: str | None) -> bool:
-        """Drop a waiting connection, of this client if one is given; false if there is none."""
-        waiting = next((one for one in self._of(client) if one.is_unfinished()), None)
-        waiting = waiting or next((one for one in self._of(client) if one.is_waiting()), None)
-        if waiting is None:
-            return False
-        self.dropped += 1
-        self.remove(waiting)
-        waiting.drop()
-        return True
+    def resume_writing(self) -> None:
+        self._stop_read_timer()
+        super().resume_writing()
 
-    def _of(self, client: str | None) -> Iterator[Connection]:
-        """The connections of a client, or all, the oldest first."""
-        return (connection for connection, owner in self._open.items() if client in (None, owner))
+    def shutdown(self) -> None:
+        if ON_STOP in self.app_state:
+            self.app_state[ON_STOP]()
+        if self._awaited == "body":
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+    def _await(self, what: str) -> None:
+        """Start the clock when the client begins to send a header or a body."""
+        if what == self._awaited:
+            return
+        self._awaited = what
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if what and not self.transport.is_closing():
+            seconds = self.header_seconds if what == "header" else self.body_seconds
+            self._timer = self.loop.call_later(seconds, self._time_out)
+
+    def _time_out(self) -> None:
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self.transport.write(REQUEST_TIMEOUT)
+        self.transport.close()
+
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+
+    def _replace_another(self) -> None:
+        others = [other for other in self.connections if isinstance(other, TimedProtocol) and other is not self]
+        unfinished = [other for other in others if other._awaited]
+        idle = [other for other in others if other.conn.their_state is h11.IDLE]
+        if candidates := unfinished or idle:
+            oldest = min(candidates, key=lambda other: other.opened)
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+
+
+@functools.cache
+def max_connections() -> int:
+    """The number of connections to keep open, well below the number of files that the process may open."""
+    files = raise_open_files()
+    return MAX_CONNECTIONS if files is None else max(16, min(MAX_CONNECTIONS, files * 3 // 4))
 
 
 def raise_open_files() -> int | None:
-    """Raise the limit of open files of this process as far as it may; the limit, None where there is none."""
+    """Raise the limit on open files as far as the system allows, and return it; None if there is no limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = resource.RLIM_INFINITY
-    wanted = MOST_FILES if hard == unlimited else min(hard, MOST_FILES)
-    if soft != unlimited and soft < wanted:
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
-    return None if soft == unlimited else soft
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
-def within_open_files(limits: ConnectionLimits) -> ConnectionLimits:
-    """The limits, lowered where this process may not open so many files."""
-    files = raise_open_files()
-    most = limits.connections if files is None else max(16, min(limits.connections, files - min(SPARE, 3 * files // 4)))
-    return replace(limits, connections=most, per_client=min(limits.per_client, most))
+UVICORN_OPTIONS: dict[str, Any] = {
+    "http": TimedProtocol,
+    "ws": "none",
+    "lifespan": "on",
+    "log_level": "error",
+    "access_log": False,
+    "server_header": False,
+    "proxy_headers": False,
+    "h11_max_incomplete_event_size": 32 << 10,  # bytes of the request line and the header
+    "timeout_keep_alive": 15,  # seconds between two requests of a connection
+    "timeout_graceful_shutdown": 6,  # seconds for running requests when the server stops
+}

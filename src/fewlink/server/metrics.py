@@ -1,143 +1,108 @@
-"""Counters, gauges and histograms, and their text in the exposition format of Prometheus."""
+"""Metrics for Prometheus, and the middleware that measures every request."""
 
 from __future__ import annotations
 
-import math
-import os
-import threading
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+import time
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fewlink import __version__
+from fewlink.linker import Linker
+from fewlink.server.admission import CALLER, Caller
+from fewlink.server.logs import AccessLog
+from fewlink.server.service import Service
+
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+REFUSALS = frozenset({"busy", "closing", "cost", "deadline", "limit", "too-large", "token", "wrong-host"})
+CLIENT_GONE = 499  # logged as the status of a request whose client has disconnected
 
 
-class Counter:
-    """A number of events for each combination of values of its labels."""
+class Metrics:
+    """The metrics of one app."""
 
-    kind = "counter"
+    def __init__(self, linker: Linker, service: Service) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.requests = Counter(
+            "fewlink_requests", "Requests by path, method and status.", ["path", "method", "status"], registry=registry
+        )
+        self.seconds = Histogram(
+            "fewlink_request_seconds",
+            "Seconds until the response was sent.",
+            ["path"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.waited = Histogram(
+            "fewlink_queue_seconds", "Seconds that a request waited for the model.", buckets=SECONDS, registry=registry
+        )
+        self.refused = Counter("fewlink_refused", "Refused requests by reason.", ["reason"], registry=registry)
+        self.open = Gauge("fewlink_open_requests", "Requests being answered.", registry=registry)
 
-    def __init__(self, name: str, about: str, labels: Sequence[str] = ()) -> None:
-        self.name, self.about, self.labels = name, about, tuple(labels)
-        self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
-        self._lock = threading.Lock()
+        facts = Info("fewlink", "Version, model and graph.", registry=registry)
+        facts.info({"version": __version__, "model": linker.scorer.name, "graph": linker.benchmark.name})
+        gauges = {
+            "fewlink_graph_entities": ("Entities in the graph.", lambda: len(linker.graph.entities)),
+            "fewlink_graph_triples": ("Triples in the graph.", lambda: linker.graph.triple_count),
+            "fewlink_waiting_requests": ("Admitted requests.", lambda: len(service.admission)),
+            "fewlink_waiting_seconds": ("Estimated seconds of their work.", lambda: service.admission.left),
+            "fewlink_queue_length": ("Turns waiting for the model.", lambda: len(service.batcher)),
+        }
+        for name, (description, read) in gauges.items():
+            Gauge(name, description, registry=registry).set_function(read)
 
-    def add(self, *values: str, amount: float = 1.0) -> None:
-        with self._lock:
-            self._values[values] = self._values.get(values, 0.0) + amount
-
-    def samples(self) -> list[str]:
-        with self._lock:
-            return [sample(self.name, dict(zip(self.labels, v, strict=True)), n) for v, n in self._values.items()]
+    def response(self) -> Response:
+        """All metrics in the text format of Prometheus."""
+        content = prometheus_client.generate_latest(self.registry)
+        return Response(content, media_type=prometheus_client.CONTENT_TYPE_LATEST)
 
 
-class Gauge:
-    """A number that is read when the metrics are asked for; NaN if it cannot be read. A total only grows."""
+class ObservingMiddleware:
+    """The outermost middleware: measures each request and writes its line in the access log."""
 
-    def __init__(
-        self, name: str, about: str, read: Callable[[], float], labels: Mapping[str, str] | None = None
-    ) -> None:
-        self.name, self.about, self.read, self.labels = name, about, read, dict(labels or {})
-        self.kind = "counter" if name.endswith("_total") else "gauge"
+    def __init__(self, app: ASGIApp, metrics: Metrics, log: AccessLog | None = None) -> None:
+        self.app, self.metrics, self.log = app, metrics, log
 
-    def samples(self) -> list[str]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        caller = Caller((scope.get("client") or ("",))[0])
+        began, status, size = time.perf_counter(), CLIENT_GONE, 0
+
+        async def observed(message: Message) -> None:
+            nonlocal status, size
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            size += len(message.get("body", b""))
+            await send(message)
+
+        token = CALLER.set(caller)
         try:
-            value = float(self.read())
-        except (OSError, ValueError):
-            value = math.nan
-        return [sample(self.name, self.labels, value)]
-
-
-class Histogram:
-    """How many observations were at most each bound, and their sum, for each combination of values of its labels."""
-
-    kind = "histogram"
-
-    def __init__(self, name: str, about: str, labels: Sequence[str] = (), buckets: Sequence[float] = SECONDS) -> None:
-        self.name, self.about, self.labels, self.bounds = name, about, tuple(labels), tuple(buckets)
-        self._counts: dict[tuple[str, ...], list[int]] = {}  # of each bucket, and of what is above all bounds
-        self._sums: dict[tuple[str, ...], float] = {}
-        self._lock = threading.Lock()
-
-    def observe(self, value: float, *labels: str) -> None:
-        with self._lock:
-            counts = self._counts.setdefault(labels, [0] * (len(self.bounds) + 1))
-            counts[bisect_left(self.bounds, value)] += 1
-            self._sums[labels] = self._sums.get(labels, 0.0) + value
-
-    def samples(self) -> list[str]:
-        lines = []
-        with self._lock:
-            for values, counts in self._counts.items():
-                labels, total = dict(zip(self.labels, values, strict=True)), 0
-                for bound, count in zip((*self.bounds, math.inf), counts, strict=True):
-                    total += count
-                    lines.append(sample(f"{self.name}_bucket", {**labels, "le": number(bound)}, total))
-                lines.append(sample(f"{self.name}_sum", labels, self._sums[values]))
-                lines.append(sample(f"{self.name}_count", labels, total))
-        return lines
-
-
-Metric = Counter | Gauge | Histogram
-
-
-class Registry:
-    """The metrics of a process. Each name is used once."""
-
-    def __init__(self) -> None:
-        self._metrics: dict[str, Metric] = {}
-
-    def counter(self, name: str, about: str, labels: Sequence[str] = ()) -> Counter:
-        metric = Counter(name, about, labels)
-        self._add(metric)
-        return metric
-
-    def gauge(self, name: str, about: str, read: Callable[[], float], labels: Mapping[str, str] | None = None) -> None:
-        self._add(Gauge(name, about, read, labels))
-
-    def histogram(
-        self, name: str, about: str, labels: Sequence[str] = (), buckets: Sequence[float] = SECONDS
-    ) -> Histogram:
-        metric = Histogram(name, about, labels, buckets)
-        self._add(metric)
-        return metric
-
-    def _add(self, metric: Metric) -> None:
-        if metric.name in self._metrics:
-            raise ValueError(f"metric {metric.name} is registered already")
-        self._metrics[metric.name] = metric
-
-    def text(self) -> str:
-        """All metrics in the text exposition format."""
-        lines: list[str] = []
-        for name, metric in self._metrics.items():
-            about = metric.about.replace("\\", r"\\").replace("\n", r"\n")
-            lines += [f"# HELP {name} {about}", f"# TYPE {name} {metric.kind}", *metric.samples()]
-        return "\n".join(lines) + "\n"
-
-
-def sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    """One line of the text format."""
-    said = ",".join(f'{label}="{escaped(text)}"' for label, text in labels.items())
-    return f"{name}{{{said}}} {number(value)}" if said else f"{name} {number(value)}"
-
-
-def escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def number(value: float) -> str:
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return "NaN" if math.isnan(value) else repr(int(value)) if value == int(value) else repr(value)
-
-
-def resident_bytes() -> float:
-    """The memory of this process that is in use, in bytes; raises OSError where the system does not say."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
-
-
-def open_files() -> float:
-    """The number of files and sockets that this process has open."""
-    return float(sum(1 for _ in Path("/proc/self/fd").iterdir()))
+            with self.metrics.open.track_inprogress():
+                await self.app(scope, receive, observed)
+        finally:
+            CALLER.reset(token)
+            seconds = time.perf_counter() - began
+            path = getattr(scope.get("route"), "path", "other")
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self.metrics.requests.labels(path, method, str(status)).inc()
+            self.metrics.seconds.labels(path).observe(seconds)
+            if caller.waited:
+                self.metrics.waited.observe(caller.waited)
+            if (reason := scope.get("error_code")) in REFUSALS:
+                self.metrics.refused.labels(reason).inc()
+            if self.log is not None:
+                self.log.write(
+                    client=caller.client,
+                    method=scope["method"],
+                    path=scope["path"],
+                    status=status,
+                    seconds=seconds,
+                    size=size,
+                    waited=caller.waited,
+                )

@@ -1,100 +1,174 @@
-"""The process of a server: its socket, the limits it runs under, and its end within seconds of a signal."""
+"""The process of `fewlink serve`: its socket, its workers, and its end within seconds of a signal."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import gc
+import json
 import os
-import random
-import selectors
 import socket
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
 import uvicorn
+from fastapi import FastAPI
 
 from fewlink.core.errors import FewlinkError
-from fewlink.server.connections import ConnectionLimits
-from fewlink.server.logs import limit_repeats
-from fewlink.server.protocol import UNFINISHED, GuardedProtocol
+from fewlink.linker import Linker, load
+from fewlink.server.app import make_app
+from fewlink.server.connections import UVICORN_OPTIONS
+from fewlink.server.logs import AccessLog
+from fewlink.server.schema import ServerSettings
+from fewlink.server.security import loopback_hosts
 
-LIMITS = ConnectionLimits()
-OPTIONS: dict[str, Any] = {  # of uvicorn
-    "http": GuardedProtocol,
-    "ws": "none",
-    "lifespan": "on",
-    "log_level": "warning",
-    "access_log": False,
-    "server_header": False,
-    "proxy_headers": False,
-    "backlog": 16,  # connections that are accepted in one turn of the event loop
-    "h11_max_incomplete_event_size": LIMITS.header,
-    "timeout_keep_alive": int(LIMITS.idle_seconds),
-    "timeout_graceful_shutdown": 6,  # seconds for pending requests when the server stops
-}
-READY, SLOW = 32, 8  # sockets that are read in one turn of the event loop: others, and those of unfinished requests
-T = TypeVar("T")
-BACKLOG = 1024  # connections that wait to be accepted
-LAST = 9.0  # seconds after which a stopping process ends whatever it does
-SWITCH = 0.001  # seconds after which a thread that computes in Python lets the event loop have a turn
-ARENA_MAX, TRIM_THRESHOLD = -8, -1  # as numbered in malloc.h
-ARENAS, MOST_FREE = 2, 64 << 20  # heaps of the C library, and bytes that may stay free: a server runs for months
-ENDED = 143  # the exit code of a process that SIGTERM ended
+TOKEN_VARIABLE = "FEWLINK_TOKEN"
+WORKER_VARIABLE = "FEWLINK_SERVE"  # set by `serve` for its worker processes
+BACKLOG = 1_024  # connections that wait to be accepted
+SWITCH_SECONDS = 0.001  # after which a thread that computes in Python yields to the event loop
+EXIT_SECONDS = 9.0  # after which a stopping process exits, whatever its threads do
+EXIT_CODE = 143  # of a process that SIGTERM ended
+M_ARENA_MAX, M_TRIM_THRESHOLD = -8, -1  # as numbered in malloc.h
 
 
-class ShortTurns(selectors.DefaultSelector):
-    """Gives the event loop a few of the ready sockets at a time, by chance if there are more.
+@dataclass(frozen=True)
+class ServeOptions:
+    """What to serve, as `fewlink.load` takes it, and the address to serve it at."""
 
-    An answer takes several turns of the loop, and each would wait for all sockets that sent something. Few of those at
-    a time have sent a part of a request before: who sends it in one piece need not wait for them.
+    source: str
+    device: str = "cpu"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    bench: str | None = None
+    types: str | None = None
+    names: str | Literal[False] | None = None
+    project: str | None = None
+    extensions: tuple[str, ...] = ()
+    access_log: str | None = None
+    allow_anyone: bool = False  # serve other machines without a token
+    public_name: str | None = None  # the name that a proxy passes on in the Host header
+    proxy: str | None = None  # the address of a proxy whose X-Forwarded-For header names the client
+
+    @property
+    def project_file(self) -> Path:
+        """The file for decisions: by default beside the graph or run, else in the working folder."""
+        if self.project is not None:
+            return Path(self.project)
+        source = Path(self.source)
+        return (source.parent if source.exists() else Path()) / f"{source.name.replace(':', '-')}.decisions"
+
+    def load(self) -> Linker:
+        linker = load(self.source, bench=self.bench, types=self.types, names=self.names, device=self.device)
+        linker.names.complete("a", 1)  # builds the search index before the first request
+        return linker
+
+
+def serve(options: ServeOptions, settings: ServerSettings) -> None:
+    """Answer requests until the process is stopped."""
+    hosts = loopback_hosts(options.host)
+    if hosts is None and settings.token is None and not options.allow_anyone:
+        raise FewlinkError(
+            f"other machines can reach {options.host}: set a token with --token or {TOKEN_VARIABLE}, or use "
+            "--allow-anyone to serve them without one"
+        )
+    if hosts is not None and options.public_name:
+        hosts |= {options.public_name.lower()}
+    settings = replace(settings, hosts=hosts)
+    listener = listen(options.host, options.port)
+    port = listener.getsockname()[1]
+    log = None if options.access_log is None else AccessLog(options.access_log)
+    linker = options.load()
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    title = f"{linker.scorer.name} on {linker.benchmark.name}: http://{host}:{port}/"
+    uvicorn_options = {
+        **UVICORN_OPTIONS,
+        "backlog": BACKLOG,
+        "proxy_headers": options.proxy is not None,
+        "forwarded_allow_ips": options.proxy,
+    }
+    if options.workers == 1:
+        app = make_process_app(linker, options, settings, log)
+        print(f"{title} (Ctrl-C stops)", file=sys.stderr, flush=True)
+        uvicorn.Server(uvicorn.Config(app, **uvicorn_options)).run(sockets=[listener])
+        return
+    print(f"{title} (Ctrl-C stops; {options.workers} processes)", file=sys.stderr, flush=True)
+    if log is not None:
+        log.close()  # each worker opens its own
+    del linker
+    os.environ[WORKER_VARIABLE] = worker_config(options, settings)
+    if settings.token is not None:
+        os.environ[TOKEN_VARIABLE] = settings.token
+    listener.close()  # uvicorn opens it again for the workers
+    uvicorn.run(
+        "fewlink.server.process:worker_app",
+        host=options.host,
+        port=port,
+        factory=True,
+        workers=options.workers,
+        **uvicorn_options,
+    )
+
+
+def worker_config(options: ServeOptions, settings: ServerSettings) -> str:
+    """Options and settings for a worker process, without the token."""
+    limits = {**asdict(settings), "token": None, "hosts": settings.hosts and sorted(settings.hosts)}
+    return json.dumps({"options": asdict(options), "settings": limits})
+
+
+def read_worker_config(environment: Mapping[str, str]) -> tuple[ServeOptions, ServerSettings]:
+    """The options and settings that `serve` left in the environment."""
+    config = json.loads(environment[WORKER_VARIABLE])
+    options, limits = config["options"], config["settings"]
+    options["extensions"] = tuple(options["extensions"])
+    limits["references"] = tuple(map(tuple, limits["references"]))
+    limits["hosts"] = None if limits["hosts"] is None else frozenset(limits["hosts"])
+    limits["token"] = environment.get(TOKEN_VARIABLE)
+    return ServeOptions(**options), ServerSettings(**limits)
+
+
+def worker_app() -> FastAPI:
+    """The app of a worker process."""
+    options, settings = read_worker_config(os.environ)
+    log = None if options.access_log is None else AccessLog(options.access_log)
+    return make_process_app(options.load(), options, settings, log)
+
+
+def make_process_app(linker: Linker, options: ServeOptions, settings: ServerSettings, log: AccessLog | None) -> FastAPI:
+    """An app that has the process to itself."""
+    app = make_app(
+        linker,
+        settings,
+        options.project_file,
+        extensions=options.extensions,
+        access_log=log,
+        on_stop=exit_soon,
+    )
+    tune_process()
+    return app
+
+
+def tune_process() -> None:
+    """Keep the event loop responsive, and the memory of a process that runs for months from growing.
+
+    Threads yield often, loaded objects are not searched for garbage, and threads share freed memory.
     """
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(timeout)
-        if len(ready) <= READY:
-            return ready
-        slow = [one for one in ready if one[0].fd in UNFINISHED]
-        others = [one for one in ready if one[0].fd not in UNFINISHED]
-        return [*_some(others, READY), *_some(slow, SLOW)]
-
-
-def _some(items: list[T], most: int) -> list[T]:
-    return items if len(items) <= most else random.sample(items, most)
-
-
-class Server(uvicorn.Server):
-    """Turns of its event loop are short, and more connections may wait to be accepted than are in one turn."""
-
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(ShortTurns())) as runner:
-            runner.run(self.serve(sockets=sockets))
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
-        for one in sockets or ():
-            one.listen(BACKLOG)
-
-
-def prepare() -> None:
-    """Settings of a process that serves, once its model is loaded: threads have short turns and share their freed
-    memory, what exists already is not searched for garbage, and repeated log messages are limited."""
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
-    gc.freeze()  # a full collection would hold all threads for tenths of a second
+    gc.freeze()  # a full collection would stop all threads for tenths of a second
     with contextlib.suppress(OSError, AttributeError):  # another C library
         library = ctypes.CDLL(None)
-        library.mallopt(ARENA_MAX, ARENAS)
-        library.mallopt(TRIM_THRESHOLD, MOST_FREE)
-    limit_repeats("uvicorn.error", "asyncio")
+        library.mallopt(M_ARENA_MAX, 2)
+        library.mallopt(M_TRIM_THRESHOLD, 64 << 20)
 
 
-def end_soon(seconds: float = LAST, end: Callable[[int], Any] = os._exit) -> None:
-    """End this process after some seconds, even if a thread still computes."""
-    timer = threading.Timer(seconds, end, (ENDED,))
+def exit_soon(seconds: float = EXIT_SECONDS, exit: Callable[[int], Any] = os._exit) -> None:
+    """Exit after some seconds, even if a thread is still computing."""
+    timer = threading.Timer(seconds, exit, (EXIT_CODE,))
     timer.daemon = True
     timer.start()
 
@@ -110,6 +184,6 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FewlinkError(
-            f"cannot listen on {host}, port {port} ({reason}): choose others with --host, --port"
+            f"cannot listen on {host}, port {port} ({reason}): choose another address with --host or --port"
         ) from None
     return listener

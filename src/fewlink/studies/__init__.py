@@ -1,78 +1,47 @@
-"""The paper's tables and figures: each study is a plan (in `recipes`) and a function that shows its results."""
+"""The paper's tables and figures, and the tables, charts and report that are made of stored records.
 
-from collections.abc import Iterator
+A study is a module of this package, named in `NAMES`, and a plan of the same name in `recipes`. Importing the package
+loads no model.
+"""
 
-from fewlink.core.errors import choose
-from fewlink.data.carving import FrozenGraph
-from fewlink.models.ultra.family import name_of
-from fewlink.studies import attack
-from fewlink.studies.attack_tables import stored_tables
-from fewlink.studies.runner import Plan, Study, StudyOutput, Workspace, published_figures, read_plan
-from fewlink.studies.table_studies import (
-    DATASETS,
-    EMBEDDING,
-    RIVALS,
-    SELECTION,
-    show_ablation,
-    show_overall,
-    show_relations,
-    show_shots,
-)
+from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
 
-def show_attack(plan: Plan, workspace: Workspace) -> StudyOutput:
-    return StudyOutput(stored_tables(workspace.store, plan.shots, _frozen(plan)))
+from fewlink.studies.names import NAMES, open_study
 
+if TYPE_CHECKING:
+    from fewlink.studies.jobs import finished_records
+    from fewlink.studies.plan import Plan, published_figures, read_plan
+    from fewlink.studies.study import Study, StudyOutput
+    from fewlink.studies.workspace import Workspace
 
-def pending_attack(plan: Plan, workspace: Workspace) -> list[str]:
-    return [f"{name}, {setting}" for name, _, setting in _missing(plan, workspace, _frozen(plan))]
-
-
-def run_attack(plan: Plan, workspace: Workspace) -> None:
-    """Ask each model for the later links, with each number of references that has no record."""
-    if "ultra" in plan.models and workspace.checkpoint is None:
-        workspace.tell("ultra is left out: give its weights with --checkpoint FILE")
-    frozen, place = _frozen(plan), attack.Place(workspace.work, workspace.device, workspace.checkpoint)
-    for name, model, setting in list(_missing(plan, workspace, frozen)):
-        workspace.tell(f"{name}, {setting}")
-        record, ranks = attack.measure(name, model, setting, frozen, place)
-        workspace.store.add(record, ranks=ranks)
-
-
-def _frozen(plan: Plan) -> FrozenGraph:
-    """ATT&CK at the end of 2023, with later links of the plan's relations, or of all."""
-    whole = attack.frozen_attack()
-    later = {r: choose("relation with later links", r, whole.later) for r in plan.relations} or whole.later
-    return FrozenGraph(whole.graph, later, {relation: whole.days[relation] for relation in later})
-
-
-def _missing(plan: Plan, workspace: Workspace, frozen: FrozenGraph) -> Iterator[tuple[str, str, attack.Setting]]:
-    """What has no record: the name of a model in records, the model, and its references."""
-    records = [r for r in workspace.store.records if (r.benchmark, r.data_sha256) == (attack.NAME, frozen.fingerprint)]
-    held = {(r.model, r.shots, r.references) for r in records}
-    draws = range(1, plan.seeds + 1)
-    few = [attack.Setting(shots, draw) for shots in plan.shots for draw in draws]
-    ultra = [name_of(workspace.checkpoint)] if workspace.checkpoint else []
-    names = {"trail": [attack.WITHOUT_ATTACK, "trail-shipped"], "ultra": ultra}
-    for model in plan.models:
-        every = [attack.Setting(attack.ALL, draw) for draw in (draws if model == "trail" else [0])]
-        for name in names.get(model, [model]):
-            for setting in (*every, *few):
-                if (name, setting.shots, setting.chosen) not in held:
-                    yield name, model, setting
-
-
-STUDIES = {
-    "overall": Study(show_overall),
-    "relations": Study(show_relations),
-    "ablation": Study(show_ablation),
-    "trail-0.1": Study(show_ablation),
-    "shots": Study(show_shots),
-    "embedding": EMBEDDING,
-    "selection": SELECTION,
-    "datasets": DATASETS,
-    "rivals": RIVALS,
-    "attack": Study(show_attack, pending_attack, run_attack),
+MODULES = {
+    "Plan": "plan",
+    "Study": "study",
+    "StudyOutput": "study",
+    "Workspace": "workspace",
+    "finished_records": "jobs",
+    "published_figures": "plan",
+    "read_plan": "plan",
 }
 
-__all__ = ["STUDIES", "Plan", "Study", "StudyOutput", "Workspace", "published_figures", "read_plan"]
+
+def __getattr__(name: str) -> Any:
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{MODULES[name]}"), name)
+
+
+__all__ = [
+    "NAMES",
+    "Plan",
+    "Study",
+    "StudyOutput",
+    "Workspace",
+    "finished_records",
+    "open_study",
+    "published_figures",
+    "read_plan",
+]

@@ -1,257 +1,65 @@
-"""A proof in time: ATT&CK as it was at the end of 2023 is asked for the links that MITRE's analysts added later.
-
-Both ends of these links were in the graph before. A relation is asked about as if it were new (hidden from the graph,
-with a few of its pairs as references), and as it is (in the graph, with all its pairs). A tail is ranked among all
-entities of its type that the head was not linked to by then.
-"""
+"""A proof in time: which links that MITRE added to ATT&CK after 2023 each model finds in the graph of 2023."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import time
-from importlib.resources import as_file, files
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
-import numpy as np
-
-from fewlink.core.metrics import realistic_rank
-from fewlink.core.seeds import generator
-from fewlink.data.benchmark import Benchmark, Task
-from fewlink.data.carving import FrozenGraph, freeze
-from fewlink.data.catalogue import attack_dates, attack_graph
-from fewlink.embeddings import EmbeddingSettings
-from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
-from fewlink.evaluation.ranks import QueryRanks
-from fewlink.evaluation.records import Record, make_record
-from fewlink.graph import Graph
-from fewlink.linker.calibration import TOP, Calibration, open_calibration, shipped_calibration
-from fewlink.linker.predictions import RankedPairs, rank_head, score_heads
-from fewlink.linker.query import References
-from fewlink.linker.trust import head_fans, measure_trust
-from fewlink.models.baselines.embedding import EmbeddingScorer, link_settings, train_baseline, train_links
-from fewlink.models.baselines.learning_free import learning_free
-from fewlink.models.trail.reading import MOST_REFERENCES, ReadGraph
-from fewlink.models.trail.scorer import TrailScorer
-from fewlink.models.trail.shipped import Shipped, built_in_weights, shipped
-from fewlink.models.ultra.family import scorer_on
-from fewlink.models.ultra.network import read_checkpoint
-from fewlink.scorers import Question, Scorer
-
-BUILTIN = files("fewlink") / "builtin"
-NAME = "attack-2023"  # in records
-LAST_DAY = "2023-12-31"  # of the frozen graph
-WITHOUT_ATTACK = "trail-without-attack"  # weights that never saw ATT&CK
-CREATED = ("_runs_on_platform", "_serves_tactic", "_in_sector", "technique_impacts")  # dated by the head's creation
-FEWEST = 15  # new links of a relation that is asked about
-FIRST = 20  # answers that an analyst looks at
-SURE = 0.8  # a probability
-COMPLEX_DIM, COMPLEX_N3 = 100, 0.03  # the latter as the search on the frozen graph chose it
-CHANCES = ("sure", "sure_right", "first", "first_right", "expected")
-ALL = 0  # shots of a record: all known pairs are references, and the graph has the relation
+from fewlink.core.errors import choose
+from fewlink.data.carving import FrozenGraph
+from fewlink.models.ultra.family import name_of
+from fewlink.studies import later_links
+from fewlink.studies.attack_tables import stored_tables
+from fewlink.studies.plan import Plan
+from fewlink.studies.study import Study, StudyOutput
+from fewlink.studies.workspace import Workspace
 
 
-class Place(NamedTuple):
-    """A folder for vectors, a device, and the file of ULTRA's weights if there is one."""
-
-    work: Path
-    device: str = "cpu"
-    checkpoint: Path | None = None
+def show(plan: Plan, workspace: Workspace) -> StudyOutput:
+    return StudyOutput(stored_tables(workspace.store, plan.shots, _frozen(plan)))
 
 
-@functools.cache
-def frozen_attack() -> FrozenGraph:
-    """ATT&CK and CAPEC at the end of 2023."""
-    return freeze(attack_graph(), attack_dates(), LAST_DAY, created=CREATED, fewest=FEWEST)
+def pending(plan: Plan, workspace: Workspace) -> list[str]:
+    return [f"{name}, {setting}" for name, _, setting in _missing(plan, workspace, _frozen(plan))]
 
 
-class LaterRanks(NamedTuple):
-    """Ranks of later links, as evaluated and in the list that an analyst reads.
-
-    `tasks.ranks` (n,): other later links do not compete; `listed` (n,): they do. `chances`: what the model's
-    probabilities were worth, as `_chances` counts; empty without probabilities.
-    """
-
-    tasks: TaskRanks
-    listed: np.ndarray
-    chances: dict[str, float]
-
-
-def ask(
-    scorer: Scorer,
-    graph: Graph,
-    task: Task,
-    references: np.ndarray,
-    later: np.ndarray,
-    calibration: Calibration | None = None,
-) -> LaterRanks:
-    """Rank the later tails (n, 2) of a relation. Pairs known on the last day do not compete."""
-    heads, range_ = np.unique(later[:, 0]), task.range
-    ranks, listed, counts, ranked = [], [], [], []
-    given = References(tuple((h, t) for h, t in references[:MOST_REFERENCES].tolist()))
-    for place, scores in score_heads(scorer, Question(task.name, references, heads.astype(np.int32), range_)):
-        head = int(heads[place])
-        new = later[later[:, 0] == head, 1]
-        unknown = ~np.isin(range_, task.known_tails.get(head, ()))
-        others = scores[unknown & ~np.isin(range_, new)]
-        for tail in new.tolist():
-            own, every = scores[range_ == tail][0], scores[unknown]
-            ranks.append(realistic_rank((others > own).sum(), (others == own).sum()))
-            listed.append(realistic_rank((every > own).sum(), (every == own).sum() - 1))
-            counts.append(len(others) + 1)
-        if calibration is not None:
-            ranked.append(rank_head(head, range_, scores, given.known_tails(head), TOP, False))
-    tasks = TaskRanks(task.name, later, np.array(ranks, float), np.array(counts), len(range_))
-    chances = {}
-    if calibration is not None:
-        chances = _chances(calibration, scorer, graph, given, task, later, RankedPairs.joined(ranked))
-    return LaterRanks(tasks, np.array(listed, float), chances)
+def run(plan: Plan, workspace: Workspace) -> None:
+    """Rank the later links with each model and each number of references that has no record."""
+    if "ultra" in plan.models and workspace.checkpoint is None:
+        workspace.log("ultra is skipped: give its weights with --checkpoint FILE")
+    frozen = _frozen(plan)
+    place = later_links.Place(workspace.work, workspace.device, workspace.checkpoint)
+    for name, model, setting in list(_missing(plan, workspace, frozen)):
+        workspace.log(f"{name}, {setting}")
+        record, ranks = later_links.measure(name, model, setting, frozen, place)
+        workspace.store.add(record, ranks=ranks)
 
 
-def _chances(
-    calibration: Calibration,
-    scorer: Scorer,
-    graph: Graph,
-    references: References,
-    task: Task,
-    later: np.ndarray,
-    pairs: RankedPairs,
-) -> dict[str, float]:
-    """The answers with p ≥ .8 (`sure`) and each head's first answer: how many, and how many are right.
-
-    A pair is right if it was known on the last day or added later. `expected`: the sum of the first answers'
-    probabilities. All are 0 where trust is too low for probabilities.
-    """
-    trust = measure_trust(scorer, graph, references, task.range)
-    probabilities = calibration.probabilities(pairs, head_fans(graph)[pairs.heads], trust)
-    first = pairs.ranks < 2
-    if not calibration.note(trust, float(probabilities[first].mean())).shown:
-        return dict.fromkeys(CHANCES, 0)
-    true = {(h, t) for h, t in np.concatenate([task.known, later]).tolist()}
-    right = np.array([pair in true for pair in zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)])
-    sure = probabilities >= SURE
-    counts = (sure.sum(), (sure & right).sum(), first.sum(), (first & right).sum(), probabilities[first].sum())
-    return dict(zip(CHANCES, map(float, counts), strict=True))
+def _frozen(plan: Plan) -> FrozenGraph:
+    """ATT&CK at the end of 2023, with later links of the plan's relations, or of all."""
+    whole = later_links.frozen_attack()
+    later = {r: choose("relation with later links", r, whole.later) for r in plan.relations} or whole.later
+    return FrozenGraph(whole.graph, later, {relation: whole.days[relation] for relation in later})
 
 
-class Setting(NamedTuple):
-    """How many references a relation is asked about with, and which draw of them.
-
-    `ALL`: the relation is in the graph, and all known pairs are references; a model that does not read so many gets a
-    draw of them.
-    """
-
-    shots: int
-    draw: int
-
-    def __str__(self) -> str:
-        return (f"K = {self.shots}" if self.shots else "all known pairs") + (f", draw {self.draw}" if self.draw else "")
-
-    @property
-    def chosen(self) -> str:
-        """The references, as a record names them."""
-        return self.protocol.references if self.draw else "all"
-
-    @property
-    def protocol(self) -> Protocol:
-        return Protocol("test", self.shots or MOST_REFERENCES, "full", self.draw)
-
-    def references(self, task: Task, most: int = MOST_REFERENCES) -> np.ndarray:
-        """Random pairs of those known on the last day; all of them, or a draw of `most`, if the relation is there."""
-        if self.shots:
-            return task.split(self.shots, self.draw)[0]
-        return task.split(most, self.draw)[0] if self.draw else task.pairs
+def _missing(plan: Plan, workspace: Workspace, frozen: FrozenGraph) -> Iterator[tuple[str, str, later_links.Setting]]:
+    """What has no record: the name of a model in records, the model, and its references."""
+    stored = {
+        (r.model, r.shots, r.references)
+        for r in workspace.store.records
+        if (r.benchmark, r.data_sha256) == (later_links.NAME, frozen.fingerprint)
+    }
+    draws = range(1, plan.seeds + 1)
+    few = [later_links.Setting(shots, draw) for shots in plan.shots for draw in draws]
+    names = {
+        "trail": [later_links.WITHOUT_ATTACK, "trail-shipped"],
+        "ultra": [name_of(workspace.checkpoint)] if workspace.checkpoint else [],
+    }
+    for model in plan.models:
+        all_pairs = [later_links.Setting(later_links.ALL, draw) for draw in (draws if model == "trail" else [0])]
+        for name in names.get(model, [model]):
+            for setting in (*all_pairs, *few):
+                if (name, setting.shots, setting.chosen) not in stored:
+                    yield name, model, setting
 
 
-def weights_of(model: str = WITHOUT_ATTACK) -> Shipped:
-    """TRAIL's weights as shipped, or those that were trained on the other four graphs only."""
-    name = f"{model}.safetensors"
-    return shipped() if model == "trail-shipped" else built_in_weights(name)
-
-
-def calibration_without_attack() -> Calibration:
-    """The calibration of TRAIL's weights, fitted without the questions about ATT&CK."""
-    with as_file(BUILTIN / f"{WITHOUT_ATTACK}.calibration.json") as path:
-        return open_calibration(path)
-
-
-def answer(name: str, model: str, setting: Setting, relation: str, frozen: FrozenGraph, place: Place) -> LaterRanks:
-    """The answers of one model about one relation."""
-    task, later = frozen.task(relation), frozen.later[relation]
-    graph = frozen.hidden(relation) if setting.shots else frozen.graph
-    references, calibration = setting.references(task), None
-    if model == "trail":
-        network, read = weights_of(name).network().to(place.device), ReadGraph.of(graph).to(place.device)
-        scorer: Scorer = TrailScorer(name, network, read, graph)
-        if setting.shots:
-            calibration = shipped_calibration() if name == "trail-shipped" else calibration_without_attack()
-    elif model == "ultra":
-        assert place.checkpoint is not None
-        graph = frozen.hidden(relation)  # all pairs as references are the relation itself
-        scorer = scorer_on(name, read_checkpoint(place.checkpoint).network(), graph, place.device)
-    elif model == "complex":
-        scorer = _complex(setting, relation, frozen, task, place)
-    else:
-        scorer = learning_free(model, graph)
-    return ask(scorer, graph, task, references, later, calibration)
-
-
-def few_shot_complex(graph: Graph, device: str = "cpu") -> EmbeddingSettings:
-    """Smaller than for link prediction, as there is one training for each relation and draw."""
-    settings = link_settings("complex", len(graph.entities), device=device)
-    return dataclasses.replace(settings, dim=COMPLEX_DIM, n3=COMPLEX_N3)
-
-
-def _complex(setting: Setting, relation: str, frozen: FrozenGraph, task: Task, place: Place) -> Scorer:
-    """ComplEx as the few-shot baseline, or trained on the frozen graph as for ordinary link prediction."""
-    if setting.shots:
-        settings = few_shot_complex(frozen.graph, place.device)
-        benchmark = Benchmark(NAME, frozen.hidden(relation), {"train": [], "dev": [], "test": [task]})
-        return train_baseline(benchmark, settings, shots=setting.shots, draw=setting.draw)
-    return _link_complex(frozen, place.work, place.device)
-
-
-@functools.cache
-def _link_complex(frozen: FrozenGraph, work: Path, device: str) -> Scorer:
-    graph, triples = frozen.graph, frozen.graph.triples()
-    held = np.zeros(len(triples), bool)
-    held[generator(0, "attack in time").permutation(len(triples))[: len(triples) // 20]] = True
-    sizes = len(graph.entities), len(graph.relations)
-    settings = link_settings("complex", sizes[0], device=device)
-    vectors, _ = train_links(triples[~held], triples[held], *sizes, settings, work / "complex-links")
-    return EmbeddingScorer(vectors, list(graph.relations), device)
-
-
-def measure(name: str, model: str, setting: Setting, frozen: FrozenGraph, place: Place) -> tuple[Record, Any]:
-    """The record of a model, and the ranks of its queries."""
-    begin, answers = time.monotonic(), {}
-    for relation in frozen.later:
-        answers[relation] = answer(name, model, setting, relation, frozen, place)
-    tasks = [each.tasks for each in answers.values()]
-    evaluation = Evaluation(setting.protocol, tasks, time.monotonic() - begin)
-    config = _config(name, model, setting, frozen, place)
-    record = make_record(evaluation, benchmark=NAME, data_sha256=frozen.fingerprint, model=name, config=config)
-    relations: dict[str, Any] = {name: dict(row) for name, row in record.relations.items()}
-    for relation, each in answers.items():
-        relations[relation][f"recall@{FIRST}"] = float((each.listed <= FIRST).mean())
-        relations[relation] |= each.chances
-    metrics: dict[str, Any] = {average: dict(row) for average, row in record.metrics.items()}
-    listed = np.concatenate([each.listed for each in answers.values()])
-    metrics["micro"][f"recall@{FIRST}"] = float((listed <= FIRST).mean())
-    metrics["macro"][f"recall@{FIRST}"] = float(np.mean([row[f"recall@{FIRST}"] for row in relations.values()]))
-    changes: dict[str, Any] = {"metrics": metrics, "relations": relations}
-    if setting.shots == ALL:
-        changes |= {"shots": ALL, "references": setting.chosen}
-    return record.model_copy(update=changes), QueryRanks.of(evaluation)
-
-
-def _config(name: str, model: str, setting: Setting, frozen: FrozenGraph, place: Place) -> dict[str, Any]:
-    if model == "trail":
-        return {"weights": weights_of(name).facts}
-    if model == "ultra":
-        assert place.checkpoint is not None
-        return {"checkpoint": read_checkpoint(place.checkpoint).facts}
-    if model == "complex" and setting.shots:
-        return {"settings": few_shot_complex(frozen.graph).as_dict()}
-    return {}
+STUDY = Study(show, pending, run)

@@ -10,13 +10,12 @@ import numpy as np
 from fewlink.data.carving import FrozenGraph
 from fewlink.evaluation.ranks import read_ranks
 from fewlink.evaluation.records import Record, RecordStore
-from fewlink.report.charts import figure
-from fewlink.report.tables import Table
-from fewlink.studies.attack import ALL, CHANCES, FIRST, NAME, SURE, WITHOUT_ATTACK, frozen_attack
+from fewlink.studies.later_links import ALL, CHANCES, FIRST, NAME, SURE, WITHOUT_ATTACK, frozen_attack
+from fewlink.studies.tables import Table, figure
 
 ORDER = ("popularity", "rules", "complex", "ultra", WITHOUT_ATTACK, "trail-shipped")
 ENOUGH = 50  # later links of a relation that has a column of its own
-MOST_FOUND = 15  # links that are shown
+MAX_FOUND = 15  # links that are shown
 
 
 def stored_tables(store: RecordStore, shots: Iterable[int], frozen: FrozenGraph) -> list[Table]:
@@ -108,7 +107,7 @@ def links_table(store: RecordStore) -> Table:
     """The best-ranked later links with their names, one for each head."""
     links, heads, rows = found_links(store), set[str](), list[list[str]]()
     for link in links:
-        if link.head not in heads and len(rows) < MOST_FOUND:
+        if link.head not in heads and len(rows) < MAX_FOUND:
             rows.append([link.day, link.head, link.relation.replace("_", " "), link.tail, f"{link.rank:g}"])
             heads.add(link.head)
     shares = ", ".join(f"{sum(link.rank <= k for link in links)} in the first {k}" for k in (5, 20, 100))

@@ -20,7 +20,6 @@ from fewlink import __version__
 from fewlink.core import memory
 from fewlink.core.distributed import use_device
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
-from fewlink.core.recipes import current_name
 from fewlink.core.storage import (
     exists,
     locked,
@@ -35,19 +34,15 @@ from fewlink.core.storage import (
 from fewlink.data.benchmark import SPLITS, Benchmark
 from fewlink.data.catalogue import open_benchmark
 from fewlink.data.training_graph import known_graph
-from fewlink.models.family import (
-    BaselineFamily,
-    ModelSettings,
-    PretrainedVectors,
-    TrainedFamily,
-    family_of,
-    trained_family,
-)
+from fewlink.models import family_of, trained_family
+from fewlink.models.family import BaselineFamily, PretrainedVectors, TrainedFamily
+from fewlink.models.settings import ModelSettings
 from fewlink.scorers import Scorer
 from fewlink.training.checkpoints import (
     BENCHMARK,
     CONFIG,
     DEPLOYED,
+    FIT,
     begun,
     check_belongs,
     check_complete,
@@ -69,6 +64,7 @@ PARTS: dict[str, dict[str, type]] = {  # of a configuration, and what each must 
     "benchmark": {"name": str, "fingerprint": str, "source": str, "train": list},
     "graph": {"fingerprint": str, "entities": int, "relations": int},
     "embeddings": {"model": str, "dim": int, "sha256": str},
+    "parts": {},
 }
 
 
@@ -76,12 +72,14 @@ PARTS: dict[str, dict[str, type]] = {  # of a configuration, and what each must 
 class RunConfig:
     """What decides a run: settings, the benchmark, its graph and the vectors, each with its fingerprint.
 
-    The benchmark also has the `source` it was opened by and the names of its `train` relations. `parts` says what the
-    model is composed of, so that a model whose defaults have changed since is opened as it was trained. `answers_with`
-    names a learning-free scorer that answers in place of the model, where it was found to be better. `names`: whether
-    predictions also read the names of entities. `answering` is the digest of the vectors that answer questions,
-    `weights` the sha256 of the weights in `best/` that a fit deployed. `id` is the same for all that belongs to the
-    run: its checkpoints, calibration and deployed graph name it. The file also lists the optional parts of the run.
+    benchmark     also has the `source` it was opened from and the names of its `train` relations
+    parts         what else the run was trained with (`TrainedFamily.training_facts`)
+    answers_with  a learning-free scorer that answers in place of the model because it was measured to be better
+    names         whether predictions also read the names of entities
+    weights       the sha256 of the weights in `best/` that a fit deployed
+    id            identifies the run in its checkpoints, calibration and deployed graph
+
+    The file also lists the optional files of the run.
     """
 
     settings: ModelSettings
@@ -91,12 +89,11 @@ class RunConfig:
     parts: dict[str, Any] = field(default_factory=dict)
     answers_with: str = ""
     names: bool = False
-    answering: str = ""
     weights: str = ""
     id: str = ""
 
     @property
-    def family(self) -> TrainedFamily:
+    def family(self) -> TrainedFamily[Any, Any]:
         return trained_family(self.settings.model)
 
     @classmethod
@@ -112,15 +109,14 @@ class RunConfig:
             },
             {"fingerprint": graph.fingerprint, "entities": len(graph.entities), "relations": len(graph.relations)},
             {"model": vectors.model, "dim": vectors.dim, "sha256": vectors.digest()},
-            family.run_parts(benchmark, settings),
-            answering=family.answering_digest(vectors),
+            family.training_facts(benchmark, settings),
         )
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"benchmark": self.benchmark, "graph": self.graph, "embeddings": self.embeddings, "parts": self.parts}
         instead: dict[str, Any] = {"answers_with": self.answers_with} if self.answers_with else {}
         instead |= {"names": True} if self.names else {}
-        instead |= {name: getattr(self, name) for name in ("answering", "weights", "id") if getattr(self, name)}
+        instead |= {name: getattr(self, name) for name in ("weights", "id") if getattr(self, name)}
         return {"format": FORMAT, "version": __version__, **facts, **instead, "settings": self.settings.as_dict()}
 
     @classmethod
@@ -140,15 +136,14 @@ class RunConfig:
                 raise InputError(path, f"is damaged ({name}): {REMEDY}")
         try:
             with reading(path, REMEDY):
-                values = {**(given := content["settings"]), "model": current_name(given["model"], given)}
-                family = trained_family(values["model"])
-                parts = content.get("parts") or family.parts_of_0_1(values["model"])
-                settings = family.settings.from_dict(values)
+                settings = trained_family(content["settings"]["model"]).settings(**content["settings"])
         except FewlinkError as error:
             raise error if isinstance(error, InputError) else InputError(path, str(error)) from None
         benchmark, graph, embeddings = (content[name] for name in ("benchmark", "graph", "embeddings"))
-        texts = {name: str(content.get(name, "")) for name in ("answers_with", "answering", "weights", "id")}
-        return cls(settings, benchmark, graph, embeddings, parts, names=bool(content.get("names", False)), **texts)
+        texts = {name: str(content.get(name, "")) for name in ("answers_with", "weights", "id")}
+        return cls(
+            settings, benchmark, graph, embeddings, content["parts"], names=bool(content.get("names", False)), **texts
+        )
 
     def write(self, run: Path, id: str = "", without: Sequence[str] = ()) -> None:
         """Write the configuration with its checksum; the `id` is that of the folder, if it has one.
@@ -241,7 +236,7 @@ class Deployed:
             check_belongs(manifest, Path(run), folder)
             benchmark = open_benchmark(place / "benchmark")
             fingerprint = benchmark.graph.fingerprint
-            return cls(benchmark, family.open_vectors(place / "vectors", fingerprint, for_training=False))
+            return cls(benchmark, family.open_vectors(place / "vectors", fingerprint))
 
         return read_folder(folder, DEPLOYED_FORMAT, load)
 
@@ -315,9 +310,6 @@ def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> Scor
             f"was trained on the graph of {config.benchmark['name']} ({config.graph['entities']} entities), which is "
             f"not that of {benchmark.name} ({len(benchmark.graph.entities)} entities): use the one it was trained on",
         )
-    same = config.benchmark["fingerprint"] in (benchmark.fingerprint, *benchmark.extended_from)
-    if config.family.own_benchmark_only and not same:
-        raise InputError(folder, f"knows the train relations of {config.benchmark['name']}: use that benchmark")
     vectors = vectors_of(folder)
     if extended:
         sizes = config.graph["entities"], config.graph["relations"]
@@ -328,10 +320,8 @@ def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> Scor
 def vectors_of(run: Path) -> PretrainedVectors:
     """The vectors that a run answers with."""
     config = RunConfig.read(run)
-    vectors: PretrainedVectors = config.family.open_vectors(
-        run / EMBEDDINGS, config.graph["fingerprint"], for_training=False
-    )
-    if config.answering and config.family.answering_digest(vectors) != config.answering:
+    vectors: PretrainedVectors = config.family.open_vectors(run / EMBEDDINGS, config.graph["fingerprint"])
+    if vectors.digest() != config.embeddings["sha256"]:
         raise InputError(run / EMBEDDINGS, f"holds other vectors than the run was trained with: {REMEDY}")
     return vectors
 
@@ -349,9 +339,9 @@ def scorer_on(folder: Path, benchmark: Benchmark, vectors: PretrainedVectors, de
         whole = Benchmark(benchmark.name, known_graph(benchmark), {split: [] for split in SPLITS})
         return baseline.prepare(name, whole, None, shots=config.settings.shots).scorer
     family = config.family
-    settings, weights = replace(config.settings, device=device), family.upgraded(load_best(folder)[0])
+    settings, (weights, _) = config.settings.replace(device=device), load_best(folder)
     memory.ensure(settings.model, family.memory(benchmark.graph, vectors, settings), device)
-    return family.scorer(benchmark, vectors, settings, weights, parts=config.parts, run=folder)
+    return family.scorer(benchmark, vectors, settings, weights, run=folder)
 
 
 def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) -> None:
@@ -369,7 +359,7 @@ def start_or_continue(run: Path, wanted: RunConfig, vectors: PretrainedVectors) 
     wanted.write(run, id="" if known and begun(run) else wanted.new_id())
 
 
-def _digest_of(family: TrainedFamily, folder: Path) -> str | None:
+def _digest_of(family: TrainedFamily[Any, Any], folder: Path) -> str | None:
     """The digest of the vectors in a folder; None if there are none that the family can open."""
     try:
         return str(family.open_vectors(folder).digest()) if exists(folder) else None
@@ -383,3 +373,39 @@ def make_folder(run: Path) -> None:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FewlinkError(f"{run} cannot be made ({error.strerror})") from None
+
+
+def check_folder(run: Path) -> None:
+    """Raise if a folder holds anything but a run or the beginning of one."""
+    if run.exists() and not run.is_dir():
+        raise FewlinkError(f"{run} is a file: choose another folder")
+    if not run.exists():
+        return
+    if (run / FIT).exists():
+        raise FewlinkError(
+            f"{run} was made by fewlink fit: fewlink fit GRAPH --out {run} --minutes N continues it; or choose another "
+            "folder"
+        )
+    check_complete(run, FIT)
+    ours = (".lock", *(f".{name}." for name in (*BEGINNING, CONFIG)))
+    others = [p.name for p in run.iterdir() if p.name not in BEGINNING and not p.name.startswith(ours)]
+    if others and not (CONFIG in others and _is_ours(run / CONFIG)):
+        raise FewlinkError(f"{run} exists and is not a training run: choose another folder")
+
+
+def _is_ours(config: Path) -> bool:
+    """Whether a configuration is a run's; a damaged one may be, and is reported where it is read."""
+    try:
+        content = read_json(config)
+    except InputError:
+        return True
+    return isinstance(content, dict) and str(content.get("format")).startswith("fewlink-run/")
+
+
+def check_may_train(run: Path, benchmark: Benchmark, settings: ModelSettings) -> None:
+    """Raise if a folder cannot take a run on this benchmark with these settings, before anything is trained."""
+    check_folder(run)
+    if (run / CONFIG).exists() and begun(run):
+        config = RunConfig.read(run)
+        config.check_same_benchmark(run, {"fingerprint": benchmark.fingerprint})
+        config.check_same_settings(run, settings)

@@ -21,30 +21,18 @@ import torch
 from torch import Tensor
 
 from fewlink.core import distributed, memory
-from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import progress, silent
-from fewlink.core.storage import read_json
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
-from fewlink.models.family import ModelSettings, PretrainedVectors, trained_family
+from fewlink.models import trained_family
+from fewlink.models.family import PretrainedVectors, RunState
+from fewlink.models.settings import ModelSettings
 from fewlink.models.weights import check_weights
 from fewlink.scorers import Scorer
-from fewlink.training.checkpoints import (
-    CONFIG,
-    FIT,
-    MetricsLog,
-    State,
-    begun,
-    check_complete,
-    load_last,
-    load_state,
-    locked_run,
-    recover,
-    save_best,
-    save_last,
-    truncate_metrics,
-)
-from fewlink.training.run import BEGINNING, RunConfig, make_folder, start_or_continue
+from fewlink.training.checkpoints import State, load_last, load_state, locked_run, recover, save_best, save_last
+from fewlink.training.metrics_log import MetricsLog, truncate_metrics
+from fewlink.training.run import RunConfig, check_folder, make_folder, start_or_continue
 
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is whole"
 SAVE_EVERY = 30.0  # seconds, of training between two evaluations
@@ -74,8 +62,7 @@ def train_run(
 ) -> RunResult:
     """Meta-train a model into a run folder, or continue one that is there with the same settings.
 
-    `on_event` receives, after each evaluation, the line of metrics.jsonl with `event` = "evaluated", `seed`, `steps`,
-    `best_step` and `best_mrr`; and where a run is continued, `event` = "continued" with `seed`, `step` and `steps`.
+    `on_event` receives the events that `train_runs` describes.
     """
     return train_runs(benchmark, vectors, settings, {settings.seed: Path(run)}, on_event=on_event)[0]
 
@@ -91,11 +78,21 @@ def train_runs(
 ) -> list[RunResult]:
     """Meta-train a model with each of several seeds into its own run folder; `settings.seed` is not used.
 
-    On a GPU they train side by side if the family supports it, otherwise one after another. Of evaluations that are
-    equally good the first is the best. `watch(run, step, scorer)` is called at each evaluation, before its checkpoint
-    is saved: a run that continues calls it again for every step that was not saved.
+    On a GPU they train side by side if the family supports it, otherwise one after another. Of equally good
+    evaluations the first is the best.
+
+    on_event  receives, after each evaluation, the line of metrics.jsonl with `event` = "evaluated", `model`, `seed`,
+              `steps`, `best_step` and `best_mrr`; and where a run is continued, `event` = "continued" with `model`,
+              `seed`, `step` and `steps`
+    watch     is called as watch(run, step, scorer) at each evaluation, before its checkpoint is saved: a continued run
+              calls it again for every step that was not saved
     """
-    notify, places = on_event or (lambda event: None), {seed: Path(run) for seed, run in runs.items()}
+    places = {seed: Path(run) for seed, run in runs.items()}
+
+    def notify(event: str, seed: int, **facts: Any) -> None:
+        if on_event is not None:
+            on_event({"event": event, "model": settings.model, "seed": seed, "steps": settings.steps, **facts})
+
     family = trained_family(settings.model)
     check(benchmark, settings)
     family.check_vectors(benchmark, vectors)
@@ -109,7 +106,7 @@ def train_runs(
         states = _states(places)
         for seed, state in states.items():
             if state.step:
-                notify({"event": "continued", "seed": seed, "step": state.step, "steps": settings.steps})
+                notify("continued", seed, step=state.step)
         while group := _next_group(states, settings):
             trainer = Trainer(benchmark, vectors, settings, group)
             trainer.load(places)
@@ -120,8 +117,7 @@ def train_runs(
                         watch(places[seed], state.step, trainer.learner.scorer(index))
                 trainer.save(places)
                 for seed, state in zip(group, trainer.states, strict=True):
-                    more = {"steps": settings.steps, "best_step": state.best_step, "best_mrr": state.best["mrr"]}
-                    notify({"event": "evaluated", "seed": seed, **state.line, **more})
+                    notify("evaluated", seed, **state.line, best_step=state.best_step, best_mrr=state.best["mrr"])
             states = _states(places)
     return [_result(places[seed], state, settings) for seed, state in states.items()]
 
@@ -142,11 +138,9 @@ class Trainer:
         last = distributed.from_first(lambda: [load_last(runs[seed]) for seed in self.seeds])
         saved = [each for each in last if each is not None]
         if saved:
-            upgraded = trained_family(self.settings.model).upgraded
-            tensors = [(upgraded(weights), upgraded(moments)) for weights, moments, _ in saved]
-            for seed, (weights, _) in zip(self.seeds, tensors, strict=True):
-                check_weights(self.learner.state(0)[0], weights, runs[seed])
-            self.learner.take(tensors)
+            for seed, (weights, _, _) in zip(self.seeds, saved, strict=True):
+                check_weights(self.learner.state(0).weights, weights, runs[seed])
+            self.learner.load_state([RunState(weights, optimizer) for weights, optimizer, _ in saved])
             self.states = [state for _, _, state in saved]
 
     def until_evaluation(self, runs: Mapping[int, Path]) -> None:
@@ -158,8 +152,7 @@ class Trainer:
         first = state.since.get("step", state.step)
         end = min(settings.steps, (first // settings.evaluate_every + 1) * settings.evaluate_every)
         sums, trained, sampling = self._train(runs, first, end)
-        means = (sums / (end - first)).tolist()
-        for run, (state, (total, rank, restored)) in enumerate(zip(self.states, means, strict=True)):
+        for run, state in enumerate(self.states):
             clock = time.perf_counter()
             state.step, state.since = end, {}
             figures = self.evaluate(run)
@@ -167,9 +160,7 @@ class Trainer:
             state.seconds += trained + passed
             state.line = {
                 "step": end,
-                "loss": total,
-                "rank_loss": rank,
-                "reconstruction_loss": restored,
+                **{name: float(total[run]) / (end - first) for name, total in sums.items()},
                 "learning_rate": settings.learning_rate * settings.decay_at(end - 1),
                 "dev": figures,
                 "steps_per_second": (end - first) / trained,
@@ -177,31 +168,41 @@ class Trainer:
                 "seconds": {"sampling": sampling, "step": trained - sampling, "evaluation": passed, "saving": 0.0},
             }
 
-    def _train(self, runs: Mapping[int, Path], first: int, end: int) -> tuple[Tensor, float, float]:
-        """Take all steps up to `end`; of those from `first` on, of which some may have been taken before a stop, the
-        summed losses (S, 3), the seconds of training, and those of sampling."""
+    def _train(self, runs: Mapping[int, Path], first: int, end: int) -> tuple[dict[str, Tensor], float, float]:
+        """Train up to step `end`; returns the sum (S,) of each loss, the seconds of training, and those of sampling.
+
+        All three count from step `first`, the last evaluation, also if training was stopped since.
+        """
         settings, step, since = self.settings, self.states[0].step, self.states[0].since
-        sampling, pace, most = since.get("sampling", 0.0), 0.0, self.learner.most
+        sampling, pace, most = since.get("sampling", 0.0), 0.0, self.learner.steps_at_once
         saved = time.perf_counter()
         began = saved - since.get("seconds", 0.0)
-        losses = [state.since.get("losses", [0.0] * 3) for state in self.states]
-        sums = torch.tensor(losses, dtype=torch.float64)  # (S, 3)
+        sums: dict[str, Tensor] = {}
         shown = progress("training", settings.steps) if distributed.rank() == 0 else contextlib.nullcontext(silent)
         with shown as advance:
             while step < end:
                 advance(step, f"step {step:,} of {settings.steps:,}")
                 if settings.device == "cpu":  # a block must not take longer than until the next saving
-                    most = max(1, min(self.learner.most, int(SAVE_EVERY / pace))) if pace else 1
+                    most = max(1, min(self.learner.steps_at_once, int(SAVE_EVERY / pace))) if pace else 1
                 begin = time.perf_counter()
-                block, drawing = self.learner.advance(step, min(most, end - step))
-                pace = (time.perf_counter() - begin) / len(block)
-                self._check_losses(block, step)
-                sums += block.double().sum(0).T.cpu()
-                step, sampling = step + len(block), sampling + drawing
+                count = min(most, end - step)
+                result = self.learner.run_steps(step, count)
+                pace = (time.perf_counter() - begin) / count
+                self._check_losses(result.losses["loss"], step)
+                for name, losses in result.losses.items():
+                    before = sums[name] if name in sums else self._sums_before(name)
+                    sums[name] = before + losses.double().sum(0).cpu()
+                step, sampling = step + count, sampling + result.sampling_seconds
                 if (now := time.perf_counter()) - saved >= SAVE_EVERY:
                     self._save_between(runs, step, {"step": first, "sampling": sampling, "seconds": now - began}, sums)
                     saved = time.perf_counter()
         return sums, time.perf_counter() - began, sampling
+
+    def _sums_before(self, name: str) -> Tensor:
+        """The sum (S,) of a loss over the steps between the last evaluation and the last checkpoint."""
+        return torch.tensor(
+            [state.since.get("losses", {}).get(name, 0.0) for state in self.states], dtype=torch.float64
+        )
 
     def evaluate(self, run: int) -> dict[str, float]:
         """Micro figures of a run on dev by the common evaluator; its state records whether they are the best."""
@@ -231,22 +232,27 @@ class Trainer:
             state.line["seconds"]["saving"] = time.perf_counter() - began
             self.logs.setdefault(seed, MetricsLog(run)).add(state.line)
 
-    def _save_between(self, runs: Mapping[int, Path], step: int, since: dict[str, Any], losses: Tensor) -> None:
-        """Write `last/` of each run between two evaluations, with the summed losses (S, 3) since the last one."""
+    def _save_between(
+        self, runs: Mapping[int, Path], step: int, since: dict[str, Any], sums: Mapping[str, Tensor]
+    ) -> None:
+        """Write `last/` of each run between two evaluations, with the sum (S,) of each loss since the last one."""
         if distributed.rank():
             return
         for index, (seed, state) in enumerate(zip(self.seeds, self.states, strict=True)):
-            now = dataclasses.replace(state, step=step, since={**since, "losses": losses[index].tolist()})
-            save_last(runs[seed], *self.learner.state(index), now)
+            losses = {name: float(total[index]) for name, total in sums.items()}
+            save_last(
+                runs[seed],
+                *self.learner.state(index),
+                dataclasses.replace(state, step=step, since={**since, "losses": losses}),
+            )
 
     def _check_losses(self, losses: Tensor, first: int) -> None:
-        """Raises if a loss (steps, 3, S) is not finite."""
-        bad = (~torch.isfinite(losses[:, 0])).nonzero().tolist()
+        """Raise if a loss (steps, S) is not finite."""
+        bad = (~torch.isfinite(losses)).nonzero().tolist()
         if bad:
             step, run = bad[0]
             raise FewlinkError(
-                f"the loss is {float(losses[step, 0, run])} in step {first + step + 1}"
-                f" of seed {self.seeds[run]}: {ADVICE}"
+                f"the loss is {float(losses[step, run])} in step {first + step + 1} of seed {self.seeds[run]}: {ADVICE}"
             )
 
 
@@ -279,7 +285,7 @@ def _prepare(
     for seed, run in runs.items():
         make_folder(run)
         held.enter_context(locked_run(run))
-        config = RunConfig.of(benchmark, vectors, dataclasses.replace(settings, seed=seed))
+        config = RunConfig.of(benchmark, vectors, settings.replace(seed=seed))
         start_or_continue(run, config, vectors)
         recover(run)
         truncate_metrics(run, load_state(run).line)
@@ -319,39 +325,3 @@ def exactly(device: str) -> Iterator[None]:
         finally:
             torch.set_deterministic_debug_mode(before)
             deterministic.fill_uninitialized_memory = filled
-
-
-def check_folder(run: Path) -> None:
-    """Raise if a folder holds anything but a run or the beginning of one."""
-    if run.exists() and not run.is_dir():
-        raise FewlinkError(f"{run} is a file: choose another folder")
-    if not run.exists():
-        return
-    if (run / FIT).exists():
-        raise FewlinkError(
-            f"{run} was made by fewlink fit: fewlink fit GRAPH --out {run} --minutes N continues it; or choose another "
-            "folder"
-        )
-    check_complete(run, FIT)
-    ours = (".lock", *(f".{name}." for name in (*BEGINNING, CONFIG)))
-    others = [p.name for p in run.iterdir() if p.name not in BEGINNING and not p.name.startswith(ours)]
-    if others and not (CONFIG in others and _is_ours(run / CONFIG)):
-        raise FewlinkError(f"{run} exists and is not a training run: choose another folder")
-
-
-def _is_ours(config: Path) -> bool:
-    """Whether a configuration is a run's; a damaged one may be, and is reported where it is read."""
-    try:
-        content = read_json(config)
-    except InputError:
-        return True
-    return isinstance(content, dict) and str(content.get("format")).startswith("fewlink-run/")
-
-
-def check_may_train(run: Path, benchmark: Benchmark, settings: ModelSettings) -> None:
-    """Raise if a folder cannot take a run on this benchmark with these settings, before anything is trained."""
-    check_folder(run)
-    if (run / CONFIG).exists() and begun(run):
-        config = RunConfig.read(run)
-        config.check_same_benchmark(run, {"fingerprint": benchmark.fingerprint})
-        config.check_same_settings(run, settings)

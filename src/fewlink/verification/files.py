@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 
 from safetensors import safe_open
@@ -14,7 +15,8 @@ from fewlink.curation import schema
 from fewlink.curation.store import APPLICATION, MAGIC
 from fewlink.embeddings import checkpoint as state
 from fewlink.evaluation import ranks
-from fewlink.evaluation.records import Record, each_line, kind_of, read_result
+from fewlink.evaluation.records import Record, kind_of
+from fewlink.evaluation.stored import each_line
 from fewlink.fit import stages
 from fewlink.linker import calibration
 from fewlink.models.trail import shipped
@@ -34,7 +36,7 @@ def check_file(found: Verified, path: Path) -> None:
         found.check(lambda: _ranks(path))
     elif path.suffix == ".safetensors":
         _tensors(found, path)
-    elif path.suffix == ".jsonl" and kind_of(path) is not None:
+    elif kind_of(path) is not None:
         _results(found, path)
     elif path.suffix == ".json":
         _json(found, path)
@@ -54,13 +56,8 @@ def _json(found: Verified, path: Path) -> None:
     elif name == stages.FORMAT.partition("/")[0]:
         found.kind = "record of a fit"
         found.check(lambda: stages.read_record(path.parent))
-    elif "data_sha256" in content and (kind := kind_of(path)) is not None:
-        found.kind = "results"
-        found.check(lambda: read_result(kind, path))
     else:
         found.unclear.append(f"{path}: {NOT_OURS}")
-        return
-    found.unprotected += "sha256" not in content
 
 
 def _results(found: Verified, path: Path) -> None:
@@ -70,9 +67,8 @@ def _results(found: Verified, path: Path) -> None:
     for _, result in found.check(lambda: list(each_line(kind, path))) or []:
         if isinstance(result, InputError):
             found.add(result)
-        else:
-            found.unprotected += not result._has_sha256
-            records += [result] if isinstance(result, Record) else []
+        elif isinstance(result, Record):
+            records.append(result)
     if kind is Record and ranks.ranks_file(path).exists():
         found.files += 1
         for record in records:
@@ -100,12 +96,11 @@ def _tensors(found: Verified, path: Path) -> None:
     if str(metadata.get("format", "")).startswith(state.FORMAT.partition("/")[0]):
         found.kind = "pretraining state"
         found.check(lambda: state.check_state(path))
-        found.unprotected += "sha256" not in metadata
     elif shipped.METADATA in metadata:
         found.kind = "weights of trail"
         digest = shipped.CHECKSUMS.get(path.name)
         found.check(lambda: shipped.read_weights(path.read_bytes(), str(path)))
-        if digest is None or not path.resolve().is_relative_to(Path(shipped.__file__).parents[1]):
+        if digest is None or not path.resolve().is_relative_to(str(files("fewlink"))):
             found.unclear.append(f"{path}: {NO_CHECKSUM}")
         elif sha256_file(path) != digest:
             found.problems.append(

@@ -19,14 +19,12 @@ WHOLE, DAMAGED, UNKNOWN = "whole", "damaged", "unknown"
 class Verified:
     """What was found at a path: its `kind`, how many files were checked, `problems` (damage) and `notes`.
 
-    `unclear` says why it cannot be told whether the content is whole. `unprotected` counts files and results that
-    earlier versions stored without a checksum: they can be read, which is all that is known of them.
+    `unclear` says why it cannot be told whether the content is whole.
     """
 
     path: Path
     kind: str = "unknown"
     files: int = 0
-    unprotected: int = 0
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
@@ -36,9 +34,15 @@ class Verified:
         return DAMAGED if self.problems else UNKNOWN if self.unclear else WHOLE
 
     def as_dict(self) -> dict[str, Any]:
-        facts = {"path": str(self.path), "kind": self.kind, "status": self.status, "files": self.files}
-        facts |= {"unprotected": self.unprotected}
-        return {**facts, "problems": self.problems, "unclear": self.unclear, "notes": self.notes}
+        return {
+            "path": str(self.path),
+            "kind": self.kind,
+            "status": self.status,
+            "files": self.files,
+            "problems": self.problems,
+            "unclear": self.unclear,
+            "notes": self.notes,
+        }
 
     def add(self, error: FewlinkError) -> None:
         """Take an error as damage, unless it says that a file cannot be read or that its format is newer."""

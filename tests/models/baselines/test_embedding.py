@@ -1,6 +1,5 @@
 """Embedding baselines: scores, quality with three references, and the search for settings."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ def links_of_umls() -> tuple[np.ndarray, np.ndarray]:
 def test_link_prediction_is_trained_with_the_value_best_on_valid(model: str, tmp_path: Path) -> None:
     (train, valid), sizes = links_of_umls(), (len(BENCHMARK.graph.entities), len(BENCHMARK.graph.relations))
     name = embedding.searched_setting(model)
-    settings = dataclasses.replace(link_settings(model, sizes[0]), dim=16, epochs=7)
+    settings = link_settings(model, sizes[0]).replace(dim=16, epochs=7)
     vectors, trials = train_links(train, valid, *sizes, settings, tmp_path)
     best = max(trials, key=lambda value: trials[value])
     assert vectors.settings[name] == best and vectors.facts["epochs"] == 7
@@ -87,14 +86,14 @@ def test_link_prediction_is_trained_with_the_value_best_on_valid(model: str, tmp
 @pytest.mark.parametrize("change", [{"evaluate_every": 2}, {"n3": 0.0}])
 def test_a_search_may_skip_evaluations_and_start_without_n3(change: dict[str, Any], tmp_path: Path) -> None:
     (train, valid), sizes = links_of_umls(), (len(BENCHMARK.graph.entities), len(BENCHMARK.graph.relations))
-    settings = dataclasses.replace(link_settings("distmult", sizes[0]), dim=4, epochs=3, **change)
+    settings = link_settings("distmult", sizes[0]).replace(dim=4, epochs=3, **change)
     vectors, trials = train_links(train, valid, *sizes, settings, tmp_path)
     assert vectors.settings["n3"] == max(trials, key=lambda value: trials[value]) and min(trials.values()) > 0
 
 
 def test_a_stopped_search_continues_to_the_same_vectors(tmp_path: Path) -> None:
     (train, valid), sizes = links_of_umls(), (len(BENCHMARK.graph.entities), len(BENCHMARK.graph.relations))
-    settings = dataclasses.replace(link_settings("distmult", sizes[0]), dim=8, epochs=6)
+    settings = link_settings("distmult", sizes[0]).replace(dim=8, epochs=6)
     whole, trials = train_links(train, valid, *sizes, settings, tmp_path / "whole")
     epochs = []
 

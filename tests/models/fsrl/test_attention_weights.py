@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.models.fsrl.literal import normal, random_surroundings
+from tests.models.fsrl.oracle import normal, random_surroundings
 
-from fewlink.models.fsrl.aggregators import (
+from fewlink.models.fsrl.aggregator import (
     MeanPooling,
     RecurrentAutoencoder,
     RecurrentWithoutAttention,
     RecurrentWithoutDecoder,
     reference_weights,
 )
-from fewlink.models.fsrl.encoders import AttentiveNeighbours, MeanNeighbours, OwnAndNeighbours, ReleasedNeighbours
+from fewlink.models.fsrl.encoder import AttentiveNeighbours, MeanNeighbours, OwnAndNeighbours, ReleasedNeighbours
 
 EVERY = torch.arange(7)
 

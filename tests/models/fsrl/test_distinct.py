@@ -9,11 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.models.fsrl.literal import normal, parameters_of, random_surroundings, surroundings_of
+from tests.models.fsrl.oracle import normal, parameters_of, random_surroundings, surroundings_of
 from torch import Tensor
 
-from fewlink.models.fsrl import model as fewshot_model
-from fewlink.models.fsrl.model import COMPOSITIONS, FewShotScorer, build, distinct
+from fewlink.models.fsrl import distinct as distinct_room
+from fewlink.models.fsrl.compositions import COMPOSITIONS, build
+from fewlink.models.fsrl.distinct import distinct
+from fewlink.models.fsrl.exact import ExactEncoder, encode_all
+from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.scorers import Question
 
 every_precision = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -65,7 +68,7 @@ def test_it_does_not_matter_how_many_rows_are_looked_at_at_once(
 ) -> None:
     vectors = normal(1, 9, 3).to(dtype)[torch.arange(40) * 5 % 9]
     whole = distinct(vectors)
-    monkeypatch.setattr(fewshot_model, "COMPARED_AT_ONCE", at_once)
+    monkeypatch.setattr(distinct_room, "ROWS_AT_ONCE", at_once)
     assert all(torch.equal(a, b) for a, b in zip(distinct(vectors), whole, strict=True))
     monkeypatch.setattr(torch, "randint", same_keys)
     assert_kinds(torch.tensor([[1, 2, 3], [7, 0, 0], [3, 2, 1], [1, 2, 3], [2, 1, 3]], dtype=dtype))
@@ -97,10 +100,10 @@ def asked() -> Question:
 def test_scores_do_not_depend_on_the_keys(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     model, s = parameters_of(build(name, 3), 1).to(dtype), random_surroundings(2, 3, 4).to(dtype)
     # entities that are each other's permutations, so that kinds collide where keys are sums
-    encoded = model.encode_all(s)
+    encoded = encode_all(model.encoder, s)
     for turn in (1, 2, 3):
         encoded[turn] = encoded[0].unflatten(0, (3, -1)).roll(turn, 0).flatten()
-    monkeypatch.setattr(model, "exact_encoder", lambda around: lambda ids: encoded[ids])
+    monkeypatch.setattr(ExactEncoder, "__call__", lambda self, ids: encoded[ids])
     kept = FewShotScorer(name, model, s)(asked())
     monkeypatch.setattr(torch, "randint", same_keys)
     torch.testing.assert_close(FewShotScorer(name, model, s)(asked()), kept, rtol=1e-5, atol=1e-5)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.models.fsrl.literal import ask, close, has_any, normal, parameters_of, random_surroundings
+from tests.models.fsrl.oracle import ask, close, has_any, normal, parameters_of, random_surroundings
 from torch import Tensor, nn
 
-from fewlink.models.fsrl.encoders import (
+from fewlink.models.fsrl.compositions import COMPOSITIONS, build
+from fewlink.models.fsrl.encoder import (
     AttentiveNeighbours,
     MeanNeighbours,
     OwnAndNeighbours,
     ProjectedMean,
     ReleasedNeighbours,
 )
-from fewlink.models.fsrl.matchers import Concatenation, FeedForward
-from fewlink.models.fsrl.model import COMPOSITIONS, FewShotModel, FewShotScorer, build
+from fewlink.models.fsrl.exact import encode_all
+from fewlink.models.fsrl.model import FewShotModel
+from fewlink.models.fsrl.pair import Concatenation, FeedForward
+from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.scorers import Question
 
 ENCODERS = [AttentiveNeighbours, MeanNeighbours, OwnAndNeighbours, ProjectedMean, ReleasedNeighbours]
@@ -62,8 +65,7 @@ def test_a_scorer_has_none(name: str) -> None:
 @every_model
 def test_encoding_all_entities_has_none(name: str) -> None:
     model = model_of(name, 0.5).train()
-    close(model.encode_all(SURROUNDINGS), model.eval().encoder(EVERY, SURROUNDINGS))
-    assert not model.training
+    close(encode_all(model.encoder, SURROUNDINGS), model.eval().encoder(EVERY, SURROUNDINGS))
 
 
 @pytest.mark.parametrize("kind", [*ENCODERS, FeedForward])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from tests.training.runs import doubled, everything, lines_of, saved, small, tim
 from tests.training.runs import quick as quick
 
 from fewlink.core.errors import FewlinkError
-from fewlink.models.fsrl.model import COMPOSITIONS, FewShotSettings
+from fewlink.models.fsrl.compositions import COMPOSITIONS
+from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training import RunConfig, train_runs
 from fewlink.training import trainer as trainer_room
 from fewlink.training.trainer import Trainer, train_run
@@ -66,7 +66,7 @@ def test_runs_that_began_alone_continue_side_by_side() -> None:
     for alone in several:
         alone.learner.learn(0, alone.learner.ids(0, 2))
     three = doubled(settings, *SEEDS)
-    three.learner.take([alone.learner.state(0) for alone in several])
+    three.learner.load_state([alone.learner.state(0) for alone in several])
     losses = three.learner.learn(2, three.learner.ids(2, 2))
     for run, alone in enumerate(several):
         close(losses[..., run], alone.learner.learn(2, alone.learner.ids(2, 2))[..., 0])
@@ -116,7 +116,7 @@ def test_a_run_that_stopped_by_patience_is_left_alone(
     next_group = trainer_room._next_group
     if grouped:
         monkeypatch.setattr(
-            trainer_room, "_next_group", lambda s, settings: next_group(s, dataclasses.replace(settings, device="cuda"))
+            trainer_room, "_next_group", lambda s, settings: next_group(s, settings.replace(device="cuda"))
         )
     monkeypatch.setattr(Trainer, "evaluate", impatient(seed=1))
     runs = {seed: tmp_path / str(seed) for seed in SEEDS}
@@ -138,7 +138,7 @@ def test_side_by_side_on_the_way_to_a_checkpoint(tmp_path: Path, monkeypatch: py
             train_run(umls(), exact, small(seed=seed), tmp_path / f"alone-{seed}")
         train_run(umls(), exact, small(seed=1, steps=2), tmp_path / "1")
         monkeypatch.setattr(
-            trainer_room, "_next_group", lambda s, settings: next_group(s, dataclasses.replace(settings, device="cuda"))
+            trainer_room, "_next_group", lambda s, settings: next_group(s, settings.replace(device="cuda"))
         )
         runs = {seed: tmp_path / str(seed) for seed in SEEDS}
         train_runs(umls(), exact, small(), runs)

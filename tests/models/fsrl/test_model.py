@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from tests.models.fsrl.literal import (
+from tests.models.fsrl.oracle import (
     ask,
     assert_same,
     close,
-    gathered,
     neighbours_in,
     normal,
     parameters_of,
     random_surroundings,
-    score,
-    summary,
+    scored,
     surroundings_of,
 )
 from torch import Tensor
@@ -26,12 +23,16 @@ from torch import Tensor
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate, merge, rank_split
-from fewlink.models.fsrl import model as fewshot_model
-from fewlink.models.fsrl.aggregators import EveryReference, MeanPooling
-from fewlink.models.fsrl.encoders import MeanNeighbours
-from fewlink.models.fsrl.matchers import Concatenation, InnerProduct
-from fewlink.models.fsrl.model import COMPOSITIONS, FewShotModel, FewShotScorer, build
+from fewlink.models.fsrl import exact
+from fewlink.models.fsrl.aggregator import EveryReference, MeanPooling
+from fewlink.models.fsrl.compositions import COMPOSITIONS, build
+from fewlink.models.fsrl.encoder import MeanNeighbours
+from fewlink.models.fsrl.exact import ExactEncoder, encode_all
+from fewlink.models.fsrl.matcher import InnerProduct
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
+from fewlink.models.fsrl.pair import Concatenation
+from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.scorers import Question
 
 every_model = pytest.mark.parametrize("name", COMPOSITIONS)
@@ -80,18 +81,13 @@ def test_the_best_reference_by_hand() -> None:
     ("shots", "slots", "steps", "count"), [(1, 1, 1, 4), (1, 4, 2, 1), (3, 4, 2, 4), (5, 1, 3, 2), (2, 0, 2, 2)]
 )
 @every_model
-def test_a_model_is_its_equations(name: str, shots: int, slots: int, steps: int, count: int) -> None:
+def test_a_model_is_the_reference(name: str, shots: int, slots: int, steps: int, count: int) -> None:
     model, s = model_of(name, steps=steps), random_surroundings(2, 3, slots)
     leaves = [*model.parameters(), s.entities.requires_grad_(), s.relations.requires_grad_()]
     references, queries = pairs(3, 2, shots), pairs(4, 2, count)
     fast = ask(model, references, queries, s)
     assert (fast[0].shape, fast[1].shape) == ((2, count), (2,))
-    asked = [(b, q) for b in range(2) for q in range(count)]
-    slow = (
-        gathered((2, count), [score(model, references[b].tolist(), queries[b, q].tolist(), s) for b, q in asked]),
-        torch.stack([summary(model, references[b].tolist(), s)[1] for b in range(2)]),
-    )
-    assert_same(fast, slow, leaves)
+    assert_same(fast, scored(name, model, references, queries, s), leaves)
 
 
 @every_model
@@ -151,8 +147,7 @@ def test_a_model_trained_with_three_shots_takes_another_number(name: str, shots:
         (scores.sum() + reconstruction.sum()).backward()
         optimiser.step()
     references, query = pairs(5, 1, shots), pairs(6, 1, 1)
-    found, _ = ask(model, references, query, s)
-    close(found[0, 0], score(model, references[0].tolist(), query[0, 0].tolist(), s))
+    close(ask(model, references, query, s)[0], scored(name, model, references, query, s)[0])
 
 
 @pytest.mark.parametrize(("shots", "heads", "candidates"), [(1, 1, 1), (3, 2, 5), (5, 7, 1)])
@@ -160,7 +155,7 @@ def test_a_model_trained_with_three_shots_takes_another_number(name: str, shots:
 def test_a_grid_holds_the_scores_of_all_pairs(name: str, shots: int, heads: int, candidates: int) -> None:
     model, s = model_of(name), random_surroundings(2, 3, 4)
     references, h, c = pairs(3, shots), torch.arange(heads), torch.arange(7).flip(0)[:candidates]
-    grid = model.grid(model.encode_all(s), references, h, c)
+    grid = model.grid(encode_all(model.encoder, s), references, h, c)
     assert grid.shape == (heads, candidates) and not grid.requires_grad
     every = torch.stack([torch.stack([a, b]) for a in h for b in c])
     close(grid, ask(model, references[None], every[None], s)[0].view(heads, candidates))
@@ -169,9 +164,9 @@ def test_a_grid_holds_the_scores_of_all_pairs(name: str, shots: int, heads: int,
 @every_model
 def test_entities_are_encoded_alike_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, s = model_of(name), random_surroundings(2, 3, 4)
-    whole = model.encode_all(s)
-    monkeypatch.setattr(fewshot_model, "ENCODED_AT_ONCE", 3)
-    close(model.encode_all(s), whole)
+    whole = encode_all(model.encoder, s)
+    monkeypatch.setattr(exact, "ENCODED_AT_ONCE", 3)
+    close(encode_all(model.encoder, s), whole)
     close(whole, model.encoder(torch.arange(7), s))
 
 
@@ -190,7 +185,7 @@ def test_a_query_may_be_a_reference_and_a_reference_may_come_twice(name: str) ->
     references = torch.tensor([[[0, 0], [1, 2], [1, 2]]])
     scores, _ = ask(model, references, references, s)
     close(scores[0, 1], scores[0, 2].item())
-    close(scores[0, 0], score(model, references[0].tolist(), (0, 0), s))
+    close(scores, scored(name, model, references, references, s)[0])
 
 
 @pytest.fixture(scope="module")
@@ -270,23 +265,23 @@ def test_ranks_do_not_depend_on_how_the_queries_are_shared_out(name: str) -> Non
 @every_model
 def test_encoding_all_in_parts_is_encoding_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, s = model_of(name), random_surroundings(2, 3, 4)
-    monkeypatch.setattr(fewshot_model, "ENCODED_AT_ONCE", 3)  # of 7
+    monkeypatch.setattr(exact, "ENCODED_AT_ONCE", 3)  # of 7
     with torch.no_grad():
-        close(model.encode_all(s), model.encoder(torch.arange(7), s))
-    single = model.float().encode_all(s.float())
+        close(encode_all(model.encoder, s), model.encoder(torch.arange(7), s))
+    single = encode_all(model.float().encoder, s.float())
     assert single.dtype == s.entities.dtype == torch.float32
 
 
 def test_entities_are_encoded_once_and_lazily(monkeypatch: pytest.MonkeyPatch) -> None:
     model, s = model_of("fsrl"), random_surroundings(2, 3, 4)
     asked: list[int] = []
-    everyone, made = model.encode_all(s), model.exact_encoder
+    everyone, encode = encode_all(model.encoder, s), ExactEncoder.__call__
 
-    def listening(around: Neighbourhood) -> Callable[[Tensor], Tensor]:
-        encode = made(around)
-        return lambda ids: asked.extend(ids.tolist()) or encode(ids)
+    def listening(self: ExactEncoder, ids: Tensor) -> Tensor:
+        asked.extend(ids.tolist())
+        return encode(self, ids)
 
-    monkeypatch.setattr(model, "exact_encoder", listening)
+    monkeypatch.setattr(ExactEncoder, "__call__", listening)
     scorer = FewShotScorer("fsrl", model, s)
     assert not asked
     references = torch.tensor([[0, 1], [2, 3]])
@@ -303,4 +298,4 @@ def test_slots_that_nobody_fills_are_left_out_and_change_no_vector(name: str) ->
     s = surroundings_of(normal(1, 9, 3), normal(2, 6, 3), neighbours, 5)
     ids = torch.tensor([3, 0, 5, 8, 1, 2, 5, 4, 7, 6])
     for some in (ids, ids[:1], ids[[1, 7]], ids[[2, 3]]):  # all, one with most, two with none, two with one
-        close(model.exact_encoder(s)(some), model.encoder(some, s))
+        close(ExactEncoder(model.encoder, s)(some), model.encoder(some, s))

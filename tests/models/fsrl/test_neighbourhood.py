@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.conftest import graph_of, id_graph
-from tests.models.fsrl.literal import close, normal
+from tests.models.fsrl.oracle import close, normal
 
 from fewlink.core.errors import FewlinkError
 from fewlink.embeddings import Embeddings

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
-from fewlink.models.fsrl.learner import hinge, objective, softmax
+from fewlink.models.fsrl.objective import hinge, objective, softmax
+from fewlink.models.fsrl.reference import joint_loss, ranking_loss
 
 
 def test_hinge_by_hand() -> None:
@@ -23,6 +24,13 @@ def test_softmax_by_hand() -> None:
     positive = torch.tensor([[math.log(3.0)], [300.0], [-300.0]])  # three runs
     negative = torch.tensor([[[0.0, math.log(2.0)]], [[-300.0, -300.0]], [[300.0, -300.0]]])
     assert softmax(positive, negative, 5.0).tolist() == pytest.approx([-math.log(3 / 6), 0, 600])
+
+
+def test_objective_is_the_reference() -> None:
+    scores = torch.randn(1, 1, 10, dtype=torch.float64)
+    found = objective(scores, torch.tensor([[3.0]]), 5, loss="hinge", margin=1.0, weight=0.25)
+    rank = ranking_loss(*scores.flatten().chunk(2), xi=1.0)
+    torch.testing.assert_close(found.total[0], joint_loss(rank, torch.tensor(3.0), gamma=0.25))
 
 
 def literal(scores: Tensor, reconstruction: Tensor, queries: int, loss: str, margin: float, gamma: float) -> Tensor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.models.fsrl.literal import close, normal
+from tests.models.fsrl.oracle import close, normal
 from torch import Tensor, nn
 from torch.func import vmap
 
-from fewlink.models.fsrl import aggregators
-from fewlink.models.fsrl.aggregators import gated
+from fewlink.models.fsrl import recurrence
+from fewlink.models.fsrl.recurrence import lstm_step
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -25,7 +25,7 @@ def test_it_is_the_step_of_torchs_cell() -> None:
     x, state, memory = normal(1, 5, 3), normal(2, 5, 4), normal(3, 5, 4)
     from_x = nn.functional.linear(x, cell.weight_ih, cell.bias_ih)
     from_state = nn.functional.linear(state, cell.weight_hh, cell.bias_hh)
-    for found, expected in zip(gated(from_x, from_state, memory), cell(x, (state, memory)), strict=True):
+    for found, expected in zip(lstm_step(from_x, from_state, memory), cell(x, (state, memory)), strict=True):
         close(found, expected)
 
 
@@ -53,24 +53,24 @@ def gradients(outputs: tuple[Tensor, ...], leaves: list[Tensor]) -> tuple[Tensor
 
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3)])
 def test_the_way_to_the_kernel(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregators, "FORWARD", played_forward)
-    monkeypatch.setattr(aggregators, "BACKWARD", played_backward)
+    monkeypatch.setattr(recurrence, "FORWARD", played_forward)
+    monkeypatch.setattr(recurrence, "BACKWARD", played_backward)
     leaves = [normal(1, *shape, 8), normal(2, *shape, 8), normal(3, *shape, 2)]
     for leaf in leaves:
         leaf.requires_grad_()
-    *found, _ = aggregators._Fused.apply(*leaves)
+    *found, _ = recurrence._Fused.apply(*leaves)
     expected = plain(*leaves)
     for a, b in zip((*found, *gradients(tuple(found), leaves)), (*expected, *gradients(expected, leaves)), strict=True):
         close(a, b)
 
 
 def test_the_way_of_several_runs_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregators, "FORWARD", played_forward)
-    monkeypatch.setattr(aggregators, "BACKWARD", played_backward)
+    monkeypatch.setattr(recurrence, "FORWARD", played_forward)
+    monkeypatch.setattr(recurrence, "BACKWARD", played_backward)
     leaves = [normal(1, 3, 5, 8), normal(2, 5, 8), normal(3, 5, 3, 2)]  # of 3 runs; the second shared by all of them
     for leaf in leaves:
         leaf.requires_grad_()
-    way = vmap(lambda a, b, c: aggregators._Fused.apply(a, b, c)[:2], in_dims=(0, None, 1))
+    way = vmap(lambda a, b, c: recurrence._Fused.apply(a, b, c)[:2], in_dims=(0, None, 1))
     found, expected = way(*leaves), plain(leaves[0], leaves[1], leaves[2].movedim(1, 0))
     for a, b in zip((*found, *gradients(found, leaves)), (*expected, *gradients(expected, leaves)), strict=True):
         close(a, b)
@@ -83,7 +83,7 @@ def test_the_kernel_itself(parts: int) -> None:
     here = [leaf.requires_grad_() for leaf in leaves]
     there = [leaf.detach().cuda().requires_grad_() for leaf in leaves]
     given = [*here, None, None][:3], [*there, None, None][:3]
-    expected, found = plain(*given[0]), gated(*given[1])  # type: ignore[arg-type]
+    expected, found = plain(*given[0]), lstm_step(*given[1])  # type: ignore[arg-type]
     weights = [normal(i, *e.shape) for i, e in enumerate(expected)]
     slopes = torch.autograd.grad(sum((e * w).sum() for e, w in zip(expected, weights, strict=True)), here)
     on_device = torch.autograd.grad(sum((f * w.cuda()).sum() for f, w in zip(found, weights, strict=True)), there)

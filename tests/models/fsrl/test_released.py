@@ -6,12 +6,15 @@ import math
 
 import pytest
 import torch
-from tests.models.fsrl.literal import ask, close, surroundings_of
+from tests.models.fsrl.oracle import ask, close, surroundings_of
 from torch import Tensor
 
-from fewlink.models.fsrl.encoders import ReleasedNeighbours
-from fewlink.models.fsrl.model import FewShotModel, FewShotScorer, build
+from fewlink.models.fsrl.compositions import build
+from fewlink.models.fsrl.encoder import ReleasedNeighbours
+from fewlink.models.fsrl.exact import encode_all
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
+from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.scorers import Question
 
 HALF = math.atanh(0.5)
@@ -103,7 +106,7 @@ def scores_by_hand(steps: int, asked: list[tuple[float, float]]) -> list[float]:
 
 def test_the_parts_by_hand() -> None:
     model = model_by_hand(2)
-    encoded = model.encode_all(BY_HAND)
+    encoded = encode_all(model.encoder, BY_HAND)
     close(encoded, column(*ENCODED))
     pairs = model.pair(encoded[REFERENCES[0]])
     close(pairs, [[Z, 1 - 2 * Z], [-Z, 1 + 2 * Z]])
@@ -131,6 +134,6 @@ def test_a_scorers_grid_by_hand() -> None:
 def test_an_entity_without_neighbours_is_zero_whatever_its_vector() -> None:
     model = build("fsrl-released", 1).double()
     other = Neighbourhood(BY_HAND.entities + column(0.0, 5.0, 0.0, 0.0), BY_HAND.relations, BY_HAND.neighbours)
-    assert not model.encode_all(BY_HAND)[1].any()
+    assert not encode_all(model.encoder, BY_HAND)[1].any()
     for a, b in zip(ask(model, REFERENCES, QUERIES, BY_HAND), ask(model, REFERENCES, QUERIES, other), strict=True):
         assert torch.equal(a, b)

@@ -7,11 +7,12 @@ from operator import attrgetter
 
 import pytest
 import torch
-from tests.models.fsrl.literal import close, neighbours_in, normal, parameters_of, random_surroundings, surroundings_of
+from tests.models.fsrl.oracle import close, neighbours_in, normal, parameters_of, random_surroundings, surroundings_of
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
-from fewlink.models.fsrl.model import COMPOSITIONS, FewShotModel, build
+from fewlink.models.fsrl.compositions import COMPOSITIONS, build
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
 
 RUNS, EPISODES = 3, 2

@@ -23,9 +23,10 @@ from fewlink.cli import app
 from fewlink.core.errors import FewlinkError
 from fewlink.data import SPLITS, Benchmark
 from fewlink.data.candidates import likely_tails
+from fewlink.fit.fit import fit
 from fewlink.linker import Linker
 from fewlink.linker.reasons import explain_pair
-from fewlink.models.family import shipped_models
+from fewlink.models import shipped_models
 from fewlink.models.names import likeness
 from fewlink.models.names.columns import NameColumns
 from fewlink.models.names.gate import Gate
@@ -116,7 +117,7 @@ def test_explanations_tell_of_tails_with_like_names(named: NamedScorer) -> None:
     like = [("reference", 1, 0.5), ("reference", 6, 0.25), ("head", 20, 0.001)]
 
     class Scorer:
-        name, evidence = "x", named.evidence
+        name, capabilities = "x", named.capabilities
 
         def __call__(self, question: Question) -> torch.Tensor:
             return named(question)
@@ -163,7 +164,7 @@ def test_it_is_a_shipped_model_with_a_record_of_its_own() -> None:
     nothing = {split: [] for split in SPLITS}
     prepared = shipped_models()["trail-names"].shipped("trail-names", Benchmark("g", graph_of(), nothing), "cpu")
     assert prepared.scorer.name == "trail-names" and set(prepared.config) == {"weights", "names"}
-    with pytest.raises(FewlinkError, match="the names in g say nothing: use --scorer trail"):
+    with pytest.raises(FewlinkError, match="names of g"):
         shipped_models()["trail-names"].shipped("trail-names", Benchmark("g", graph_of(False), nothing), "cpu")
 
 
@@ -207,7 +208,7 @@ def test_a_fit_answers_with_names_unless_told_not_to(switch: Literal[False] | No
     text = "".join(f"{plain.name(h)}\t{plain.relations[r]}\t{plain.name(t)}\n" for h, r, t in plain.triples().tolist())
     (tmp_path / "words.tsv").write_text(text)
     with quickly():
-        fitted = fewlink.fit(tmp_path / "words.tsv", tmp_path / "run", names=switch, minutes=1e-6)
+        fitted = fit(tmp_path / "words.tsv", tmp_path / "run", names=switch, minutes=1e-6)
     assert RunConfig.read(fitted.run).names == (switch is None)
     assert isinstance(fewlink.load(fitted.run).scorer, NamedScorer) == (switch is None)
     assert isinstance(fewlink.load(fitted.run, names=False).scorer, TrailScorer)
@@ -252,7 +253,7 @@ def test_a_text_model_reads_descriptions_also_without_names(tmp_path: Path, monk
     described = tmp_path / "descriptions.tsv"
     described.write_text("".join(f"Q{number}\tabout {name}\n" for number, name in enumerate(NAMES[:28])))
     model = WordModel()
-    monkeypatch.setattr("fewlink.linker.pretrained.open_text_model", lambda folder: model)
+    monkeypatch.setattr("fewlink.linker.saving.open_text_model", lambda folder: model)
     pairs = [(f"Q{14 + i}", f"Q{i}") for i in (0, 4, 9, 2, 12)]
     linker = fewlink.load(triples, text_model=tmp_path, descriptions=described)  # ids are its only names
     assert isinstance(linker.scorer, NamedScorer) and {"about Phishing", ""} < set(model.read)
@@ -272,7 +273,7 @@ def test_a_text_model_reads_descriptions_also_without_names(tmp_path: Path, monk
 def test_the_command_takes_descriptions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     triples, names = files(tmp_path)
     model = WordModel()
-    monkeypatch.setattr("fewlink.linker.pretrained.open_text_model", lambda folder: model)
+    monkeypatch.setattr("fewlink.linker.saving.open_text_model", lambda folder: model)
     words = ["--reference", "Q14 => Q0", "--head", "Q20", "--text-model", tmp_path, "--descriptions"]
     code, said = ask(triples, *words, names)
     assert code == 0 and "Phishing" in model.read, said

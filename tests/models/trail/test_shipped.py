@@ -17,7 +17,7 @@ from tests.conftest import graph_of
 from fewlink.core.errors import InputError
 from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.models.family import shipped_models
+from fewlink.models import shipped_models
 from fewlink.models.trail.network import Shape, TrailNetwork
 from fewlink.models.trail.shipped import (
     FORMAT,

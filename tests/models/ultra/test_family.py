@@ -22,12 +22,14 @@ from tests.training.runs import lines_of, saved, timeless
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.models.family import NoVectors, checkpoint_models
+from fewlink.models import checkpoint_models
+from fewlink.models.family import NoVectors
 from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.reading import ReadGraph, Tasks
 from fewlink.models.ultra import family as module
-from fewlink.models.ultra.family import FAMILY, UltraLearner, UltraScorer, UltraSettings, name_of
+from fewlink.models.ultra.family import FAMILY, UltraLearner, UltraScorer, name_of
 from fewlink.models.ultra.network import Shape, read_checkpoint
+from fewlink.models.ultra.settings import UltraSettings
 from fewlink.scorers import Question
 from fewlink.training import RunConfig, RunResult, open_run
 from fewlink.training.trainer import train_run
@@ -180,8 +182,8 @@ def test_a_run_begins_with_the_given_weights_and_learns() -> None:
     begin = {name: value[0].clone() for name, value in learner.weights.items()}
     expected = network_of().state_dict()
     assert begin.keys() == expected.keys() and all(torch.equal(begin[name], expected[name]) for name in expected)
-    losses, _ = learner.advance(0, 2)
-    assert losses.shape == (2, 3, 1) and torch.isfinite(losses).all()
+    losses = learner.run_steps(0, 2).losses["loss"]
+    assert losses.shape == (2, 1) and torch.isfinite(losses).all()
     moved = [name for name, value in learner.weights.items() if not torch.equal(value[0], begin[name])]
     assert {*expected} - {*moved} <= {"entity_model.mlp.2.bias"}  # added to all scores alike
 

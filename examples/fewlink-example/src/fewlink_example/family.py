@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+from pydantic import Field
 
-from fewlink.core.settings import Settings
+from fewlink.core.settings import Device, Settings
 from fewlink.data import Benchmark
 from fewlink.graph import Graph
 from fewlink.models.family import BaselineFamily, Prepared, Reporter
 from fewlink.scorers import Question
 
 
-@dataclass(frozen=True)
 class ProfileSettings(Settings):
-    """`power` is applied to the candidate's profile. The evaluator sets `device`, and `model` names the model."""
+    """The setting of the model; `model` and `device` are set by fewlink."""
 
-    model: str = "relation-profile"
-    power: float = 1.0
-    device: str = "cpu"
-
-    NOT_NEGATIVE = ("power",)
-
-    def __post_init__(self) -> None:
-        self.check()
+    model: str = Field(default="relation-profile", description="a name of `fewlink models`")
+    power: float = Field(default=1.0, ge=0, description="power of the candidate's profile")
+    device: Device = "cpu"
 
 
 class ProfileScorer:
@@ -54,7 +48,7 @@ class ProfileFamily(BaselineFamily):
     """Models that compare relation profiles."""
 
     name = "profiles"
-    settings: ClassVar[type[Settings]] = ProfileSettings
+    settings = ProfileSettings
     seeded = False
     any_shots = True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,7 @@ class EmbeddingFamily(BaselineFamily):
         seed: int = 0,
         on_epoch: Reporter | None = None,
     ) -> Prepared:
-        settings = dataclasses.replace(settings, seed=seed)
+        settings = settings.replace(seed=seed)
         scorer = train_baseline(benchmark, settings, shots=shots, draw=draw, seed=seed, on_epoch=on_epoch)
         return Prepared(scorer, {"settings": settings.as_dict(), "measured": scorer.embeddings.facts})
 
@@ -137,7 +136,7 @@ def train_links(
             train_on,
             entities,
             relations,
-            dataclasses.replace(settings, **changes),
+            settings.replace(**changes),
             resume=folder / f"{name}-{value:g}{of_length}.safetensors",
             on_epoch=reporter(f"{settings.model} {name}={value:g}"),
             validation=valid,
@@ -186,7 +185,7 @@ def suggest(trial: Any, base: EmbeddingSettings) -> EmbeddingSettings:
         changes["norm"] = one_of("norm", 1, 2)
     else:
         changes["n3"] = number("n3", 1e-4, 0.5)
-    return dataclasses.replace(base, **changes)
+    return base.replace(**changes)
 
 
 def tune(
@@ -214,7 +213,7 @@ def tune(
     def objective_value(trial: Any) -> float:
         settings = suggest(trial, base)
         if objective == "held-out":
-            settings = dataclasses.replace(settings, held_out=settings.held_out or 0.02)
+            settings = settings.replace(held_out=settings.held_out or 0.02)
         try:
             scorer = train_baseline(folded, settings, shots=shots)
         except FewlinkError:  # the learning rate is too high: training diverged

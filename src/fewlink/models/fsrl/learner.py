@@ -1,85 +1,34 @@
-"""Runs that train side by side: the joint objective (Eqs. 9 and 10), stacked parameters, the optimizer's step."""
+"""Meta-training of runs side by side: stacked parameters, the joint objective, the optimizer's step."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Sequence
 from operator import attrgetter
-from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fewlink.core import distributed
-from fewlink.core.errors import FewlinkError, choose
+from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import derive
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.episodes import EpisodeBatch, EpisodeSampler, Layout, compact
 from fewlink.embeddings.table import Embeddings
-from fewlink.graph import Graph
-from fewlink.models.family import RunState
-from fewlink.models.fsrl.model import FewShotModel, FewShotScorer, FewShotSettings, build
+from fewlink.models.family import RunState, StepResult
+from fewlink.models.fsrl.assembly import TUNED, assemble
+from fewlink.models.fsrl.captured import CapturedStep
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
-from fewlink.models.weights import check_weights
+from fewlink.models.fsrl.objective import Objective, objective
+from fewlink.models.fsrl.scorer import FewShotScorer
+from fewlink.models.fsrl.settings import FewShotSettings
 
-
-class Objective(NamedTuple):
-    """Each (runs,): `total` is what is minimised, `rank` and `reconstruction` what it is made of."""
-
-    total: Tensor
-    rank: Tensor
-    reconstruction: Tensor
-
-
-def hinge(positive: Tensor, negative: Tensor, margin: float) -> Tensor:
-    """Eq. 9, [ξ + s⁻ − s⁺]₊, its sums taken as means so that γ means the same for any batch.
-
-    Shapes: positive (runs, …, B), negative (runs, …, B, N); to (runs,).
-    """
-    return (margin + negative - positive.unsqueeze(-1)).clamp_min(0).flatten(1).mean(1)
-
-
-def softmax(positive: Tensor, negative: Tensor, margin: float) -> Tensor:
-    """−log of the softmax of the true tail among itself and the negatives; shapes as in `hinge`, no margin."""
-    every = torch.cat([positive.unsqueeze(-1), negative], -1)  # (runs, …, B, 1 + N)
-    return (every.logsumexp(-1) - positive).flatten(1).mean(1)
-
-
-LOSSES = {"hinge": hinge, "softmax": softmax}
-
-
-def objective(
-    scores: Tensor,
-    reconstruction: Tensor,
-    queries: int,
-    *,
-    loss: str,
-    margin: float,
-    weight: float,
-    temperature: float = 1.0,
-) -> Objective:
-    """L_joint = L_rank + γ L_re (Eq. 10), γ being `weight`, of the scores divided by the temperature.
-
-    Shapes: scores (runs, episodes, B + B·N), first those of the B queries, then of the N negatives of each query in
-    turn; reconstruction (runs, episodes).
-    """
-    scores = scores / temperature
-    positive = scores[..., :queries]
-    negative = scores[..., queries:].unflatten(-1, (queries, -1))  # (runs, episodes, B, N)
-    rank = choose("loss", loss, LOSSES)(positive, negative, margin)
-    restored = reconstruction.mean(-1)
-    return Objective(rank + weight * restored, rank, restored)
-
-
-TABLES = ("relations", "entities")  # of the neighbours, drawn by the seed, so each run has its own
+TABLES = ("relations", "entities")  # of the neighbours, which are sampled by the seed: each run has its own
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-WARM_UP = 3
-AT_ONCE = {"cpu": 16, "cuda": 256}  # steps whose episodes are drawn together
-TUNED = ("entities", "relations")  # the pretrained vectors: `around.NAME` among the weights of runs that tune them
+STEPS_AT_ONCE = {"cpu": 16, "cuda": 256}  # steps whose episodes are drawn together
 
 
 class ModelWithInputs(nn.Module):
@@ -95,10 +44,10 @@ class ModelWithInputs(nn.Module):
 
 
 class FewShotLearner:
-    """S runs of one model that differ in their seed.
+    """Trains S runs of one model that differ in their seed.
 
-    `weights` maps each parameter's name in `ModelWithInputs` to a tensor (S, …); of several runs, one product serves
-    all. On a GPU a step is recorded once as a CUDA graph and replayed.
+    `weights`: each (S, …), by the parameter's name in `ModelWithInputs`. Several runs are trained together by `vmap`,
+    with one product for all of them. On a GPU a step is recorded once as a CUDA graph and replayed.
     """
 
     def __init__(
@@ -107,7 +56,7 @@ class FewShotLearner:
         self.settings, self.seeds, self.device = settings, seeds, settings.device
         self.on_gpu = self.device != "cpu"
         self.sampler = sampler(benchmark, settings, seeds)
-        own = [dataclasses.replace(settings, seed=seed) for seed in seeds]
+        own = [settings.replace(seed=seed) for seed in seeds]
         models = [ModelWithInputs(*assemble(benchmark.graph, embeddings, each, self.device)) for each in own]
         self.module = models[0].train()
         rates = dict.fromkeys((name for name, _ in self.module.named_parameters()), settings.learning_rate)
@@ -122,26 +71,27 @@ class FewShotLearner:
         self.optimizer = torch.optim.Adam(groups, fused=True, capturable=self.on_gpu)
         sizes = (settings.relations // distributed.count(), settings.shots, settings.batch, settings.negatives)
         self.layout = Layout(len(seeds), *sizes, self.device)
-        most = AT_ONCE["cuda" if self.on_gpu else "cpu"]
-        self.most = max(1, min(most, self.sampler.at_once // self.layout.relations))
+        most = STEPS_AT_ONCE["cuda" if self.on_gpu else "cpu"]
+        self.steps_at_once = max(1, min(most, self.sampler.at_once // self.layout.relations))
         self._captured: CapturedStep | None = None
 
     def ids(self, first: int, count: int) -> Tensor:
-        """The entities (S, count, U) of steps: of a step's relations, those that are this process's share."""
+        """The entities (S, count, U) of steps, of the relations that are this process's share."""
         share = self.layout.relations
         steps = torch.arange(first, first + count).unsqueeze(1) * self.settings.relations
         numbers = (steps + distributed.rank() * share + torch.arange(share)).flatten()
         return self.layout.ids(self.sampler(numbers))
 
-    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
-        """Take steps from step `first` on; losses (count, 3, S), and the seconds spent on drawing episodes."""
+    def run_steps(self, first: int, count: int) -> StepResult:
+        """Run `count` steps, beginning with step `first`."""
         began = time.perf_counter()
         ids = self.ids(first, count)
-        drawn = time.perf_counter() - began
-        return self.learn(first, ids), drawn
+        sampling_seconds = time.perf_counter() - began
+        total, rank, reconstruction = self.learn(first, ids).unbind(1)
+        return StepResult({"loss": total, "rank_loss": rank, "reconstruction_loss": reconstruction}, sampling_seconds)
 
     def learn(self, first: int, ids: Tensor) -> Tensor:
-        """Take a step for each of the entities (S, steps, U), the first being step `first`; losses (steps, 3, S)."""
+        """Run a step on each of the entities (S, steps, U), beginning with step `first`; losses (steps, 3, S)."""
         self.module.train()
         if self.on_gpu and distributed.count() == 1:
             if self._captured is None or self._captured.most < ids.shape[1]:
@@ -154,7 +104,7 @@ class FewShotLearner:
         return torch.stack(losses)
 
     def step(self, number: int | Tensor, batch: EpisodeBatch) -> Tensor:
-        """One step of the optimizer; the losses (3, S) of the batch before it."""
+        """Run one step of the optimizer; the losses (3, S) before it."""
         losses = self.losses(compact(batch) if len(self.seeds) == 1 and not self.on_gpu else batch)
         for weight in self.weights.values():
             weight.grad = None
@@ -193,7 +143,7 @@ class FewShotLearner:
         return side_by_side(values, *batch)  # type: ignore[no-any-return]
 
     def _clip(self) -> None:
-        """Scale each run's gradient to the norm `clip` if it is longer; in new tensors, since two may share one."""
+        """Scale each run's gradient to the norm `clip` if it is longer, in new tensors: two weights may share one."""
         gradients = {weight: weight.grad for weight in self.weights.values() if weight.grad is not None}
         squares = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients.values()]).sum(0)  # (S,)
         scale = (self.settings.clip / (squares.sqrt() + 1e-6)).clamp_max(1)
@@ -231,10 +181,10 @@ class FewShotLearner:
         for name, weight in self.weights.items():
             for part, value in self.optimizer.state[weight].items():
                 moments[f"{_saved(name)}.{part}"] = value if value.dim() == 0 else value[run]
-        return weights, moments
+        return RunState(weights, moments)
 
-    def take(self, states: Sequence[RunState]) -> None:
-        """Continue from the states of all runs, in place: a captured CUDA graph goes on using the tensors."""
+    def load_state(self, states: Sequence[RunState]) -> None:
+        """Continue from these states, in place: a captured CUDA graph keeps using the tensors."""
         with torch.no_grad():
             for name, weight in self.weights.items():
                 weight.copy_(torch.stack([weights[_saved(name)] for weights, _ in states]))
@@ -247,75 +197,6 @@ class FewShotLearner:
                     kept[part] = kept[part].copy_(value) if part in kept else value
                 elif part in kept:
                     kept[part].zero_()
-
-
-class CapturedStep:
-    """A step of a learner as a CUDA graph; its entities and its number are read from the device."""
-
-    def __init__(self, learner: FewShotLearner, ids: Tensor) -> None:
-        """Capture a step for blocks of up to ids.shape[1] steps; the learner is left unchanged."""
-        self.learner, device = learner, ids.device
-        self.ids, self.most = ids.clone(), ids.shape[1]
-        self.at, self.number = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
-        self.losses = torch.zeros(self.most, 3, len(learner.seeds), device=device)
-        self.graph = torch.cuda.CUDAGraph()
-        before = [_copied(learner.state(run)) for run in range(len(learner.seeds))]
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(WARM_UP):
-                self.at.zero_()
-                self._step()
-        torch.cuda.current_stream().wait_stream(aside)
-        with torch.cuda.graph(self.graph, stream=aside):
-            self._step()
-        learner.take(before)
-
-    def replay(self, first: int, ids: Tensor) -> Tensor:
-        """Take a step for each of the entities (S, steps, U), from step `first` on; losses (steps, 3, S)."""
-        count = ids.shape[1]
-        self.ids[:, :count].copy_(ids)
-        self.at.zero_()
-        self.number.fill_(first)
-        torch.manual_seed(derive(self.learner.seeds[0], "step", first))  # for dropout
-        for _ in range(count):
-            self.graph.replay()
-        return self.losses[:count].clone()
-
-    def _step(self) -> None:
-        now = self.learner.layout.batch(self.ids.index_select(1, self.at).squeeze(1))
-        losses = self.learner.step(self.number, now)
-        self.losses.index_copy_(0, self.at, losses.unsqueeze(0))
-        self.at += 1
-        self.number += 1
-
-
-def assemble(
-    graph: Graph, embeddings: Embeddings, settings: FewShotSettings, device: str
-) -> tuple[FewShotModel, Neighbourhood]:
-    """A model with its initial parameters, a pure function of the seed, and its inputs."""
-    around = Neighbourhood.of(
-        graph,
-        embeddings.single_precision() if settings.embedding_rate else embeddings,
-        most=settings.neighbours,
-        rule=settings.neighbour_rule,
-        seed=settings.seed,
-        standardise=settings.standardise,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(settings.seed, "start"))
-        model = build(settings.model, embeddings.dim, steps=settings.matching_steps, dropout=settings.dropout)
-    return model.to(device), around.to(device)
-
-
-def load_weights(model: FewShotModel, around: Neighbourhood, weights: dict[str, Tensor], run: Path) -> None:
-    """Put the weights of a checkpoint into a model, and into its vectors where they were tuned."""
-    tuned = {name: weights[f"around.{name}"] for name in TUNED if f"around.{name}" in weights}
-    for name, table in tuned.items():
-        getattr(around, name).copy_(table)
-    own = {name: weight for name, weight in weights.items() if not name.startswith("around.")}
-    check_weights(model.state_dict(), own, run)
-    model.load_state_dict(own)
 
 
 def sampler(benchmark: Benchmark, settings: FewShotSettings, seeds: Sequence[int]) -> EpisodeSampler:
@@ -340,13 +221,8 @@ def _stacked(models: Sequence[ModelWithInputs], name: str) -> Tensor:
 
 
 def _beside(models: Sequence[ModelWithInputs], name: str) -> Tensor:
-    """As `_stacked`, for inputs that do not change: a single run shares them."""
+    """As `_stacked`, for inputs that do not change, which a single run need not copy."""
     return attrgetter(name)(models[0]).unsqueeze(0) if len(models) == 1 else _stacked(models, name)
-
-
-def _copied(state: RunState) -> RunState:
-    weights, moments = ({name: tensor.clone() for name, tensor in part.items()} for part in state)
-    return weights, moments
 
 
 def _saved(name: str) -> str:

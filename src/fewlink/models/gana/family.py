@@ -1,10 +1,8 @@
-"""The GANA family: its settings, and how it is trained and opened; the rest is as in MetaR's."""
+"""The GANA family; it is trained as MetaR is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 
@@ -15,36 +13,19 @@ from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
 from fewlink.models.fsrl.family import neighbour_bytes
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
-from fewlink.models.gana.model import GANA, GANAScorer
-from fewlink.models.metar.family import MetaLearnerSettings, MetaRFamily, scaled, tasks_of
-
-MODELS = {"gana": "GANA: references with their neighbours give a relation's vector; it and a hyperplane take a step"}
-
-
-@dataclass(frozen=True)
-class GANASettings(MetaLearnerSettings):
-    """How GANA is trained; beta and scale are not the authors'. Dropout falls where neighbours are read.
-
-    neighbours           neighbours of an entity that are read, at most
-    hidden               numbers of an LSTM state, in each direction
-    layers               layers of the LSTM
-    """
-
-    model: str = "gana"
-    patience: int = 10
-    neighbours: int = 50
-    hidden: int = 450
-    layers: int = 2
-
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {**MetaLearnerSettings.CHOICES, "model": tuple(MODELS)}
-    AT_LEAST_ONE = (*MetaLearnerSettings.AT_LEAST_ONE, "neighbours", "hidden", "layers")
+from fewlink.models.gana.model import GANA
+from fewlink.models.gana.scorer import GANAScorer
+from fewlink.models.gana.settings import MODELS, GANASettings
+from fewlink.models.metar.episodes import tasks_of
+from fewlink.models.metar.family import MetaLearnerFamily, scaled
 
 
-class GANAFamily(MetaRFamily):
-    """GANA; its vectors are pretrained and opened, and its episodes drawn, as those of MetaR's family."""
+class GANAFamily(MetaLearnerFamily[GANASettings]):
+    """GANA."""
 
     name = "gana"
     settings = GANASettings
+    memory_advice = "relations=256"
     scorer_class = GANAScorer
 
     @property
@@ -52,7 +33,7 @@ class GANAFamily(MetaRFamily):
         return MODELS
 
     def memory(
-        self, graph: Graph, vectors: Embeddings, settings: Any, *, runs: int = 1, training: bool = False
+        self, graph: Graph, vectors: Embeddings, settings: GANASettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
         table = 4.0 * len(graph.entities) * vectors.dim
         tuned = training and settings.embedding_rate > 0
@@ -66,7 +47,7 @@ class GANAFamily(MetaRFamily):
             "the program": PROGRAM,
         }
 
-    def assembled(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, *, training: bool) -> GANA:
+    def assembled(self, benchmark: Benchmark, vectors: Embeddings, settings: GANASettings, *, training: bool) -> GANA:
         tasks = tasks_of(benchmark, settings) if training else ()
         return assemble(benchmark.graph, vectors, settings, tasks)
 

@@ -1,210 +1,93 @@
-"""The MetaR family: its settings, how it learns, and how it is trained and opened."""
+"""The MetaR family, and the base that GANA's family shares."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fewlink.core import distributed
-from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.errors import InputError
 from fewlink.core.memory import PROGRAM, Parts
 from fewlink.core.seeds import derive
-from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
-from fewlink.data.candidates import likely_tails
-from fewlink.data.episodes import ContrastedEpisodes, ContrastedSampler
+from fewlink.data.benchmark import Benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
-from fewlink.graph.graph import Groups
-from fewlink.models.family import ModelSettings, RunState
-from fewlink.models.fsrl.family import OneTableFamily
-from fewlink.models.metar.model import MetaR, MetaRScorer, MetaScorer
-from fewlink.models.weights import check_weights, moments_of, restore_moments
-from fewlink.scorers import Scorer
+from fewlink.models.metar.episodes import sampler
+from fewlink.models.metar.learner import ENTITIES, MetaLearner
+from fewlink.models.metar.model import MetaR
+from fewlink.models.metar.scorer import MetaRScorer, MetaScorer
+from fewlink.models.metar.settings import MODELS, MetaLearnerSettings, MetaRSettings
+from fewlink.models.one_table import OneTableFamily
+from fewlink.models.weights import check_weights
 
-TRAIN_ONLY, IN_TRAIN = "metar", "metar-in-train"
-MODELS = {
-    TRAIN_ONLY: "MetaR: the references give a relation's vector, which one gradient step improves",
-    IN_TRAIN: "MetaR that learns from the relations of the background as well",
-}
-ENTITIES = "entities"  # the name of the vectors among the weights
-AT_ONCE = {"cpu": 16, "cuda": 128}  # steps whose episodes are drawn together
+MetaSettingsT = TypeVar("MetaSettingsT", bound=MetaLearnerSettings)
 
 
-@dataclass(frozen=True)
-class MetaLearnerSettings(ModelSettings):
-    """What models have in common that learn as MetaR does; defaults of its authors' program for NELL-One.
+class MetaLearnerFamily(OneTableFamily[MetaSettingsT]):
+    """Models that learn from contrasted episodes as MetaR does."""
 
-    model                a name of `fewlink models`
-    shots                references of an episode (K), and of each dev relation
-    relations            episodes of a step, each of a relation; shared out where several processes train together
-    batch                queries of an episode
-    negatives            false tails of each reference and of each query
-    margin               γ of the hinge loss
-    beta                 β: how far what is learnt of a relation moves against the gradient of the references' loss
-    dropout              share of numbers dropped while training
-    scale                mean length that the pretrained vectors are brought to; 0 leaves them as they are
-    learning_rate        of Adam
-    embedding_rate       the same for the entities' vectors; 0 leaves them as they are
-    steps                steps at most
-    evaluate_every       steps between evaluations on dev; each one saves the run
-    patience             evaluations without a better dev MRR before training stops
-    evaluate_candidates  the candidates on dev: full or paper
-    """
+    scorer_class: ClassVar[type[MetaScorer[Any]]]
 
-    model: str = "metar"
-    shots: int = 3
-    relations: int = 1024
-    batch: int = 3
-    negatives: int = 1
-    margin: float = 1.0
-    beta: float = 1.0
-    dropout: float = 0.5
-    scale: float = 1.0
-    learning_rate: float = 1e-3
-    embedding_rate: float = 1e-3
-    steps: int = 100_000
-    evaluate_every: int = 1000
-    patience: int = 30
-    evaluate_candidates: str = "full"
-    seed: int = 0
-    device: str = "cpu"
+    def check(self, benchmark: Benchmark, settings: MetaSettingsT) -> None:
+        sampler(benchmark, settings)
 
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"evaluate_candidates": ("full", "paper")}
-    AT_LEAST_ONE: ClassVar[tuple[str, ...]] = (
-        *("shots", "relations", "batch", "negatives", "steps", "evaluate_every", "patience"),
-    )
-    POSITIVE = ("margin", "learning_rate")
-    NOT_NEGATIVE = ("beta", "scale", "embedding_rate")
+    def check_fold_in(self, run: Path, weights: Mapping[str, Tensor]) -> None:
+        if ENTITIES in weights:
+            raise InputError(run, "tuned its vectors in training and has none for new entities: train again")
 
-    def __post_init__(self) -> None:
-        self.check()
-        self.require("dropout", 0 <= self.dropout < 1, "0 or more and less than 1")
+    @abstractmethod
+    def assembled(
+        self, benchmark: Benchmark, vectors: Embeddings, settings: MetaSettingsT, *, training: bool
+    ) -> nn.Module:
+        """A model with its initial parameters, for training on the benchmark's tasks or for answering only."""
 
-    def decay_at(self, step: int) -> float:
-        """The learning rate stays as it is."""
-        return 1.0
+    def learner(
+        self, benchmark: Benchmark, vectors: Embeddings, settings: MetaSettingsT, seeds: Sequence[int]
+    ) -> MetaLearner:
+        (seed,) = seeds
+        settings = settings.replace(seed=seed)
+        model = self.assembled(benchmark, vectors, settings, training=True)
+        return MetaLearner(
+            model, sampler(benchmark, settings), settings, lambda: self._scorer_of(model, benchmark.graph, settings)
+        )
+
+    def scorer(
+        self,
+        benchmark: Benchmark,
+        vectors: Embeddings,
+        settings: MetaSettingsT,
+        weights: dict[str, Tensor],
+        *,
+        run: Path,
+    ) -> MetaScorer[Any]:
+        model = self.assembled(benchmark, vectors, settings, training=False)
+        check_weights(model.state_dict(), weights, run)
+        model.load_state_dict(weights)
+        return self._scorer_of(model, benchmark.graph, settings)
+
+    def _scorer_of(self, model: nn.Module, graph: Graph, settings: MetaSettingsT) -> MetaScorer[Any]:
+        return self.scorer_class(settings.model, model, graph, negatives=settings.negatives, seed=settings.seed)
 
 
-@dataclass(frozen=True)
-class MetaRSettings(MetaLearnerSettings):
-    """How MetaR is trained; beta and scale are not the authors'. Dropout falls on hidden layers.
-
-    hidden_1             numbers of the first hidden layer
-    hidden_2             numbers of the second hidden layer
-    start                what entities' vectors begin as: vectors (the pretrained ones) or random
-    """
-
-    hidden_1: int = 500
-    hidden_2: int = 200
-    start: str = "vectors"
-
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
-        **MetaLearnerSettings.CHOICES,
-        "model": tuple(MODELS),
-        "start": ("vectors", "random"),
-    }
-    AT_LEAST_ONE = (*MetaLearnerSettings.AT_LEAST_ONE, "hidden_1", "hidden_2")
-
-
-class MetaLearner:
-    """One run of a model whose forward pass gives the loss of contrasted episodes; a step never waits for the device.
-
-    The model's entities learn by the rate `embedding_rate`, all else by `learning_rate`. `make_scorer` makes a scorer
-    with the model's weights as they are then.
-    """
-
-    def __init__(
-        self, model: nn.Module, sampler: ContrastedSampler, settings: Any, make_scorer: Callable[[], Scorer]
-    ) -> None:
-        self.model, self.sampler, self.settings, self.make_scorer = model, sampler, settings, make_scorer
-        on_gpu = distributed.use_device(settings.device) != "cpu"
-        rates: dict[float, list[nn.Parameter]] = {}
-        for name, parameter in model.named_parameters():
-            rate = settings.embedding_rate if name == ENTITIES else settings.learning_rate
-            rates.setdefault(rate, []).append(parameter)
-        groups = [{"params": parameters, "lr": rate} for rate, parameters in rates.items()]
-        self.optimizer = torch.optim.Adam(groups, fused=True, capturable=on_gpu)
-        self.share = settings.relations // distributed.count()
-        self.most = AT_ONCE["cuda" if on_gpu else "cpu"]
-
-    @property
-    def weights(self) -> Mapping[str, Tensor]:
-        return {name: value.unsqueeze(0) for name, value in self.model.state_dict().items()}
-
-    def episodes(self, first: int, count: int) -> list[ContrastedEpisodes]:
-        """Those of each of `count` steps from step `first` on that are this process's share."""
-        steps = torch.arange(first, first + count).unsqueeze(1) * self.settings.relations
-        numbers = steps + distributed.rank() * self.share + torch.arange(self.share)
-        drawn = self.sampler.contrasted(numbers.flatten())
-        return [ContrastedEpisodes(*parts) for parts in zip(*(part.split(self.share) for part in drawn), strict=True)]
-
-    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
-        """Take steps from step `first` on; losses (count, 3, 1), and the seconds spent on drawing episodes."""
-        self.model.train()
-        began = time.perf_counter()
-        episodes = self.episodes(first, count)
-        drawing = time.perf_counter() - began
-        losses = []
-        for step, own in enumerate(episodes, first):
-            torch.manual_seed(derive(self.settings.seed, "step", step, distributed.rank()))  # for dropout
-            losses.append(self.step(step, own))
-        total = torch.stack(losses)
-        return torch.stack([total, total, torch.zeros_like(total)], 1).unsqueeze(-1), drawing
-
-    def step(self, number: int, episodes: ContrastedEpisodes) -> Tensor:
-        """Move the weights along the episodes; their loss before the move."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self.model(*episodes)
-        loss.backward()
-        value: Tensor = loss.detach().clone()
-        distributed.average_([value, *(p.grad for p in self.model.parameters() if p.grad is not None)])
-        self.optimizer.step()
-        return value
-
-    def scorer(self, run: int) -> Scorer:
-        return self.make_scorer()
-
-    def state(self, run: int) -> RunState:
-        """The weights and the optimizer's moments."""
-        weights = {name: value.detach() for name, value in self.model.state_dict().items()}
-        return weights, moments_of(self.model, self.optimizer)
-
-    def take(self, states: Sequence[RunState]) -> None:
-        """Continue from a state."""
-        ((weights, moments),) = states
-        self.model.load_state_dict(weights)
-        restore_moments(self.model, self.optimizer, moments)
-
-
-class MetaRFamily(OneTableFamily):
-    """MetaR; its vectors are pretrained and opened as those of FSRL's family."""
+class MetaRFamily(MetaLearnerFamily[MetaRSettings]):
+    """MetaR."""
 
     name = "metar"
-    settings: ClassVar[type[MetaLearnerSettings]] = MetaRSettings
+    settings = MetaRSettings
     memory_advice = "relations=256"
-    scorer_class: ClassVar[type[MetaScorer[Any]]] = MetaRScorer
+    scorer_class = MetaRScorer
 
     @property
     def models(self) -> Mapping[str, str]:
         return MODELS
 
-    def check(self, benchmark: Benchmark, settings: Any) -> None:
-        sampler(benchmark, settings)
-
-    def check_fold_in(self, run: Path, weights: Mapping[str, Tensor]) -> None:
-        if ENTITIES in weights:
-            raise InputError(run, "trained its vectors with the model, and has none for new entities: train it again")
-
     def memory(
-        self, graph: Graph, vectors: Embeddings, settings: Any, *, runs: int = 1, training: bool = False
+        self, graph: Graph, vectors: Embeddings, settings: MetaRSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
         table = 4.0 * len(graph.entities) * vectors.dim
         pairs = settings.relations * (settings.shots + settings.batch)
@@ -217,35 +100,8 @@ class MetaRFamily(OneTableFamily):
             "the program": PROGRAM,
         }
 
-    def assembled(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, *, training: bool) -> nn.Module:
-        """A model with its initial parameters, which learns from the benchmark's tasks or only answers."""
+    def assembled(self, benchmark: Benchmark, vectors: Embeddings, settings: MetaRSettings, *, training: bool) -> MetaR:
         return assemble(vectors, settings)
-
-    def learner(self, benchmark: Benchmark, vectors: Embeddings, settings: Any, seeds: Sequence[int]) -> MetaLearner:
-        (seed,) = seeds
-        settings = dataclasses.replace(settings, seed=seed)
-        model = self.assembled(benchmark, vectors, settings, training=True)
-        return MetaLearner(
-            model, sampler(benchmark, settings), settings, lambda: self._scorer_of(model, benchmark.graph, settings)
-        )
-
-    def scorer(
-        self,
-        benchmark: Benchmark,
-        vectors: Embeddings,
-        settings: Any,
-        weights: dict[str, Tensor],
-        *,
-        parts: Mapping[str, Any],
-        run: Path,
-    ) -> MetaScorer[Any]:
-        model = self.assembled(benchmark, vectors, settings, training=False)
-        check_weights(model.state_dict(), weights, run)
-        model.load_state_dict(weights)
-        return self._scorer_of(model, benchmark.graph, settings)
-
-    def _scorer_of(self, model: nn.Module, graph: Graph, settings: Any) -> MetaScorer[Any]:
-        return self.scorer_class(settings.model, model, graph, negatives=settings.negatives, seed=settings.seed)
 
 
 def assemble(vectors: Embeddings, settings: MetaRSettings) -> MetaR:
@@ -267,49 +123,12 @@ def assemble(vectors: Embeddings, settings: MetaRSettings) -> MetaR:
 
 
 def scaled(vectors: Embeddings, length: float) -> Embeddings:
-    """Vectors in single precision, multiplied so that entities have this mean length; 0 leaves them as they are."""
+    """Vectors in single precision, scaled to this mean length of the entities'; 0 does not scale them."""
     vectors = vectors.single_precision()
     if not length:
         return vectors
     factor = length / vectors.entities.norm(dim=1).mean()
     return dataclasses.replace(vectors, entities=vectors.entities * factor, relations=vectors.relations * factor)
-
-
-def sampler(benchmark: Benchmark, settings: Any) -> ContrastedSampler:
-    """Episodes of the train relations, and of the background's where the model learns from them."""
-    return ContrastedSampler(
-        tasks_of(benchmark, settings),
-        len(benchmark.graph.entities),
-        shots=settings.shots,
-        batch=settings.batch,
-        negatives=settings.negatives,
-        seeds=[settings.seed],
-        device=settings.device,
-    )
-
-
-def tasks_of(benchmark: Benchmark, settings: Any) -> list[Task]:
-    """The train relations and, for all models but `metar`, those of the background that have enough pairs."""
-    tasks = list(benchmark.split("train"))
-    if settings.model != TRAIN_ONLY:
-        tasks += [task for task in benchmark.once(_background_tasks) if len(task.pairs) > settings.shots]
-        if not tasks:
-            raise FewlinkError(f"{benchmark.name} has no relation with more than {settings.shots} pairs to learn from")
-    return tasks
-
-
-def _background_tasks(benchmark: Benchmark) -> list[Task]:
-    """The background's relations as tasks; none that holds between all entities of its range."""
-    graph = benchmark.graph
-    triples = graph.triples()
-    pairs = Groups.of(triples[:, 1], triples[:, [0, 2]], len(graph.relations))
-    tasks = []
-    for relation, name in enumerate(graph.relations):
-        known = sorted_pairs(pairs[relation])
-        kind = likely_tails(graph, np.unique(known[:, 1]))
-        if len(kind) > 1:
-            tasks.append(Task(name, known, known, kind))
-    return tasks
 
 
 FAMILY = MetaRFamily()

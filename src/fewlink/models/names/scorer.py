@@ -1,56 +1,48 @@
-"""A scorer that adds what names say to the scores of TRAIL, and its family."""
+"""A scorer that adds the evidence of names to the scores of another."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.core.errors import FewlinkError
-from fewlink.data.benchmark import Benchmark
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
-from fewlink.models.family import Prepared
 from fewlink.models.names.columns import OF_HEAD, NameColumns, ReferenceNames
 from fewlink.models.names.gate import Gate, shipped_gate
 from fewlink.models.names.likeness import GramIndex, TextModel, TextVectors, gram_index
-from fewlink.models.trail.family import TrailFamily
 from fewlink.models.trail.reading import MOST_REFERENCES
-from fewlink.models.trail.scorer import TrailScorer
-from fewlink.scorers import Capabilities, Question, Reasons
+from fewlink.scorers import Capabilities, ExplainingGraphScorer, Question, Reasons, Scorer, capabilities
 
-NAME = "trail-names"  # in results, beside `trail-shipped`
-MOST_TASKS = 8  # sets of references that are remembered
+MAX_TASKS = 8  # sets of references whose names are kept in memory
 EVIDENCE = {"names": "names"}
 
 
 class NamedScorer:
-    """TRAIL's scores with what the names of a graph's entities say; made by `with_names`."""
+    """The scores of another scorer plus the evidence of entities' names; made by `with_names`."""
 
-    def __init__(self, scorer: TrailScorer, columns: NameColumns, gate: Gate) -> None:
+    def __init__(self, scorer: ExplainingGraphScorer, columns: NameColumns, gate: Gate) -> None:
         self.name, self.scorer, self.columns, self.gate = scorer.name, scorer, columns, gate
-        self.device = scorer.device
         self._remembered: dict[bytes, ReferenceNames] = {}
 
     @property
     def capabilities(self) -> Capabilities:
-        own = self.scorer.capabilities
-        return dataclasses.replace(own, evidence={**own.evidence, **EVIDENCE})  # names add to logits
+        own = capabilities(self.scorer)
+        evidence = {**own.evidence, **EVIDENCE}
+        return dataclasses.replace(own, evidence=evidence, takes_names=False, reads_names=True)
 
     def limit_edges(self, edges: int) -> None:
-        """As of the scorer of the graph."""
+        """Read about this many edges around each head."""
         self.scorer.limit_edges(edges)
 
     def without(self, relation: str) -> NamedScorer:
-        """The same on the graph without the triples of a relation; names stay."""
+        """The same model on the graph without the triples of a relation; it still reads all names."""
         return NamedScorer(self.scorer.without(relation), self.columns, self.gate)
 
     def __call__(self, question: Question) -> Tensor:
-        scores = self.scorer(question)
+        scores = torch.as_tensor(self.scorer(question))
         weights = self.gate.column_weights(self.reference_names(question.references))
         if not weights.any():
             return scores
@@ -68,7 +60,7 @@ class NamedScorer:
         if known is None or known.covered != index.number:
             known = self.columns.references(references[:MOST_REFERENCES])
             self._remembered[key] = known
-            for oldest in list(self._remembered)[:-MOST_TASKS]:  # of a copy: another thread may change it meanwhile
+            for oldest in list(self._remembered)[:-MAX_TASKS]:  # of a copy: another thread may change it meanwhile
                 self._remembered.pop(oldest, None)
         return known
 
@@ -104,18 +96,21 @@ class NamedScorer:
 
 
 def with_names(
-    scorer: TrailScorer,
+    scorer: Scorer,
     graph: Graph,
     *,
     text: TextModel | None = None,
     descriptions: Mapping[int, str] | None = None,
     gate: Gate | None = None,
-) -> NamedScorer | TrailScorer:
-    """A scorer that also reads the names of its graph; the scorer itself if these say nothing.
+) -> Scorer:
+    """A scorer that also reads the names of its graph.
 
-    `text` is a model whose vectors of the names count beside their n-grams; with `descriptions` of some entities, it
-    reads the name and the description of each, also if the names alone say nothing.
+    It is the scorer itself if that one does not take the evidence of names, or if the names are no evidence, as mere
+    ids are not. `text` is a model whose vectors of names count beside their n-grams; with `descriptions` of some
+    entities, it reads the name and the description of each, even if the names alone are no evidence.
     """
+    if not (capabilities(scorer).takes_names and isinstance(scorer, ExplainingGraphScorer)):
+        return scorer
     index = gram_index(graph)
     if index is None and not (text and descriptions):
         return scorer
@@ -128,26 +123,3 @@ def with_names(
 
     vectors = None if text is None else TextVectors.of(text, index.count, text_of)
     return NamedScorer(scorer, NameColumns(index, graph, vectors), gate or shipped_gate())
-
-
-class NamesFamily(TrailFamily):
-    """TRAIL with names, which comes with the package; what is trained is TRAIL."""
-
-    name = "names"
-    shipped_models: ClassVar[tuple[str, ...]] = (NAME,)
-
-    @property
-    def models(self) -> Mapping[str, str]:
-        return {}
-
-    def shipped(self, model: str, benchmark: Benchmark, device: str) -> Prepared:
-        plain = super().shipped("trail", benchmark, device)
-        assert isinstance(plain.scorer, TrailScorer)
-        scorer = with_names(plain.scorer, known_graph(benchmark))
-        if not isinstance(scorer, NamedScorer):
-            raise FewlinkError(f"the names in {benchmark.name} say nothing: use --scorer trail")
-        scorer.name = NAME
-        return Prepared(scorer, {**plain.config, "names": scorer.gate.facts})
-
-
-FAMILY = NamesFamily()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
@@ -17,9 +17,10 @@ from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared, VectorFreeFamily
 from fewlink.models.trail.episodes import LARGEST, SMALLEST, relation_pairs
-from fewlink.models.trail.learner import TrailLearner, TrailSettings, network_of
+from fewlink.models.trail.learner import TrailLearner, network_of
 from fewlink.models.trail.reading import ReadGraph
 from fewlink.models.trail.scorer import PART, WHOLE, TrailScorer
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped, shipped_scorer
 from fewlink.models.weights import check_weights
 
@@ -29,27 +30,23 @@ PAIR = 28  # bytes of a pair of relations while it is counted how often they are
 STATES = 6  # tensors of the size of the states that answering needs at once
 
 
-class TrailFamily(VectorFreeFamily):
-    """TRAIL."""
+SettingsT = TypeVar("SettingsT", bound=TrailSettings)
 
-    name = "trail"
-    settings = TrailSettings
+
+class PropagationFamily(VectorFreeFamily[SettingsT]):
+    """Models that pass messages over the graph and are trained as TRAIL is, on one or several graphs."""
+
     any_shots = True
     any_graph = True
     last_is_best = True
     several_graphs = True
-    shipped_models: ClassVar[tuple[str, ...]] = ("trail",)
     memory_advice = "queries=4"
 
-    @property
-    def models(self) -> Mapping[str, str]:
-        return {"trail": "TRAIL: message passing over the graph, conditioned on the references; reads any graph"}
-
-    def run_parts(self, benchmark: Benchmark, settings: TrailSettings) -> dict[str, Any]:
+    def training_facts(self, benchmark: Benchmark, settings: SettingsT) -> dict[str, Any]:
         others = graphs_of(benchmark, settings)[1:]
         return {"graphs": [graph.fingerprint for graph in others]} if others else {}
 
-    def check(self, benchmark: Benchmark, settings: TrailSettings) -> None:
+    def check(self, benchmark: Benchmark, settings: SettingsT) -> None:
         names = [benchmark.name, *(name for name in settings.also.split(",") if name)]
         for name, graph in zip(names, graphs_of(benchmark, settings), strict=True):
             if not relation_pairs(graph):
@@ -58,8 +55,27 @@ class TrailFamily(VectorFreeFamily):
                     "of entities that other relations join as well"
                 )
 
+    def training_memory(self, benchmark: Benchmark, vectors: NoVectors, settings: SettingsT, *, runs: int = 1) -> Parts:
+        """Of all graphs that are learnt from: the states of the largest, since a step reads one, and all edges."""
+        graphs = graphs_of(benchmark, settings)
+        needs = [self.memory(graph, vectors, settings, runs=runs, training=True) for graph in graphs]
+        most = {part: max(need[part] for need in needs) for part in needs[0]}
+        return {**most, **{part: sum(need[part] for need in needs) for part in ("edges", "relations")}}
+
+
+class TrailFamily(PropagationFamily[TrailSettings]):
+    """TRAIL."""
+
+    name = "trail"
+    settings = TrailSettings
+    shipped_models: ClassVar[tuple[str, ...]] = ("trail",)
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {"trail": "TRAIL: message passing over the graph, conditioned on the references; reads any graph"}
+
     def memory(
-        self, graph: Graph, vectors: Any, settings: TrailSettings, *, runs: int = 1, training: bool = False
+        self, graph: Graph, vectors: NoVectors, settings: TrailSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
         on_cpu = settings.device == "cpu"
         parts = on_cpu and not training and 2 * graph.triple_count > WHOLE
@@ -74,25 +90,19 @@ class TrailFamily(VectorFreeFamily):
             "the program": PROGRAM,
         }
 
-    def training_memory(self, benchmark: Benchmark, vectors: Any, settings: TrailSettings, *, runs: int = 1) -> Parts:
-        """Of all graphs that are learnt from: the states of the largest, since a step reads one, and all edges."""
-        graphs = graphs_of(benchmark, settings)
-        needs = [self.memory(graph, vectors, settings, runs=runs, training=True) for graph in graphs]
-        most = {part: max(need[part] for need in needs) for part in needs[0]}
-        return {**most, **{part: sum(need[part] for need in needs) for part in ("edges", "relations")}}
-
-    def learner(self, benchmark: Benchmark, vectors: Any, settings: TrailSettings, seeds: Sequence[int]) -> Learner:
+    def learner(
+        self, benchmark: Benchmark, vectors: NoVectors, settings: TrailSettings, seeds: Sequence[int]
+    ) -> Learner:
         (seed,) = seeds
         return TrailLearner(graphs_of(benchmark, settings), settings.adjusted([f"seed={seed}"]))
 
     def scorer(
         self,
         benchmark: Benchmark,
-        vectors: Any,
+        vectors: NoVectors,
         settings: TrailSettings,
         weights: dict[str, Tensor],
         *,
-        parts: Mapping[str, Any],
         run: Path,
     ) -> TrailScorer:
         network = network_of(settings).to(settings.device)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,77 +12,16 @@ from torch.nn.functional import cross_entropy
 from fewlink.core import distributed
 from fewlink.core.seeds import derive
 from fewlink.graph import Graph
-from fewlink.models.family import ModelSettings, RunState
+from fewlink.models.family import RunState, StepResult
 from fewlink.models.trail.episodes import Batch, Episodes, EpisodeSource
 from fewlink.models.trail.network import Shape, TrailNetwork
 from fewlink.models.trail.reading import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
+from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.weights import moments_of, restore_moments
 
 WORKERS = 6  # processes that draw episodes for a GPU
 RAW = "raw."  # weights before averaging, among the moments of a checkpoint
-
-
-@dataclass(frozen=True)
-class TrailSettings(ModelSettings):
-    """How TRAIL is trained.
-
-    model                a name of `fewlink models`
-    also                 benchmarks or graphs to learn from beside the first, separated by commas
-    shots                references of each dev relation
-    width                numbers of a state, a multiple of 8
-    layers               layers of propagation: how far apart head and tail may be
-    relation_layers      layers among relations
-    relations            episodes of a step; shared out where several processes train together
-    queries              queries of an episode
-    candidates           candidates of an episode, at least twice its queries
-    learning_rate        of AdamW at its highest: it rises over the first twentieth of the steps and falls as a cosine
-    weight_decay         of AdamW
-    steps                steps in all, over which the learning rate is spread; continuing with more changes its course
-    clip                 largest norm of the gradient
-    average              share of the old average of weights that a step keeps: what answers is the average
-    evaluate_every       steps between evaluations on dev; each one saves the run
-    patience             not used: the last weights are kept, since dev relations are few
-    evaluate_candidates  the candidates on dev: full or paper
-    """
-
-    model: str = "trail"
-    also: str = ""
-    shots: int = 3
-    width: int = 32
-    layers: int = 6
-    relation_layers: int = 2
-    relations: int = 4
-    queries: int = 8
-    candidates: int = 2048
-    learning_rate: float = 2e-3
-    weight_decay: float = 1e-4
-    steps: int = 6000
-    clip: float = 1.0
-    average: float = 0.998
-    evaluate_every: int = 1000
-    patience: int = 1_000_000
-    evaluate_candidates: str = "full"
-    seed: int = 0
-    device: str = "cpu"
-
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"evaluate_candidates": ("full", "paper")}
-    AT_LEAST_ONE = (
-        *("shots", "width", "layers", "relations", "queries", "candidates", "steps", "evaluate_every", "patience"),
-    )
-    POSITIVE = ("learning_rate", "clip")
-    NOT_NEGATIVE = ("weight_decay", "relation_layers")
-
-    def __post_init__(self) -> None:
-        self.check()
-        self.require("width", self.width % 8 == 0, "a multiple of 8")
-        self.require("candidates", self.candidates >= 2 * self.queries, f"at least twice queries ({self.queries})")
-        self.require("average", 0 <= self.average < 1, "0 or more and less than 1")
-
-    def decay_at(self, step: int) -> float:
-        """What the learning rate of a step, the first of which is 0, is multiplied with."""
-        rise = min(1.0, (step + 1) / (0.05 * self.steps))
-        return rise * (0.5 + 0.5 * math.cos(math.pi * step / self.steps))
 
 
 class TrailLearner:
@@ -101,7 +37,7 @@ class TrailLearner:
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.settings, self.device = settings, torch.device(distributed.use_device(settings.device))
-        self.most = 50 if self.device.type == "cuda" else 1
+        self.steps_at_once = 50 if self.device.type == "cuda" else 1
         self.graphs = [ReadGraph.of(graph).to(self.device) for graph in graphs]
         sources = [EpisodeSource(graph) for graph in graphs]
         self.episodes = Episodes(
@@ -145,17 +81,16 @@ class TrailLearner:
     def weights(self) -> Mapping[str, Tensor]:
         return {name: value[None] for name, value in self.averaged.items()}
 
-    def advance(self, first: int, count: int) -> tuple[Tensor, float]:
-        """Take steps from step `first` on; losses (count, 3, 1), and the seconds spent waiting for episodes."""
+    def run_steps(self, first: int, count: int) -> StepResult:
+        """Run `count` steps, beginning with step `first`."""
         self.network.train()
-        losses, waited = [], 0.0
+        losses, sampling_seconds = [], 0.0
         for step in range(first, first + count):
             began = time.perf_counter()
             batch = self._batch(step).to(self.device)
-            waited += time.perf_counter() - began
+            sampling_seconds += time.perf_counter() - began
             losses.append(self.step(step, batch))
-        total = torch.stack(losses)
-        return torch.stack([total, total, torch.zeros_like(total)], 1).unsqueeze(-1), waited
+        return StepResult({"loss": torch.stack(losses).unsqueeze(-1)}, sampling_seconds)
 
     def step(self, number: int, batch: Batch) -> Tensor:
         """Move the weights along a batch; the loss before the move."""
@@ -198,9 +133,9 @@ class TrailLearner:
     def state(self, run: int) -> RunState:
         """The averaged weights; the optimizer's moments and the weights before averaging."""
         raw = {RAW + name: value.clone() for name, value in self.network.state_dict().items()}
-        return dict(self.averaged), {**moments_of(self.network, self.optimizer), **raw}
+        return RunState(dict(self.averaged), {**moments_of(self.network, self.optimizer), **raw})
 
-    def take(self, states: Sequence[RunState]) -> None:
+    def load_state(self, states: Sequence[RunState]) -> None:
         """Continue from a state."""
         ((weights, moments),) = states
         self.averaged = {name: weights[name].to(self.device) for name in self.averaged}

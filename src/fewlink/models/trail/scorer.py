@@ -57,7 +57,14 @@ class TrailScorer:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(True, MOST_REFERENCES, scores_are_logits=True, evidence=EVIDENCE, edges_read=self.part)
+        return Capabilities(
+            thread_safe=True,
+            most_references=MOST_REFERENCES,
+            scores_are_logits=True,
+            evidence=EVIDENCE,
+            edges_read=self.part,
+            takes_names=True,
+        )
 
     def limit_edges(self, edges: int) -> None:
         """Read a part of about this many edges around each head, whatever the size of the graph: fewer are quicker."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -21,11 +20,12 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared
-from fewlink.models.trail.family import EDGE, PAIR, TrailFamily, graphs_of
-from fewlink.models.trail.learner import TrailLearner, TrailSettings
+from fewlink.models.trail.family import EDGE, PAIR, PropagationFamily, graphs_of
+from fewlink.models.trail.learner import TrailLearner
 from fewlink.models.trail.network import Encoded
 from fewlink.models.trail.reading import ReadGraph, Tasks
-from fewlink.models.ultra.network import EntityLayer, Shape, UltraNetwork, read_checkpoint
+from fewlink.models.ultra.network import EntityLayer, UltraNetwork, read_checkpoint
+from fewlink.models.ultra.settings import UltraSettings
 from fewlink.models.weights import check_weights
 from fewlink.propagation.edges import EdgeTable
 from fewlink.propagation.product import Norms, chunk_sums, edge_sums
@@ -36,47 +36,6 @@ FEW = 0.15  # share of all edges up to which a layer goes along the edges of cha
 SOME = 0.4  # share up to which the last layer computes asked tails only
 STATES = 4  # tensors of the size of the states that answering needs beside what a task's heads have in common
 LEARNT = 5  # tensors of the size of the states that a layer keeps for its gradients
-
-
-@dataclass(frozen=True)
-class UltraSettings(TrailSettings):
-    """How ULTRA is trained, or tuned from given weights.
-
-    model                a name of `fewlink models`
-    start                file of weights to begin with, as published (.pth) or as safetensors; empty: random weights
-    also                 benchmarks or graphs to learn from beside the first, separated by commas
-    shots                references of each dev relation
-    width                numbers of a state, a multiple of 8; the published weights have 64
-    layers               layers over the entities; the published weights have 6
-    relation_layers      layers over the graph of relations; the published weights have 6
-    relations            episodes of a step; shared out where several processes train together
-    queries              queries of an episode
-    candidates           candidates of an episode, at least twice its queries
-    learning_rate        of AdamW at its highest: it rises over the first twentieth of the steps and falls as a cosine
-    weight_decay         of AdamW
-    steps                steps in all, over which the learning rate is spread; continuing with more changes its course
-    clip                 largest norm of the gradient
-    average              share of the old average of weights that a step keeps: what answers is the average
-    evaluate_every       steps between evaluations on dev; each one saves the run
-    patience             not used: the last weights are kept, since dev relations are few
-    evaluate_candidates  the candidates on dev: full or paper
-    """
-
-    model: str = "ultra"
-    start: str = ""
-    width: int = 64
-    relation_layers: int = 6
-    learning_rate: float = 5e-4
-    steps: int = 2000
-    evaluate_every: int = 500
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require("relation_layers", self.relation_layers >= 1, "at least 1")
-
-    @property
-    def shape(self) -> Shape:
-        return Shape(self.width, self.layers, self.relation_layers)
 
 
 class Unlabelled(NamedTuple):
@@ -308,30 +267,29 @@ class UltraLearner(TrailLearner):
         return UltraScorer(self.settings.model, network, self.graphs[0])
 
 
-class UltraFamily(TrailFamily):
+class UltraFamily(PropagationFamily[UltraSettings]):
     """ULTRA."""
 
     name = "ultra"
     settings = UltraSettings
-    shipped_models = ()
-    checkpoint_models = ("ultra",)
+    checkpoint_models: ClassVar[tuple[str, ...]] = ("ultra",)
 
     @property
     def models(self) -> Mapping[str, str]:
         return {"ultra": "ULTRA (Galkin et al. 2024): message passing over relations, then entities; reads any graph"}
 
-    def run_parts(self, benchmark: Benchmark, settings: UltraSettings) -> dict[str, Any]:  # type: ignore[override]
+    def training_facts(self, benchmark: Benchmark, settings: UltraSettings) -> dict[str, Any]:
         start = {"start": read_checkpoint(settings.start).facts} if settings.start else {}
-        return {**super().run_parts(benchmark, settings), **start}
+        return {**super().training_facts(benchmark, settings), **start}
 
-    def check(self, benchmark: Benchmark, settings: UltraSettings) -> None:  # type: ignore[override]
+    def check(self, benchmark: Benchmark, settings: UltraSettings) -> None:
         super().check(benchmark, settings)
         if settings.start and (shape := read_checkpoint(settings.start).shape) != settings.shape:
             wanted = " ".join(f"--set {name}={value}" for name, value in vars(shape).items())
             raise InputError(settings.start, f"holds weights of another shape: train with {wanted}")
 
-    def memory(  # type: ignore[override]
-        self, graph: Graph, vectors: Any, settings: UltraSettings, *, runs: int = 1, training: bool = False
+    def memory(
+        self, graph: Graph, vectors: NoVectors, settings: UltraSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
         states = 4.0 * len(graph.entities) * settings.width
         if training:
@@ -347,21 +305,22 @@ class UltraFamily(TrailFamily):
             "the program": PROGRAM,
         }
 
-    def learner(self, benchmark: Benchmark, vectors: Any, settings: UltraSettings, seeds: Sequence[int]) -> Learner:  # type: ignore[override]
+    def learner(
+        self, benchmark: Benchmark, vectors: NoVectors, settings: UltraSettings, seeds: Sequence[int]
+    ) -> Learner:
         graphs, start = graphs_of(benchmark, settings), None
         if settings.start:
             start = read_checkpoint(settings.start).weights
         (seed,) = seeds
         return UltraLearner(graphs, settings.adjusted([f"seed={seed}"]), start)
 
-    def scorer(  # type: ignore[override]
+    def scorer(
         self,
         benchmark: Benchmark,
-        vectors: Any,
+        vectors: NoVectors,
         settings: UltraSettings,
         weights: dict[str, Tensor],
         *,
-        parts: Mapping[str, Any],
         run: Path,
     ) -> UltraScorer:
         network = UltraNetwork(settings.shape)

@@ -1,137 +1,243 @@
 // One suggestion at a time, with its reasons; after each decision comes the next.
 
-const POOL = 50; // heads that are looked through, and by how many more
+import { about, call } from "./api.js";
+import { decide } from "./decisions.js";
+import { $, announce, element } from "./dom.js";
+import { entityButton } from "./entity.js";
+import { on } from "./events.js";
+import { loadReasons } from "./explanation.js";
+import { hasProbability } from "./filters.js";
+import { placeOf, readHeads, readOptions, relationInGraph, relationName } from "./form.js";
+import { newProject } from "./new-project.js";
+import { clearProblem, showProblem } from "./problem.js";
+import { keyOf, kindOf, project, projectNotes, projectPairs } from "./project.js";
+import { showRemaining } from "./project-panel.js";
+import { storeReferences } from "./references.js";
+import { deciding, saveState, state } from "./state.js";
+import { asSentence, formatCount, formatPercent, plural, withSpaces } from "./text.js";
+
+const POOL = 50; // heads that are searched for suggestions, and how many more each time
 
 let card = null; // the suggestion shown
 let read = []; // references that the model read for it
-let skipped = new Set(), poolSize = POOL, seeking = null;
+let skipped = new Set();
+let poolSize = POOL;
+let searching = null; // the AbortController of the request under way
+let judging = false; // one decision at a time: a held key must not decide on what was not read
 
-const deciding = () => state.view === "decide";
-
-function forgetCards() {
-  if (seeking) seeking.abort();
-  card = null;
-  skipped = new Set();
-  poolSize = POOL;
-  $("card").replaceChildren();
-}
-
+// The heads and tails that suggestions are taken from.
 function readPool() {
-  // The heads and tails that suggestions are taken from, by the fields of the form.
-  const body = state.mode === "heads" && state.heads.length ? {heads: state.heads.map(head => head.id)}
-    : {heads_of_type: state.mode === "many" && state.many === "type" ? (state.type || reject("Name the type of the heads.", $("type"))).id : state.mode === "many" ? state.many : "open", count: poolSize};
-  if (state.candidates === "all") body.candidates = "all";
-  if (state.candidates === "type") body.candidates = (state.candidatesType || reject("Name the type of the tails.", $("candidates-type"))).id;
-  const relation = knownRelation();
-  return {...body, ...(relation ? {relation} : {}), ...(state.constraints.length ? {constraints: state.constraints} : {}), mode: state.order, k: Math.min(100, 10 + skipped.size)};
+  const heads =
+    state.mode === "heads" && !state.heads.length ? { heads_of_type: "open" } : readHeads();
+  return {
+    ...heads,
+    ...(heads.heads ? {} : { count: poolSize }),
+    ...readOptions(),
+    mode: state.order,
+    k: Math.min(100, 10 + skipped.size),
+  };
 }
 
-async function nextPair(focus = true) {
-  // Asks for the next suggestion and shows it.
-  if (seeking) seeking.abort();
-  const own = seeking = new AbortController();
-  problem(null);
-  if (!project) return showNoCard("Choose or make a project: suggestions learn from its decisions.", "New project", () => newProject("A project keeps references and decisions.").then(made => made && nextPair()));
+// Requests the next suggestion and shows it.
+export async function nextSuggestion({ focus = true } = {}) {
+  searching?.abort();
+  clearProblem();
+  if (!project) {
+    showNoProject();
+    return;
+  }
+  const own = (searching = new AbortController());
   try {
     await storeReferences();
-    if (!asReferences().references.length) return showNoCard("This project has no references yet. Add a pair that the relation holds for, in the form.");
+    if (!projectPairs(about.limits.references).references.length) {
+      showNoCard("This project has no references yet. Enter a pair for which the relation holds.");
+      return;
+    }
     const body = readPool();
-    $("decide-part").setAttribute("aria-busy", "true");
-    if (!card) say(`Looking through ${body.heads ? plural(body.heads.length, "head") : `up to ${body.count} heads`}…`);
+    $("decide-view").setAttribute("aria-busy", "true");
+    const count = body.heads ? plural(body.heads.length, "head") : `up to ${body.count} heads`;
+    if (!card) announce(`Searching ${count}…`);
     const answer = await call(`projects/${project.number}/next`, body, own.signal);
-    if (seeking !== own) return;
-    read = answer.read;
-    countLeft(answer.left, "Heads left");
-    const notes = [...(answer.calibration ? [sentenceOf(answer.calibration.sentence)] : []), ...answer.notes.filter(note => !projectNotes.includes(note))];
-    $("decide-notes").replaceChildren(...notes.map(note => make("li", {}, note)));
-    const found = answer.suggestions.find(one => !skipped.has(keyOf(one)));
-    if (found) showCard(found, answer, focus);
-    else showEnd(answer);
+    if (searching === own) showAnswer(answer, focus);
   } catch (error) {
-    if (error.name !== "AbortError" && seeking === own) problem(error);
+    if (error.name !== "AbortError" && searching === own) {
+      showProblem(error, error.field && placeOf(error));
+    }
   } finally {
-    if (seeking === own) {
-      seeking = null;
-      $("decide-part").removeAttribute("aria-busy");
+    if (searching === own) {
+      searching = null;
+      $("decide-view").removeAttribute("aria-busy");
     }
   }
 }
 
-function showNoCard(text, label, act) {
+function showAnswer(answer, focus) {
+  read = answer.read;
+  showRemaining("Heads left", answer.left);
+  const notes = answer.notes.filter((note) => !projectNotes.includes(note));
+  if (answer.calibration) notes.unshift(answer.calibration.sentence);
+  $("decide-notes").replaceChildren(...notes.map((note) => element("li", {}, asSentence(note))));
+  const suggestion = answer.suggestions.find((one) => !skipped.has(keyOf(one)));
+  if (suggestion) showCard(suggestion, answer, focus);
+  else showEnd(answer);
+}
+
+function showNoCard(text, label, onclick) {
   card = null;
-  say("");
-  $("card").replaceChildren(make("div", {class: "empty"}, make("p", {}, text), label ? make("button", {type: "button", class: "primary", onclick: act}, label) : null));
-}
-
-function showEnd(answer) {
-  const more = answer.heads < answer.heads_in_all, again = skipped.size > 0;
-  showNoCard(again ? "You have decided or skipped every suggestion." : `No pair is left among the ${plural(answer.heads, "head")} that were looked through.`,
-    more ? `Look through ${Math.min(POOL, answer.heads_in_all - answer.heads)} more heads` : again ? "Show the skipped ones again" : null,
-    () => { if (more) poolSize += POOL; else skipped = new Set(); nextPair(); });
-  say("No suggestion is left.");
-}
-
-function showCard(row, answer, focus) {
-  const same = card && keyOf(card) === keyOf(row);
-  card = row;
-  if (same) return;
-  const verdict = (kind, label, key, act) => make("button", {type: "button", class: `verdict ${kind}`, "aria-keyshortcuts": key, onclick: act}, label, " ", make("kbd", {"aria-hidden": "true"}, key));
-  const learnt = answer.learnt ? `, learnt from ${plural(answer.learnt, "pair")}` : "", chance = hasChance(row) ? `${percent(row.probability)} likely. ` : "";
+  announce("");
   $("card").replaceChildren(
-    make("p", {class: "hint"}, "Is this right?"),
-    make("h3", {id: "card-title"}, entityButton(row.head, row.head_name), make("em", {}, ` ${relationName().replaceAll("_", " ")} `), entityButton(row.tail, row.tail_name)),
-    make("p", {class: "hint"}, `${chance}Place ${row.rank.toLocaleString("en")} among the tails of ${row.head_name}${learnt}.`),
-    make("div", {class: "verdicts"}, verdict("no", "Reject", "R", () => judge("rejected")), verdict("later", "Skip", "S", skipCard),
-      verdict("yes", "Accept", "A", () => judge("accepted"))),
-    make("button", {type: "button", class: "quiet", id: "card-why", "aria-expanded": String(state.withReasons), onclick: toggleReasons}, "Reasons ", make("kbd", {"aria-hidden": "true"}, "E")));
-  say(`${row.head_name} → ${row.tail_name}?`);
-  if (state.withReasons) cardReasons();
-  if (focus) focusCard();
+    element(
+      "div",
+      { class: "empty" },
+      element("p", {}, text),
+      label ? element("button", { type: "button", class: "primary", onclick }, label) : null,
+    ),
+  );
 }
 
-function focusCard() {
-  $("card").focus({preventScroll: true});
-  $("card").scrollIntoView({block: "nearest"});
+function showNoProject() {
+  const create = async () => {
+    await newProject("A project stores references and decisions.");
+  };
+  showNoCard(
+    "Choose or create a project: suggestions learn from its decisions.",
+    "New project",
+    create,
+  );
 }
 
-async function cardReasons() {
-  const row = card, part = make("div", {class: "reasons"}, make("p", {class: "hint"}, "Loading reasons…"));
-  $("card").append(part);
-  await loadReasons(part, {...asReferences(), references: read, ...(knownRelation() ? {relation: knownRelation()} : {})}, row);
+function showEnd({ heads, heads_in_all: total }) {
+  if (heads < total) {
+    const text = skipped.size
+      ? "You have decided on or skipped every suggestion."
+      : `No pair is left among the ${plural(heads, "head")} that were searched.`;
+    showNoCard(text, `Search ${plural(Math.min(POOL, total - heads), "more head")}`, () => {
+      poolSize += POOL;
+      nextSuggestion();
+    });
+  } else if (skipped.size) {
+    showNoCard(
+      "You have decided on or skipped every suggestion.",
+      "Show skipped suggestions",
+      () => {
+        skipped = new Set();
+        nextSuggestion();
+      },
+    );
+  } else showNoCard(`No pair is left among the ${plural(heads, "head")} that were searched.`);
+  announce("No suggestion is left.");
 }
 
-function toggleReasons() {
+function showCard(suggestion, { learnt }, focus) {
+  const isShown = card && keyOf(card) === keyOf(suggestion);
+  card = suggestion;
+  if (isShown) return;
+  const { head, head_name, tail, tail_name, rank, probability } = suggestion;
+  const likely = hasProbability(suggestion) ? `${formatPercent(probability)} likely. ` : "";
+  const basis = learnt ? ` Learned from ${plural(learnt, "pair")}.` : "";
+  const verdict = (name, label, key, onclick) =>
+    element(
+      "button",
+      { type: "button", class: `verdict ${name}`, "aria-keyshortcuts": key, onclick },
+      `${label} `,
+      element("kbd", { "aria-hidden": "true" }, key),
+    );
+  const why = {
+    type: "button",
+    class: "quiet",
+    id: "card-why",
+    "aria-expanded": String(state.withReasons),
+    onclick: toggleCardReasons,
+  };
+  $("card").replaceChildren(
+    element("p", { class: "hint" }, "Is this right?"),
+    element(
+      "h3",
+      {},
+      entityButton(head, head_name),
+      element("em", {}, ` ${withSpaces(relationName())} `),
+      entityButton(tail, tail_name),
+    ),
+    element(
+      "p",
+      { class: "hint" },
+      `${likely}Rank ${formatCount(rank)} among the tails of ${head_name}.${basis}`,
+    ),
+    element(
+      "div",
+      { class: "verdicts" },
+      verdict("no", "Reject", "R", () => judge("rejected")),
+      verdict("later", "Skip", "S", skip),
+      verdict("yes", "Accept", "A", () => judge("accepted")),
+    ),
+    element("button", why, "Reasons ", element("kbd", { "aria-hidden": "true" }, "E")),
+  );
+  announce(`${head_name} → ${tail_name}?`);
+  if (state.withReasons) showCardReasons();
+  if (!focus) return;
+  $("card").focus({ preventScroll: true });
+  $("card").scrollIntoView({ block: "nearest" });
+}
+
+function showCardReasons() {
+  const container = element("div", { class: "reasons" });
+  $("card").append(container);
+  const relation = relationInGraph();
+  const { rejected } = projectPairs(about.limits.references);
+  const query = { references: read, rejected, ...(relation ? { relation } : {}) };
+  return loadReasons(container, query, card);
+}
+
+export function toggleCardReasons() {
+  if (!card) return;
   const open = $("card").querySelector(".reasons");
   state.withReasons = !open;
-  keep();
-  $("card").querySelector("#card-why").setAttribute("aria-expanded", String(!open));
+  saveState();
+  $("card-why").setAttribute("aria-expanded", String(!open));
   if (open) open.remove();
-  else cardReasons();
+  else showCardReasons();
 }
 
-let judging = false; // one decision at a time: a key that is held does not decide what was not read
-
-async function judge(kind) {
-  const row = card;
-  if (!row || judging) return;
+export async function judge(kind) {
+  if (!card || judging) return;
   judging = true;
   try {
-    if (await decide([row], kind)) await nextPair();
+    if (await decide([card], kind)) await nextSuggestion();
   } finally {
     judging = false;
   }
 }
 
-function skipCard() {
+export function skip() {
   if (!card || judging) return;
   skipped.add(keyOf(card));
-  nextPair();
+  nextSuggestion();
 }
 
-function cardDecidedElsewhere() {
-  if (deciding() && card && decisionOn(card) && !judging) nextPair(false);
+on("project", () => {
+  searching?.abort();
+  card = null;
+  skipped = new Set();
+  poolSize = POOL;
+  $("card").replaceChildren();
+  if (deciding()) nextSuggestion({ focus: false });
+});
+on("references", () => {
+  if (deciding() && !card) nextSuggestion({ focus: false });
+});
+on("decisions", () => {
+  // Another curator has decided on the pair shown.
+  if (deciding() && card && kindOf(card) && !judging) nextSuggestion({ focus: false });
+});
+on("undone", (pair) => {
+  if (!deciding()) return;
+  skipped.delete(keyOf(pair));
+  nextSuggestion();
+});
+for (const input of document.querySelectorAll("input[name=order]")) {
+  input.addEventListener("change", () => {
+    state.order = input.value;
+    saveState();
+    nextSuggestion({ focus: false });
+  });
 }
-
-const CARD_KEYS = {a: () => judge("accepted"), r: () => judge("rejected"), s: skipCard, e: () => card && toggleReasons(), u: undo};
-
-for (const input of document.querySelectorAll("input[name=order]")) input.addEventListener("change", () => { state.order = input.value; keep(); nextPair(false); });

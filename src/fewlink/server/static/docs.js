@@ -1,119 +1,278 @@
-// The HTTP interface, from its OpenAPI schema: what each endpoint takes and gives, and a form to try it.
+// The HTTP interface, from its OpenAPI schema: the fields of each endpoint, and a form to try it.
+
+import { call, request } from "./api.js";
+import { $, announce, element } from "./dom.js";
+import { formatCount } from "./text.js";
+
+const FIRST = ["/predict", "/explain"]; // listed before the other endpoints
+const TYPES = {
+  string: "text",
+  integer: "whole number",
+  number: "number",
+  boolean: "true or false",
+  null: "null",
+};
 
 let schemas = {};
 
-const resolved = schema => schema && schema.$ref ? schemas[schema.$ref.split("/").at(-1)] : schema || {};
-const quoted = value => Array.isArray(value) && !value.length ? "an empty list" : typeof value === "string" ? `"${value}"` : String(value);
+const nameOf = (reference) => reference.split("/").at(-1);
 
-function kindOf(schema) {
-  // A type in words, such as `list of text, 1 to 200`.
-  if (schema.$ref) return schema.$ref.split("/").at(-1);
-  if (schema.anyOf) return schema.anyOf.map(kindOf).join(" or ");
-  if (schema.const !== undefined) return quoted(schema.const);
-  if (schema.enum) return schema.enum.map(quoted).join(" or ");
-  const range = (low, high) => low === undefined && high === undefined ? "" : low !== undefined && low === high ? `, exactly ${low}` : `, ${low === undefined ? "up to" : `${low.toLocaleString("en")} ${high === undefined ? "or more" : "to"}`}${high === undefined ? "" : ` ${high.toLocaleString("en")}`}`;
-  const inside = schema.items ? kindOf(schema.items) : "anything";
-  if (schema.type === "array") return `list of ${inside.includes(",") ? `(${inside})` : inside}${range(schema.minItems, schema.maxItems)}`;
-  if (schema.type === "object") return schema.additionalProperties ? `object of ${kindOf(schema.additionalProperties)}` : "object";
-  const plain = {string: "text", integer: "whole number", number: "number", boolean: "true or false", null: "null"}[schema.type] || "anything";
-  return plain + (schema.type === "string" ? "" : range(schema.minimum, schema.maximum));
+const resolve = (schema) => (schema?.$ref ? schemas[nameOf(schema.$ref)] : schema || {});
+
+function formatValue(value) {
+  if (Array.isArray(value) && !value.length) return "an empty list";
+  return typeof value === "string" ? `"${value}"` : String(value);
 }
 
-const pretty = content => JSON.stringify(content, null, 1).replace(/\[\s+("[^"\n]*"),\s+("[^"\n]*")\s+\]/g, "[$1, $2]");
-
-function table(fields) {
-  // Rows of [name, schema, required, description].
-  return make("table", {}, make("thead", {}, make("tr", {}, ...["Field", "Type", "Meaning"].map(title => make("th", {scope: "col"}, title)))),
-    make("tbody", {}, ...fields.map(([name, schema, required, meaning]) => make("tr", {},
-      make("th", {scope: "row"}, make("code", {}, name), required ? make("small", {}, " required") : null),
-      make("td", {}, kindOf(schema), schema.default !== undefined && schema.default !== null ? make("small", {}, `; ${quoted(schema.default)} if left out`) : null),
-      make("td", {}, ...marked(meaning))))));
+function formatRange(low, high) {
+  if (low === undefined && high === undefined) return "";
+  if (low === high) return `, exactly ${low}`;
+  if (low === undefined) return `, up to ${formatCount(high)}`;
+  if (high === undefined) return `, ${formatCount(low)} or more`;
+  return `, ${formatCount(low)} to ${formatCount(high)}`;
 }
 
-const marked = text => (text || "").split("`").map((part, i) => i % 2 ? make("code", {}, part) : part);
-const fieldsOf = (schema, sent) => Object.entries(schema.properties || {}).map(([name, field]) => [name, field, sent && (schema.required || []).includes(name), field.description || resolved(field).description]);
-
-function nested(schema, seen = new Set()) {
-  // The names of all schemas that a schema refers to, each once.
-  for (const [, name] of JSON.stringify(schema).matchAll(/"#\/components\/schemas\/(\w+)"/g)) if (!seen.has(name)) {
-    seen.add(name);
-    nested(schemas[name], seen);
+// A type in words, such as "list of text, 1 to 200".
+function typeOf(schema) {
+  if (schema.$ref) return nameOf(schema.$ref);
+  if (schema.anyOf) return schema.anyOf.map(typeOf).join(" or ");
+  if (schema.const !== undefined) return formatValue(schema.const);
+  if (schema.enum) return schema.enum.map(formatValue).join(" or ");
+  if (schema.type === "array") {
+    const item = schema.items ? typeOf(schema.items) : "anything";
+    const range = formatRange(schema.minItems, schema.maxItems);
+    return `list of ${item.includes(",") ? `(${item})` : item}${range}`;
   }
-  return seen;
+  if (schema.type === "object") {
+    const values = schema.additionalProperties;
+    return values ? `object of ${typeOf(values)}` : "object";
+  }
+  const type = TYPES[schema.type] || "anything";
+  return schema.type === "string" ? type : type + formatRange(schema.minimum, schema.maximum);
 }
 
-function described(title, schema, sent) {
-  // The fields of an object, and of the objects in it.
-  const whole = resolved(schema), inside = [...nested(schema)].filter(name => schemas[name] !== whole && schemas[name].properties);
-  return [make("h3", {}, title), whole.properties ? table(fieldsOf(whole, sent)) : make("p", {}, kindOf(schema)),
-    ...(inside.length ? [make("details", {}, make("summary", {}, `Objects in it: ${inside.join(", ")}`), ...inside.flatMap(name =>
-      [make("h3", {}, name), schemas[name].description ? make("p", {}, ...marked(schemas[name].description)) : null, table(fieldsOf(schemas[name], sent))]))] : [])];
+// Text with its `code` marked up.
+const withCode = (text = "") =>
+  text.split("`").map((piece, i) => (i % 2 ? element("code", {}, piece) : piece));
+
+// Indented JSON with pairs of names on one line.
+const formatJson = (content) =>
+  JSON.stringify(content, null, 1).replace(/\[\s+("[^"\n]*"),\s+("[^"\n]*")\s+\]/g, "[$1, $2]");
+
+// A table of fields: {name, schema, required, meaning}.
+function fieldTable(fields) {
+  const titles = ["Field", "Type", "Meaning"].map((title) =>
+    element("th", { scope: "col" }, title),
+  );
+  const rows = fields.map(({ name, schema, required, meaning }) => {
+    const initial = schema.default ?? null;
+    return element(
+      "tr",
+      {},
+      element(
+        "th",
+        { scope: "row" },
+        element("code", {}, name),
+        required ? element("small", {}, " required") : null,
+      ),
+      element(
+        "td",
+        {},
+        typeOf(schema),
+        initial === null ? null : element("small", {}, `; default ${formatValue(initial)}`),
+      ),
+      element("td", {}, ...withCode(meaning)),
+    );
+  });
+  return element(
+    "table",
+    {},
+    element("thead", {}, element("tr", {}, ...titles)),
+    element("tbody", {}, ...rows),
+  );
 }
 
-async function exampleOf(path) {
-  // A body that this server can answer.
-  if (path !== "/predict" && path !== "/explain") return {};
-  const {relation, references, heads} = await call("example?number=0");
-  const body = {references: references.map(pair => pair.map(entity => entity.id)), relation};
-  if (path === "/predict") return {...body, heads: heads.slice(0, 1).map(head => head.id), k: 3};
-  const [best] = (await call("predict", {...body, heads: [heads[0].id], k: 1})).predictions;
-  return {...body, head: heads[0].id, tail: best ? best.tail : references[0][1].id};
+const fieldsOf = (schema, isRequest) =>
+  Object.entries(schema.properties || {}).map(([name, field]) => ({
+    name,
+    schema: field,
+    required: isRequest && schema.required?.includes(name),
+    meaning: field.description || resolve(field).description,
+  }));
+
+// The names of all schemas that a schema refers to.
+function referredNames(schema, names = new Set()) {
+  const references = JSON.stringify(schema).matchAll(/"#\/components\/schemas\/(\w+)"/g);
+  for (const [, name] of references) {
+    if (names.has(name)) continue;
+    names.add(name);
+    referredNames(schemas[name], names);
+  }
+  return names;
 }
 
-function trial(path, method, parameters) {
-  // A form that sends a request, and its answer.
-  const answer = make("pre", {class: "answer", tabindex: "0", "aria-label": `Answer of ${path}`, hidden: true}), id = idOf(path, method);
-  const body = method === "post" ? make("textarea", {id: `body-${id}`, rows: 12, spellcheck: "false"}) : null;
-  const fields = parameters.map(({name, schema}) => make("input", {id: `${id}-${name}`, type: "text", name, value: name === "q" ? "a" : schema.default ?? ""}));
-  if (body) exampleOf(path).then(example => { body.value = pretty(example); }, () => { body.value = "{}"; });
-  const send = async event => {
-    event.preventDefault();
-    answer.hidden = false;
-    answer.textContent = "…";
-    try {
-      const inPath = name => path.includes(`{${name}}`), sent = fields.filter(field => field.value);
-      const query = new URLSearchParams(sent.filter(field => !inPath(field.name)).map(field => [field.name, field.value])).toString();
-      const to = sent.reduce((text, field) => text.replace(`{${field.name}}`, encodeURIComponent(field.value)), path.slice(1));
-      const text = await (await request(to + (query && `?${query}`), body ? JSON.parse(body.value) : undefined)).text();
-      answer.textContent = /^[[{]/.test(text) ? pretty(JSON.parse(text)) : text;
-    } catch (problem) {
-      answer.textContent = problem.message;
+// The fields of an object, and of the objects in it.
+function describe(title, schema, isRequest = false) {
+  const whole = resolve(schema);
+  const inner = [...referredNames(schema)].filter(
+    (name) => schemas[name] !== whole && schemas[name].properties,
+  );
+  const innerTables = inner.flatMap((name) => [
+    element("h3", {}, name),
+    element("p", {}, ...withCode(schemas[name].description)),
+    fieldTable(fieldsOf(schemas[name], isRequest)),
+  ]);
+  const summary = element("summary", {}, `Objects in it: ${inner.join(", ")}`);
+  return [
+    element("h3", {}, title),
+    whole.properties ? fieldTable(fieldsOf(whole, isRequest)) : element("p", {}, typeOf(schema)),
+    inner.length ? element("details", {}, summary, ...innerTables) : null,
+  ];
+}
+
+// A body that this server can answer.
+async function exampleBody(path) {
+  if (!FIRST.includes(path)) return {};
+  const { relation, references, heads } = await call("example?number=0");
+  const head = heads[0].id;
+  const ids = references.map((pair) => pair.map((entity) => entity.id));
+  const body = { references: ids, relation };
+  if (path === "/predict") return { ...body, heads: [head], k: 3 };
+  const { predictions } = await call("predict", { ...body, heads: [head], k: 1 });
+  return { ...body, head, tail: predictions.length ? predictions[0].tail : ids[0][1] };
+}
+
+// A form that sends a request and shows the response.
+function trialForm(path, method, parameters) {
+  const id = idOf(path, method);
+  const response = element("pre", {
+    class: "answer",
+    tabindex: "0",
+    "aria-label": `Response of ${path}`,
+    hidden: true,
+  });
+  const inputs = parameters.map(({ name, schema }) =>
+    element("input", {
+      id: `${id}-${name}`,
+      type: "text",
+      name,
+      value: name === "q" ? "a" : (schema.default ?? ""),
+    }),
+  );
+  const body =
+    method === "post"
+      ? element("textarea", { id: `body-${id}`, rows: 12, spellcheck: "false" })
+      : null;
+  if (body) {
+    exampleBody(path).then(
+      (example) => (body.value = formatJson(example)),
+      () => (body.value = "{}"),
+    );
+  }
+
+  function address() {
+    let filled = path.slice(1);
+    const query = new URLSearchParams();
+    for (const { name, value } of inputs.filter((input) => input.value)) {
+      if (path.includes(`{${name}}`))
+        filled = filled.replace(`{${name}}`, encodeURIComponent(value));
+      else query.set(name, value);
     }
-  };
-  return make("form", {class: "trial", onsubmit: send},
-    ...fields.flatMap(field => [make("label", {class: "label", for: field.id}, field.name), field]),
-    ...(body ? [make("label", {class: "label", for: body.id}, "Body"), body] : []), make("button", {class: "primary"}, "Send"), answer);
-}
-
-// An id for each endpoint: `predict`, `projects`, `projects-number-decisions-post` beside a GET of the same path.
-const idOf = (path, method) => path.slice(1).replace(/[{}]/g, "").replaceAll("/", "-") + (method === "post" && !["/predict", "/explain"].includes(path) ? "-post" : "");
-
-function endpoint(path, method, facts) {
-  const parameters = facts.parameters || [], body = facts.requestBody && facts.requestBody.content["application/json"].schema;
-  const id = idOf(path, method), address = new URL("./", document.baseURI) + path.slice(1), command = method === "post"
-    ? `curl -H 'Content-Type: application/json' -d @body.json ${address}` : `curl ${address}`;
-  const [, success] = Object.entries(facts.responses).find(([status]) => status.startsWith("2")), json = (success.content || {})["application/json"];
-  return make("section", {class: "endpoint", id}, make("h2", {}, make("span", {class: "method"}, method.toUpperCase()), ` ${path}`),
-    make("p", {}, facts.description), make("pre", {}, command),
-    ...(parameters.length ? [make("h3", {}, "Parameters"), table(parameters.map(each => [each.name, each.schema, each.required, each.description || each.schema.description]))] : []),
-    ...(body ? described("Body", body, true) : []), ...(json ? described("Answer", json.schema) : []),
-    make("details", {open: true}, make("summary", {}, "Try it"), trial(path, method, parameters)));
-}
-
-(async () => {
-  try {
-    const {paths, components, info} = await call("openapi.json");
-    schemas = components.schemas;
-    const all = Object.entries(paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, facts]) => [path, method, facts]));
-    const first = ["/predict", "/explain"], order = path => first.includes(path) ? first.indexOf(path) : first.length;
-    all.sort((one, other) => order(one[0]) - order(other[0]));
-    $("contents").replaceChildren(...all.map(([path, method]) => make("a", {href: `#${idOf(path, method)}`}, method === "post" && paths[path].get ? `${path} (post)` : path)));
-    const errors = make("section", {class: "endpoint", id: "errors"}, make("h2", {}, "Errors"),
-      make("p", {}, "Every error has this form, with a message that says what to do."), ...described("Answer", {$ref: "#/components/schemas/ErrorAnswer"}));
-    $("endpoints").replaceChildren(...all.map(each => endpoint(...each)), errors);
-    say(`fewlink ${info.version}: ${info.summary}`);
-    if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
-  } catch (problem) {
-    say(problem.message);
+    return query.size ? `${filled}?${query}` : filled;
   }
-})();
+
+  async function send(event) {
+    event.preventDefault();
+    response.hidden = false;
+    response.textContent = "…";
+    try {
+      const answer = await request(address(), body ? JSON.parse(body.value) : undefined);
+      const text = await answer.text();
+      response.textContent = /^[[{]/.test(text) ? formatJson(JSON.parse(text)) : text;
+    } catch (error) {
+      response.textContent = error.message;
+    }
+  }
+
+  const labelled = (field, label) => [
+    element("label", { class: "label", for: field.id }, label),
+    field,
+  ];
+  return element(
+    "form",
+    { class: "trial", onsubmit: send },
+    ...inputs.flatMap((input) => labelled(input, input.name)),
+    ...(body ? labelled(body, "Body") : []),
+    element("button", { class: "primary" }, "Send"),
+    response,
+  );
+}
+
+// The id of an endpoint's section: "predict", or "projects-post" beside a GET of the same path.
+function idOf(path, method) {
+  const name = path.slice(1).replace(/[{}]/g, "").replaceAll("/", "-");
+  return method === "post" && !FIRST.includes(path) ? `${name}-post` : name;
+}
+
+function endpointSection({ path, method, facts }) {
+  const parameters = facts.parameters || [];
+  const body = facts.requestBody?.content["application/json"].schema;
+  const address = new URL("./", document.baseURI) + path.slice(1);
+  const options = method === "post" ? "-H 'Content-Type: application/json' -d @body.json " : "";
+  const [, success] = Object.entries(facts.responses).find(([status]) => status.startsWith("2"));
+  const answer = success.content?.["application/json"];
+  const rows = parameters.map(({ name, schema, required, description }) => ({
+    name,
+    schema,
+    required,
+    meaning: description || schema.description,
+  }));
+  return element(
+    "section",
+    { class: "endpoint", id: idOf(path, method) },
+    element("h2", {}, element("span", { class: "method" }, method.toUpperCase()), ` ${path}`),
+    element("p", {}, facts.description),
+    element("pre", {}, `curl ${options}${address}`),
+    ...(rows.length ? [element("h3", {}, "Parameters"), fieldTable(rows)] : []),
+    ...(body ? describe("Request", body, true) : []),
+    ...(answer ? describe("Response", answer.schema) : []),
+    element(
+      "details",
+      { open: true },
+      element("summary", {}, "Try it"),
+      trialForm(path, method, parameters),
+    ),
+  );
+}
+
+function errorSection() {
+  return element(
+    "section",
+    { class: "endpoint", id: "errors" },
+    element("h2", {}, "Errors"),
+    element("p", {}, "Every error has this form, with a message that says what to do."),
+    ...describe("Response", { $ref: "#/components/schemas/ErrorAnswer" }),
+  );
+}
+
+async function start() {
+  const { paths, components, info } = await call("openapi.json");
+  schemas = components.schemas;
+  const endpoints = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, facts]) => ({ path, method, facts })),
+  );
+  const others = endpoints.filter(({ path }) => !FIRST.includes(path));
+  const first = FIRST.flatMap((path) => endpoints.filter((endpoint) => endpoint.path === path));
+  const ordered = [...first, ...others];
+  $("contents").replaceChildren(
+    ...ordered.map(({ path, method }) => {
+      const label = method === "post" && paths[path].get ? `${path} (POST)` : path;
+      return element("a", { href: `#${idOf(path, method)}` }, label);
+    }),
+  );
+  $("endpoints").replaceChildren(...ordered.map(endpointSection), errorSection());
+  announce(`fewlink ${info.version}: ${info.summary}`);
+  if (location.hash) $(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+}
+
+start().catch((error) => announce(error.message));

@@ -1,51 +1,90 @@
-// The panel of one entity: its types and its edges, searched and some at a time.
+// The dialog about one entity: its types and its edges, with a search and pages of edges.
 
-const EDGES = 20; // of one page
+import { call } from "./api.js";
+import { $, element } from "./dom.js";
+import { formatCount, plural, shortRelation, withSpaces } from "./text.js";
 
-let looked = []; // entities that led to the one shown, newest last
-let panel = null; // the entity shown: its id and the first edge
-let lookTurn = 0;
+const EDGES_PER_PAGE = 20;
 
-const entityButton = (id, name) => make("button", {type: "button", class: "entity", title: `Edges of ${name}`, onclick: event => { event.stopPropagation(); openEntity(id); }}, name);
+let trail = []; // ids of the entities that led to the shown one, newest last
+let shown = null; // {id, first}: the shown entity and its first listed edge
+let requests = 0;
+
+// A button with the name of an entity that opens its dialog.
+export const entityButton = (id, name) =>
+  element(
+    "button",
+    {
+      type: "button",
+      class: "entity",
+      title: `Show the edges of ${name}`,
+      onclick: (event) => {
+        event.stopPropagation();
+        openEntity(id);
+      },
+    },
+    name,
+  );
 
 function openEntity(id) {
-  if ($("entity").open && panel) looked.push(panel.id);
-  else looked = [];
-  $("entity-q").value = "";
+  if ($("entity").open && shown) trail.push(shown.id);
+  else trail = [];
+  $("entity-search").value = "";
   showEntity(id, 0);
   if (!$("entity").open) $("entity").showModal();
 }
 
 async function showEntity(id, first) {
-  const turn = ++lookTurn;
-  panel = {id, first};
+  const number = ++requests;
+  shown = { id, first };
+  const query = { id, q: $("entity-search").value.trim(), first, count: EDGES_PER_PAGE };
   try {
-    const facts = await call(`entity?${new URLSearchParams({id, q: $("entity-q").value.trim(), first, count: EDGES})}`);
-    if (turn !== lookTurn) return;
-    $("entity-title").textContent = facts.name;
-    $("entity-facts").textContent = [facts.id === facts.name ? "" : facts.id, facts.types.map(kind => kind.replaceAll("_", " ")).join(", "), plural(facts.edges_in_all, "edge")].filter(Boolean).join(" · ");
-    $("entity-edges").replaceChildren(...facts.edges.map(edge => edgeItem(facts.name, edge)));
-    const last = first + facts.edges.length;
-    $("entity-count").textContent = facts.matching ? `${(first + 1).toLocaleString("en")} to ${last.toLocaleString("en")} of ${facts.matching.toLocaleString("en")}` : "No edge has this text.";
-    $("entity-before").disabled = first === 0;
-    $("entity-after").disabled = last >= facts.matching;
-    $("entity-back").hidden = !looked.length;
+    const facts = await call(`entity?${new URLSearchParams(query)}`);
+    if (number === requests) showFacts(facts, first);
   } catch (error) {
-    if (turn === lookTurn) $("entity-count").textContent = error.message;
+    if (number === requests) $("entity-count").textContent = error.message;
   }
 }
 
-function edgeItem(name, {relation, inverse, other}) {
-  const words = brief(relation), end = entityButton(other.id, other.name), self = make("span", {class: "sr"}, `${name} `);
-  return make("li", {}, ...(inverse ? [end, make("em", {}, ` —${words}→ `), "this"] : [self, make("em", {}, `—${words}→ `), end]));
+function showFacts(facts, first) {
+  const last = first + facts.edges.length;
+  const id = facts.id === facts.name ? "" : facts.id;
+  const types = facts.types.map(withSpaces).join(", ");
+  $("entity-title").textContent = facts.name;
+  $("entity-facts").textContent = [id, types, plural(facts.edges_in_all, "edge")]
+    .filter(Boolean)
+    .join(" · ");
+  $("entity-edges").replaceChildren(...facts.edges.map((edge) => edgeItem(facts.name, edge)));
+  $("entity-count").textContent = facts.matching
+    ? `${formatCount(first + 1)} to ${formatCount(last)} of ${formatCount(facts.matching)}`
+    : "No edge contains this text.";
+  $("entity-previous").disabled = first === 0;
+  $("entity-next").disabled = last >= facts.matching;
+  $("entity-back").hidden = !trail.length;
+}
+
+function edgeItem(name, { relation, inverse, other }) {
+  const arrow = element("em", {}, ` —${shortRelation(relation)}→ `);
+  const end = entityButton(other.id, other.name);
+  if (inverse) return element("li", {}, end, arrow, name);
+  return element("li", {}, name, arrow, end);
 }
 
 let typing = 0;
-$("entity-q").addEventListener("input", () => {
+$("entity-search").addEventListener("input", () => {
   clearTimeout(typing);
-  typing = setTimeout(() => showEntity(panel.id, 0), 150);
+  typing = setTimeout(() => showEntity(shown.id, 0), 150);
 });
-$("entity-before").addEventListener("click", () => showEntity(panel.id, Math.max(0, panel.first - EDGES)));
-$("entity-after").addEventListener("click", () => showEntity(panel.id, panel.first + EDGES));
-$("entity-back").addEventListener("click", () => { $("entity-q").value = ""; showEntity(looked.pop(), 0); });
-$("entity").addEventListener("close", () => { panel = null; });
+$("entity-previous").addEventListener("click", () =>
+  showEntity(shown.id, Math.max(0, shown.first - EDGES_PER_PAGE)),
+);
+$("entity-next").addEventListener("click", () =>
+  showEntity(shown.id, shown.first + EDGES_PER_PAGE),
+);
+$("entity-back").addEventListener("click", () => {
+  $("entity-search").value = "";
+  showEntity(trail.pop(), 0);
+});
+$("entity").addEventListener("close", () => {
+  shown = null;
+});

@@ -1,82 +1,57 @@
-// Which rows of the list are seen, and accepting all of them above a threshold.
+// The filters of the list of suggestions.
 
-const STATES = {
-  open: kind => kind !== "rejected", undecided: kind => !kind, accepted: kind => kind === "accepted" || kind === "reference", rejected: kind => kind === "rejected",
+import { $, element } from "./dom.js";
+import { kindOf } from "./project.js";
+import { withSpaces } from "./text.js";
+
+const DECISIONS = {
+  open: (kind) => kind !== "rejected",
+  undecided: (kind) => !kind,
+  accepted: (kind) => kind === "accepted" || kind === "reference",
+  rejected: (kind) => kind === "rejected",
 };
 
-let tailTypes = {}; // of the tails shown, by id
+let tailTypes = {}; // types of the listed tails, by id
 
-const meritOf = row => hasChance(row) ? 100 * row.probability : row.score; // what a threshold is compared with
+export const hasProbability = (prediction) => (prediction.probability ?? null) !== null;
 
-function offerFilters(answer) {
-  // Adapts the filters to a ranking.
-  const rows = answer.predictions, kinds = [...new Set(Object.values(answer.tail_types || {}).flat())].sort();
-  tailTypes = answer.tail_types || {};
-  const kept = $("filter-type").value;
-  $("filter-type").replaceChildren(make("option", {value: ""}, "any type"), ...kinds.map(kind => make("option", {value: kind}, kind.replaceAll("_", " "))));
-  $("filter-type").value = kinds.includes(kept) ? kept : "";
-  $("filter-type-part").hidden = kinds.length < 2;
-  const chance = rows.some(hasChance);
-  $("filter-least-label").textContent = chance ? "At least, %" : "Score at least";
-  $("filters").hidden = !rows.length;
+// What a threshold is compared with: a probability in percent, or a score.
+export const meritOf = (prediction) =>
+  hasProbability(prediction) ? 100 * prediction.probability : prediction.score;
+
+// Adapts the filters to a ranking.
+export function prepareFilters({ predictions, tail_types: types }) {
+  tailTypes = types || {};
+  const names = [...new Set(Object.values(tailTypes).flat())].sort();
+  const selected = $("filter-type").value;
+  $("filter-type").replaceChildren(
+    element("option", { value: "" }, "any type"),
+    ...names.map((name) => element("option", { value: name }, withSpaces(name))),
+  );
+  $("filter-type").value = names.includes(selected) ? selected : "";
+  $("filter-type-field").hidden = names.length < 2;
+  $("filter-minimum-label").textContent = predictions.some(hasProbability)
+    ? "Minimum %"
+    : "Minimum score";
+  $("filters").hidden = !predictions.length;
 }
 
-function isSeen(item) {
-  const text = $("filter-text").value.trim().toLowerCase(), least = $("filter-least").value, kind = $("filter-type").value;
-  return STATES[$("filter-state").value](decisionOn(item.pair))
-    && (!text || `${item.pair.head_name}\n${item.pair.tail_name}\n${item.pair.head}\n${item.pair.tail}`.toLowerCase().includes(text))
-    && (!kind || (tailTypes[item.pair.tail] || []).includes(kind))
-    && (least === "" || meritOf(item.row) >= Number(least));
+export function passesFilters(prediction) {
+  const { head, tail, head_name, tail_name } = prediction;
+  const text = $("filter-text").value.trim().toLowerCase();
+  const type = $("filter-type").value;
+  const minimum = $("filter-minimum").value;
+  const names = `${head_name}\n${tail_name}\n${head}\n${tail}`.toLowerCase();
+  return (
+    DECISIONS[$("filter-decision").value](kindOf(prediction)) &&
+    names.includes(text) &&
+    (!type || (tailTypes[tail] || []).includes(type)) &&
+    (!minimum || meritOf(prediction) >= Number(minimum))
+  );
 }
 
-function applyFilters() {
-  let seen = 0, left = 0;
-  for (const item of allRows()) {
-    item.hidden = !isSeen(item);
-    seen += !item.hidden;
-    left += !decisionOn(item.pair);
-  }
-  for (const group of $("found").querySelectorAll(".group")) group.hidden = !group.querySelector(".row:not([hidden])");
-  const all = allRows().length;
-  $("filter-count").textContent = seen < all ? `${seen.toLocaleString("en")} of ${all.toLocaleString("en")} shown.` : "";
-  $("filter-none").hidden = seen > 0 || !all;
-  $("bulk-open").disabled = !left;
-  if (all && state.view === "list") countLeft(left, "Left in list");
-}
-
-const bulkRows = () => rows().filter(item => !decisionOn(item.pair) && meritOf(item.row) >= Number($("bulk-least").value)).slice(0, 1000);
-
-function previewBulk() {
-  const items = bulkRows(), amount = item => hasChance(item.row) ? percent(item.row.probability) : figure(item.row.score);
-  $("bulk-list").replaceChildren(...items.map(item => make("li", {}, make("span", {}, pairText(item.pair)), make("small", {}, amount(item)))));
-  $("bulk-count").textContent = items.length ? `${plural(items.length, "undecided pair")} of the list ${items.length === 1 ? "is" : "are"} at or above it:` : "No undecided pair of the list is that high.";
-  $("bulk-accept").disabled = !items.length;
-  $("bulk-accept").textContent = `Accept ${plural(items.length, "pair")}`;
-}
-
-function openBulk() {
-  // Begins with a threshold that the best undecided pairs of the list reach.
-  const merits = rows().filter(item => !decisionOn(item.pair)).map(item => meritOf(item.row)).sort((one, other) => other - one);
-  const chance = rows().some(item => hasChance(item.row)), start = merits[Math.min(4, merits.length - 1)] ?? 0;
-  $("bulk-label").textContent = chance ? "Probability of at least, in %" : "Score of at least";
-  $("bulk-least").value = chance ? Math.floor(start) : Math.floor(100 * start) / 100;
-  previewBulk();
-  $("bulk").showModal();
-  $("bulk-least").select();
-}
-
-$("filters").addEventListener("input", () => { applyFilters(); });
 $("filters-clear").addEventListener("click", () => {
-  for (const id of ["filter-text", "filter-least", "filter-type"]) $(id).value = "";
-  $("filter-state").value = "open";
-  applyFilters();
-});
-$("bulk-open").addEventListener("click", openBulk);
-$("bulk-least").addEventListener("input", previewBulk);
-$("bulk-cancel").addEventListener("click", () => $("bulk").close());
-$("bulk-form").addEventListener("submit", async event => {
-  event.preventDefault();
-  const pairs = bulkRows().map(item => item.pair);
-  $("bulk").close();
-  if (pairs.length && await decide(pairs, "accepted")) say(`Accepted ${plural(pairs.length, "pair")}. U takes all of them back.`);
+  for (const id of ["filter-text", "filter-minimum", "filter-type"]) $(id).value = "";
+  $("filter-decision").value = "open";
+  $("filters").dispatchEvent(new Event("input"));
 });

@@ -1,0 +1,55 @@
+"""Learning curves: the figures of a run at each of its evaluations."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fewlink import __version__
+from fewlink.core.memory import command_line, hardware
+from fewlink.evaluation.stored import StoredResult, without_own
+
+
+class CurvePoint(BaseModel):
+    """Micro averages on dev and test after some steps."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    step: int
+    dev: dict[str, float]
+    test: dict[str, float]
+
+
+class LearningCurve(StoredResult):
+    """The figures of a run at each of its evaluations."""
+
+    what = "a learning curve"
+    suffix = ".curves.jsonl"
+    figures = frozenset({"points"})
+
+    seed: int
+    shots: int
+    candidates: str
+    settings: dict[str, Any]
+    points: list[CurvePoint] = Field(min_length=1)
+    command: str = Field(default_factory=command_line)
+    version: str = __version__
+    data_sha256: str
+    hardware: str = Field(default_factory=hardware)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        protocol = (self.shots, self.candidates, self.seed)
+        settings = json.dumps(without_own(self.settings), sort_keys=True)
+        return (self.benchmark, self.model, *protocol, self.data_sha256, settings)
+
+    def with_point(self, point: CurvePoint) -> LearningCurve:
+        """The curve with a point, and without later ones of a run that resumed from an earlier step."""
+        before = [each for each in self.points if each.step < point.step]
+        return self.model_copy(update={"points": [*before, point]})
+
+    def best(self, split: str) -> CurvePoint:
+        """The first point with the best MRR on a split."""
+        return max(self.points, key=lambda point: getattr(point, split)["mrr"])

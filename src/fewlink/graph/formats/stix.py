@@ -1,0 +1,305 @@
+"""A STIX 2.1 bundle, MITRE's or anyone's: objects are entities with names and types, relationships are triples.
+
+Names follow the built-in graph `attack`: an entity is called by its public id (G0082) if it has one, else by its STIX
+id; a relation is `<type>_<verb>_<type>`, such as `group_uses_malware`. Platforms and tactics of ATT&CK's objects become
+entities and triples too. Revoked and deprecated objects are left out with their relationships.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from fewlink.core.errors import (
+    InputError,
+    UnknownName,
+    did_you_mean,
+    read_file,
+    unique_keys,
+)
+from fewlink.graph.source import (
+    Source,
+    blocks_of,
+)
+from fewlink.graph.vocabulary import (
+    Block,
+)
+
+SUFFIX = ".json"
+KINDS = {"attack-pattern": "technique", "intrusion-set": "group", "course-of-action": "mitigation"}
+CAPEC_KIND = "attack_pattern"  # of an attack-pattern that CAPEC numbers
+PUBLIC = ("mitre", "capec", "cwe")  # beginnings of the sources whose ids are used
+NOT_ENTITIES = {"relationship", "sighting", "bundle", "marking-definition", "extension-definition", "language-content"}
+NAMESPACE = uuid.UUID("00abedb4-aa42-466c-9c01-fed23315a9b7")  # STIX 2.1, section 2.9, for ids made from content
+BEGIN = re.compile(rb'\s*\{.{0,2000}?"type"\s*:\s*"bundle"', re.DOTALL)
+SHOWN = 3
+
+Triple = tuple[str, str, str]
+
+
+def read_stix(source: Source, file: IO[bytes]) -> Iterator[Block]:
+    """A STIX bundle; names and types of its entities are kept in the report."""
+    report = source.report
+    bundle = read_bundle(source.path, lambda problem: source.bad(problem, None))
+    report.headers += bundle.remarks()
+    for name, text in bundle.names.items():
+        report.descriptions[_utf8(name)] = _utf8(text), _utf8(bundle.kinds[name])
+    yield from blocks_of(source, ((None, [_utf8(name) for name in triple]) for triple in bundle.triples))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "replace")  # JSON may hold half a character
+
+
+@dataclass
+class Bundle:
+    """What a bundle says.
+
+    `names`, `kinds` and `refs` (STIX ids) are by entity; entities made from properties, such as platforms, have no ref.
+    `left_out` has the STIX ids of what is not in the graph, by the reason.
+    """
+
+    triples: list[Triple] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    refs: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+
+    def leave_out(self, why: str, identifier: str) -> None:
+        """Note that an object is not in the graph, and why."""
+        self.left_out.setdefault(why, []).append(identifier)
+
+    def remarks(self) -> list[str]:
+        """A line for each reason why something is not in the graph."""
+        return [
+            f"left out, {why}: {len(ids):,} ({', '.join(ids[:SHOWN])}{', …' * (len(ids) > SHOWN)})"
+            for why, ids in self.left_out.items()
+        ]
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a plain file is named and begins like a bundle."""
+    if path.suffix.lower() != SUFFIX or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return BEGIN.match(file.read(1 << 12).removeprefix(b"\xef\xbb\xbf")) is not None
+
+
+def read_bundle(path: Path, bad: Callable[[str], None] | None = None) -> Bundle:
+    """The graph of a bundle. `bad` gets what is wrong with an object; by default that is an error."""
+
+    def stop(problem: str) -> None:
+        raise InputError(path, problem)
+
+    tell, bundle = bad or stop, Bundle()
+    try:
+        content = json.loads(read_file(path), object_pairs_hook=unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise InputError(path, f"is not valid JSON ({error})") from None
+    if not isinstance(content, dict) or not isinstance(content.get("objects", []), list):
+        raise InputError(path, "is not a STIX bundle: an object with a list of objects")
+    objects = _by_id(content.get("objects", []), tell)
+    entity_of = _add_entities(bundle, objects)
+    tactics = {
+        str(each.get("x_mitre_shortname")): entity_of[each["id"]]
+        for each in objects.values()
+        if each["type"] == "x-mitre-tactic" and each["id"] in entity_of
+    }
+    for each in objects.values():
+        if each["type"] == "relationship":
+            _add_relationship(bundle, each, objects, entity_of, tell)
+        elif each["id"] in entity_of:
+            _add_attributes(bundle, each, entity_of[each["id"]], tactics)
+    return bundle
+
+
+def _by_id(objects: list[Any], tell: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+    """Objects by id; of several versions of one the last modified."""
+    latest: dict[str, dict[str, Any]] = {}
+    for number, each in enumerate(objects, 1):
+        if not isinstance(each, dict) or not all(isinstance(each.get(key), str) for key in ("type", "id")):
+            name = each.get("id", f"number {number}") if isinstance(each, dict) else f"number {number}"
+            tell(f"object {name} has no type or no id")
+        elif _modified(each) >= _modified(latest.get(each["id"], {})):
+            latest[each["id"]] = each
+    return latest
+
+
+def _modified(each: dict[str, Any]) -> str:
+    """When an object was modified, as a text that sorts by time: a fraction of a second may follow."""
+    return str(each.get("modified", "")).rstrip("Zz")
+
+
+def _add_entities(bundle: Bundle, objects: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Add all entities; the entity of each STIX id."""
+    entity_of: dict[str, str] = {}
+    for identifier, each in objects.items():
+        if each["type"] in NOT_ENTITIES:
+            continue
+        if _is_retired(each):
+            bundle.leave_out("objects that are revoked or deprecated", identifier)
+            continue
+        public = _public_id(each)
+        entity = public if public and public not in bundle.names else identifier
+        entity_of[identifier] = entity
+        _add_entity(bundle, entity, str(each.get("name") or each.get("value") or entity), _kind(each, public))
+        bundle.refs[entity] = identifier
+    return entity_of
+
+
+def _add_entity(bundle: Bundle, entity: str, name: str, kind: str) -> None:
+    bundle.names.setdefault(entity, " ".join(name.split()) or entity)
+    bundle.kinds.setdefault(entity, kind)
+
+
+def _add_relationship(
+    bundle: Bundle,
+    each: dict[str, Any],
+    objects: dict[str, dict[str, Any]],
+    entity_of: dict[str, str],
+    tell: Callable[[str], None],
+) -> None:
+    wanted = ("relationship_type", "source_ref", "target_ref")
+    missing = next((key for key in wanted if not (isinstance(each.get(key), str) and each[key])), None)
+    if missing:
+        return tell(f"object {each['id']} is a relationship without {missing}")
+    ends = (each["source_ref"], each["target_ref"])
+    if _is_retired(each) or any(end in objects and _is_retired(objects[end]) for end in ends):
+        return bundle.leave_out("relationships that are revoked or deprecated, or that have such an end", each["id"])
+    if not all(end in entity_of for end in ends):
+        return bundle.leave_out("relationships with an end that is not an entity of the bundle", each["id"])
+    head, tail = (entity_of[end] for end in ends)
+    relation = f"{bundle.kinds[head]}_{_word(each['relationship_type'])}_{bundle.kinds[tail]}"
+    bundle.triples.append((head, relation, tail))
+
+
+def _add_attributes(bundle: Bundle, each: dict[str, Any], entity: str, tactics: dict[str, str]) -> None:
+    """Platforms, and the tactics of kill-chain phases: those of ATT&CK by their object, others by their name."""
+    for name in _texts(each.get("x_mitre_platforms")):
+        platform = f"platform:{_word(name.lower())}"
+        _add_entity(bundle, platform, name, "platform")
+        bundle.triples.append((entity, f"{bundle.kinds[entity]}_runs_on_platform", platform))
+    phases = each.get("kill_chain_phases")
+    for phase in phases if isinstance(phases, list) else []:
+        name = str(phase.get("phase_name") or "") if isinstance(phase, dict) else ""
+        if name:
+            tactic = tactics.get(name, f"tactic:{_word(name)}")
+            _add_entity(bundle, tactic, name, "tactic")
+            bundle.triples.append((entity, f"{bundle.kinds[entity]}_serves_tactic", tactic))
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str) and each] if isinstance(value, list) else []
+
+
+def _is_retired(each: dict[str, Any]) -> bool:
+    return bool(each.get("revoked") or each.get("x_mitre_deprecated"))
+
+
+def _public_id(each: dict[str, Any]) -> str | None:
+    """The id by which analysts know an object, such as T1059."""
+    references = each.get("external_references")
+    for reference in references if isinstance(references, list) else []:
+        if isinstance(reference, dict) and str(reference.get("source_name", "")).lower().startswith(PUBLIC):
+            number = reference.get("external_id")
+            if isinstance(number, str) and number and not any(map(str.isspace, number)):
+                return number
+    return None
+
+
+def _kind(each: dict[str, Any], public: str | None) -> str:
+    if each["type"] == "attack-pattern" and (public or "").startswith("CAPEC"):
+        return CAPEC_KIND
+    return KINDS.get(each["type"], _word(each["type"].removeprefix("x-mitre-")))
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^\w]+", "_", text).strip("_")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link to write, by the names of a graph; the probability is None if it is not known."""
+
+    head: str
+    relation: str
+    tail: str
+    probability: float | None = None
+
+
+def read_links(path: Path) -> list[Link]:
+    """Lines of a head, a relation, a tail and perhaps a probability, separated by tabs."""
+    links = []
+    lines = read_file(path).decode("utf-8-sig", "replace").split("\n")  # a name may hold other line separators
+    for line, text in enumerate(lines, 1):
+        row = text.removesuffix("\r").split("\t")
+        if not text.strip():
+            continue
+        if len(row) < 3 or not all(row[:3]):
+            raise InputError(path, "needs a head, a relation and a tail, separated by tabs", line)
+        links.append(Link(row[0], row[1], row[2], _probability(row[3], path, line) if row[3:] and row[3] else None))
+    return links
+
+
+def _probability(text: str, path: Path, line: int) -> float:
+    try:
+        probability = float(text)
+    except ValueError:
+        probability = -1.0
+    if not 0 <= probability <= 1:
+        raise InputError(path, f"has the probability '{text}': it must be from 0 to 1", line)
+    return probability
+
+
+def relationships(links: Iterable[Link], bundle: Bundle, *, author: str, note: str, now: datetime) -> dict[str, Any]:
+    """A bundle of relationship objects between objects of another bundle, with confidence and provenance.
+
+    The ids of relationships are made from their content: the same link has the same id in every export.
+    """
+    moment = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    written = {"spec_version": "2.1", "created": moment, "modified": moment}
+    maker = {"type": "identity", **written, "id": _made_id("identity", author), "name": author}
+    objects: list[dict[str, Any]] = [{**maker, "identity_class": "system"}]
+    for link in links:
+        source, target = (_ref(bundle, end) for end in (link.head, link.tail))
+        verb = _verb(link.relation, bundle.kinds[link.head], bundle.kinds[link.tail])
+        objects.append(
+            {
+                "type": "relationship",
+                **written,
+                "id": _made_id("relationship", f"{source} {verb} {target}"),
+                "created_by_ref": maker["id"],
+                "relationship_type": verb,
+                "source_ref": source,
+                "target_ref": target,
+                "description": note,
+                "labels": ["fewlink"],
+                **({} if link.probability is None else {"confidence": round(100 * link.probability)}),
+            }
+        )
+    return {"type": "bundle", "id": _made_id("bundle", moment + author), "objects": objects}
+
+
+def _ref(bundle: Bundle, entity: str) -> str:
+    """The STIX id of an entity. Raises if it is none of the bundle's, or a property and not an object of its own."""
+    if entity in bundle.refs:
+        return bundle.refs[entity]
+    if entity in bundle.names:
+        raise UnknownName(f"'{entity}' is a property of objects of the bundle: no relationship can link to it")
+    raise UnknownName(f"unknown entity of the bundle '{entity}'{did_you_mean(entity, bundle.refs)}")
+
+
+def _verb(relation: str, head: str, tail: str) -> str:
+    """`uses` of `group_uses_malware`; a relation of another form as it is."""
+    middle = re.fullmatch(f"{re.escape(head)}_(.+)_{re.escape(tail)}", relation)
+    return re.sub(r"[^a-z0-9]+", "-", (middle[1] if middle else relation).lower()).strip("-")
+
+
+def _made_id(kind: str, content: str) -> str:
+    return f"{kind}--{uuid.uuid5(NAMESPACE, content)}"

@@ -1,0 +1,306 @@
+"""A trained model in one self-contained folder, saved from a run, opened, or fetched from the Hugging Face hub.
+
+config.json, best/, embeddings/   as in a run folder, without what only training needs
+benchmark/                        the compiled benchmark
+serving/                          the graph used for predictions and its vectors, if it is not the benchmark's
+calibration.json, README.md …     the card always, the others if the run has them
+manifest.json                     every file with its sha256
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fewlink.core.distributed import use_device
+from fewlink.core.errors import FewlinkError, InputError, MissingExtra
+from fewlink.core.storage import is_folder_of, new_folder, open_folder, read_folder, write_bytes
+from fewlink.data import CATALOGUE, Benchmark, open_benchmark
+from fewlink.data.benchmark import FORMAT as BENCHMARK_FORMAT
+from fewlink.data.catalogue import check_source, open_graph
+from fewlink.data.nell_layout import is_layout
+from fewlink.data.training_graph import known_graph
+from fewlink.graph.graph import FORMAT as GRAPH_FORMAT
+from fewlink.models import trained_family
+from fewlink.models.names.likeness import open_text_model, read_descriptions
+from fewlink.models.names.scorer import with_names
+from fewlink.scorers import Scorer
+from fewlink.training import RunConfig, is_run, open_run, runs_in
+from fewlink.training import run as training_run
+from fewlink.training.checkpoints import BENCHMARK, CALIBRATION, check_complete, load_best, read_run, save_best
+from fewlink.training.run import EMBEDDINGS, Deployed, vectors_of
+
+FORMAT = "fewlink-pretrained/1"
+CARD, RELIABILITY = "README.md", "reliability.svg"
+T = TypeVar("T")
+SHIPPED = "trail"  # the model that reads a graph without training
+HUB, HUB_NAME = "hub:", re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+TAGS = ("knowledge-graph", "knowledge-graph-completion", "link-prediction", "few-shot-learning")
+UNKNOWN = "unknown"  # the hub's word for a licence that is not stated
+
+
+def save(
+    run: Path, benchmark: Benchmark, folder: Path, *, origin: str = "", place: str = "", license: str = UNKNOWN
+) -> Path:
+    """Write the folder atomically; an existing folder of this format is replaced. `origin`: as of `origin_of`.
+
+    Its card says how to load it from `place`, by default a folder of its name.
+    """
+    if folder.resolve() == run.resolve():
+        raise FewlinkError(f"{folder} is the run itself: choose another folder")
+
+    def read(place: Path) -> Any:
+        files = {name: (place / name).read_bytes() for name in (CALIBRATION, RELIABILITY) if (place / name).is_file()}
+        return RunConfig.read(place), *load_best(place), vectors_of(place), Deployed.open(place), files
+
+    config, weights, step, vectors, deployed, files = read_model(run, read, complete=True)
+    facts = {"model": config.settings.model, "benchmark": benchmark.name, "fingerprint": benchmark.fingerprint}
+    facts |= {"origin": origin} if origin.startswith(HUB) else {}
+    with new_folder(folder, FORMAT, {**facts, "step": step}) as draft:
+        replace(config, benchmark={**config.benchmark, "source": ""}, weights="").write(draft)
+        save_best(draft, weights, step)
+        vectors.save(draft / EMBEDDINGS, config.graph["fingerprint"], graph=benchmark.name)
+        benchmark.save(draft / BENCHMARK)
+        if deployed:
+            deployed.save(draft)
+        for name, content in files.items():
+            write_bytes(draft / name, content)
+        write_bytes(draft / CARD, saved_card(run, benchmark, place or folder.name, license).encode())
+    return folder
+
+
+def check_not_saved(folder: Path) -> None:
+    """Raise if `save` wrote the folder: a change would break its checksums."""
+    if is_folder_of(folder, FORMAT):
+        raise InputError(folder, "is a saved model and cannot be changed: change its run, then save it again")
+
+
+def fetch(model: str | Path) -> Path:
+    """The folder of a model: the path itself, or the local copy of `hub:owner/name`, downloaded once.
+
+    `hub:owner/name@revision` is a branch, tag or commit of it.
+    """
+    if not str(model).startswith(HUB):
+        return Path(model)
+    found = HUB_NAME.fullmatch(str(model).removeprefix(HUB))
+    if not found:
+        raise FewlinkError(f"'{model}' is not of the form {HUB}owner/name or {HUB}owner/name@revision")
+    name, revision = found.groups()
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise MissingExtra("a model of the hub", "hub") from None
+    try:
+        return Path(snapshot_download(name, revision=revision))
+    except Exception as error:  # of many kinds: no network, no such model, no permission
+        message = " ".join(str(error).split())
+        what = f"{name} at {revision}" if revision else name
+        raise FewlinkError(f"{what} cannot be fetched from the hub ({type(error).__name__}: {message})") from None
+
+
+def origin_of(model: str | Path, folder: Path) -> str:
+    """Where a model was loaded from: its path, or its name on the hub with the commit that was fetched.
+
+    A saved model that came from the hub still names that place.
+    """
+    if not str(model).startswith(HUB):
+        stored = open_folder(folder, FORMAT, verify=False).get("origin") if is_folder_of(folder, FORMAT) else None
+        return str(stored or model)
+    name = str(model).removeprefix(HUB).partition("@")
+    commit = folder.name if COMMIT.fullmatch(folder.name) else name[2]  # the hub's copies are named by their commit
+    return f"{HUB}{name[0]}@{commit}" if commit else f"{HUB}{name[0]}"
+
+
+def read_model(folder: Path, load: Callable[[Path], T], *, complete: bool = False) -> T:
+    """What `load` makes of the folder of a model, all of one version; the files of a saved one are checked.
+
+    If `complete`, raises if a part is missing that belongs to a run.
+    """
+    if is_folder_of(folder, FORMAT):
+        return read_folder(folder, FORMAT, lambda place, manifest: load(place))
+
+    def of_run() -> T:
+        if complete:
+            check_complete(folder)
+        return load(folder)
+
+    return read_run(folder, of_run)
+
+
+def is_model(source: str | Path) -> bool:
+    """Whether `source` is a trained model: a run folder, or the folder of several; a saved one; or one of the hub."""
+    if str(source).startswith(HUB):
+        return True
+    folder = Path(source)
+    return is_folder_of(folder, FORMAT) or (os.path.isdir(folder) and (is_run(folder) or bool(runs_in(folder))))
+
+
+def graph_of(source: str | Path, types: str | Path | None = None, names: str | Path | None = None) -> Benchmark:
+    """A file of triples, a compiled graph or a benchmark, with `types` and `names` for a file of triples."""
+    path, named = Path(source), str(source) in CATALOGUE
+    check_source(source)
+    formats = (BENCHMARK_FORMAT, GRAPH_FORMAT)
+    if not named and path.is_dir() and not is_layout(path) and not any(is_folder_of(path, each) for each in formats):
+        raise InputError(path, "is not a training run, a saved model, a compiled graph or a benchmark")
+    return open_graph(source, types=types, names=names)
+
+
+def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> Benchmark:
+    """The benchmark of a run or saved model: `bench` if given, else the one it was trained on or saved with.
+
+    Raises if the name or path `bench` is that of another benchmark.
+    """
+    if isinstance(bench, Benchmark):
+        return bench
+    if is_folder_of(folder, FORMAT):
+        benchmark = read_model(folder, lambda place: open_benchmark(bench or place / BENCHMARK))
+    elif is_run(folder):
+        benchmark = training_run.benchmark_of(folder, bench)
+    else:
+        if several := runs_in(folder):
+            raise InputError(folder, f"holds {len(several)} runs: choose one, such as {several[0]}")
+        raise InputError(folder, "is not a training run: fewlink train makes one")
+    known = RunConfig.read(folder).benchmark
+    if bench is not None and known["fingerprint"] not in (benchmark.fingerprint, *benchmark.extended_from):
+        raise InputError(
+            folder,
+            f"was trained on {known['name']}, and {bench} is another benchmark or other data: give the one it was "
+            "trained on, or leave --bench out",
+        )
+    return benchmark
+
+
+def open_scorer(
+    run: Path, benchmark: Benchmark, deployed: Deployed | None = None, *, device: str = "cpu", names: bool = True
+) -> Scorer:
+    """The best model of a run on its benchmark or on the graph that it was deployed with.
+
+    If the run was fitted with names as evidence, they count unless `names` is False.
+    """
+    scorer = deployed.scorer(run, device=device) if deployed else open_run(run, benchmark, device=device)
+    if names and RunConfig.read(run).names:
+        return with_names(scorer, known_graph(deployed.benchmark if deployed else benchmark))
+    return scorer
+
+
+def shipped_scorer(
+    benchmark: Benchmark,
+    *,
+    device: str = "cpu",
+    names: bool = True,
+    text_model: str | Path | None = None,
+    descriptions: str | Path | None = None,
+) -> Scorer:
+    """TRAIL with the weights that come with fewlink; the names of entities count unless `names` is False.
+
+    `text_model`: the folder of a model whose vectors of the names count too; it also reads the file of `descriptions`.
+    """
+    if text_model is not None and not names:
+        raise FewlinkError("a text model reads names, and names are switched off: leave out one of the two")
+    if descriptions is not None and text_model is None:
+        raise FewlinkError("descriptions are read by a text model: give its folder too (--text-model)")
+    graph = known_graph(benchmark)
+    described = None if descriptions is None else read_descriptions(Path(descriptions), graph)
+    model = None if text_model is None else open_text_model(text_model)
+    scorer = trained_family(SHIPPED).shipped(SHIPPED, benchmark, use_device(device)).scorer
+    return with_names(scorer, graph, text=model, descriptions=described) if names else scorer
+
+
+def publish(
+    run: Path, benchmark: Benchmark, name: str, *, origin: str = "", private: bool = False, license: str = UNKNOWN
+) -> str:
+    """Publish the folder of `save` on the Hugging Face hub as `owner/name`; returns its address."""
+    name = name.removeprefix(HUB)
+    if "@" in name or not HUB_NAME.fullmatch(name):
+        raise FewlinkError(f"'{name}' is not of the form owner/name")
+    try:
+        from huggingface_hub import HfApi
+    except ImportError:
+        raise MissingExtra("push_to_hub", "hub") from None
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = save(run, benchmark, Path(temporary) / "model", origin=origin, place=HUB + name, license=license)
+        try:
+            hub = HfApi()
+            hub.create_repo(name, private=private, exist_ok=True)
+            hub.upload_folder(
+                repo_id=name, folder_path=folder, commit_message="Model written by fewlink", delete_patterns="*"
+            )
+        except Exception as error:  # of many kinds: no network, not logged in, no permission
+            message = " ".join(str(error).split())
+            raise FewlinkError(f"{name} cannot be published ({type(error).__name__}: {message})") from None
+    return f"https://huggingface.co/{name}"
+
+
+def front_matter(model: str, benchmark: str, figures: Sequence[tuple[str, str, float]] = ()) -> str:
+    """The head of a card, which the hub reads. `figures`: a split, the name of a metric and its value."""
+    lines = [f"license: {UNKNOWN}", "library_name: fewlink", "pipeline_tag: graph-ml", "tags:"]
+    lines += [f"- {tag}" for tag in (*TAGS, json.dumps(model))]
+    if figures:
+        lines += ["model-index:", f"- name: {json.dumps(f'{model} on {benchmark}')}", "  results:"]
+    for split in dict.fromkeys(split for split, _, _ in figures):
+        lines += ["  - task:", "      type: graph-ml", "      name: Few-shot link prediction"]
+        lines += ["    dataset:", f"      type: {json.dumps(benchmark)}", f"      name: {json.dumps(benchmark)}"]
+        lines += [f"      split: {split}", "    metrics:"]
+        for _, name, value in (figure for figure in figures if figure[0] == split):
+            kind = name.partition(",")[0].lower()
+            lines += [f"    - type: {kind}", f"      name: {json.dumps(name)}", f"      value: {value:.4f}"]
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def introduction(title: str, place: str, references: Sequence[tuple[str, str]], head: str) -> str:
+    """The first part of a card: what the model does, and how to use it in three lines of Python or with a command."""
+    return f"""# {title}
+
+Ranks the tails that fit a head, given a handful of pairs of a relation that the graph does not contain, without \
+further training. Made with [fewlink](https://github.com/fewlink/fewlink), `pip install 'fewlink[hub]'`.
+
+## How to use it
+
+```python
+import fewlink
+linker = fewlink.load({place!r})
+print(linker.predict(references={list(references)!r}, heads=[{head!r}], k=10))
+```
+
+```
+fewlink predict {shlex.quote(place)} --references pairs.tsv --head {shlex.quote(head)} --top 10 --explain
+```
+"""
+
+
+def saved_card(run: Path, benchmark: Benchmark, place: str, license: str) -> str:
+    """The run's card, or a short one if it has none, for a model that is loaded from `place`."""
+    model = RunConfig.read(run).settings.model
+    if (run / CARD).is_file():
+        text = (run / CARD).read_text("utf-8")
+    else:
+        graph, tasks = benchmark.graph, [task for split in ("dev", "test", "train") for task in benchmark.split(split)]
+        pairs = tasks[0].pairs if tasks else graph.triples()[:4, [0, 2]]
+        named = [(graph.entities[head], graph.entities[tail]) for head, tail in pairs[:4].tolist()]
+        text = f"""{introduction(f"{model} on {benchmark.name}", place, named[:-1] or named, named[-1][0])}
+## Data
+
+Benchmark {benchmark.name}, sha256 `{benchmark.fingerprint}`: {len(graph.entities):,} entities, \
+{len(graph.relations):,} relations, {graph.triple_count:,} triples.
+
+## Figures
+
+Not measured. `fewlink card RUN` measures a run, calibrates its probabilities and writes both into its card.
+"""
+    if not text.startswith("---\n"):
+        text = front_matter(model, benchmark.name) + text
+    for pattern, line in (
+        (r"^linker = fewlink\.load\(.*\)$", f"linker = fewlink.load({place!r})"),
+        (r"^fewlink predict (?:'[^']*'|\S+)", f"fewlink predict {shlex.quote(place)}"),
+        *([] if license == UNKNOWN else [(r"^license: .*$", f"license: {license}")]),
+    ):
+        text = re.sub(pattern, line.replace("\\", r"\\"), text, count=1, flags=re.MULTILINE)
+    return text

@@ -1,0 +1,47 @@
+"""A model with its inputs: as training begins, and with the weights of a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fewlink.core.seeds import derive
+from fewlink.embeddings.table import Embeddings
+from fewlink.graph import Graph
+from fewlink.models.fsrl.compositions import build
+from fewlink.models.fsrl.model import FewShotModel
+from fewlink.models.fsrl.neighbourhood import Neighbourhood
+from fewlink.models.fsrl.settings import FewShotSettings
+from fewlink.models.weights import check_weights
+
+TUNED = ("entities", "relations")  # the pretrained vectors: `around.NAME` among the weights of runs that tune them
+
+
+def assemble(
+    graph: Graph, embeddings: Embeddings, settings: FewShotSettings, device: str
+) -> tuple[FewShotModel, Neighbourhood]:
+    """A model with its initial parameters, a pure function of the seed, and its inputs."""
+    around = Neighbourhood.of(
+        graph,
+        embeddings.single_precision() if settings.embedding_rate else embeddings,
+        most=settings.neighbours,
+        rule=settings.neighbour_rule,
+        seed=settings.seed,
+        standardise=settings.standardise,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(settings.seed, "start"))
+        model = build(settings.model, embeddings.dim, steps=settings.matching_steps, dropout=settings.dropout)
+    return model.to(device), around.to(device)
+
+
+def load_weights(model: FewShotModel, around: Neighbourhood, weights: dict[str, Tensor], run: Path) -> None:
+    """Put the weights of a checkpoint into a model, and into its vectors where they were tuned."""
+    tuned = {name: weights[f"around.{name}"] for name in TUNED if f"around.{name}" in weights}
+    for name, table in tuned.items():
+        getattr(around, name).copy_(table)
+    own = {name: weight for name, weight in weights.items() if not name.startswith("around.")}
+    check_weights(model.state_dict(), own, run)
+    model.load_state_dict(own)

@@ -1,0 +1,83 @@
+"""Trained few-shot models as scorers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewlink.models.fsrl.aggregator import reference_weights
+from fewlink.models.fsrl.distinct import distinct
+from fewlink.models.fsrl.exact import ExactEncoder
+from fewlink.models.fsrl.model import FewShotModel
+from fewlink.models.fsrl.neighbourhood import Neighbourhood
+from fewlink.scorers import Question, Reasons
+
+
+class FewShotScorer:
+    """A trained model with its inputs.
+
+    An entity is encoded once, when it first occurs in a question. Entities with the same vector (half of NELL-One's)
+    are scored once.
+    """
+
+    def __init__(self, name: str, model: FewShotModel, around: Neighbourhood) -> None:
+        self.name, self.model, self.around = name, model.eval(), around
+        self._encode: Callable[[Tensor], Tensor] | None = None
+        self._encoded = around.relations.new_empty(0)  # (E, d) after the first question
+        self._ready = torch.empty(0, dtype=torch.bool, device=around.relations.device)  # (E,)
+
+    def __call__(self, question: Question) -> Tensor:
+        arrays = (question.references, question.heads, question.candidates)
+        given = [torch.from_numpy(array.astype(np.int64)).flatten() for array in arrays]
+        ids, places = torch.cat(given).to(self._ready.device).unique(return_inverse=True)
+        vectors, owners = distinct(self._vectors(ids))
+        references, heads, candidates = owners[places].split([len(part) for part in given])
+        rows, row_of_head = heads.unique(return_inverse=True)
+        columns, column_of_candidate = candidates.unique(return_inverse=True)
+        scores = self.model.grid(vectors, references.view(-1, 2), rows, columns)
+        return scores[row_of_head][:, column_of_candidate]
+
+    def pair_vectors(self, references: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+        """The vectors (n, w) of pairs (n, 2) as the model compares them with the references (K, 2)."""
+        ids, places = torch.from_numpy(np.concatenate([references, pairs]).astype(np.int64)).unique(return_inverse=True)
+        encoded = self._vectors(ids.to(self.around.entities.device))
+        positions = places.to(encoded.device).split([len(references), len(pairs)])
+        return self.model.compared(encoded, *positions).cpu().numpy()
+
+    @torch.no_grad()
+    def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
+        """The attention behind the score of one pair: β of the references (K, 2), α of the neighbours of both ends."""
+        score = float(self(Question("", references, np.array([head]), np.array([tail]))))
+        ids = torch.from_numpy(references.astype(np.int64)).to(self._ready.device)
+        pairs = self.model.pair(self._vectors(ids.flatten()).view(*ids.shape, -1))  # (K, 2d)
+        beta = reference_weights(self.model.aggregator, pairs)
+        ends = {"head": head, "tail": tail}
+        neighbours = [(end, *edge) for end, entity in ends.items() for edge in self._attended(entity, most)]
+        return Reasons(score, references=[] if beta is None else beta.tolist(), neighbours=neighbours)
+
+    def _attended(self, entity: int, most: int) -> list[tuple[int, int, float]]:
+        """The neighbours (relation, entity, α) of an entity with the largest α; none without attention."""
+        around = self.around
+        own = torch.tensor([entity], device=around.relations.device)
+        weights = self.model.encoder.weights(own, around)
+        if weights is None:
+            return []
+        relations, entities, present = around.neighbours_of(own)
+        best = weights[0].sort(descending=True, stable=True).indices[: min(most, int(present.sum()))]
+        columns = relations[0, best], entities[0, best], weights[0, best]
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def _vectors(self, ids: Tensor) -> Tensor:
+        """The vectors (U, d) of entities (U,), of which new ones are encoded."""
+        if self._encode is None:
+            count, relations = self.around.entity_count, self.around.relations
+            self._encode = ExactEncoder(self.model.encoder, self.around)
+            self._encoded = relations.new_empty(count, self.model.encoder.width)
+            self._ready = torch.zeros(count, dtype=torch.bool, device=relations.device)
+        missing = ids[~self._ready[ids]]
+        if len(missing):
+            self._encoded[missing], self._ready[missing] = self._encode(missing), True
+        return self._encoded[ids]

@@ -1,0 +1,53 @@
+"""The base of families whose models read one table of pretrained vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fewlink.core.errors import FewlinkError
+from fewlink.core.recipes import Vectors
+from fewlink.data.benchmark import Benchmark
+from fewlink.embeddings import Embeddings
+from fewlink.embeddings.table import check_fits
+from fewlink.models.family import PretrainedVectors, Reporter, SettingsT, TrainedFamily
+from fewlink.models.vectors import fold_in, pretrain, pretraining_settings, trained_already
+
+
+class OneTableFamily(TrainedFamily[SettingsT, Embeddings]):
+    """Models that read one table of vectors, which is pretrained on the triples of a benchmark."""
+
+    def vectors_name(self, settings: SettingsT, wanted: Vectors, benchmark: Benchmark) -> str:
+        seen = "-with-train" if wanted.with_train_tasks else ""
+        what = f"{wanted.recipe}{seen}-vectors"
+        return "-".join([what, *wanted.set, benchmark.fingerprint[:8]]).replace("=", "-")
+
+    def pretrain(
+        self,
+        benchmark: Benchmark,
+        settings: SettingsT,
+        wanted: Vectors,
+        folder: Path,
+        on_epoch: Callable[[str], Reporter] | None = None,
+    ) -> None:
+        pretraining = pretraining_settings(wanted, settings.device)
+        with_train_tasks = wanted.with_train_tasks
+        if not trained_already(folder, benchmark, pretraining, {"with_train_tasks": with_train_tasks}, any_seed=True):
+            reporter = on_epoch(f"{pretraining.model} vectors") if on_epoch else None
+            pretrain(benchmark, pretraining, out=folder, with_train_tasks=with_train_tasks, on_epoch=reporter)
+
+    def open_vectors(self, folder: Path, fingerprint: str | None = None) -> Embeddings:
+        return Embeddings.open(folder, fingerprint)
+
+    def check_vectors(self, benchmark: Benchmark, vectors: PretrainedVectors) -> None:
+        if not isinstance(vectors, Embeddings):
+            raise FewlinkError(f"models of the family {self.name} take one table of vectors: see fewlink.pretrain")
+        check_fits(vectors, len(benchmark.graph.entities), len(benchmark.graph.relations))
+        if vectors.facts.get("with_train_tasks") and vectors.facts.get("benchmark") != benchmark.fingerprint:
+            raise FewlinkError(
+                f"the vectors were trained with the train relations of another benchmark than {benchmark.name}, and "
+                "may have seen its answers: pretrain on this one"
+            )
+
+    def fold_in(self, vectors: Embeddings, benchmark: Benchmark, entities: int, relations: int) -> Embeddings:
+        return fold_in(vectors, benchmark.graph, entities, relations, len(benchmark.graph.relations) - relations)

@@ -1,0 +1,169 @@
+"""The registry of model families: those of this package, and those that other packages offer.
+
+Other packages add families by the entry point `fewlink.families` and learning-free scorers by `fewlink.scorers`.
+The names of the built-in models are listed here so that the command can complete and check names without torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fewlink.core.errors import FewlinkError, choose
+
+if TYPE_CHECKING:
+    from fewlink.core.recipes import Recipe
+    from fewlink.models.family import Family, TrainedFamily
+
+DEFAULT_MODEL = "trail"
+FAMILIES = "fewlink.families"  # entry points
+SCORERS = "fewlink.scorers"  # entry points
+
+
+class BuiltIn(NamedTuple):
+    """A family of this package: the module that has it as FAMILY, the names of its models, and how they are made.
+
+    `trained`: whether the models are trained into run folders; `ready`: the names under which `fewlink evaluate` takes
+    models of the family that need no run folder.
+    """
+
+    module: str
+    models: tuple[str, ...]
+    trained: bool = True
+    ready: tuple[str, ...] = ()
+
+
+BUILT_IN = {
+    "learning-free": BuiltIn(
+        "fewlink.models.baselines.learning_free",
+        ("random", "popularity", "reference-tails", "rules"),
+        trained=False,
+        ready=("random", "popularity", "reference-tails", "rules"),
+    ),
+    "embedding": BuiltIn(
+        "fewlink.models.baselines.embedding",
+        ("rescal", "transe", "distmult", "complex"),
+        trained=False,
+        ready=("rescal", "transe", "distmult", "complex"),
+    ),
+    "fewshot": BuiltIn(
+        "fewlink.models.fsrl.family",
+        (
+            "gmatching-maxp",
+            "gmatching-meanp",
+            "gmatching-max",
+            "fsrl",
+            "fsrl-as1",
+            "fsrl-as2a",
+            "fsrl-as2b",
+            "fsrl-as2c",
+            "fsrl-as3",
+            "fsrl-released",
+            "fsrl-tuned",
+        ),
+    ),
+    "metar": BuiltIn("fewlink.models.metar.family", ("metar", "metar-in-train")),
+    "gana": BuiltIn("fewlink.models.gana.family", ("gana",)),
+    "trail": BuiltIn("fewlink.models.trail.family", ("trail",), ready=("trail",)),
+    "ultra": BuiltIn("fewlink.models.ultra.family", ("ultra",), ready=("ultra",)),
+    "names": BuiltIn("fewlink.models.names.family", (), ready=("trail-names",)),
+}
+
+
+def model_names() -> list[str]:
+    """The names of all built-in models."""
+    return [model for family in BUILT_IN.values() for model in family.models]
+
+
+def trained_model_names() -> list[str]:
+    """The names of the built-in models that are trained into run folders."""
+    return [model for family in BUILT_IN.values() if family.trained for model in family.models]
+
+
+def ready_model_names() -> list[str]:
+    """The names of the built-in models that are evaluated without a run folder."""
+    return [model for family in BUILT_IN.values() for model in family.ready]
+
+
+def has_plugins() -> bool:
+    """Whether other packages offer families or scorers."""
+    return bool(entry_points(group=FAMILIES) or entry_points(group=SCORERS))
+
+
+@functools.cache
+def families() -> dict[str, Family]:
+    """All families by name: the built-in ones, then those of other packages."""
+    from fewlink.models.family import Family
+
+    found: dict[str, Family] = {name: importlib.import_module(each.module).FAMILY for name, each in BUILT_IN.items()}
+    for point in entry_points(group=FAMILIES):
+        family = load_entry_point(point)
+        if not isinstance(family, Family):
+            raise plugin_error(point, "is not a model family")
+        taken = {model for other in found.values() for model in other.models}
+        for name in ({family.name} & {*found}) | (taken & {*family.models}):
+            raise plugin_error(point, f"has the name '{name}', which is taken")
+        found[family.name] = family
+    for point in entry_points(group=SCORERS):
+        if sum(point.name in family.models for family in found.values()) > 1:
+            raise plugin_error(point, f"has the name '{point.name}', which is taken")
+    return found
+
+
+def load_entry_point(point: EntryPoint) -> Any:
+    """The object of an entry point; for a class of families, an instance."""
+    from fewlink.models.family import Family
+
+    try:
+        loaded = point.load()
+        return loaded() if isinstance(loaded, type) and issubclass(loaded, Family) else loaded
+    except Exception as error:
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise plugin_error(point, f"cannot be loaded ({message})") from error
+
+
+def plugin_error(point: EntryPoint, problem: str) -> FewlinkError:
+    """An error that names an entry point and its package."""
+    package = point.dist.name if point.dist else point.value.partition(":")[0]
+    return FewlinkError(f"'{point.name}' of the package {package} {problem}: fix or uninstall the package")
+
+
+def family_of(model: str) -> Family:
+    """The family of a model."""
+    return choose("model", model, {name: family for family in families().values() for name in family.models})
+
+
+def trained_family(model: str) -> TrainedFamily[Any, Any]:
+    """The family of a model that is trained into a run folder."""
+    return choose("model", model, {name: family for family in _trained_families() for name in family.models})
+
+
+def shipped_models() -> dict[str, TrainedFamily[Any, Any]]:
+    """The family of each model whose weights come with the package."""
+    return {model: family for family in _trained_families() for model in family.shipped_models}
+
+
+def checkpoint_models() -> dict[str, TrainedFamily[Any, Any]]:
+    """The family of each model that takes a file of published weights."""
+    return {model: family for family in _trained_families() for model in family.checkpoint_models}
+
+
+def _trained_families() -> list[TrainedFamily[Any, Any]]:
+    from fewlink.models.family import TrainedFamily
+
+    return [family for family in families().values() if isinstance(family, TrainedFamily)]
+
+
+def training_recipe(model: str | None, name: str | None = None) -> Recipe[Any]:
+    """A recipe of a model that is trained into a run folder: by its name, or the model's own; by default TRAIL's."""
+    from fewlink.core.recipes import model_of
+    from fewlink.models.family import TrainedFamily
+
+    if name is not None and model is None:
+        model = model_of(name)
+        if not isinstance(family_of(model), TrainedFamily):
+            raise FewlinkError(f"recipe '{name}' is for {model}, which is not trained into a run: see fewlink pretrain")
+    model = model or DEFAULT_MODEL
+    return trained_family(model).recipe(model, name)

@@ -1,0 +1,36 @@
+"""The settings of ULTRA."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fewlink.models.settings import EvaluateEvery
+from fewlink.models.trail.settings import TrailSettings
+from fewlink.models.ultra.network import Shape
+
+
+class UltraSettings(TrailSettings):
+    """How ULTRA is trained, or fine-tuned from published weights; the rest is as in TRAIL."""
+
+    model: str = Field(default="ultra", description="a name of `fewlink models`")
+    start: str = Field(
+        default="", description="file of initial weights, as published (.pth) or as safetensors; empty: random weights"
+    )
+    width: int = Field(default=64, ge=8, multiple_of=8, description="width of a state, a multiple of 8; published: 64")
+    layers: int = Field(default=6, ge=1, description="layers over the entities; published: 6")
+    relation_layers: int = Field(default=6, ge=1, description="layers over the graph of relations; published: 6")
+    learning_rate: float = Field(
+        default=5e-4,
+        gt=0,
+        description="peak of AdamW's rate, which rises over the first twentieth of the steps and falls as a cosine",
+    )
+    steps: int = Field(
+        default=2000,
+        ge=1,
+        description="number of steps, which sets the course of the learning rate",
+    )
+    evaluate_every: EvaluateEvery = 500
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.width, self.layers, self.relation_layers)

@@ -1,1 +1,0 @@
-"""From result records to tables, charts and pages."""

@@ -1,0 +1,162 @@
+"""The HTTP interface of a linker. It opens no path that a request names, and stores only decisions."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio.to_thread
+from fastapi import FastAPI, Query
+from starlette.responses import Response
+
+import fewlink
+from fewlink.linker import Linker
+from fewlink.server import lookups
+from fewlink.server.connections import ON_STOP
+from fewlink.server.errors import as_json, install_error_handlers
+from fewlink.server.logs import AccessLog
+from fewlink.server.metrics import Metrics, ObservingMiddleware
+from fewlink.server.pages import install_pages
+from fewlink.server.projects import Projects, install_projects
+from fewlink.server.schema import (
+    NAME_LENGTH,
+    About,
+    EntityAnswer,
+    EntityOffer,
+    ErrorAnswer,
+    Example,
+    ExplainAnswer,
+    ExplainRequest,
+    Health,
+    PredictAnswer,
+    PredictRequest,
+    ServerSettings,
+    TypeOffer,
+)
+from fewlink.server.security import SecurityMiddleware
+from fewlink.server.service import Service
+
+Typed = Annotated[str, Query(max_length=NAME_LENGTH, description="The text typed so far.")]
+Limit = Annotated[int, Query(ge=1, le=100)]
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": description}
+    for status, description in {
+        400: "The body cannot be read",
+        401: "The token is missing or wrong",
+        404: "A name is unknown",
+        413: "The body is too large",
+        421: "The Host header names another server",
+        422: "The request is invalid, or would take too long",
+        503: "Too many requests are waiting: Retry-After says when to try again",
+        504: "The deadline has passed",
+    }.items()
+}
+THREADS = 16  # for endpoints that need no model; more would slow down the event loop
+
+
+def make_app(
+    linker: Linker,
+    settings: ServerSettings | None = None,
+    project: Path | None = None,
+    *,
+    extensions: Sequence[str] = (),
+    access_log: AccessLog | None = None,
+    on_stop: Callable[[], None] = lambda: None,
+) -> FastAPI:
+    """An app that answers from this linker and keeps decisions in the file `project`.
+
+    `extensions` are functions as `package.module:function`: each is called with app, linker and settings to add routes.
+    `on_stop` is called when the server begins to stop.
+    """
+    settings = settings or ServerSettings()
+    service, projects = Service(linker, settings), Projects(linker, project)
+    metrics = Metrics(linker, service)
+
+    def stop() -> None:
+        if not service.admission.closed:
+            service.admission.close()
+            on_stop()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        service.batcher.start()
+        yield {ON_STOP: stop}
+        service.batcher.close()
+        projects.close()
+        if access_log is not None:
+            access_log.close()
+
+    app = FastAPI(
+        title="fewlink",
+        version=fewlink.__version__,
+        summary="Ranked and explained tails from a handful of references of a relation.",
+        docs_url=None,  # FastAPI's page loads scripts from another site; pages.py has one that does not
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=ERRORS,
+    )
+    app.state.service, app.state.projects = service, projects
+    app.state.described = [lambda: projects.pairs("reference", "accepted")]  # relations that extensions may offer
+    app.state.rejected = lambda: projects.pairs("rejected")
+    app.add_middleware(SecurityMiddleware, settings=settings)
+    app.add_middleware(ObservingMiddleware, metrics=metrics, log=access_log)  # outermost
+    install_error_handlers(app)
+    install_pages(app)
+    install_projects(app, projects)
+
+    @app.get("/health", response_model=Health)
+    async def health() -> Response:
+        """Whether the server is running. Needs no token."""
+        return as_json({"status": "ok", "version": fewlink.__version__})
+
+    @app.get("/metrics", include_in_schema=False)
+    async def all_metrics() -> Response:
+        return metrics.response()
+
+    @app.get("/about", response_model=About)
+    def about() -> Response:
+        """The model, its graph, its calibration, and the limits of one request."""
+        return as_json(lookups.about(linker, settings))
+
+    @app.get("/entities", response_model=list[EntityOffer])
+    def entities(q: Typed = "", limit: Limit = 10) -> Response:
+        """Entities that complete the typed text, best first."""
+        return as_json(lookups.entities(linker, q, limit))
+
+    @app.get("/entity", response_model=EntityAnswer)
+    def entity(
+        id: Annotated[str, Query(max_length=NAME_LENGTH, description="An id or a name.")],
+        q: Annotated[str, Query(max_length=NAME_LENGTH, description="Only edges with this text in a name.")] = "",
+        first: Annotated[int, Query(ge=0, description="The position of the first edge to return.")] = 0,
+        count: Annotated[int, Query(ge=1, le=200)] = 20,
+    ) -> Response:
+        """One entity: its types and a page of its edges."""
+        return as_json(lookups.entity(linker, id, q, first, count))
+
+    @app.get("/types", response_model=list[TypeOffer])
+    def types(q: Typed = "", limit: Limit = 20) -> Response:
+        """Types whose name contains the typed text, with their number of members; those that start with it first."""
+        return as_json([{"name": name, "members": count} for name, count in linker.names.complete_types(q, limit)])
+
+    @app.get("/example", response_model=Example)
+    def example(number: Annotated[int, Query(ge=0, le=1_000_000)] = 0) -> Response:
+        """A relation of the benchmark to try; each number gives another one."""
+        return as_json(lookups.example(linker, number))
+
+    @app.post("/predict", response_model=PredictAnswer)
+    async def predict(query: PredictRequest) -> Response:
+        """The best tails of each head, or the best pairs of all heads of a type."""
+        return as_json(await projects.predict(query, service))
+
+    @app.post("/explain", response_model=ExplainAnswer)
+    async def explain(query: ExplainRequest) -> Response:
+        """What contributed to the score of one pair."""
+        return as_json(await service.explain(query))
+
+    for extension in extensions:
+        pkgutil.resolve_name(extension)(app, linker, settings)
+    return app

@@ -1,0 +1,100 @@
+"""The one form of every error that the API sends: a status, a code, a message and the field it concerns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from fewlink.core.errors import FewlinkError, ScoreError, UnknownName
+
+HTTP_CODES = {400: "bad-request", 404: "not-found", 405: "method-not-allowed"}
+
+
+class ApiError(Exception):
+    """An error that is sent as the response."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        field: str | None = None,
+        suggestions: Sequence[dict[str, str]] = (),
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.headers = status, code, headers
+        content = {"code": code, "message": message, "field": field, "suggestions": list(suggestions) or None}
+        self.content = {"error": {key: value for key, value in content.items() if value is not None}}
+
+    def response(self) -> Response:
+        return as_json(self.content, self.status, self.headers)
+
+
+def busy(message: str, seconds: int) -> ApiError:
+    """503 with the number of seconds after which the client should try again."""
+    return ApiError(503, "busy", f"{message}: try again in {seconds:,} s", headers={"Retry-After": str(seconds)})
+
+
+def stopping() -> ApiError:
+    return ApiError(503, "closing", "the server is shutting down", headers={"Retry-After": "5"})
+
+
+def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON response in ASCII, which can represent every name, lone surrogates included."""
+    return Response(json.dumps(content, allow_nan=False), status, headers, media_type="application/json")
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Make the app send every error in the same form."""
+
+    async def send(request: Request, error: Exception) -> Response:
+        sent = as_api_error(error)
+        request.scope["error_code"] = sent.code
+        return sent.response()
+
+    for kind in (ApiError, FewlinkError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, send)
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """404 for an unknown name, 422 for a request the user can correct, 500 for a failure of the model or the server."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, ScoreError):
+        return ApiError(500, "score", str(error))
+    if isinstance(error, UnknownName):
+        return ApiError(404, "unknown-name", str(error))
+    if isinstance(error, FewlinkError):
+        return ApiError(422, "refused", str(error))
+    if isinstance(error, RequestValidationError):
+        return validation_error(error.errors())
+    if isinstance(error, HTTPException):
+        code = HTTP_CODES.get(error.status_code, "error")
+        headers = dict(error.headers) if error.headers else None
+        return ApiError(error.status_code, code, str(error.detail), headers=headers)
+    return ApiError(500, "internal", "the server failed to answer this request; see its log")
+
+
+def validation_error(errors: Sequence[Any]) -> ApiError:
+    """The first violation of the schema, and the number of other fields that violate it."""
+    first = errors[0]
+    if first["type"] == "json_invalid":
+        reason = first.get("ctx", {}).get("error", first["msg"])
+        return ApiError(422, "invalid-json", f"the body is not valid JSON: {reason}")
+    field = field_of(first["loc"])
+    others = len({field_of(error["loc"]) for error in errors}) - 1
+    more = f" (and {others} more fields)" if others else ""
+    return ApiError(422, "invalid", f"{field or 'the body'}: {first['msg']}{more}", field or None)
+
+
+def field_of(location: Sequence[str | int]) -> str:
+    """`heads.3` for a location in the request, without pydantic's names for the members of a union."""
+    steps = [str(step) for step in location[1:] if isinstance(step, int) or step.isidentifier()]
+    return ".".join(step for step in steps if step not in ("str", "list"))

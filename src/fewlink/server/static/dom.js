@@ -1,0 +1,43 @@
+// Elements made from data. Text is always inserted as text, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export const $ = (id) => document.getElementById(id);
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === false || value === null || value === undefined) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name.startsWith("--")) node.style.setProperty(name, value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+// An HTML element. Attributes that start with "on" are listeners, with "--" are CSS properties.
+export const element = (tag, attributes, ...children) =>
+  fill(document.createElement(tag), attributes, children);
+
+export const svgElement = (tag, attributes, ...children) =>
+  fill(document.createElementNS(SVG, tag), attributes, children);
+
+export const checkedValue = (name) => document.querySelector(`input[name=${name}]:checked`).value;
+
+// Shows a message in the status line, which screen readers read out.
+export function announce(text) {
+  $("status").textContent = text;
+}
+
+// Shows an error below a field and moves the focus there; null removes the error.
+export function showFieldError(input, message) {
+  const error = $(`${input.id}-error`);
+  error.textContent = message || "";
+  error.hidden = !message;
+  if (!message) {
+    input.removeAttribute("aria-invalid");
+    return;
+  }
+  input.setAttribute("aria-invalid", "true");
+  input.focus();
+}

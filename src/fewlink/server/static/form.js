@@ -1,0 +1,242 @@
+// The form: references, heads and options of a query, remembered while they are typed and read as a request.
+
+import { about, searchEntities, searchTypes } from "./api.js";
+import {
+  addCompletion,
+  chosen,
+  distinctName,
+  entityNamed,
+  fill,
+  fullName,
+  onPasteLines,
+} from "./completion.js";
+import { $, announce, checkedValue, element } from "./dom.js";
+import { on } from "./events.js";
+import { requireValue } from "./problem.js";
+import { project, projectPairs } from "./project.js";
+import { enteredReferences, referenceInputs, showReferences } from "./references.js";
+import { deciding, saveState, state } from "./state.js";
+import { plural, withSpaces } from "./text.js";
+
+const MANY_HINTS = {
+  open: "Entities with the same types or relations, most similar first.",
+  type: "All entities of this type.",
+  all: "Entities similar to the references’ heads come first.",
+};
+
+// Stores what the fields say.
+export function readForm() {
+  Object.assign(state, {
+    references: enteredReferences(),
+    relation: $("relation").value,
+    mode: checkedValue("mode"),
+    many: $("many").value,
+    type: chosen($("type")),
+    candidates: $("candidates").value,
+    candidatesType: chosen($("candidates-type")),
+    k: Number($("k").value) || 10,
+    withKnown: $("with-known").checked,
+    constraints: [...document.querySelectorAll("#constraints input:checked")].map(
+      (input) => input.value,
+    ),
+  });
+  saveState();
+}
+
+// Fills the fields with what is stored.
+export function showForm() {
+  showReferences(state.references);
+  showHeads();
+  $("relation").value = state.relation;
+  fill($("type"), state.type);
+  fill($("candidates-type"), state.candidatesType);
+  $("candidates").value = state.candidates;
+  $("k").value = state.k;
+  $("with-known").checked = state.withKnown;
+  $("many").value = state.many;
+  for (const input of document.querySelectorAll("#constraints input")) {
+    input.checked = state.constraints.includes(input.value);
+  }
+  for (const name of ["mode", "view", "order"]) {
+    const input = document.querySelector(`input[name=${name}][value=${state[name]}]`);
+    if (input) input.checked = true;
+  }
+  arrange();
+}
+
+// Shows the fields that belong to the choices made.
+export function arrange() {
+  const mode = checkedValue("mode");
+  const withoutTypes = about !== null && !about.graph.types;
+  for (const select of [$("many"), $("candidates")]) {
+    select.querySelector("[value=type]").disabled = !about?.graph.types;
+    if (withoutTypes && select.value === "type") select.value = "open";
+  }
+  $("chosen-heads").hidden = mode !== "heads";
+  $("many-heads").hidden = mode !== "many";
+  $("type-field").hidden = $("many").value !== "type";
+  $("many-hint").textContent =
+    `${MANY_HINTS[$("many").value]} The best pairs so far are shown while the rest are ranked.`;
+  $("candidates-type-field").hidden = $("candidates").value !== "type";
+  $("list-view").hidden = deciding();
+  $("decide-view").hidden = !deciding();
+  $("rank").textContent = deciding() ? "Suggest pairs" : "Rank tails";
+  $("list-options").hidden = deciding();
+  $("k-label").textContent = mode === "many" ? "Number of pairs" : "Tails per head";
+  $("relation-label").textContent = project
+    ? "Relation in the graph (optional)"
+    : "Name of the relation";
+  $("relation-hint").hidden = !relationInGraph();
+  $("references-hint").textContent = project
+    ? "Pairs for which the relation holds. Accepted pairs count as well. Add a pair:"
+    : "Pairs for which the relation holds. You can paste two columns.";
+}
+
+// The name of the relation as the user wrote it.
+export const relationName = () =>
+  project ? project.name : $("relation").value.trim() || "related to";
+
+// The relation of the graph with the name in the field, or with the name of the project; null if there is none.
+export function relationInGraph() {
+  const name = $("relation").value.trim() || project?.name;
+  if (!about || !name) return null;
+  const names = Object.values(about.relations).flat();
+  if (names.includes(name)) return name;
+  const simple = (text) =>
+    withSpaces(text.replace(/^concept:(?:.*:)?/, ""))
+      .trim()
+      .toLowerCase();
+  const same = [...new Set(names.filter((known) => simple(known) === simple(name)))];
+  return same.length === 1 ? same[0] : null;
+}
+
+export function addHead(entity) {
+  if (state.heads.some((head) => head.id === entity.id)) return;
+  state.heads.push(entity);
+  showHeads();
+}
+
+function showHeads() {
+  $("heads").replaceChildren(
+    ...state.heads.map((head, i) => {
+      const attributes = {
+        type: "button",
+        class: "remove",
+        "aria-label": `Remove ${head.name}`,
+        onclick: () => {
+          state.heads.splice(i, 1);
+          showHeads();
+          readForm();
+          $("head").focus();
+        },
+      };
+      const name = distinctName(head, state.heads);
+      return element("li", { title: fullName(head) }, name, element("button", attributes, "×"));
+    }),
+  );
+}
+
+// The references and rejected pairs that a ranking reads, and the rows of the form that they come from.
+function readReferences() {
+  const rows = referenceInputs().filter((inputs) => inputs.some(chosen));
+  for (const input of rows.flat()) {
+    if (!chosen(input)) requireValue("A reference needs a head and a tail.", input);
+  }
+  const pairs = project ? projectPairs(about.limits.references) : { references: [] };
+  if (!rows.length && !pairs.references.length) {
+    requireValue("Enter at least one reference.", referenceInputs()[0][0]);
+  }
+  if (project) return { rows, pairs: { ...pairs, project: project.number } };
+  return {
+    rows,
+    pairs: { references: rows.map((inputs) => inputs.map((input) => chosen(input).id)) },
+  };
+}
+
+const headType = () => (state.type || requireValue("Enter the type of the heads.", $("type"))).id;
+
+const tailType = () =>
+  (state.candidatesType || requireValue("Enter the type of the tails.", $("candidates-type"))).id;
+
+// Fields of a request that do not depend on the view: candidates, relation and constraints.
+export function readOptions() {
+  const relation = relationInGraph();
+  return {
+    ...(state.candidates === "all" ? { candidates: "all" } : {}),
+    ...(state.candidates === "type" ? { candidates: tailType() } : {}),
+    ...(relation ? { relation } : {}),
+    ...(state.constraints.length ? { constraints: state.constraints } : {}),
+  };
+}
+
+// The heads of a request: those in the form, or all heads of a kind.
+export function readHeads() {
+  if (state.mode === "heads") return { heads: state.heads.map((head) => head.id) };
+  return { heads_of_type: state.many === "type" ? headType() : state.many };
+}
+
+// The body of a request for a ranking, and the rows of its references, to show errors in.
+export function readQuery() {
+  const { rows, pairs } = readReferences();
+  const typed = chosen($("head"));
+  if (typed) {
+    addHead(typed);
+    fill($("head"), null);
+  }
+  readForm();
+  if (state.mode === "heads" && !state.heads.length) {
+    requireValue("Enter a head to find tails for.", $("head"));
+  }
+  const body = {
+    ...pairs,
+    k: state.k,
+    exclude_known: !state.withKnown,
+    ...readHeads(),
+    ...readOptions(),
+  };
+  return { body, rows };
+}
+
+// Where to show an error of the server about a field of the request; undefined if no field is its own.
+export function placeOf(error, rows = []) {
+  const [name, first, second] = (error.field || "").split(".");
+  if (name === "heads" && $("heads").children[first]) {
+    const replace = (entity) => {
+      state.heads[first] = entity;
+      showHeads();
+      readForm();
+    };
+    return { field: $("heads").children[first], replace };
+  }
+  const fields = {
+    references: rows[first]?.[second || 0],
+    heads: $("head"),
+    heads_of_type: $("type"),
+    candidates: $("candidates-type"),
+    k: $("k"),
+    relation: $("relation"),
+  };
+  const field = fields[name];
+  return field && { field, replace: (entity) => fill(field, entity) };
+}
+
+addCompletion($("head"), searchEntities, (entity) => {
+  addHead(entity);
+  fill($("head"), null);
+  readForm();
+});
+onPasteLines($("head"), (lines) => {
+  for (const line of lines) addHead(entityNamed(line.trim()));
+  readForm();
+  announce(`${plural(lines.length, "head")} pasted.`);
+});
+for (const id of ["type", "candidates-type"]) {
+  addCompletion($(id), searchTypes, () => {
+    arrange();
+    readForm();
+  });
+}
+on("project", () => {
+  $("relation").value = state.relation;
+  arrange();
+});

@@ -1,0 +1,266 @@
+// The panel of the open project, its history, import and export, and the lists of accepted and rejected pairs.
+
+import { call, Problem, request } from "./api.js";
+import { takeBack, undo } from "./decisions.js";
+import { $, announce, element } from "./dom.js";
+import { entityButton } from "./entity.js";
+import { on } from "./events.js";
+import { newProject } from "./new-project.js";
+import {
+  conflicts,
+  curatorName,
+  decisionsOf,
+  openProject,
+  project,
+  projectNotes,
+  projects,
+  readDecisions,
+  VERBS,
+} from "./project.js";
+import { curator, saveCurator } from "./state.js";
+import { asSentence, formatCount, pairText, plural } from "./text.js";
+
+const PAGE = 100; // pairs of a list that are shown at first
+const HISTORY_PAGE = 300;
+const FORMATS = { tsv: "tsv", txt: "tsv", nt: "nt", ntriples: "nt", json: "json" }; // by the ending of a file
+
+let remaining = null; // {label, count}: suggestions that are left to decide on
+let listed = PAGE;
+
+export function showRemaining(label, count) {
+  remaining = { label, count };
+  showCounts();
+}
+
+export function showProjectChoice() {
+  const none = projects.length ? "None (decisions are not stored)" : "No project yet";
+  $("project-choice").replaceChildren(
+    element("option", { value: "" }, none),
+    ...projects.map(({ number, name }) => element("option", { value: number }, name)),
+  );
+  $("project-choice").value = project ? project.number : "";
+}
+
+function showPanel() {
+  $("project-facts").hidden = !project;
+  $("project-hint").textContent = project
+    ? project.description
+    : "A project stores the references and decisions for one relation on this server, for you and others.";
+  $("project-hint").hidden = !$("project-hint").textContent;
+  $("project-references").hidden = !project;
+  $("project-references").replaceChildren(
+    ...decisionsOf("reference")
+      .slice(0, PAGE)
+      .map((pair) => pairItem(pair, "Remove the reference")),
+  );
+  $("project-notes").hidden = !projectNotes.length;
+  $("project-notes").textContent = projectNotes.map(asSentence).join(" ");
+  showCounts();
+  showConflicts();
+}
+
+function showCounts() {
+  if (!project) return;
+  const counts = {
+    References: project.references,
+    Accepted: project.accepted,
+    Rejected: project.rejected,
+    ...(remaining ? { [remaining.label]: remaining.count } : {}),
+  };
+  $("counts").replaceChildren(
+    ...Object.entries(counts).map(([label, count]) =>
+      element(
+        "div",
+        { class: "number" },
+        element("dt", {}, label),
+        element("dd", {}, formatCount(count)),
+      ),
+    ),
+  );
+}
+
+function describeVote(decision) {
+  const name = curatorName(decision.who);
+  if (decision.kind === "reference") return `${name} added it as a reference`;
+  return `${name} ${VERBS[decision.kind]} it`;
+}
+
+function showConflicts() {
+  const disputed = conflicts();
+  $("conflicts").hidden = !disputed.length;
+  $("conflicts-title").textContent = plural(disputed.length, "conflict");
+  $("conflicts-list").replaceChildren(
+    ...disputed
+      .slice(-PAGE)
+      .reverse()
+      .map((decision) =>
+        element(
+          "li",
+          {},
+          element("b", {}, pairText(decision)),
+          `: ${describeVote(decision.conflict)}, then ${describeVote(decision)}.`,
+        ),
+      ),
+  );
+}
+
+function pairItem(pair, action) {
+  const inGraph = pair.known !== false;
+  const end = (id, name) => (inGraph ? entityButton(id, name) : name);
+  const attributes = {
+    type: "button",
+    class: "remove",
+    "aria-label": `${action} ${pairText(pair)}`,
+    title: action,
+    onclick: () => takeBack([pair.number]),
+  };
+  return element(
+    "li",
+    {},
+    element(
+      "span",
+      {},
+      end(pair.head, pair.head_name),
+      " → ",
+      end(pair.tail, pair.tail_name),
+      inGraph ? null : element("span", { class: "badge" }, "not in this graph"),
+      pair.who && pair.who !== curator() ? element("small", { class: "by" }, ` ${pair.who}`) : null,
+    ),
+    element("button", attributes, "×"),
+  );
+}
+
+function showDecided() {
+  const accepted = decisionsOf("accepted").reverse();
+  const rejected = decisionsOf("rejected").reverse();
+  const items = (pairs) => pairs.slice(0, listed).map((pair) => pairItem(pair, "Undo"));
+  $("accepted").hidden = !accepted.length && !rejected.length;
+  $("accepted-count").textContent = formatCount(accepted.length);
+  $("to-accepted").hidden = !accepted.length;
+  $("to-accepted").textContent = `${formatCount(accepted.length)} accepted`;
+  $("accepted-list").replaceChildren(...items(accepted));
+  $("rejected").hidden = !rejected.length;
+  $("rejected-title").textContent = `Rejected: ${formatCount(rejected.length)}`;
+  $("rejected-list").replaceChildren(...items(rejected));
+  $("show-more").hidden = Math.max(accepted.length, rejected.length) <= listed;
+}
+
+async function showHistory() {
+  const { log } = await call(`projects/${project.number}/log`);
+  const undone = new Set(log.map((event) => event.undoes));
+  const newest = log.slice(-HISTORY_PAGE).reverse();
+  $("history-list").replaceChildren(
+    ...newest.map((event) => historyItem(event, undone.has(event.number))),
+  );
+  $("history-note").textContent =
+    log.length > HISTORY_PAGE
+      ? `The last ${HISTORY_PAGE} of ${formatCount(log.length)} entries, newest first. The JSON export contains all of them.`
+      : `${plural(log.length, "entry", "entries")}, newest first.`;
+  if (!$("history").open) $("history").showModal();
+}
+
+function historyItem(event, undone) {
+  const time = new Date(event.time).toLocaleString("en-GB", {
+    dateStyle: "medium",
+    timeStyle: "short",
+  });
+  const attributes = {
+    type: "button",
+    class: "quiet",
+    "aria-label": `Undo ${pairText(event)}`,
+    onclick: async () => {
+      await takeBack([event.number]);
+      await showHistory();
+    },
+  };
+  return element(
+    "li",
+    { class: undone ? "undone" : null },
+    element(
+      "span",
+      {},
+      element("b", {}, event.who === curator() ? "You" : event.who || "No name"),
+      ` ${VERBS[event.kind]} ${pairText(event)} `,
+      element("small", {}, time),
+    ),
+    event.kind === "undo" || undone ? null : element("button", attributes, "Undo"),
+  );
+}
+
+async function exportProject(format) {
+  const response = await request(`projects/${project.number}/export?format=${format}`);
+  const name = project.name.replace(/[^\p{L}\p{N}_-]+/gu, "-").slice(0, 60) || "project";
+  const url = URL.createObjectURL(await response.blob());
+  element("a", { href: url, download: `${name}.${format}` }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  announce(`Saved as ${name}.${format}.`);
+}
+
+async function importFile(file) {
+  const format = FORMATS[file.name.split(".").at(-1).toLowerCase()];
+  if (!format) {
+    throw new Problem({ message: `${file.name}: the file name must end in .tsv, .nt or .json.` });
+  }
+  const body = { format, text: await file.text(), who: curator() };
+  const answer = await call(`projects/${project.number}/import`, body);
+  await readDecisions();
+  const added = `Added ${formatCount(answer.added)} of ${plural(answer.read, "decision")} from ${file.name}.`;
+  announce([added, ...answer.notes.map(asSentence)].join(" "));
+}
+
+// A listener that shows an error of its action in the panel.
+const attempt = (action) => async () => {
+  $("project-problem").hidden = true;
+  try {
+    await action();
+  } catch (error) {
+    $("project-problem").textContent = error.message;
+    $("project-problem").hidden = false;
+  }
+};
+
+on("project", () => {
+  remaining = null;
+  showProjectChoice();
+  showPanel();
+  showDecided();
+});
+on("decisions", () => {
+  showPanel();
+  showDecided();
+});
+
+$("project-choice").addEventListener(
+  "change",
+  attempt(() => openProject(Number($("project-choice").value) || null)),
+);
+$("project-new").addEventListener("click", () =>
+  newProject("A project collects pairs of one relation, with who accepted or rejected each."),
+);
+$("who").addEventListener("change", () => {
+  saveCurator();
+  showPanel();
+  showDecided();
+});
+$("undo").addEventListener("click", undo);
+$("history-open").addEventListener("click", attempt(showHistory));
+for (const format of ["tsv", "nt", "json"]) {
+  $(`export-${format}`).addEventListener(
+    "click",
+    attempt(() => exportProject(format)),
+  );
+}
+$("import").addEventListener("click", () => $("import-file").click());
+$("import-file").addEventListener(
+  "change",
+  attempt(async () => {
+    const [file] = $("import-file").files;
+    if (file) await importFile(file).finally(() => ($("import-file").value = ""));
+  }),
+);
+$("show-more").addEventListener("click", () => {
+  listed += 1000;
+  showDecided();
+});
+showPanel();
+showDecided();

@@ -1,0 +1,51 @@
+// Numbers, names and sentences as the page writes them.
+
+export const formatCount = (count) => count.toLocaleString("en");
+
+export const plural = (count, one, many = `${one}s`) =>
+  `${formatCount(count)} ${count === 1 ? one : many}`;
+
+export const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+export const asSentence = (text) => capitalized(text) + (/[.!?]$/.test(text) ? "" : ".");
+
+export function formatPercent(probability) {
+  if (probability > 0 && probability < 0.01) return "< 1 %";
+  if (probability > 0.99 && probability < 1) return "> 99 %";
+  return `${Math.round(100 * probability)} %`;
+}
+
+export const formatScore = (value) => `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(2)}`;
+
+export const formatSigned = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
+
+export function formatDuration(seconds) {
+  if (seconds < 90) return plural(Math.max(1, Math.round(seconds)), "second");
+  if (seconds < 5400) return plural(Math.round(seconds / 60), "minute");
+  return plural(Math.round(seconds / 3600), "hour");
+}
+
+export const withSpaces = (name) => name.replaceAll("_", " ");
+
+export const pairText = (pair) => `${pair.head_name} → ${pair.tail_name}`;
+
+// The last words of a relation that is written as a path or an address; both of two joined paths.
+export function shortRelation(relation) {
+  if (!/^(\/|https?:\/\/)/.test(relation)) return relation;
+  const paths = relation.startsWith("/") ? relation.split("./") : [relation];
+  const ends = paths.map((path) =>
+    path
+      .replace(/[/#]+$/, "")
+      .split(/[/#]/)
+      .at(-1),
+  );
+  return ends.join(" / ") || relation;
+}
+
+export const stepText = ({ relation, inverse }) =>
+  inverse ? `←${shortRelation(relation)}—` : `—${shortRelation(relation)}→`;
+
+export const pathText = ({ entities, steps }) =>
+  entities
+    .map((entity, i) => (i ? `${stepText(steps[i - 1])} ${entity.name}` : entity.name))
+    .join(" ");

@@ -1,0 +1,172 @@
+"""Train and evaluate every cell of a plan that has no record, and store a record for each."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fewlink.core.progress import duration
+from fewlink.core.recipes import same_settings
+from fewlink.core.settings import Settings
+from fewlink.evaluation.evaluator import Protocol, evaluate
+from fewlink.evaluation.examples import example_predictions
+from fewlink.evaluation.ranks import QueryRanks
+from fewlink.evaluation.records import Record, make_record
+from fewlink.models import family_of, trained_family
+from fewlink.models.family import BaselineFamily, Prepared
+from fewlink.models.settings import ModelSettings
+from fewlink.scorers.base import CachedScorer
+from fewlink.studies.plan import Plan
+from fewlink.studies.workspace import Workspace
+from fewlink.training.run import RunConfig, open_run
+from fewlink.training.trainer import Watch, train_runs
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model to train with some seeds, and the protocols to evaluate each of them under."""
+
+    model: str
+    settings: Settings | None
+    protocols: dict[int, tuple[Protocol, ...]]  # by seed
+
+    @property
+    def shots(self) -> list[int]:
+        return sorted({protocol.shots for protocols in self.protocols.values() for protocol in protocols})
+
+    def __str__(self) -> str:
+        seeds = f", seeds {', '.join(map(str, self.protocols))}" if family_of(self.model).seeded else ""
+        return f"{self.model}, K = {', '.join(map(str, self.shots))}{seeds}"
+
+
+def pending_jobs(plan: Plan, workspace: Workspace) -> list[Job]:
+    """Everything in a plan that has no record, in the order to run it."""
+    benchmark, store = workspace.data, workspace.store
+    pairs = min((len(task.pairs) for split in plan.splits for task in benchmark.split(split)), default=0)
+    possible = [k for k in plan.shots if k < pairs]
+    jobs = []
+    for model in plan.models:
+        family, settings = family_of(model), plan.settings_of(model)
+        for shots in [possible] if family.any_shots else [[k] for k in possible]:
+            missing = {}
+            for seed in range(plan.seeds if family.seeded else 1):
+                protocols = _protocols(plan, shots, seed)
+                missing[seed] = tuple(p for p in protocols if not store.holds(benchmark, model, settings, p))
+            if any(missing.values()):
+                jobs.append(Job(model, settings, {seed: some for seed, some in missing.items() if some}))
+    return jobs
+
+
+def _protocols(plan: Plan, shots: Sequence[int], seed: int) -> list[Protocol]:
+    """Large sets of candidates first: their scores include those of the smaller sets."""
+    candidates = sorted(plan.candidates, key=("full", "paper", "open").index)
+    return [Protocol(split, k, c, 0, seed) for split, k, c in itertools.product(plan.splits, shots, candidates)]
+
+
+@dataclass
+class Clock:
+    """Estimates the time that is left from what jobs of the same family took."""
+
+    begun: float = field(default_factory=time.monotonic)
+    taken: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def took(self, job: Job, seconds: float) -> None:
+        self.taken[family_of(job.model).name].append(seconds / len(job.protocols))
+
+    def left(self, jobs: list[Job]) -> float:
+        every = [s for seconds in self.taken.values() for s in seconds]
+        means = {family: sum(s) / len(s) for family, s in self.taken.items()}
+        return sum(means.get(family_of(job.model).name, sum(every) / len(every)) * len(job.protocols) for job in jobs)
+
+
+def run_jobs(jobs: list[Job], workspace: Workspace) -> None:
+    """Run jobs one after the other; each record is stored as soon as it is made."""
+    clock = Clock()
+    for number, job in enumerate(jobs, 1):
+        workspace.log(f"[{number}/{len(jobs)}] {job}")
+        before = time.monotonic()
+        for seed, prepared in _scorers(job, workspace):
+            _measure(job, seed, prepared, workspace)
+        clock.took(job, time.monotonic() - before)
+        rest = jobs[number:]
+        left = f", about {duration(clock.left(rest))} left" if rest else ""
+        workspace.log(f"[{number}/{len(jobs)}] {job}: done in {duration(time.monotonic() - before)}{left}")
+
+
+def _measure(job: Job, seed: int, prepared: Prepared, workspace: Workspace) -> None:
+    benchmark, scorer = workspace.data, CachedScorer(prepared.scorer)
+    facts = {"benchmark": benchmark.name, "data_sha256": benchmark.fingerprint, "model": job.model}
+    for protocol in job.protocols[seed]:
+        evaluation = evaluate(benchmark, scorer, protocol)
+        record = make_record(evaluation, **facts, config=prepared.config)
+        if (protocol.split, protocol.candidates, seed) == ("test", "full", 0):
+            record = record.model_copy(update={"examples": example_predictions(benchmark, scorer, evaluation)})
+        workspace.store.add(record, ranks=QueryRanks.of(evaluation))
+
+
+def _scorers(job: Job, workspace: Workspace) -> Iterator[tuple[int, Prepared]]:
+    """Each seed's scorer, trained if necessary."""
+    family = family_of(job.model)
+    if isinstance(family, BaselineFamily):
+        yield from _baselines(job, family, workspace)
+    else:
+        assert isinstance(job.settings, ModelSettings)
+        yield from run_models(job.settings, job.shots[0], list(job.protocols), workspace).items()
+
+
+def _baselines(job: Job, family: BaselineFamily, workspace: Workspace) -> Iterator[tuple[int, Prepared]]:
+    settings = job.settings
+    recipe = {"recipe": job.model} if settings else {}
+    if settings is not None:
+        settings = settings.replace(device=workspace.device)
+    for seed in job.protocols:
+        reporter = workspace.on_epoch(f"{job.model}, K = {job.shots[0]}, seed {seed}")
+        prepared = family.prepare(job.model, workspace.data, settings, shots=job.shots[0], seed=seed, on_epoch=reporter)
+        yield seed, Prepared(prepared.scorer, {**recipe, **prepared.config})
+
+
+def run_models(
+    settings: ModelSettings, shots: int, seeds: Sequence[int], workspace: Workspace, *, watch: Watch | None = None
+) -> dict[int, Prepared]:
+    """The best model of each seed's run, by seed; runs that are not finished are started or continued.
+
+    Each number of references has its own runs, unless the family's models take any. Watched runs are separate too.
+    """
+    model, family = settings.model, trained_family(settings.model)
+    shots = settings.shots if family.any_shots else shots
+    settings = settings.replace(shots=shots, device=workspace.device)
+    recipe = family.recipe(model).vectors
+    folder = workspace.work / family.vectors_name(settings, recipe, workspace.data)
+    family.pretrain(workspace.data, settings, recipe, folder, workspace.on_epoch)
+    vectors = family.open_vectors(folder, workspace.data.graph.fingerprint)
+    parent = workspace.run_folder(f"{model}-{shots}shot{'-watched' if watch else ''}", settings)
+    runs = {seed: parent / f"seed-{seed}" for seed in seeds}
+    results = train_runs(workspace.data, vectors, settings, runs, on_event=workspace.on_step(model), watch=watch)
+    prepared = {}
+    for seed, result in zip(runs, results, strict=True):
+        config = RunConfig.read(runs[seed])
+        measured = {"best_step": result.best_step, "seconds": round(result.seconds, 1)}
+        facts = {"settings": config.settings.as_dict(), "embeddings": config.embeddings, "measured": measured}
+        prepared[seed] = Prepared(open_run(runs[seed], workspace.data, device=workspace.device), facts, runs[seed])
+    return prepared
+
+
+def finished_records(plan: Plan, workspace: Workspace) -> list[Record]:
+    """The records that a study shows, in the plan's order of models."""
+    settings = {model: plan.settings_of(model) for model in plan.models}
+    records = [
+        r
+        for r in workspace.store.records
+        if r.model in settings
+        and r.data_sha256 == workspace.benchmark.fingerprint
+        and r.references == "first"
+        and r.split in plan.splits
+        and r.shots in plan.shots
+        and r.candidates in plan.candidates
+        and r.seed < plan.seeds
+        and same_settings(r.config.get("settings"), settings[r.model])
+    ]
+    return sorted(records, key=lambda r: (plan.models.index(r.model), r.split, r.candidates, r.shots, r.seed))

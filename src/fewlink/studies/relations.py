@@ -1,0 +1,38 @@
+"""Table 3: each test relation with its number of candidates, and the paper's relations, which it only numbers."""
+
+from __future__ import annotations
+
+from fewlink.studies import tables
+from fewlink.studies.charts import BarChart, relation_bars
+from fewlink.studies.jobs import finished_records
+from fewlink.studies.plan import Plan
+from fewlink.studies.study import Study, StudyOutput
+from fewlink.studies.tables import COLUMNS, Table
+from fewlink.studies.workspace import Workspace
+
+
+def show(plan: Plan, workspace: Workspace) -> StudyOutput:
+    """Tables for each candidates protocol; the chart shows the plan's last one."""
+    records, shots, benchmark = finished_records(plan, workspace), plan.shots[0], workspace.benchmark.name
+    output = [tables.by_relation(records, plan.models, candidates=c, shots=shots) for c in plan.candidates]
+    published = _published(plan, benchmark)
+    if published.rows:
+        output.append(published)
+    candidates = plan.candidates[-1]
+    on_test = tables.select(records, split="test", candidates=candidates, shots=shots)
+    title = f"{benchmark}, test relations, {candidates} candidates"
+    return StudyOutput(output, {"relations": BarChart(title, relation_bars(on_test, plan.models), "MRR")})
+
+
+def _published(plan: Plan, benchmark: str) -> Table:
+    """The paper's figures of each relation, by the number of the relation."""
+    rows = [
+        [number, model, *(tables.figure(figures[metric]) for metric in COLUMNS.values())]
+        for model, relations in plan.published.get(benchmark, {}).items()
+        for number, figures in relations.items()
+    ]
+    rows.sort(key=lambda row: int(row[0]))
+    return Table("as published, paper", ["relation", "model", *COLUMNS], rows)
+
+
+STUDY = Study(show)

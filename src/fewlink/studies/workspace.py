@@ -1,0 +1,78 @@
+"""Where a study runs: its benchmark, the folders it reads and writes, and a device."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from fewlink.core.errors import FewlinkError
+from fewlink.core.recipes import OWN
+from fewlink.core.settings import Settings
+from fewlink.data import open_benchmark
+from fewlink.data.benchmark import Benchmark
+from fewlink.evaluation.records import RecordStore
+from fewlink.models.family import Reporter
+
+
+class StoredBenchmark(NamedTuple):
+    """A benchmark that is not on this machine, as records name it: enough to show them."""
+
+    name: str
+    fingerprint: str
+    problem: FewlinkError
+
+
+def benchmark_or_records(source: str, results: Path) -> Benchmark | StoredBenchmark:
+    """A benchmark; if it is not downloaded, what the records in a folder say about it. Raises if there are none."""
+    try:
+        return open_benchmark(source)
+    except FewlinkError as problem:
+        records = RecordStore(results).records if results.is_dir() else []
+        fingerprints = {record.data_sha256 for record in records if record.benchmark == source}
+        if len(fingerprints) != 1:
+            raise
+        return StoredBenchmark(source, fingerprints.pop(), problem)
+
+
+def _silent(title: str) -> Reporter:
+    return lambda event: None
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The benchmark of a study, a folder for results, one for runs and vectors, and a device.
+
+    `checkpoint`: a file of weights that a model needs, such as ULTRA's.
+    `log` gets a line about each job; `on_epoch` and `on_step` make a reporter of training events from a title.
+    """
+
+    benchmark: Benchmark | StoredBenchmark
+    results: Path
+    work: Path
+    device: str = "cpu"
+    checkpoint: Path | None = None
+    log: Callable[[str], None] = lambda line: None
+    on_epoch: Callable[[str], Reporter] = _silent
+    on_step: Callable[[str], Reporter] = _silent
+
+    @property
+    def data(self) -> Benchmark:
+        """The benchmark; raises if it is not on this machine."""
+        if isinstance(self.benchmark, StoredBenchmark):
+            raise self.benchmark.problem
+        return self.benchmark
+
+    @property
+    def store(self) -> RecordStore:
+        """The current content of the folder of results."""
+        return RecordStore(self.results)
+
+    def run_folder(self, name: str, settings: Settings) -> Path:
+        """A folder for the runs with these settings, whatever their seed and device."""
+        choices = {name: value for name, value in settings.as_dict().items() if name not in OWN}
+        digest = hashlib.sha256(json.dumps([choices, self.benchmark.fingerprint]).encode()).hexdigest()[:8]
+        return self.work / f"{name}-{digest}"

@@ -1,0 +1,243 @@
+"""Bundles as graphs and back: MITRE's conventions, anyone's objects, what is left out, and errors."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conftest import Fewlink
+
+from fewlink.core.errors import InputError, UnknownName
+from fewlink.graph import CompileReport, compile_graph
+from fewlink.graph.formats.stix import Link, is_bundle, read_bundle, read_links, relationships
+
+Write = Callable[..., Path]
+
+
+def thing(kind: str, number: int, name: str, public: str = "", **more: Any) -> dict[str, Any]:
+    """A STIX object; `public`: its id of MITRE's."""
+    references = [{"source_name": "some-blog"}, {"source_name": "mitre-attack", "external_id": public}]
+    return {"type": kind, "id": f"{kind}--{number}", "name": name, **more} | (
+        {"external_references": references} if public else {}
+    )
+
+
+def link(number: int, source: str, verb: str, target: str, **more: Any) -> dict[str, Any]:
+    ends = {"source_ref": source, "target_ref": target}
+    return {"type": "relationship", "id": f"relationship--{number}", "relationship_type": verb, **ends, **more}
+
+
+GROUP = thing("intrusion-set", 1, "Quiet Fox", "G9001")
+MALWARE = thing("malware", 2, "FoxRat", "S9001", x_mitre_platforms=["Windows", "Network Devices"], x_mitre_other={})
+PHASES = [{"kill_chain_name": "mitre-attack", "phase_name": "initial-access"}]
+TECHNIQUE = thing("attack-pattern", 3, "Phishing", "T9001", kill_chain_phases=PHASES)
+TACTIC = thing("x-mitre-tactic", 4, "Initial Access", "TA9001", x_mitre_shortname="initial-access")
+OLD = thing("tool", 5, "Old Tool", "S9002", revoked=True)
+ADDRESS = {"type": "ipv4-addr", "id": "ipv4-addr--6", "value": "198.51.100.7"}
+OBJECTS = [
+    {"type": "x-mitre-collection", "id": "x-mitre-collection--0", "name": "All", "x_mitre_contents": []},
+    *(GROUP, MALWARE, TECHNIQUE, TACTIC, OLD, ADDRESS),
+    link(1, "intrusion-set--1", "uses", "malware--2"),
+    link(2, "intrusion-set--1", "uses", "attack-pattern--3"),
+    link(3, "intrusion-set--1", "uses", "tool--5"),
+    link(4, "malware--2", "communicates-with", "ipv4-addr--6"),
+    link(5, "malware--2", "uses", "attack-pattern--99"),
+    link(6, "malware--2", "uses", "attack-pattern--3", x_mitre_deprecated=True),
+]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(objects: Any = OBJECTS, **more: Any) -> Path:
+        path = tmp_path / "bundle.json"
+        path.write_text(json.dumps({"type": "bundle", "id": "bundle--1", "objects": objects, **more}))
+        return path
+
+    return write
+
+
+def test_a_bundle_becomes_named_and_typed_triples(write: Write) -> None:
+    bundle = read_bundle(write())
+    assert bundle.triples == [
+        ("S9001", "malware_runs_on_platform", "platform:windows"),
+        ("S9001", "malware_runs_on_platform", "platform:network_devices"),
+        ("T9001", "technique_serves_tactic", "TA9001"),
+        ("G9001", "group_uses_malware", "S9001"),
+        ("G9001", "group_uses_technique", "T9001"),
+        ("S9001", "malware_communicates_with_ipv4_addr", "ipv4-addr--6"),
+    ]
+    assert [bundle.names[e] for e in ("G9001", "platform:network_devices", "TA9001")] == [
+        *("Quiet Fox", "Network Devices", "Initial Access")
+    ]
+    assert bundle.names["ipv4-addr--6"] == "198.51.100.7"
+    assert bundle.kinds["T9001"] == "technique"
+
+
+def test_what_is_left_out_is_counted_with_its_ids(write: Write) -> None:
+    assert read_bundle(write()).remarks() == [
+        "left out, objects that are revoked or deprecated: 1 (tool--5)",
+        "left out, relationships that are revoked or deprecated, or that have such an end: "
+        "2 (relationship--3, relationship--6)",
+        "left out, relationships with an end that is not an entity of the bundle: 1 (relationship--5)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("new", "old"), [("2025", "2024"), ("2025-01-01T00:00:00.500Z", "2025-01-01T00:00:00Z")], ids=["years", "fractions"]
+)
+def test_the_latest_version_of_an_object_counts(write: Write, new: str, old: str) -> None:
+    versions = [{**GROUP, "name": name, "modified": day} for name, day in (("New", new), ("Old", old))]
+    assert read_bundle(write(versions)).names == {"G9001": "New"}
+
+
+def test_objects_of_one_public_id_stay_apart(write: Write) -> None:
+    bundle = read_bundle(write([GROUP, {**GROUP, "id": "intrusion-set--7", "name": "Other"}]))
+    assert bundle.names == {"G9001": "Quiet Fox", "intrusion-set--7": "Other"}
+
+
+@pytest.mark.parametrize(
+    ("objects", "problem"),
+    [
+        ([{"type": "tool"}], "bundle.json: object number 1 has no type or no id"),
+        ([{"id": "tool--1"}], "object tool--1 has no type or no id"),
+        ([link(9, "", "uses", "tool--1")], "object relationship--9 is a relationship without source_ref"),
+        (
+            [{**link(9, "a", "b", "c"), "relationship_type": 3}],
+            "relationship--9 is a relationship without relationship",
+        ),
+        ({"a": 1}, "is not a STIX bundle"),
+    ],
+)
+def test_an_error_names_the_file_and_the_object(write: Write, objects: Any, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        read_bundle(write(objects))
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.sampled_from(["malware--2", "uses", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = ("type", "id", "name", "modified", "revoked", "external_references", "kill_chain_phases", "x_mitre_platforms")
+KEYS += ("relationship_type", "source_ref", "target_ref", "x_mitre_shortname", "value")
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(KEYS), ANYTHING), max_size=3),
+    st.lists(st.tuples(st.sampled_from(OBJECTS), st.sampled_from(KEYS), ANYTHING), max_size=3),
+)
+@settings(max_examples=150, deadline=None)
+def test_whatever_a_bundle_holds_is_read_or_refused_with_a_reason(
+    more: list[dict[str, Any]], changed: list[tuple[dict[str, Any], str, Any]]
+) -> None:
+    objects = [*OBJECTS, *more, *({**each, key: value} for each, key, value in changed)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bundle.json"
+        path.write_text(json.dumps({"type": "bundle", "objects": objects}))
+        graph = compile_graph(path, on_error="skip")
+        assert graph.triple_count
+        try:
+            compile_graph(path)
+        except InputError as error:
+            assert "bundle.json" in str(error)
+
+
+def test_a_file_is_a_bundle_by_its_beginning(write: Write, tmp_path: Path) -> None:
+    assert is_bundle(write())
+    for name, text in (("a.json", '{"head": {"vars": []}}'), ("b.tsv", '{"type": "bundle"}'), ("c.json", "")):
+        (tmp_path / name).write_text(text)
+        assert not is_bundle(tmp_path / name)
+    assert not is_bundle(tmp_path / "nowhere.json")
+
+
+def test_a_bundle_is_compiled_like_any_file_of_triples(write: Write, tmp_path: Path) -> None:
+    report = CompileReport()
+    graph = compile_graph(write(), report=report)
+    assert graph.triple_count == 6
+    group = graph.entities.find("G9001")
+    assert group is not None and graph.types is not None
+    assert graph.name(group) == "Quiet Fox"
+    assert [graph.types.names[i] for i in graph.types.of_entities([group])] == ["group"]
+    assert "revoked" in report.remarks()[0]
+    (tmp_path / "names.tsv").write_text("G9001\tMine\n")
+    assert compile_graph(write(), names=tmp_path / "names.tsv").name(group) == "Mine"
+    bad = [*OBJECTS, link(9, "", "uses", "malware--2")]
+    report = CompileReport()
+    assert compile_graph(write(bad), on_error="skip", report=report).triple_count == 6
+    assert report.skipped == 1
+
+
+def test_an_error_of_a_triple_names_no_line_since_a_bundle_has_none(write: Write) -> None:
+    long = {"type": "tool", "id": "tool--" + "x" * (1 << 17), "name": "Long"}
+    with pytest.raises(InputError, match=r"bundle\.json: has a name of over"):
+        compile_graph(write([*OBJECTS, long, link(9, "malware--2", "uses", str(long["id"]))]))
+
+
+def test_the_commands_read_a_bundle(write: Write, fewlink: Fewlink) -> None:
+    checked = fewlink("data", "check", write())
+    assert checked.code == 0, checked.err
+    assert "group_uses_malware" in checked.out and "objects that are revoked or deprecated: 1" in checked.out
+    wrong = fewlink("data", "carve", write([link(9, "", "uses", "tool--1")]), "--out", "b")
+    assert (wrong.code, "relationship--9 is a relationship without source_ref" in wrong.err) == (2, True)
+
+
+def test_links_are_written_with_confidence_and_provenance(write: Write) -> None:
+    bundle, now = read_bundle(write()), datetime(2026, 1, 2, tzinfo=UTC)
+    links = [Link("S9001", "malware_uses_technique", "T9001", 0.834), Link("G9001", "related_to", "S9001")]
+    written = relationships(links, bundle, author="me", note="why", now=now)
+    assert (written["type"], written["id"][:8]) == ("bundle", "bundle--")
+    maker, first, second = written["objects"]
+    assert (maker["type"], maker["name"], maker["identity_class"]) == ("identity", "me", "system")
+    assert {key: first[key] for key in ("relationship_type", "source_ref", "target_ref", "confidence")} == {
+        "relationship_type": "uses",
+        "source_ref": "malware--2",
+        "target_ref": "attack-pattern--3",
+        "confidence": 83,
+    }
+    assert (first["created_by_ref"], first["spec_version"], first["created"]) == (
+        *(maker["id"], "2.1", "2026-01-02T00:00:00.000Z"),
+    )
+    assert (second["relationship_type"], "confidence" in second) == ("related-to", False)
+    again = relationships(links, bundle, author="me", note="why", now=datetime.now(UTC))
+    assert [each["id"] for each in again["objects"]] == [each["id"] for each in written["objects"]]
+
+
+@pytest.mark.parametrize(
+    ("head", "problem"),
+    [
+        ("S9003", r"unknown entity of the bundle 'S9003'; did you mean 'S9001'[^,]*\?$"),
+        ("nobody", r"unknown entity of the bundle 'nobody'$"),
+        ("platform:windows", "'platform:windows' is a property of objects of the bundle"),
+    ],
+)
+def test_a_link_of_no_object_is_an_error_that_does_not_list_the_whole_bundle(
+    write: Write, head: str, problem: str
+) -> None:
+    with pytest.raises(UnknownName, match=problem):
+        relationships([Link(head, "x", "T9001")], read_bundle(write()), author="me", note="", now=datetime.now(UTC))
+
+
+def test_links_of_windows_programs_are_read(tmp_path: Path) -> None:
+    (tmp_path / "links.tsv").write_bytes("\ufeffa\tr\tb\r\n\r\na\tr\tc\u2028d\t0.5\r\n".encode())
+    assert read_links(tmp_path / "links.tsv") == [Link("a", "r", "b"), Link("a", "r", "c\u2028d", 0.5)]
+
+
+def test_accepted_links_go_back_into_the_graph(write: Write, fewlink: Fewlink, tmp_path: Path) -> None:
+    path, links, out = write(), tmp_path / "links.tsv", tmp_path / "out.json"
+    links.write_text("S9001\tmalware_uses_technique\tT9001\t0.5\n")
+    done = fewlink("data", "to-stix", links, "--bundle", path, "--out", out)
+    assert done.code == 0, done.err
+    added = json.loads(out.read_text())["objects"]
+    assert added[1]["confidence"] == 50
+    assert ("S9001", "malware_uses_technique", "T9001") in read_bundle(write([*OBJECTS, *added])).triples
+    links.write_text("S9001\tmalware_uses_technique\tT9001\t50\n")
+    wrong = fewlink("data", "to-stix", links, "--bundle", path, "--out", out)
+    assert wrong.code == 2
+    assert "has the probability '50': it must be from 0 to 1" in wrong.err and "links.tsv" in wrong.err

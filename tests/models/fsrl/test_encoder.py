@@ -1,0 +1,194 @@
+"""Neighbour encoders: numbers by hand, the reference's Eq. 2, and invariances."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.models.fsrl.oracle import (
+    assert_same,
+    close,
+    encoded,
+    has_any,
+    neighbours_in,
+    normal,
+    parameters_of,
+    random_surroundings,
+    surroundings_of,
+)
+from torch import nn
+
+from fewlink.models.fsrl.encoder import (
+    AttentiveNeighbours,
+    MeanNeighbours,
+    OwnAndNeighbours,
+    ProjectedMean,
+    ReleasedNeighbours,
+)
+from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
+
+PAPER = [AttentiveNeighbours, MeanNeighbours, ProjectedMean]  # an entity without neighbours is its own vector
+MASKED = [*PAPER, OwnAndNeighbours]  # padding is left out
+ENCODERS = [*MASKED, ReleasedNeighbours]
+EVERY = torch.arange(7)
+
+
+def by_hand(*relations: float) -> Neighbourhood:
+    """Entities ½, 1, 2 in one dimension; entity 0 has the neighbours (r0, 1) and (r1, 2), the others none."""
+    entities = torch.tensor([[0.5], [1.0], [2.0]], dtype=torch.float64)
+    return surroundings_of(
+        entities, torch.tensor(relations, dtype=torch.float64)[:, None], [[(0, 1), (1, 2)], [], []], slots=3
+    )
+
+
+def with_weights(encoder: nn.Module, weights: list[float], bias: float, u: float | None = None) -> nn.Module:
+    part = getattr(encoder.double(), "attention", encoder)
+    part.projection.weight.data[:] = torch.tensor([weights], dtype=torch.float64)
+    part.projection.bias.data[:] = bias
+    if u is not None:
+        part.u.data[:] = u
+    return encoder
+
+
+def test_attention_by_hand() -> None:
+    # logits 2·(½·e_r + 7): 14 and 14 + ln 3, so α = ¼ and ¾, and Σ α e_t = ¼·1 + ¾·2 = 1.75
+    encoder = with_weights(AttentiveNeighbours(1), [0.5, 0.0], bias=7.0, u=2.0)
+    close(encoder(torch.tensor([0, 1]), by_hand(0.0, math.log(3))), [[math.tanh(1.75)], [math.tanh(1.0)]])
+
+
+def test_attention_reads_the_entity_too_by_hand() -> None:
+    # logits ln 3 · e_t: powers 3 and 9, so Σ α e_t = ¼·1 + ¾·2
+    encoder = with_weights(AttentiveNeighbours(1), [0.0, math.log(3)], bias=-2.0, u=1.0)
+    close(encoder(torch.tensor(0), by_hand(5.0, 5.0)), [math.tanh(1.75)])
+
+
+def test_mean_by_hand() -> None:
+    # (1 + 2) / 2; entity 2 has no neighbour and is itself
+    close(MeanNeighbours(1)(torch.tensor([[0, 2]]), by_hand(0.0, 1.0)), [[[math.tanh(1.5)], [math.tanh(2.0)]]])
+
+
+def test_projected_mean_by_hand() -> None:
+    # (2·0 + 1 + ½) and (2·1 + 2 + ½): the mean of 1.5 and 4.5 is 3
+    encoder = with_weights(ProjectedMean(1), [2.0, 1.0], bias=0.5)
+    close(encoder(torch.tensor([0, 1]), by_hand(0.0, 1.0)), [[math.tanh(3.0)], [math.tanh(1.0)]])
+
+
+def test_own_vector_beside_the_neighbours_by_hand() -> None:
+    # neighbours as above, 1.75; own vectors 3e − ½: 1 for entity 0 (e = ½), 2½ for entity 1 (e = 1), which has none
+    encoder = with_weights(OwnAndNeighbours(1), [0.5, 0.0], bias=7.0, u=2.0)
+    encoder.own.weight.data[:], encoder.own.bias.data[:] = 3.0, -0.5
+    found = encoder(torch.tensor([0, 1]), by_hand(0.0, math.log(3)))
+    close(found, [[math.tanh(1.0), math.tanh(1.75)], [math.tanh(2.5), 0.0]])
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 10_000),
+    slots=st.integers(0, 6),
+    dim=st.integers(1, 5),
+    shape=st.sampled_from([(), (1,), (7,), (2, 3), (2, 1, 3)]),
+)
+def test_an_encoder_is_the_reference(
+    kind: type[nn.Module], seed: int, slots: int, dim: int, shape: tuple[int, ...]
+) -> None:
+    encoder, s = parameters_of(kind(dim), seed), random_surroundings(seed, dim, slots)
+    ids = (torch.arange(math.prod(shape)) % 7).reshape(shape)  # with entity 0, which has no neighbour
+    leaves = [*encoder.parameters(), s.entities.requires_grad_(), s.relations.requires_grad_()]
+    fast = encoder(ids, s)
+    assert fast.shape == (*shape, encoder.width)
+    assert_same([fast], [encoded(encoder, ids, s)], leaves)
+
+
+def wider(s: Neighbourhood, added: int, id_of_padding: int = 0) -> Neighbourhood:
+    """The same neighbours with further slots that hold none, and another id for none."""
+    none = torch.tensor([id_of_padding], dtype=torch.int32)
+    tables = (torch.cat([table[:-1], none]) for table in (s.neighbours.relations, s.neighbours.entities))
+    return Neighbourhood(s.entities, s.relations, Neighbours(s.neighbours.most + added, s.neighbours.offsets, *tables))
+
+
+@pytest.mark.parametrize("kind", MASKED)
+@pytest.mark.parametrize("added", [1, 5])
+def test_padding_changes_nothing(kind: type[nn.Module], added: int) -> None:
+    encoder, s = parameters_of(kind(3), 1), random_surroundings(2, 3, 4)
+    for id_of_padding in (0, 5):
+        close(encoder(EVERY, wider(s, added, id_of_padding)), encoder(EVERY, s))
+
+
+@pytest.mark.parametrize("added", [1, 5])
+def test_padding_takes_its_share_of_attention_in_the_authors_program(added: int) -> None:
+    encoder, s = parameters_of(ReleasedNeighbours(3), 1), random_surroundings(2, 3, 4)
+    some = has_any(s)
+    change = (encoder(EVERY, wider(s, added)) - encoder(EVERY, s)).abs().amax(1)
+    assert (change[some] > 1e-3).all() and not change[~some].any() and 0 < some.sum() < 7
+    close(encoder(EVERY, wider(s, added, id_of_padding=5)), encoder(EVERY, wider(s, added)))
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_what_stands_in_a_padded_slot_changes_nothing(kind: type[nn.Module]) -> None:
+    encoder, s = parameters_of(kind(3), 1), random_surroundings(2, 3, 4)
+    close(encoder(EVERY, wider(s, 0, id_of_padding=5)), encoder(EVERY, s))
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+@given(order=st.permutations(range(5)))
+def test_the_order_of_the_neighbours_changes_nothing(kind: type[nn.Module], order: list[int]) -> None:
+    encoder, s = parameters_of(kind(3), 1), random_surroundings(4, 3, 5)
+    other = [[own[i] for i in order if i < len(own)] for own in neighbours_in(s)]
+    close(encoder(EVERY, surroundings_of(s.entities, s.relations, other, 5)), encoder(EVERY, s))
+
+
+@pytest.mark.parametrize("slots", [0, 1, 4])
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_a_graph_without_any_edge(kind: type[nn.Module], slots: int) -> None:
+    encoder, s = parameters_of(kind(2), 1), surroundings_of(normal(1, 3, 2), normal(2, 2, 2), [[], [], []], slots)
+    found = encoder(torch.arange(3), s)
+    if kind in PAPER:
+        close(found, torch.tanh(s.entities))
+    elif kind is OwnAndNeighbours:
+        own = torch.tanh(s.entities @ encoder.own.weight.T + encoder.own.bias)
+        close(found, torch.cat([own, torch.zeros_like(own)], 1))
+    else:
+        close(found, torch.zeros(3, 2))
+    if found.requires_grad:
+        found.sum().backward()
+    for label, parameter in encoder.named_parameters():
+        if not label.startswith("own."):
+            assert parameter.grad is None or not parameter.grad.any(), label  # zero, and not NaN
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_large_parameters_give_no_nan(kind: type[nn.Module], dtype: torch.dtype) -> None:
+    encoder, s = parameters_of(kind(3), 1).to(dtype), random_surroundings(2, 3, 4).to(dtype)
+    for parameter in encoder.parameters():
+        parameter.data *= 1e4
+    found = encoder(EVERY, s)
+    assert found.dtype == dtype
+    assert torch.isfinite(found).all()
+    if found.requires_grad:
+        found.sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in encoder.parameters() if p.grad is not None)
+
+
+def test_attention_of_one_neighbour_is_that_neighbour() -> None:
+    s = surroundings_of(normal(1, 3, 2), normal(2, 2, 2), [[(1, 2)], [], []])
+    close(parameters_of(AttentiveNeighbours(2), 3)(torch.tensor(0), s), torch.tanh(s.entities[2]))
+
+
+def test_attention_without_preference_is_the_mean() -> None:
+    encoder, s = parameters_of(AttentiveNeighbours(3), 1), random_surroundings(2, 3, 4)
+    encoder.attention.u.data.zero_()
+    close(encoder(EVERY, s), MeanNeighbours(3)(EVERY, s))
+
+
+def test_own_vector_alone_and_neighbours_alone() -> None:
+    encoder, s = parameters_of(OwnAndNeighbours(3), 1), random_surroundings(2, 3, 4)
+    own = s.entities @ encoder.own.weight.T + encoder.own.bias
+    neighbours = parameters_of(AttentiveNeighbours(3), 1)
+    neighbours.attention.load_state_dict(encoder.attention.state_dict())
+    some = has_any(s).unsqueeze(1)
+    close(encoder(EVERY, s), torch.cat([own.tanh(), neighbours(EVERY, s) * some], 1))

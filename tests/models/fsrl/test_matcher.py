@@ -1,0 +1,172 @@
+"""Matchers: numbers by hand, the reference's Eq. 8, and grids of scores."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.models.fsrl.oracle import assert_same, close, matched, normal, parameters_of
+from torch import nn
+
+from fewlink.models.fsrl import grid as grids
+from fewlink.models.fsrl.grid import blocks
+from fewlink.models.fsrl.matcher import InnerProduct, Matcher, RecurrentMatching, ZeroStartMatching
+
+RECURRENT = [RecurrentMatching, ZeroStartMatching]
+every_matcher = pytest.mark.parametrize(
+    ("kind", "steps"), [(InnerProduct, 2), *((kind, steps) for kind in RECURRENT for steps in (1, 2, 4))]
+)
+
+QUERY = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+SUMMARY = torch.tensor([[3.0, -1.0]], dtype=torch.float64)
+
+
+def still(kind: type[RecurrentMatching], steps: int) -> RecurrentMatching:
+    """A matcher of pairs of two numbers whose parameters are all zero."""
+    matcher = kind(2, steps).double()
+    for parameter in matcher.parameters():
+        parameter.data.zero_()
+    return matcher
+
+
+def test_inner_product_by_hand() -> None:
+    close(InnerProduct(2, 2)(QUERY, SUMMARY), [1 * 3 - 2 * 1])
+    close(InnerProduct(2, 2)(QUERY, torch.cat([SUMMARY, 2 * SUMMARY])), [2.0])  # the best of 1 and 2
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_counting_steps_by_hand(kind: type[RecurrentMatching], steps: int) -> None:
+    # i = f = g = o = 1: c_t = t, g'_t = tanh t in each number; ⟨q + tanh T, f⟩ = 3(1 + tanh T) − (2 + tanh T)
+    matcher = still(kind, steps)
+    matcher.bias.data[:] = 100.0
+    close(matcher(QUERY, SUMMARY), [1 + 2 * math.tanh(steps)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "steps", "read"),
+    [
+        *((kind, 0, 1, 0.0) for kind in RECURRENT),  # g_0 = 0
+        *((kind, 0, 2, 1.0) for kind in RECURRENT),  # g_1 = q + g'_1, g'_1 = tanh tanh 0 = 0: the query's first number
+        *((kind, 0, 3, 1 + math.tanh(math.tanh(1))) for kind in RECURRENT),  # g_2 = 1 + tanh tanh 1
+        (RecurrentMatching, 2, 1, 3.0),  # f(R) stands behind g from the first step on
+        (ZeroStartMatching, 2, 1, 0.0),  # and here from the second
+        *((kind, 2, 3, 3.0) for kind in RECURRENT),
+        *((kind, 3, 2, -1.0) for kind in RECURRENT),
+    ],
+)
+def test_what_the_cell_remembers_by_hand(kind: type[RecurrentMatching], column: int, steps: int, read: float) -> None:
+    # i = o = 1, f = 0 and g = tanh of one number of [g_{t-1} ; f(R)]: g'_t = tanh tanh of it
+    matcher = still(kind, steps)
+    matcher.bias.data[:] = torch.tensor([100.0, -100.0, 0.0, 100.0]).repeat_interleave(2)
+    (matcher.from_state if column < 2 else matcher.from_reference).data[4:6, column % 2] = 1.0
+    close(matcher(QUERY, SUMMARY), [1 + 2 * math.tanh(math.tanh(read))])
+
+
+@every_matcher
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 10_000),
+    shape=st.sampled_from([(1,), (5,), (2, 3), (2, 1, 4)]),
+    rivals=st.integers(1, 5),
+    half=st.integers(1, 3),
+)
+def test_a_matcher_is_the_reference(
+    kind: type[nn.Module], steps: int, seed: int, shape: tuple[int, ...], rivals: int, half: int
+) -> None:
+    matcher = parameters_of(kind(2 * half, steps), seed)
+    queries = normal(seed + 50, *shape, 2 * half).requires_grad_()
+    vectors = normal(seed + 51, *shape[:-1], rivals, 2 * half).requires_grad_()
+    fast = matcher(queries, vectors)
+    assert fast.shape == shape
+    assert_same([fast], [matched(matcher, queries, vectors)], [*matcher.parameters(), queries, vectors])
+
+
+@pytest.mark.parametrize(("heads", "candidates", "rivals"), [(1, 1, 1), (4, 1, 3), (1, 6, 1), (3, 5, 1), (3, 5, 4)])
+@every_matcher
+def test_a_grid_holds_the_scores_of_all_pairs(
+    kind: type[nn.Module], steps: int, heads: int, candidates: int, rivals: int
+) -> None:
+    matcher = parameters_of(kind(6, steps), 1)
+    h, t, vectors = normal(2, heads, 3), normal(3, candidates, 3), normal(4, rivals, 6)
+    grid = matcher.grid(h, t, vectors)
+    assert grid.shape == (heads, candidates)
+    pairs = torch.stack([torch.cat([a, b]) for a in h for b in t])
+    close(grid, matched(matcher, pairs, vectors).reshape(heads, candidates))
+
+
+@every_matcher
+def test_a_grid_in_small_pieces_is_the_same(kind: type[nn.Module], steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher, h, t, vectors = parameters_of(kind(4, steps), 1), normal(2, 3, 2), normal(3, 7, 2), normal(4, 2, 4)
+    whole = matcher.grid(h, t, vectors)
+    for pairs in (1, 4, 14):
+        monkeypatch.setattr(grids, "GATES_ON_CPU", 16 * pairs)  # of four numbers, each with four gates
+        close(matcher.grid(h, t, vectors), whole)
+    on_gpu = torch.device("cuda")
+    monkeypatch.setattr(grids, "blocks", lambda heads, tails, count, _: blocks(heads, tails, count, on_gpu))
+    for pairs in (1, 4, 14, 28, 1 << 18):
+        monkeypatch.setattr(grids, "GATES_ON_GPU", 16 * pairs)
+        close(matcher.grid(h, t, vectors), whole)
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_matching_without_a_step_is_the_inner_product(kind: type[RecurrentMatching]) -> None:
+    queries, vectors = normal(1, 5, 4), normal(2, 3, 4)
+    close(kind(4, 0).double()(queries, vectors), InnerProduct(4, 0)(queries, vectors))
+
+
+def test_starting_from_zero_differs_only_where_the_references_are_read_first() -> None:
+    queries, vectors = normal(1, 5, 4), normal(2, 1, 4)
+    paper, zero = parameters_of(RecurrentMatching(4, 2), 1), parameters_of(ZeroStartMatching(4, 2), 1)
+    assert not torch.allclose(paper(queries, vectors), zero(queries, vectors))
+    for matcher in (paper, zero):
+        matcher.from_reference.data[:] = 0.0
+    close(paper(queries, vectors), zero(queries, vectors))
+
+
+@every_matcher
+def test_a_grid_is_exact_in_single_precision_too(kind: type[nn.Module], steps: int) -> None:
+    matcher = parameters_of(kind(20, steps), 1)
+    h, t, vectors = normal(2, 5, 10), normal(3, 7, 10), normal(4, 2, 20)
+    double = matcher.grid(h, t, vectors)
+    single = matcher.float().grid(h.float(), t.float(), vectors.float())
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-3)
+
+
+@every_matcher
+def test_a_score_does_not_depend_on_other_queries_nor_on_the_order_of_rivals(kind: type[nn.Module], steps: int) -> None:
+    matcher, queries, vectors = parameters_of(kind(4, steps), 1), normal(2, 6, 4), normal(3, 3, 4)
+    together = matcher(queries, vectors)
+    close(matcher(queries[4:5], vectors), together[4:5])
+    close(matcher(queries.flip(0), vectors.flip(0)), together.flip(0))
+
+
+@every_matcher
+def test_a_further_rival_never_lowers_a_score(kind: type[nn.Module], steps: int) -> None:
+    matcher, queries, vectors = parameters_of(kind(4, steps), 1), normal(2, 6, 4), normal(3, 3, 4)
+    assert (matcher(queries, vectors) >= matcher(queries, vectors[:1]) - 1e-12).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@every_matcher
+def test_large_inputs_give_no_nan(kind: type[nn.Module], steps: int, dtype: torch.dtype) -> None:
+    matcher = parameters_of(kind(4, steps), 1).to(dtype)
+    queries, vectors = (1e4 * normal(2, 3, 4)).to(dtype).requires_grad_(), (1e4 * normal(3, 2, 4)).to(dtype)
+    found = matcher(queries, vectors)
+    found.sum().backward()
+    assert found.dtype == dtype
+    assert torch.isfinite(found).all() and torch.isfinite(queries.grad).all()
+    assert torch.isfinite(matcher.grid(queries[:, :2], queries[:, 2:], vectors)).all()
+
+
+@every_matcher
+def test_what_is_compared_gives_the_scores(kind: type[Matcher], steps: int) -> None:
+    matcher = kind(4, steps).double()  # type: ignore[call-arg]
+    queries, vectors = normal(1, 2, 5, 4), normal(2, 2, 3, 4)
+    compared = matcher.compared(queries, vectors)
+    assert compared.shape == (2, 5, 3, 4)
+    close(matcher(queries, vectors), (compared * vectors.unsqueeze(1)).sum(-1).amax(-1))

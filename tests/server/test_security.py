@@ -1,0 +1,79 @@
+"""Access control and security headers: token, host and headers."""
+
+from __future__ import annotations
+
+import pytest
+from tests.server.servers import asking, small
+
+from fewlink.server.security import host_of, loopback_hosts
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+def test_a_token_is_required_except_for_the_page_and_health() -> None:
+    with asking(small(), token="s3cret") as client:
+        assert client.get("/").status_code == client.get("/health").status_code == 200
+        paths = (
+            "/about",
+            "/entities",
+            "/types",
+            "/example",
+            "/openapi.json",
+            "/metrics",
+            "/projects",
+            "/projects/1/log",
+        )
+        for path in (*paths, "/projects/1/log", "/nothing", "/health/"):
+            answer = client.get(path)
+            assert answer.status_code == 401 and answer.json()["error"]["code"] == "token", path
+            assert answer.headers["www-authenticate"] == "Bearer"
+        assert client.post("/predict", content=b" " * 2_000_000).status_code == 401
+        for wrong in (
+            "Bearer",
+            "Bearer s3cre",
+            "Bearer s3crets",
+            "Basic s3cret",
+            "s3cret",
+            "Bearer s3cr\xe9t".encode("latin-1"),
+        ):
+            assert client.get("/about", headers={"Authorization": wrong}).status_code == 401
+        for right in ("Bearer s3cret", "bearer s3cret", "Bearer  s3cret "):
+            assert client.get("/about", headers={"Authorization": right}).status_code == 200
+
+
+def test_foreign_host_headers_are_rejected() -> None:
+    with asking(small(), hosts=LOOPBACK) as client:
+        for host in ("localhost", "localhost:8000", "127.0.0.1:1", "[::1]:8000", "LOCALHOST"):
+            assert client.get("/health", headers={"Host": host}).status_code == 200, host
+        for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil:80", "", "localhost:evil", "[::2]:80"):
+            answer = client.get("/", headers={"Host": host})
+            assert answer.status_code == 421 and answer.json()["error"]["code"] == "wrong-host", host
+    with asking(small()) as client:
+        assert client.get("/health", headers={"Host": "models.example"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [("a:80", "a"), ("a", "a"), ("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("A.b:8", "a.b"), ("", ""), ("a:b", "a:b")],
+)
+def test_names_in_host_headers(header: str, name: str) -> None:
+    assert host_of(header) == name
+
+
+def test_names_of_a_server_on_the_loopback_device() -> None:
+    assert loopback_hosts("127.0.0.1") == loopback_hosts("localhost") == loopback_hosts("::1") == LOOPBACK
+    assert loopback_hosts("127.0.0.2") == LOOPBACK | {"127.0.0.2"}
+    assert loopback_hosts("0.0.0.0") is None and loopback_hosts("::") is None and loopback_hosts("192.168.1.5") is None
+
+
+def test_every_answer_has_security_headers() -> None:
+    with asking(small(), token="t") as client:
+        answers = [client.get(path) for path in ("/", "/health", "/about", "/nothing")]
+        answers.append(client.options("/predict", headers={"Origin": "http://evil.example"}))
+    for answer in answers:
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert "access-control-allow-origin" not in answer.headers
