@@ -32,8 +32,8 @@ from fewlink.data.folds import fold_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.linker import Linker
 from fewlink.linker import adjustment as adjusting
-from fewlink.linker.predictions import RankedPairs, rank_head
 from fewlink.linker.query import References
+from fewlink.linker.ranking import RankedPairs, rank_head
 from fewlink.linker.trust import head_fans
 from measure import print_table, read_record, write_record
 

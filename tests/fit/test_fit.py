@@ -35,7 +35,7 @@ from fewlink.fit.held_out import Plan
 from fewlink.fit.stages import locked_folder
 from fewlink.graph import compile_graph
 from fewlink.graph import graph as graph_module
-from fewlink.linker import Linker, pretrained, write_card
+from fewlink.linker import Linker, saving, write_card
 from fewlink.linker.calibration import shipped_calibration
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.trail.learner import TrailLearner
@@ -605,7 +605,7 @@ def test_a_run_that_is_deployed_again_while_it_is_opened_is_of_one_version(
     moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, fitting = copied(tmp_path)
-    place, known = Deployed if "." in moment else pretrained, shipped_calibration()
+    place, known = Deployed if "." in moment else saving, shipped_calibration()
     assert known is not None
     name = moment.rpartition(".")[2]
     read, calls = getattr(place, name), list[int]()

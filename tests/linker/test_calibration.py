@@ -31,7 +31,7 @@ from fewlink.linker.calibration import (
     read_calibration,
     row_weights,
 )
-from fewlink.linker.predictions import RankedPairs
+from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import FEATURES, Trust, expected_error, reliability_bins, row_features, vector
 
 WRITTEN = ("constant", "log softmax", "log rank")  # what rows are drawn by
@@ -182,6 +182,11 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+def trust_is(linker: Linker, references: list[tuple[str, str]], trust: Trust) -> None:
+    """Let a linker remember a trust for some references."""
+    linker.recent_trust = {(linker.find_references(references), "open"): trust}
+
+
 def test_a_run_keeps_its_calibration_on_dev(run: Path) -> None:
     before = Linker.load(run)
     assert before.predict(REFERENCES, ["alga"], 1)[0].probability is None
@@ -191,13 +196,11 @@ def test_a_run_keeps_its_calibration_on_dev(run: Path) -> None:
     assert sum(b.count for b in made.bins) == made.count and 0 < made.base < 1
     linker = Linker.load(run)
     assert linker.calibration == made and made.own_error < made.error
-    assert made.over_relations is not None and made.first_error is not None
     assert made.measured_error == max(made.over_relations, made.first_error) and made.rough == (
         made.measured_error > 0.15
     )
     linker.calibration = replace(made, first_error=0.1, over_relations=0.1, least=0.0)
-    asked = linker.resolve([(linker.names.find(head), linker.names.find(tail)) for head, tail in REFERENCES])
-    linker._trust = {(asked, None): Trust(2, (4.0, 40.0))}
+    trust_is(linker, REFERENCES, Trust(2, (4.0, 40.0)))
     rows = linker.predict(REFERENCES, ["alga"], 5)
     assert rows.trust is not None and rows.trust.shown and rows.trust.tested == 2
     assert repr(rows).startswith(f"it would have found {rows.trust.found} of your 2 references in its first ten; ")
@@ -215,15 +218,15 @@ def test_no_percentage_where_the_error_is_large_or_trust_is_low(run: Path) -> No
     linker = Linker.load(run)
     for calibration in (replace(made, over_relations=0.16), replace(made, first_error=0.16)):
         linker.calibration = calibration
-        asked = linker.resolve([(linker.names.find(head), linker.names.find(tail)) for head, tail in REFERENCES])
-        linker._trust = {(asked, None): Trust(2, (4.0, 40.0))}
+        trust_is(linker, REFERENCES, Trust(2, (4.0, 40.0)))
         rows = linker.predict(REFERENCES, ["alga"], 5)
         assert {row.probability for row in rows} == {None} and "probability" not in repr(rows)
         assert "no percentages: they were off by 16 points" in repr(rows).splitlines()[0]
     linker.calibration = replace(made, least=1.0)
-    linker._trust = {(linker.resolve([(0, 1), (2, 3)]), None): Trust(2, (4.0, 40.0))}
     names = linker.graph.entities
-    rows = linker.predict([(names[0], names[1]), (names[2], names[3])], ["alga"], 5)
+    references = [(names[0], names[1]), (names[2], names[3])]
+    trust_is(linker, references, Trust(2, (4.0, 40.0)))
+    rows = linker.predict(references, ["alga"], 5)
     assert rows.trust is not None and rows.trust.low and {row.probability for row in rows} == {None}
     assert repr(rows).startswith("low trust: it would have found 1 of your 2 references in its first ten")
     assert rows[:2].trust == rows.for_head("alga").trust == rows.trust
@@ -279,22 +282,6 @@ def test_few_relations_take_the_shipped_calibration_and_many_the_better_one() ->
         good = calibrate_on_dev(many, linker.scorer, 3, 10, 4, replace(shipped, weights=own.weights))
     assert len(tasks) >= 8 and own.relations == len(tasks)
     assert good.weights == own.weights and good.least == shipped.least and good.benchmark == many.fingerprint
-
-
-def test_a_calibration_of_version_0_1_has_one_error(run: Path) -> None:
-    content = {
-        **{"format": "fewlink-calibration/1", "candidates": "open", "weights": [0.5, 1.5, -0.5], "count": 9},
-        **{"base": 0.5, "error": 0.2, "own_error": 0.1, "bins": [], "crossed": "relation", "relations": 2},
-        **{"shots": 3, "top": 10, "step": Linker.load(run).step, "benchmark": umls().fingerprint},
-    }
-    (run / "calibration.json").write_text(json.dumps(content))
-    linker = Linker.load(run)
-    calibration = linker.calibration
-    assert calibration is not None and calibration.measured_error == 0.2 and calibration.rough
-    found = calibration.probabilities(pairs_of(np.array([-2.0]), np.array([3.0])), np.ones(1), Trust(3, (1.0,), 2.0))
-    assert found[0] == pytest.approx(1 / (1 + np.exp(-(0.5 + 1.5 * -2 - 0.5 * np.log(3)))))
-    rows = linker.predict(REFERENCES, ["alga"], 2)
-    assert rows.trust is not None and rows.trust.tested == 0 and rows[0].probability is None
 
 
 def test_after_its_time_no_further_relation_is_asked_about() -> None:

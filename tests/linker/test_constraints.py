@@ -64,9 +64,6 @@ def test_a_head_is_its_own_tail_only_if_a_reference_is() -> None:
     # a relation of the graph in which somebody is his own tail
     others = linker("ann likes ann", "bob likes cy")
     assert "dan" in tails(others.predict([("bob", "cy")], ["dan"], 100, candidates="all", relation="likes"))
-    # who asks by id
-    pairs = asked.rank(References(((0, 5),)), np.array([2], np.int32), 100, np.arange(12, dtype=np.int32))
-    assert 2 not in pairs.tails
 
 
 def test_the_answer_says_which_constraints_were_used() -> None:

@@ -19,12 +19,12 @@ from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.linker import Linker
 from fewlink.linker.names import short_relation
-from fewlink.linker.query import distance, simple_path
+from fewlink.linker.paths import distance, simple_path
 from fewlink.linker.reasons import explain_pair
 from fewlink.models.trail.network import Shape, TrailNetwork
 from fewlink.models.trail.reading import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
-from fewlink.scorers import Question, Reasons
+from fewlink.scorers import Capabilities, Question, Reasons
 
 
 @functools.cache
@@ -74,31 +74,6 @@ def test_relations_written_as_paths_or_addresses_are_named_by_their_end() -> Non
     assert [short_relation(name) for name in ("has spouse", "and/or", "/")] == ["has spouse", "and/or", "/"]
 
 
-def test_trail_explains_with_paths_shares_references_and_neighbours() -> None:
-    linker = trail()
-    assert isinstance(linker.scorer, TrailScorer)
-    row = linker.predict(REFERENCES, ["alga"], 1)[0]
-    explanation = linker.explain(REFERENCES, "alga", row.tail)
-    assert explanation.score == pytest.approx(row.score, rel=1e-4)
-    assert (
-        list(explanation.shares) == sorted(explanation.shares, key=lambda kind: -explanation.shares[kind])
-        and len(explanation.shares) == 5
-    )
-    assert sum(r.weight or 0 for r in explanation.references) == pytest.approx(1)
-    assert [(r.head.id, r.tail.id) for r in explanation.references] == REFERENCES
-    graph = linker.scorer.graph.graph
-    assert explanation.paths
-    for path in explanation.paths:
-        assert len(path.entities) == len(path.steps) + 1
-        assert path.entities[0].id == "alga" and path.entities[-1].id == row.tail
-        relations = [graph.relation_name(r) for r in range(len(graph.relations))]
-        for step, before, after in zip(path.steps, path.entities, path.entities[1:], strict=False):
-            ends = [graph.entities.id(e.id) for e in ((after, before) if step.inverse else (before, after))]
-            assert [ends[0], relations.index(step.relation), ends[1]] in graph.triples().tolist()
-    for near in explanation.neighbours:
-        assert near.of == "tail" and near.weight > 0
-
-
 def test_measured_paths_come_with_their_entities() -> None:
     linker = message_passing()
     row = linker.predict(REFERENCES, ["alga"], 1)[0]
@@ -126,7 +101,8 @@ def test_measured_paths_come_with_their_entities() -> None:
 class Told:
     """A scorer with given reasons."""
 
-    name, evidence = "told", {"head": "paths from the head", "references": "paths from the references"}
+    name = "told"
+    capabilities = Capabilities(evidence={"head": "paths from the head", "references": "paths from the references"})
 
     def __init__(self, reasons: Reasons) -> None:
         self.reasons = reasons

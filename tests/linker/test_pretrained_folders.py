@@ -16,8 +16,8 @@ from tests.linker.linkers import REFERENCES, fsrl_run, trail_run, umls
 
 import fewlink
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra
-from fewlink.linker import Linker, pretrained, write_card
-from fewlink.linker.pretrained import fetch, front_matter
+from fewlink.linker import Linker, saving, write_card
+from fewlink.linker.saving import fetch, front_matter
 from fewlink.training.checkpoints import load_last, save_best, save_last
 
 
@@ -60,7 +60,7 @@ def test_a_saved_folder_can_be_saved_again_and_a_damaged_one_raises(tmp_path: Pa
 def test_a_model_that_is_replaced_while_it_is_opened_is_of_one_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, real, opened = tmp_path / "saved", pretrained.benchmark_of, list[Path]()
+    folder, real, opened = tmp_path / "saved", saving.benchmark_of, list[Path]()
     with quickly():
         Linker.load(trail_run()).save_pretrained(folder)
 
@@ -71,7 +71,7 @@ def test_a_model_that_is_replaced_while_it_is_opened_is_of_one_version(
                 (Linker.load(fsrl_run())).save_pretrained(folder)
             return benchmark
 
-        monkeypatch.setattr(pretrained, "benchmark_of", replaced_meanwhile)
+        monkeypatch.setattr(saving, "benchmark_of", replaced_meanwhile)
         linker = Linker.load(folder)
     assert linker.scorer.name == "fsrl" and linker.run == folder and opened[-1] == folder
     monkeypatch.undo()
@@ -83,7 +83,7 @@ def test_a_model_that_is_replaced_while_it_is_opened_is_of_one_version(
 def test_a_run_that_gets_better_weights_while_it_is_opened_is_of_one_version(
     moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, real, opened = tmp_path / "run", getattr(pretrained, moment), list[int]()
+    run, real, opened = tmp_path / "run", getattr(saving, moment), list[int]()
     shutil.copytree(fsrl_run(), run)
     weights, moments, state = load_last(run) or pytest.fail("it has no checkpoint")
 
@@ -96,7 +96,7 @@ def test_a_run_that_gets_better_weights_while_it_is_opened_is_of_one_version(
             save_best(run, weights, step)
         return answer
 
-    monkeypatch.setattr(pretrained, moment, better_meanwhile)
+    monkeypatch.setattr(saving, moment, better_meanwhile)
     with quickly():
         linker = Linker.load(run)
     assert len(opened) == 2 and linker.step == state.step + 10

@@ -17,7 +17,7 @@ import fewlink
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.curation.store import ProjectFile
 from fewlink.linker import Linker
-from fewlink.linker.completion import plausible_heads, spread_pairs
+from fewlink.linker.complete import plausible_heads, spread_pairs
 from fewlink.linker.query import References, find_relation
 
 SWAPPED = [(tail, head) for head, tail in REFERENCES]
@@ -76,7 +76,7 @@ def test_reasons_name_pairs_in_the_direction_of_the_relation() -> None:
     text = " ".join(row.reasons.sentences())
     assert f"{row.head_name} → cell has a score" in text and "paths from the tail" in text
     assert ("cell → " not in text and "fungus → plant" in text) or "virus → cell" in text
-    direct = umls().inverted().explain(REFERENCES, row.head, "cell")
+    direct = umls().explain(REFERENCES, row.head, "cell", inverse=True)
     assert direct == row.reasons
 
 
@@ -87,7 +87,7 @@ def test_all_heads_are_completed_and_the_file_says_how(tmp_path: Path) -> None:
     first, *rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert rows == found.to_dicts() and len(rows) == 5
     assert first["made_with"]["references"] == [list(pair) for pair in REFERENCES] and first["made_with"]["top"] == 5
-    heads = plausible_heads(linker.graph, linker.resolve([(0, 1)]))
+    heads = plausible_heads(linker.graph, linker.find_references(REFERENCES))
     assert done[-1][0] == done[-1][1] and len(heads)
     pairs = linker.predict_pairs(REFERENCES, [linker.graph.entities[int(h)] for h in _heads(linker)], 5)
     assert [(row.head, row.tail) for row in pairs] == [(row.head, row.tail) for row in found]

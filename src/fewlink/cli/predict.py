@@ -104,7 +104,8 @@ def predict(
     """
     from fewlink.core.errors import FewlinkError
     from fewlink.linker.constraints import check_kinds
-    from fewlink.linker.query import check_count, parse_pair, read_names, read_pairs
+    from fewlink.linker.parsing import parse_pair, read_names, read_pairs
+    from fewlink.linker.query import check_count
 
     if json and tsv:
         raise FewlinkError("--json and --tsv exclude each other: choose one")
@@ -136,20 +137,22 @@ def predict(
     if edges is not None:
         linker.limit_edges(edges)
     linker = linker if project is None else linker.with_project(project, project_name)
-    asked = linker.inverted() if inverse else linker
-    rank = asked.predict if of_type is None else asked.predict_pairs
-    predictions = rank(
+    query = linker.resolve(
         pairs or None,
-        inverse or queries if of_type is None else of_type,
+        inverse or queries,
         top,
-        candidates=_candidates(linker, candidates),
+        _candidates(linker, candidates),
         exclude_known=not with_known,
         relation=relation,
         explain=explain,
         shots=shots,
         constraints=constraint,
         rejected=wrong,
+        heads_of_type=of_type,
+        across_heads=of_type is not None,
+        inverse=bool(inverse),
     )
+    predictions = linker.answer(query)
     trust = [predictions.trust.sentence] if predictions.trust else []
     common.print_notes([*trust, *predictions.set_sentences(), *predictions.notes])
     if json or tsv:
@@ -168,16 +171,19 @@ def _check_project(file: Path | None, name: str | None) -> None:
 def _candidates(linker: Linker, choice: str) -> str | list[str]:
     """A word or type as it is, or the names in a file; a type takes precedence over a file of the same name."""
     from fewlink.core.errors import FewlinkError
-    from fewlink.linker.query import WORDS, read_names
+    from fewlink.linker.parsing import read_names
+    from fewlink.linker.query import CANDIDATE_WORDS
 
-    if choice in WORDS or linker.names.has_type(choice):
+    if choice in CANDIDATE_WORDS or linker.names.has_type(choice):
         return choice
     if os.path.isfile(choice):
         return read_names(Path(choice))
     try:
         linker.names.members(choice)
     except FewlinkError as error:
-        raise FewlinkError(f"--candidates {choice}: no such file, and not one of {', '.join(WORDS)}; {error}") from None
+        raise FewlinkError(
+            f"--candidates {choice}: no such file, and not one of {', '.join(CANDIDATE_WORDS)}; {error}"
+        ) from None
     return choice
 
 
@@ -236,9 +242,9 @@ def complete(
     """
     from fewlink.core.errors import FewlinkError
     from fewlink.core.progress import progress
+    from fewlink.linker.complete import check_out
     from fewlink.linker.constraints import check_kinds
-    from fewlink.linker.missing_links import check_out
-    from fewlink.linker.query import parse_pair, read_pairs
+    from fewlink.linker.parsing import parse_pair, read_pairs
 
     check_kinds(constraint)
     pairs = [*(read_pairs(references) if references else []), *map(parse_pair, reference)]
@@ -297,7 +303,7 @@ def relations(
     Example: `fewlink relations my-graph.tsv aspirin headache`
     """
     from fewlink.core.errors import FewlinkError
-    from fewlink.linker.query import read_pairs
+    from fewlink.linker.parsing import read_pairs
 
     described = {path.stem: read_pairs(path) for path in references}
     if len(described) < len(references):

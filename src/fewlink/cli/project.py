@@ -181,7 +181,7 @@ def serve(
     Example: `FEWLINK_TOKEN=secret fewlink serve runs/umls-trail --host 0.0.0.0 --port 80`
     """
     from fewlink.core.errors import FewlinkError, MissingExtra
-    from fewlink.linker.query import parse_triple
+    from fewlink.linker.parsing import parse_triple
 
     more = tuple(map(parse_triple, reference))
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):

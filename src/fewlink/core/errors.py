@@ -113,7 +113,14 @@ def wrong_format(path: Path, found: Any, expected: str, remedy: str = "make it a
 
 
 class UnknownName(FewlinkError):
-    """A name that is not one of the choices; the message suggests the nearest ones."""
+    """A name that is not one of the choices; the message suggests the nearest ones.
+
+    `name` is that name; `field` says where it stands in the question, such as `references.0.1`, if that is known.
+    """
+
+    def __init__(self, message: str, name: str = "", field: str = "") -> None:
+        super().__init__(message)
+        self.name, self.field = name, field
 
 
 class MissingExtra(FewlinkError):

@@ -14,7 +14,7 @@ from fewlink.data.append import AppendReport, append_triples
 from fewlink.data.benchmark import FORMAT
 from fewlink.data.catalogue import data_home
 from fewlink.graph import CompileReport
-from fewlink.linker import pretrained
+from fewlink.linker import saving
 from fewlink.training.checkpoints import load_best
 from fewlink.training.run import Deployed, RunConfig, is_run, vectors_of
 
@@ -46,12 +46,12 @@ def append(
     place = Path(where)
     options: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}
     if is_run(place):
-        pretrained.check_not_saved(place)
+        saving.check_not_saved(place)
         with locked_inside(place):
             family, deployed = RunConfig.read(place).family, Deployed.open(place)
             if deployed is None:
                 family.check_fold_in(place, load_best(place)[0])
-                deployed = Deployed(pretrained.benchmark_of(place), vectors_of(place))
+                deployed = Deployed(saving.benchmark_of(place), vectors_of(place))
             benchmark, growth = append_triples(deployed.benchmark, files, **options)
             if growth:
                 before = deployed.benchmark.graph

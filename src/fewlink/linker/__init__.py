@@ -1,6 +1,6 @@
 """Prediction by name: ranked, calibrated and explained tails from a handful of references.
 
-Names are loaded on first use, so that `prediction.query` is read without torch.
+Names are loaded on first use, so that a command's help does not wait for torch.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from fewlink.linker.card import write_card as write_card
     from fewlink.linker.explanation import Explanation as Explanation
     from fewlink.linker.linker import Linker as Linker
+    from fewlink.linker.linker import calibrate as calibrate
+    from fewlink.linker.linker import load as load
     from fewlink.linker.names import Entity as Entity
     from fewlink.linker.names import Names as Names
-    from fewlink.linker.opening import calibrate as calibrate
-    from fewlink.linker.opening import load as load
     from fewlink.linker.predictions import Prediction as Prediction
     from fewlink.linker.predictions import Predictions as Predictions
+    from fewlink.linker.query import Query as Query
 
 _HOMES = {
     "Calibration": "calibration",
@@ -29,8 +30,9 @@ _HOMES = {
     "Names": "names",
     "Prediction": "predictions",
     "Predictions": "predictions",
-    "calibrate": "opening",
-    "load": "opening",
+    "Query": "query",
+    "calibrate": "linker",
+    "load": "linker",
     "write_card": "card",
 }
 __all__ = [*_HOMES]

@@ -23,11 +23,13 @@ import numpy as np
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.core.storage import read_json, with_sha256, without_sha256, write_json
 from fewlink.data import Benchmark, Task
+from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.linker.answer_sets import SetSize
 from fewlink.linker.logistic import fit_logistic
-from fewlink.linker.predictions import RankedPairs, TrustNote, rank_tails
-from fewlink.linker.query import References, open_candidates
+from fewlink.linker.predictions import TrustNote
+from fewlink.linker.query import References
+from fewlink.linker.ranking import RankedPairs, rank_tails
 from fewlink.linker.trust import (
     SIGNS,
     Bin,
@@ -45,7 +47,7 @@ from fewlink.linker.trust import (
 from fewlink.scorers import Question, Scorer
 from fewlink.training.checkpoints import CALIBRATION, deployment, list_parts, run_id
 
-FORMAT, FORMAT_0_1 = "fewlink-calibration/2", "fewlink-calibration/1"
+FORMAT = "fewlink-calibration/2"
 FACTS = ("format", "candidates", "run", "deployed")  # of a file, besides the fields of a calibration
 BUILT_IN = "trail.calibration.json"
 TOP = 10  # collected tails of each head
@@ -91,7 +93,7 @@ class Calibration:
     trust if at most half of its references are found when they are held out and first answers have a probability
     under `least`.
     `sets`: how many answers it takes to have a right one among them.
-    `step` and `benchmark` identify what was calibrated. Files of version 0.1 have `error` and `bins` only.
+    `step` and `benchmark` identify what was calibrated.
     """
 
     weights: Weights
@@ -100,15 +102,15 @@ class Calibration:
     error: float
     own_error: float
     bins: tuple[Bin, ...]
+    first_error: float
+    first_bins: tuple[Bin, ...]
+    over_relations: float
     crossed: str
     relations: int
     shots: int
     top: int
     step: int
     benchmark: str
-    first_error: float | None = None
-    first_bins: tuple[Bin, ...] = ()
-    over_relations: float | None = None
     least: float = 0.0
     sets: tuple[SetSize, ...] = ()
 
@@ -122,15 +124,9 @@ class Calibration:
         return trust_note(trust, low, self.measured_error, self.rough)
 
     @property
-    def reads_trust(self) -> bool:
-        """Whether the trust of a question matters; it does not in files of version 0.1."""
-        return self.over_relations is not None
-
-    @property
     def measured_error(self) -> float:
         """What decides whether percentages are shown: the worse error of first answers, by rows or over relations."""
-        errors = [each for each in (self.first_error, self.over_relations) if each is not None]
-        return max(errors) if errors else self.error
+        return max(self.first_error, self.over_relations)
 
     @property
     def rough(self) -> bool:
@@ -170,10 +166,10 @@ def calibration_of(run: Path, benchmark: Benchmark, step: int) -> Calibration | 
 
 
 def open_calibration(path: Path, run: str = "") -> Calibration:
-    """A calibration file of this version or of 0.1; raises if it is of another run than the one with the id `run`."""
+    """The calibration in a file; raises if it is of another run than the one with the id `run`."""
     content, remedy = read_json(path), "remove it and run fewlink card again"
-    if not isinstance(content, dict) or content.get("format") not in (FORMAT, FORMAT_0_1):
-        found = content.get("format") if isinstance(content, dict) else None
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
         raise wrong_format(path, found, FORMAT, remedy)
     content = without_sha256(content, path, remedy=remedy)
     if run and content.get("run") not in (run, "", None):
@@ -183,11 +179,8 @@ def open_calibration(path: Path, run: str = "") -> Calibration:
         values["sets"] = tuple(
             SetSize(**{**each, "weights": tuple(each["weights"])}) for each in values.get("sets", ())
         )
-        for bins in {"bins", "first_bins"} & values.keys():
+        for bins in ("bins", "first_bins"):
             values[bins] = tuple(Bin(**each) for each in values[bins])
-        if content["format"] == FORMAT_0_1:
-            first = ("constant", "log softmax", "log rank")
-            values["weights"] = dict(zip(first, values["weights"], strict=True))
         calibration = Calibration(**values)
         weights = [calibration.weights[name] for name in ("constant", "log softmax", "log rank")]
         weights += [*calibration.weights.values(), calibration.least, calibration.measured_error]

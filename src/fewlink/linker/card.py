@@ -17,11 +17,10 @@ from fewlink.core.storage import locked_inside, read_json, without_sha256, write
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.graph import Graph
 from fewlink.linker.calibration import ROUGH, Calibration
-from fewlink.linker.linker import Linker
+from fewlink.linker.linker import Linker, calibrate
 from fewlink.linker.names import readable
-from fewlink.linker.opening import calibrate
-from fewlink.linker.pretrained import CARD, check_not_saved, front_matter, introduction
 from fewlink.linker.query import id_texts
+from fewlink.linker.saving import CARD, check_not_saved, front_matter, introduction
 from fewlink.linker.trust import Bin
 from fewlink.training import RunConfig
 from fewlink.training.checkpoints import FIT
@@ -175,14 +174,12 @@ def _calibration(calibration: Calibration) -> str:
         f"{calibration.top} `open` tails of each head, of which {calibration.base:.1%} were right: {weights}.\n",
         f"{crossed}, and each was predicted by weights fitted without it.\n",
     ]
-    if calibration.over_relations is not None:
-        text.append(
-            f"Over relations, the mean probability of first answers differs from their hit rate by "
-            f"**{calibration.over_relations:.3f}** on average.\n"
-        )
-    if calibration.first_error is not None:
-        text.append(f"Expected calibration error of first answers: **{calibration.first_error:.3f}**.\n")
-        text.append(_bins(calibration.first_bins))
+    text.append(
+        f"Over relations, the mean probability of first answers differs from their hit rate by "
+        f"**{calibration.over_relations:.3f}** on average.\n"
+    )
+    text.append(f"Expected calibration error of first answers: **{calibration.first_error:.3f}**.\n")
+    text.append(_bins(calibration.first_bins))
     text.append(
         f"Expected calibration error of the first {calibration.top} answers: **{calibration.error:.3f}**; on the rows "
         f"that the weights were fitted to it is {calibration.own_error:.3f}.\n"

@@ -13,10 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fewlink.core.errors import FewlinkError
 from fewlink.core.seeds import generator
+from fewlink.data import Benchmark
+from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.linker.evidence import COLUMNS, PathWorth, QueriedPairs, RelationEvidence
 from fewlink.linker.logistic import fit_logistic
+from fewlink.linker.query import find_relation
+from fewlink.linker.tables import Answers
 
 FITTED = 1000  # triples of a relation that weights are fitted to
 MADE_UP = 3  # wrong pairs of each kind, for each of them and each of its ends
@@ -36,6 +41,64 @@ WORDS = {
     "slots together": "the kind of the tail does not go with the kind of the head",
     "log": "head or tail are rare in this relation",
 }
+
+
+@dataclass(frozen=True)
+class CheckedTriple:
+    """A triple of the graph, how odd it is (near 0 it fits, near 1 it looks like a made-up pair), and why."""
+
+    oddness: float
+    head: str
+    head_name: str
+    relation: str
+    relation_name: str
+    tail: str
+    tail_name: str
+    reason: str
+
+
+def check(
+    benchmark: Benchmark, relation: str | None, top: int | None, on_relation: Callable[[int], None]
+) -> Answers[CheckedTriple]:
+    """The work of `Linker.check`, which describes the arguments."""
+    graph = known_graph(benchmark)
+    numbers = None
+    if relation is not None:
+        named = find_relation(benchmark, relation)
+        number = graph.relations.find(named.name)
+        if number is None:  # a relation of dev or test
+            number = len(graph.relations)
+            graph = graph.with_relations([named.name], np.insert(named.pairs(), 1, number, axis=1))
+        numbers = [number]
+        if (count := int((graph.relation_ids == number).sum())) < LEAST:
+            raise FewlinkError(f"{relation} has {count} triples: checking needs at least {LEAST} to compare")
+    return odd_triples(graph, check_relations(graph, numbers, on_relation=on_relation), top)
+
+
+def odd_triples(graph: Graph, checked: Sequence[OddTriples], top: int | None = None) -> Answers[CheckedTriple]:
+    """The oddest triples of all relations that were checked."""
+    sizes = [len(each.heads) for each in checked]
+    of = np.repeat(np.arange(len(checked)), sizes)
+    within = np.concatenate([np.arange(size) for size in sizes]) if sizes else of
+    oddness = np.concatenate([each.oddness for each in checked]) if sizes else np.zeros(0)
+    rows = []
+    for place in np.argsort(-oddness, kind="stable")[:top].tolist():
+        odd, i = checked[of[place]], int(within[place])
+        head, tail = int(odd.heads[i]), int(odd.tails[i])
+        rows.append(
+            CheckedTriple(
+                oddness=float(odd.oddness[i]),
+                head=graph.entities[head],
+                head_name=graph.name(head),
+                relation=graph.relations[odd.relation],
+                relation_name=graph.relation_name(odd.relation),
+                tail=graph.entities[tail],
+                tail_name=graph.name(tail),
+                reason=WORDS[odd.reasons[i]],
+            )
+        )
+    notes = [] if checked else [f"no relation has {LEAST} triples or more: fewer cannot be compared"]
+    return Answers(tuple(rows), tuple(notes))
 
 
 class OddTriples(NamedTuple):

@@ -19,7 +19,7 @@ from fewlink.linker.names import Names
 from fewlink.linker.query import References
 
 if TYPE_CHECKING:
-    from fewlink.linker.predictions import RankedPairs
+    from fewlink.linker.ranking import RankedPairs
 
 KINDS = {
     "irreflexive": "a head is not its own tail",

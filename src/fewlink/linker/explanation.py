@@ -11,7 +11,7 @@ from fewlink.core.errors import shown
 from fewlink.linker import drawing
 from fewlink.linker.drawing import Cell, DrawnPath, Hop
 from fewlink.linker.names import Entity, hop, short_relation
-from fewlink.linker.query import FAR
+from fewlink.linker.paths import MAX_HOPS
 
 MENTIONED = 3  # paths and neighbours in sentences
 DRAWN = 4  # paths in a drawing
@@ -263,9 +263,9 @@ class Explanation:
         """Why there is no path from the head, and what counts instead."""
         head, tail = self.head.name, self.tail.name
         if self.distance == 0 and abs(self.shares.get("head", 0.0)) < LEAST:
-            why = f"no path of up to {FAR} steps joins them in the graph, so nothing known of {head} counts"
+            why = f"no path of up to {MAX_HOPS} steps joins them in the graph, so nothing known of {head} counts"
         elif self.distance == 0:
-            why = f"no path of up to {FAR} steps joins them in the graph, only paths through references"
+            why = f"no path of up to {MAX_HOPS} steps joins them in the graph, only paths through references"
         else:
             why = f"no single path from {head} counts much"
         helping = [edges for edges in self.at_tail if edges.weight >= LEAST]

@@ -7,7 +7,7 @@ import difflib
 import functools
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,10 +56,10 @@ class Names:
     def _ids(self) -> NameIndex:
         return NameIndex(lines_of(self.graph.entities, len(self.graph.entities)), words=False)
 
-    def find(self, name: str, what: str = "entity") -> int:
+    def find(self, name: str, what: str = "entity", field: str = "") -> int:
         """The entity with this id; else with this readable name; else with either, ignoring case.
 
-        Raises if no entity or several match; the error lists entities to choose from.
+        Raises if no entity or several match; the error lists entities to choose from, and has `field`.
         """
         if not isinstance(name, str):
             raise FewlinkError(f"{what} {name!r} is not a name: give an id or a readable name as text")
@@ -68,10 +68,11 @@ class Names:
             return matches[0]
         if matches:
             listed = "; ".join(self.described(matches[:LISTED])) + ("; …" if len(matches) > LISTED else "")
-            raise UnknownName(f"{what} '{name}' is the name of {len(matches):,} entities: give the id of one: {listed}")
+            message = f"{what} '{name}' is the name of {len(matches):,} entities: give the id of one: {listed}"
+            raise UnknownName(message, name, field)
         near = [self.quoted(e) for e in self.nearest(name)]
         hint = f"; did you mean {' or '.join(near)}?" if near else ": no entity has this id or name, or a similar one"
-        raise UnknownName(f"unknown {what} '{name}'{hint}")
+        raise UnknownName(f"unknown {what} '{name}'{hint}", name, field)
 
     def matches(self, name: str) -> list[int]:
         """The entities that `find` takes for this name: none, one or several."""
@@ -88,10 +89,6 @@ class Names:
         """The id of the one entity with this name or id; None if there is none, or if there are several."""
         matches = self.matches(name)
         return self.graph.entities[matches[0]] if len(matches) == 1 else None
-
-    def find_all(self, names: Iterable[str], what: str = "entity") -> list[int]:
-        """The entities with these names, in their order."""
-        return [self.find(name, what) for name in names]
 
     def quoted(self, entity: int) -> str:
         """An entity as messages show it: its name in quotes and, if different, its id."""
@@ -193,7 +190,7 @@ class Names:
                     similarity[entity] = max(ratio, similarity.get(entity, 0.0))
         return sorted(similarity, key=lambda entity: (-similarity[entity], entity))[:count]
 
-    def members(self, kind: str) -> np.ndarray:
+    def members(self, kind: str, field: str = "") -> np.ndarray:
         """The entities of a type, by its name, (n,) int32, sorted; raises if there are none."""
         types = self.graph.types
         if types is None:
@@ -202,7 +199,7 @@ class Names:
         if number is None:
             matches = [i for i, name in enumerate(types.names) if fold(name) == fold(kind)]
             if len(matches) != 1:
-                raise UnknownName(f"unknown type '{kind}'{did_you_mean(kind, types.names)}")
+                raise UnknownName(f"unknown type '{kind}'{did_you_mean(kind, types.names)}", kind, field)
             number = matches[0]
         members = types.members(np.array([number])).astype(np.int32)
         if not len(members):

@@ -1,35 +1,35 @@
-"""A query as arrays of ids, from names in code, files and commands; and how the graph joins two entities."""
+"""A query: names that users write resolved to the ids of a graph, as a value that can be compared and remembered."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fewlink.core.errors import FewlinkError, InputError, UnknownName, did_you_mean, read_file
-from fewlink.core.threads import distinct
+from fewlink.core.errors import FewlinkError, UnknownName, did_you_mean
 from fewlink.data import Benchmark, Task, candidates_of
-from fewlink.data.candidates import likely_tails
+from fewlink.data.candidates import likely_tails, open_candidates
 from fewlink.graph import Graph
 from fewlink.linker.names import Names, fold
 
-WORDS = ("open", "full", "all")  # candidates that are not the name of a type
-ARROW = "=>"
-FAR = 6  # hops within which two entities count as joined
-TRIED = 2_000  # entities that the search for a path without a repeated entity visits
-TOO_MANY = 1 << 22  # edges of a neighbourhood that is not searched
+if TYPE_CHECKING:
+    from fewlink.linker.adjustment import Adjustment
+
+CANDIDATE_WORDS = ("open", "full", "all")  # any other text is the name of a type
 Pairs = Iterable[tuple[str, str]]
 Choice = str | Iterable[str] | Callable[[str], bool] | None
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation of the benchmark by name: a task, or a relation of the graph (`number`); read from tail to head if
-    `inverse`."""
+    """A relation of the benchmark by name: a task, or a relation of the graph (`number`).
+
+    If `inverse`, its pairs are read from tail to head. `trained`: it is a task of the train split.
+    """
 
     name: str
     graph: Graph = field(compare=False)
@@ -73,10 +73,10 @@ class Relation:
 
 @dataclass(frozen=True)
 class References:
-    """The references of a query as pairs of ids, and the relation if the query names one; hashable.
+    """The references of a query as pairs of ids, and the relation if the query names one.
 
-    `rejected` are pairs that are known to be wrong: what resembles them ranks lower, and they are not ranked. If
-    `inverse`, heads are asked for: all pairs and the relation are read from tail to head.
+    `rejected` are pairs known to be wrong: they are not ranked, and pairs that resemble them rank lower. If `inverse`,
+    the query asks for heads: all pairs and the relation are read from tail to head.
     """
 
     pairs: tuple[tuple[int, int], ...]
@@ -99,13 +99,13 @@ class References:
         """The rejected pairs as an array (m, 2)."""
         return np.array(self.rejected, np.int32).reshape(-1, 2)
 
-    def without(self, rejected: Pairs, names: Names, notes: list[str]) -> References:
-        """The references with rejected pairs, given by name; raises if a pair is both, and notes that they are used."""
-        distinct = tuple(dict.fromkeys(find_pairs(names, rejected, "rejected pair")))
+    def with_rejected(self, rejected: Iterable[tuple[int, int]], names: Names, notes: list[str]) -> References:
+        """These references with rejected pairs; raises if a pair is both. Adds a note if there are any."""
+        distinct = tuple(dict.fromkeys(rejected))
         for head, tail in distinct:
             if (head, tail) in self.pairs:
                 pair = f"{names.quoted(head)} → {names.quoted(tail)}"
-                raise FewlinkError(f"{pair} is a reference and a rejected pair: leave out one of them")
+                raise FewlinkError(f"{pair} is both a reference and a rejected pair: remove one of them")
         if distinct:
             count = "1 rejected pair was" if len(distinct) == 1 else f"{len(distinct):,} rejected pairs were"
             notes.append(f"{count} used: pairs that resemble {'it' if len(distinct) == 1 else 'them'} rank lower")
@@ -121,9 +121,70 @@ class References:
         return tails if self.relation is None else np.concatenate([tails, self.relation.tails(head)])
 
 
+@dataclass(frozen=True)
+class Query:
+    """Which tails fit these heads, given some references? All names are resolved; `Linker.resolve` makes one.
+
+    references      pairs of the relation, rejected pairs, and the relation itself if it is named
+    heads           entities to find tails for (or, if the references are inverse, tails to find heads for)
+    k               how many tails of each head; if `across_heads`, how many pairs of all heads together
+    candidates      "open", "full", "all", the name of a type, or ids
+    exclude_known   whether known pairs are left out of the answer
+    constraints     names of `fewlink.linker.constraints.KINDS`, "auto" or "none"
+    explain         whether each prediction comes with its reasons
+    adjustment      what the decisions of a project add to probabilities; `answered` are heads with a true tail
+    notes           remarks on the query for its author
+
+    A query is hashable; notes do not count. `part` takes some of its heads, for answers that are computed in turns.
+    """
+
+    references: References
+    heads: tuple[int, ...] = ()
+    k: int = 10
+    candidates: str | tuple[int, ...] = "open"
+    exclude_known: bool = True
+    constraints: tuple[str, ...] = ()
+    across_heads: bool = False
+    explain: bool = False
+    adjustment: Adjustment | None = None
+    answered: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    heads_in_all: int = 0  # of the query that this one is a part of; 0: it is whole
+
+    @property
+    def inverse(self) -> bool:
+        """Whether the query asks for the heads of tails."""
+        return self.references.inverse
+
+    @property
+    def competing_heads(self) -> int:
+        """The number of heads whose pairs may rule out each other."""
+        return self.heads_in_all or len(self.heads)
+
+    def part(self, heads: Sequence[int]) -> Query:
+        """The query for some of its heads. `Linker.rank` keeps as many tails of each as the whole query needs."""
+        return dataclasses.replace(self, heads=tuple(heads), heads_in_all=self.competing_heads)
+
+    @property
+    def batch_key(self) -> Hashable:
+        """Queries with equal keys differ only in their heads and k: `Linker.rank_batch` scores them in one call."""
+        alone = self.across_heads or bool(self.constraints)
+        return (
+            self.references,
+            self.candidates,
+            self.exclude_known,
+            self.constraints,
+            self.across_heads,
+            self.adjustment,
+            self.answered,
+            self.heads if alone else None,
+        )
+
+
 def find_relation(benchmark: Benchmark, name: str) -> Relation:
     """A task relation, or one of the graph, by its id or readable name."""
-    graph, tasks = benchmark.graph, {t.name: (split, t) for split, ts in benchmark.tasks.items() for t in ts}
+    graph = benchmark.graph
+    tasks = {task.name: (split, task) for split, tasks in benchmark.tasks.items() for task in tasks}
     if name in tasks:
         split, task = tasks[name]
         return Relation(name, graph, task, trained=split == "train")
@@ -137,18 +198,16 @@ def find_relation(benchmark: Benchmark, name: str) -> Relation:
     return Relation(graph.relations[number], graph, None, number)
 
 
-def find_pairs(names: Names, pairs: Pairs, what: str = "reference") -> list[tuple[int, int]]:
-    """References, or rejected pairs, by name as pairs of ids."""
+def find_pairs(names: Names, pairs: Pairs, what: str = "reference", field: str = "references") -> list[tuple[int, int]]:
+    """Pairs of names as pairs of ids. `what` and `field` tell an error what the pairs are and where they stand."""
     if isinstance(pairs, str):
         raise FewlinkError(f"{what}s are pairs of a head and a tail, not the text {pairs!r}")
     ids = []
-    for pair in pairs:
+    for place, pair in enumerate(pairs):
         if isinstance(pair, str) or len(pair) != 2:
             raise FewlinkError(f"{what} {pair!r} is not a pair of a head and a tail")
-        head, tail = pair
-        ids.append((names.find(head, f"head of a {what}"), names.find(tail, f"tail of a {what}")))
-    if not ids and what == "reference":
-        raise FewlinkError("no references: give at least one pair of a head and a tail that the relation holds for")
+        head = names.find(pair[0], f"head of a {what}", f"{field}.{place}.0")
+        ids.append((head, names.find(pair[1], f"tail of a {what}", f"{field}.{place}.1")))
     return ids
 
 
@@ -172,70 +231,6 @@ def relations_of(graph: Graph, pairs: Iterable[tuple[int, int]]) -> list[str]:
     return [graph.relations[relation] for relation in sorted(common or ()) if relation < len(graph.relations)]
 
 
-def direct_relations(graph: Graph, head: int, tail: int) -> list[int]:
-    """The relations, inverse ones included, of the edges from head to tail."""
-    edges = slice(int(graph.offsets[head]), int(graph.offsets[head + 1]))
-    relations: list[int] = np.unique(graph.relation_ids[edges][graph.tail_ids[edges] == tail]).tolist()
-    return [] if head == tail else relations
-
-
-def simple_path(graph: Graph, head: int, relations: Sequence[int], tail: int) -> list[int]:
-    """The entities of a path from head to tail along these relations, inverse ones included, none of them twice.
-
-    Of several paths it takes one over entities with few edges, which tell more. Empty if there is none, or if none is
-    found among the first entities tried.
-    """
-    if head == tail:
-        return []
-    reached = [np.array([head])]
-    for place, relation in enumerate(relations):
-        at, _ = graph.edges_of(reached[-1])
-        ends = np.unique(graph.tail_ids[at[graph.relation_ids[at] == relation]])
-        last = place == len(relations) - 1
-        reached.append(np.intersect1d(ends, [tail]) if last else np.setdiff1d(ends, [head, tail]))
-    count, tried = len(graph.relations), 0
-
-    def back(walked: list[int]) -> list[int]:
-        nonlocal tried
-        place = len(relations) - len(walked)  # of the relation into the entity walked last
-        if place < 0:
-            return walked[::-1]
-        tried += 1
-        at, _ = graph.edges_of(np.array([walked[-1]]))
-        inverse = (relations[place] + count) % (2 * count)
-        beside = np.intersect1d(graph.tail_ids[at[graph.relation_ids[at] == inverse]], reached[place])
-        beside = np.setdiff1d(beside, walked)
-        for before in beside[np.lexsort((beside, graph.degrees[beside]))].tolist():
-            if tried > TRIED:
-                break
-            if found := back([*walked, before]):
-                return found
-        return []
-
-    return back([tail]) if len(reached[-1]) else []
-
-
-def distance(graph: Graph, head: int, tail: int, most: int = FAR) -> int | None:
-    """The hops of the shortest path from head to tail: 0 if there is none of up to `most`, None if that takes long."""
-    seen = [np.zeros(len(graph.entities), bool) for _ in range(2)]
-    fronts = [np.array([head]), np.array([tail])]
-    for mask, front in zip(seen, fronts, strict=True):
-        mask[front] = True
-    for hops in range(1, most + 1):
-        side = int(graph.degrees[fronts[0]].sum() > graph.degrees[fronts[1]].sum())
-        if graph.degrees[fronts[side]].sum() > TOO_MANY:
-            return None
-        at, _ = graph.edges_of(fronts[side])
-        ends = distinct(graph.tail_ids[at])
-        if seen[1 - side][ends].any():
-            return hops
-        fronts[side] = ends[~seen[side][ends]]
-        seen[side][ends] = True
-        if not len(fronts[side]):
-            break
-    return 0
-
-
 def first_pairs(relation: Relation, shots: int) -> tuple[tuple[int, int], ...]:
     """The first `shots` pairs of a relation."""
     if shots < 1:
@@ -246,66 +241,59 @@ def first_pairs(relation: Relation, shots: int) -> tuple[tuple[int, int], ...]:
     return tuple((head, tail) for head, tail in pairs[:shots].tolist())
 
 
-def find_heads(names: Names, heads: str | Iterable[str], notes: list[str], what: str = "head") -> np.ndarray:
-    """Query heads (h,) by name, in their order; each duplicate adds a note. `what` is "tail" if heads are wanted."""
-    ids = names.find_all([heads] if isinstance(heads, str) else heads, what)
-    if not ids:
-        raise FewlinkError(f"no {what}s: name at least one entity to find {'heads' if what == 'tail' else 'tails'} for")
-    return distinct_heads(names, ids, notes, what)
-
-
-def distinct_heads(names: Names, heads: Iterable[int], notes: list[str], what: str = "head") -> np.ndarray:
-    """Query heads (h,) without duplicates, in their order; each duplicate adds a note."""
+def find_heads(
+    names: Names, heads: str | Iterable[str], notes: list[str], what: str = "head", field: str = "heads"
+) -> tuple[int, ...]:
+    """Query heads by name, in their order; each duplicate adds a note. `what` is "tail" if the query is inverse."""
     distinct: dict[int, None] = {}
-    for head in heads:
+    for place, name in enumerate([heads] if isinstance(heads, str) else heads):
+        head = names.find(name, what, f"{field}.{place}")
         if head in distinct:
             notes.append(f"the {what} {names.quoted(head)} is given twice and is ranked once")
         distinct[head] = None
-    return np.array(list(distinct), np.int32)
+    return tuple(distinct)
 
 
-def no_candidate_note(names: Names, head: int) -> str:
-    """The note about a head without predictions."""
-    return f"{names.quoted(head)} has no candidate left: all of them are known answers or ruled out"
+def find_candidates(graph: Graph, names: Names, choice: Choice) -> str | tuple[int, ...]:
+    """Candidates as a `Query` has them: a word or the name of a type as it is, else sorted ids.
 
-
-def open_candidates(graph: Graph, references: np.ndarray) -> np.ndarray:
-    """Tails (c,) that resemble those of references (K, 2), by type or by the relations they take part in; sorted."""
-    task = Task("", references, references, references[:0, 1])
-    return candidates_of("open", task, references, graph).ids
-
-
-def is_open(choice: object) -> bool:
-    """Whether candidates are chosen by the references."""
-    return choice is None or (isinstance(choice, str) and choice == "open")
-
-
-def find_candidates(benchmark: Benchmark, names: Names, choice: Choice, references: References) -> np.ndarray:
-    """The tails to rank (c,), sorted; raises if there are none.
-
-    None or "open": tails that resemble those of the references; "full": the range of the relation; "all": every entity;
-    any other text: the members of a type; else names of entities, or a predicate of entity ids.
+    Entities are given by name, or by a predicate of entity ids.
     """
-    graph, relation = benchmark.graph, references.relation
-    if choice is None or is_open(choice):
-        return open_candidates(graph, references.ids)
-    if choice == "full":
-        if relation is None:
-            raise FewlinkError("candidates 'full' are the range of a relation: name it, or leave candidates out")
-        if relation.task is None or relation.inverse:
-            return likely_tails(graph, np.concatenate([relation.pairs()[:, 1], references.ids[:, 1]]))
-        return candidates_of("full", relation.task, references.ids, graph).ids
-    if choice == "all":
-        return np.arange(len(graph.entities), dtype=np.int32)
+    if choice is None:
+        return "open"
     if isinstance(choice, str):
-        return names.members(choice)
+        return choice
     if callable(choice):
-        ids = [number for number, name in enumerate(graph.entities) if choice(name)]
+        ids = {number for number, name in enumerate(graph.entities) if choice(name)}
     else:
-        ids = names.find_all(choice, "candidate")
+        ids = {names.find(name, "candidate", f"candidates.{place}") for place, name in enumerate(choice)}
     if not ids:
         raise FewlinkError("no candidates: " + ("the predicate accepts no entity" if callable(choice) else "name some"))
-    return np.unique(np.array(ids, np.int32))
+    return tuple(sorted(ids))
+
+
+def candidate_ids(
+    benchmark: Benchmark, names: Names, candidates: str | tuple[int, ...], references: References
+) -> np.ndarray:
+    """The tails to rank (c,), sorted; raises if there are none.
+
+    "open": tails that resemble those of the references; "full": the range of the relation; "all": every entity; any
+    other text: the members of a type.
+    """
+    graph, relation = benchmark.graph, references.relation
+    if not isinstance(candidates, str):
+        return np.array(candidates, np.int32)
+    if candidates == "open":
+        return open_candidates(graph, references.ids)
+    if candidates == "all":
+        return np.arange(len(graph.entities), dtype=np.int32)
+    if candidates != "full":
+        return names.members(candidates, "candidates")
+    if relation is None:
+        raise FewlinkError("candidates 'full' are the range of a relation: name the relation, or leave candidates out")
+    if relation.task is None or relation.inverse:
+        return likely_tails(graph, np.concatenate([relation.pairs()[:, 1], references.ids[:, 1]]))
+    return candidates_of("full", relation.task, references.ids, graph).ids
 
 
 def check_count(k: int, what: str = "k") -> int:
@@ -317,53 +305,3 @@ def check_count(k: int, what: str = "k") -> int:
 def id_texts(graph: Graph, pairs: Sequence[Sequence[int]] | np.ndarray) -> list[tuple[str, str]]:
     """Pairs of entities by their ids as texts."""
     return [(graph.entities[int(head)], graph.entities[int(tail)]) for head, tail in pairs]
-
-
-def read_names(path: Path) -> list[str]:
-    """The names in a file, one per line; empty lines and spaces around names are ignored."""
-    names = [text for _, line in _lines(path) if (text := line.strip())]
-    if not names:
-        raise InputError(path, "holds no names: write one entity on each line")
-    return names
-
-
-def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """The pairs in a file, `head<TAB>tail` on each line; empty lines are ignored."""
-    pairs = []
-    for number, line in _lines(path):
-        if not line.strip():
-            continue
-        parts = [part.strip() for part in line.split("\t")]
-        if len(parts) != 2 or not all(parts):
-            raise InputError(path, f"needs two names separated by one tab, and has {len(parts)} columns", number)
-        pairs.append((parts[0], parts[1]))
-    if not pairs:
-        raise InputError(path, "has no pairs: write head<TAB>tail on each line")
-    return pairs
-
-
-def parse_pair(text: str) -> tuple[str, str]:
-    """`head => tail`, or head and tail separated by a tab, for names that contain an arrow."""
-    parts = [part.strip() for part in text.split("\t" if "\t" in text else ARROW)]
-    if len(parts) != 2 or not all(parts):
-        raise FewlinkError(
-            f"'{text}' is not a pair: write 'HEAD => TAIL', or HEAD<TAB>TAIL if a name contains an arrow"
-        )
-    return parts[0], parts[1]
-
-
-def parse_triple(text: str) -> tuple[str, str, str]:
-    """`head => relation => tail`, or the three separated by tabs, for names that contain an arrow."""
-    parts = [part.strip() for part in text.split("\t" if "\t" in text else ARROW)]
-    if len(parts) != 3 or not all(parts):
-        raise FewlinkError(f"'{text}' is not a triple: write 'HEAD => RELATION => TAIL', or tabs instead of the arrows")
-    return parts[0], parts[1], parts[2]
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text file with their numbers."""
-    try:
-        text = read_file(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(path, "is not UTF-8 text") from None
-    yield from enumerate((line.rstrip("\r") for line in text.split("\n")), 1)

@@ -22,7 +22,7 @@ from fewlink.linker.explanation import (
     Step,
 )
 from fewlink.linker.names import entity_of
-from fewlink.linker.query import direct_relations, distance, simple_path
+from fewlink.linker.paths import direct_relations, distance, simple_path
 from fewlink.scorers import ExplainingScorer, Question, Reasons, Scorer, capabilities
 
 MOST_DIRECT = 3  # edges between head and tail that are named

@@ -1,56 +1,28 @@
-"""Answers as tables: odd triples of `check`, and relations that fit a pair."""
+"""Rows of answers as a sequence that shows itself as text, JSON, TSV and HTML."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Generic, TypeVar, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from fewlink.core.errors import json_shown, shown, table_cell
-from fewlink.graph import Graph
 from fewlink.linker import drawing
-from fewlink.linker.check import WORDS, OddTriples
 from fewlink.linker.drawing import Cell
-from fewlink.linker.relations import Fit
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 SHOWN = 20  # rows in a repr
 
 
-@dataclass(frozen=True)
-class CheckedTriple:
-    """A triple of the graph and how odd it is: near 0 it fits, near 1 it looks like a made-up pair; and why."""
-
-    oddness: float
-    head: str
-    head_name: str
-    relation: str
-    relation_name: str
-    tail: str
-    tail_name: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class RelationFit:
-    """A relation and how well it fits a pair, from 0 to 1; `known`: the graph has it between the two; `by`: whether it
-    is one of the graph or described by references."""
-
-    relation: str
-    relation_name: str
-    fit: float
-    known: bool
-    by: str
-
-
-T = TypeVar("T", bound=CheckedTriple | RelationFit)
+T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, repr=False)
 class Answers(Sequence[T], Generic[T]):
-    """Rows, the first of them first; `notes` are remarks, one line each."""
+    """Rows of a data class, best first; `notes` are remarks, one line each."""
 
     rows: Sequence[T]
     notes: Sequence[str] = ()
@@ -102,7 +74,7 @@ class Answers(Sequence[T], Generic[T]):
         return [f"… and {len(self.rows) - SHOWN:,} more"] if len(self.rows) > SHOWN else []
 
 
-def _html_cell(row: CheckedTriple | RelationFit, column: str) -> Cell:
+def _html_cell(row: DataclassInstance, column: str) -> Cell:
     value = getattr(row, column)
     if isinstance(value, float):
         return Cell(drawing.bar(value, f"{value:.2f}"))
@@ -115,26 +87,3 @@ def _cell(value: object, exact: bool = True) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.3f}" if isinstance(value, float) else table_cell(value, exact=exact or not isinstance(value, str))
-
-
-def odd_triples(graph: Graph, checked: Sequence[OddTriples], top: int | None = None) -> Answers[CheckedTriple]:
-    """The oddest triples of all that were checked."""
-    sizes = [len(each.heads) for each in checked]
-    of = np.repeat(np.arange(len(checked)), sizes)
-    within = np.concatenate([np.arange(size) for size in sizes]) if sizes else of
-    oddness = np.concatenate([each.oddness for each in checked]) if sizes else np.zeros(0)
-    rows = []
-    for place in np.argsort(-oddness, kind="stable")[:top].tolist():
-        odd, i = checked[of[place]], int(within[place])
-        head, tail = int(odd.heads[i]), int(odd.tails[i])
-        ends = graph.entities[head], graph.name(head), graph.relations[odd.relation]
-        names = graph.relation_name(odd.relation), graph.entities[tail], graph.name(tail)
-        rows.append(CheckedTriple(float(odd.oddness[i]), *ends, *names, WORDS[odd.reasons[i]]))
-    notes = [] if checked else ["no relation has three triples or more, and fewer cannot be compared"]
-    return Answers(tuple(rows), tuple(notes))
-
-
-def relation_fits(graph: Graph, fits: Sequence[Fit], described: Sequence[RelationFit] = ()) -> list[RelationFit]:
-    """Relations of the graph and described ones, the best first."""
-    rows = [RelationFit(graph.relations[r], graph.relation_name(r), fit, known, "graph") for r, fit, known in fits]
-    return sorted([*rows, *described], key=lambda row: -row.fit)

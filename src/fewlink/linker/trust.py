@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fewlink.core.metrics import realistic_rank
+from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
-from fewlink.linker.predictions import RankedPairs, TrustNote, score_heads
-from fewlink.linker.query import References, open_candidates
+from fewlink.linker.predictions import TrustNote
+from fewlink.linker.query import References
+from fewlink.linker.ranking import RankedPairs, score_heads
 from fewlink.scorers import Question, Scorer
 
 MOST = 3  # references that are held out: each costs as much as a new relation

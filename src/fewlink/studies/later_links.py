@@ -26,8 +26,8 @@ from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import Record, make_record
 from fewlink.graph import Graph
 from fewlink.linker.calibration import TOP, Calibration, open_calibration, shipped_calibration
-from fewlink.linker.predictions import RankedPairs, rank_head, score_heads
 from fewlink.linker.query import References
+from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
 from fewlink.linker.trust import head_fans, measure_trust
 from fewlink.models.baselines.embedding import EmbeddingScorer, link_settings, train_baseline, train_links
 from fewlink.models.baselines.learning_free import learning_free

@@ -253,7 +253,7 @@ def test_a_text_model_reads_descriptions_also_without_names(tmp_path: Path, monk
     described = tmp_path / "descriptions.tsv"
     described.write_text("".join(f"Q{number}\tabout {name}\n" for number, name in enumerate(NAMES[:28])))
     model = WordModel()
-    monkeypatch.setattr("fewlink.linker.pretrained.open_text_model", lambda folder: model)
+    monkeypatch.setattr("fewlink.linker.saving.open_text_model", lambda folder: model)
     pairs = [(f"Q{14 + i}", f"Q{i}") for i in (0, 4, 9, 2, 12)]
     linker = fewlink.load(triples, text_model=tmp_path, descriptions=described)  # ids are its only names
     assert isinstance(linker.scorer, NamedScorer) and {"about Phishing", ""} < set(model.read)
@@ -273,7 +273,7 @@ def test_a_text_model_reads_descriptions_also_without_names(tmp_path: Path, monk
 def test_the_command_takes_descriptions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     triples, names = files(tmp_path)
     model = WordModel()
-    monkeypatch.setattr("fewlink.linker.pretrained.open_text_model", lambda folder: model)
+    monkeypatch.setattr("fewlink.linker.saving.open_text_model", lambda folder: model)
     words = ["--reference", "Q14 => Q0", "--head", "Q20", "--text-model", tmp_path, "--descriptions"]
     code, said = ask(triples, *words, names)
     assert code == 0 and "Phishing" in model.read, said

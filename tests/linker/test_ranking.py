@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fewlink.core.errors import ScoreError
 from fewlink.evaluation import realistic_ranks
-from fewlink.linker.predictions import RankedPairs, rank_head, score_heads
+from fewlink.linker.ranking import RankedPairs, rank_head, score_heads
 from fewlink.scorers import Question
 
 TAILS = np.array([3, 5, 7, 9, 11], np.int32)

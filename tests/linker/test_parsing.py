@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.linker.query import parse_pair, read_names, read_pairs
+from fewlink.linker.parsing import parse_pair, read_names, read_pairs
 
 
 def test_names_and_pairs_from_files(tmp_path: Path) -> None:

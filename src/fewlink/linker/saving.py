@@ -214,52 +214,29 @@ def shipped_scorer(
     return with_names(scorer, graph, text=model, descriptions=described) if names else scorer
 
 
-class Shared:
-    """What saves and publishes a linker's model. `run` is its run folder, `measured` the benchmark of the run."""
-
-    run: Path | None
-    measured: Benchmark
-    scorer: Scorer
-    origin: str
-
-    def save_pretrained(self, folder: str | Path, *, license: str = UNKNOWN) -> Path:
-        """Write a self-contained folder: model, vectors, graph, calibration and card, with checksums.
-
-        What only training needs (the last checkpoint, vectors of views) is left out. `license`: the identifier in the
-        card, such as "apache-2.0"; think of the data too.
-        """
-        return save(self._trained(), self.measured, Path(folder), origin=self.origin, license=license)
-
-    def push_to_hub(self, name: str, *, private: bool = False, license: str = UNKNOWN) -> str:
-        """Publish the folder of `save_pretrained` on the Hugging Face hub as `owner/name`; returns its address.
-
-        `fewlink.load("hub:owner/name")` opens it. Log in first: `hf auth login`. The graph is part of the folder.
-        """
-        run, name = self._trained(), name.removeprefix(HUB)
-        if "@" in name or not HUB_NAME.fullmatch(name):
-            raise FewlinkError(f"'{name}' is not of the form owner/name")
+def publish(
+    run: Path, benchmark: Benchmark, name: str, *, origin: str = "", private: bool = False, license: str = UNKNOWN
+) -> str:
+    """Publish the folder of `save` on the Hugging Face hub as `owner/name`; returns its address."""
+    name = name.removeprefix(HUB)
+    if "@" in name or not HUB_NAME.fullmatch(name):
+        raise FewlinkError(f"'{name}' is not of the form owner/name")
+    try:
+        from huggingface_hub import HfApi
+    except ImportError:
+        raise MissingExtra("push_to_hub", "hub") from None
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = save(run, benchmark, Path(temporary) / "model", origin=origin, place=HUB + name, license=license)
         try:
-            from huggingface_hub import HfApi
-        except ImportError:
-            raise MissingExtra("push_to_hub", "hub") from None
-        with tempfile.TemporaryDirectory() as temporary:
-            facts = {"origin": self.origin, "place": HUB + name, "license": license}
-            folder = save(run, self.measured, Path(temporary) / "model", **facts)
-            try:
-                hub = HfApi()
-                hub.create_repo(name, private=private, exist_ok=True)
-                hub.upload_folder(
-                    repo_id=name, folder_path=folder, commit_message="Model written by fewlink", delete_patterns="*"
-                )
-            except Exception as error:  # of many kinds: no network, not logged in, no permission
-                message = " ".join(str(error).split())
-                raise FewlinkError(f"{name} cannot be published ({type(error).__name__}: {message})") from None
-        return f"https://huggingface.co/{name}"
-
-    def _trained(self) -> Path:
-        if self.run is None:
-            raise FewlinkError(f"{self.scorer.name} was not opened from a run: only a trained run can be saved")
-        return self.run
+            hub = HfApi()
+            hub.create_repo(name, private=private, exist_ok=True)
+            hub.upload_folder(
+                repo_id=name, folder_path=folder, commit_message="Model written by fewlink", delete_patterns="*"
+            )
+        except Exception as error:  # of many kinds: no network, not logged in, no permission
+            message = " ".join(str(error).split())
+            raise FewlinkError(f"{name} cannot be published ({type(error).__name__}: {message})") from None
+    return f"https://huggingface.co/{name}"
 
 
 def front_matter(model: str, benchmark: str, figures: Sequence[tuple[str, str, float]] = ()) -> str:

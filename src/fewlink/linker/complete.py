@@ -1,0 +1,317 @@
+"""All missing links of a relation, head by head, into a file; an interrupted run resumes.
+
+While it runs, FILE.part holds what was found so far: a first line with the facts of the query, then one line for each
+batch of heads, with its number and checksum. When all heads are done, FILE is written at once and FILE.part is removed.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fewlink.core.errors import FewlinkError, InputError, json_shown
+from fewlink.core.storage import with_sha256, without_sha256, write_bytes
+from fewlink.data import Task
+from fewlink.data.candidates import by_similarity, open_candidates
+from fewlink.graph import Graph
+from fewlink.linker.constraints import ConstraintChoice
+from fewlink.linker.predictions import Predictions
+from fewlink.linker.query import Choice, Pairs, Query, References, Relation, check_count, id_texts
+from fewlink.linker.ranking import RankedPairs
+from fewlink.linker.trust import Trust
+from fewlink.scorers import GraphScorer, capabilities
+
+if TYPE_CHECKING:
+    from fewlink.linker.linker import Linker
+
+FORMAT = "fewlink-completion/1"
+HEADS_PER_BATCH = 32
+SUFFIX = ".part"
+REMEDY = "remove it to start again"
+JSON_LINES = (".jsonl", ".json", ".ndjson")
+POOL_FACTOR, MIN_POOL = (
+    10,
+    10_000,
+)  # pairs kept for constraints between pairs: a multiple of `top`, and at least this
+MAX_REFERENCES = 16  # taken from a relation of the graph, for a model that reads any number
+Row = Sequence[Any]
+
+
+def complete(
+    linker: Linker,
+    references: Pairs | None,
+    *,
+    relation: str | None,
+    top: int,
+    min_probability: float,
+    k: int,
+    heads: str | Iterable[str] | None,
+    candidates: Choice,
+    constraints: ConstraintChoice,
+    out: Path | None,
+    exact: bool,
+    on_heads: Callable[[int, int], None],
+) -> Predictions:
+    """The work of `Linker.complete`, which describes the arguments."""
+    top, k = check_count(top, "top"), check_count(k)
+    if out is not None:
+        check_out(out)
+    if linker.project is not None:
+        references = [*(references or ()), *linker.project.references] or None
+    of_type = heads if isinstance(heads, str) else None
+    query = linker.resolve(
+        references,
+        () if heads is None or isinstance(heads, str) else heads,
+        top,
+        candidates,
+        relation=relation,
+        constraints=constraints,
+        heads_of_type=of_type,
+        across_heads=True,
+    )
+    model, query = hide_relation(linker, query, spread=references is None)
+    if heads is None:
+        query = dataclasses.replace(query, heads=tuple(plausible_heads(linker.graph, query.references).tolist()))
+    trust = model.trust(query)
+    if min_probability > 0:
+        check_probabilities(model, trust)
+    used = model.constraints(query)
+    facts = query_facts(linker, query, relation, sorted(used.kinds), top, k, min_probability)
+
+    def rank(batch: Sequence[int]) -> RankedPairs:
+        part = dataclasses.replace(query, heads=tuple(batch), k=k, across_heads=False)
+        pairs = model.settle(part, model.rank(part, trust), trust)
+        if not min_probability:
+            return pairs
+        return pairs.take(np.flatnonzero(model.sort_keys(part, pairs, trust) >= min_probability))
+
+    pool = max(POOL_FACTOR * top, MIN_POOL)
+    parts = list[RankedPairs]()
+    open_heads = used.open_heads(np.array(query.heads, np.int32)).tolist()
+    for rows in answer_batches(
+        open_heads, lambda batch: _rows_of(rank(batch)), facts, out, lambda done: on_heads(done, len(query.heads))
+    ):
+        parts.append(_pairs_of(rows))
+        if sum(map(len, parts)) > 2 * pool:
+            parts = [model.best_pairs(query, RankedPairs.joined(parts), trust, pool)]
+    pairs = model.best_pairs(query, RankedPairs.joined(parts), trust, pool)
+    predictions = model.predictions(query, model.settle(query, pairs, trust), trust)
+    if out is not None:
+        write_completion(out, predictions, facts, exact=exact)
+    return predictions
+
+
+def hide_relation(linker: Linker, query: Query, *, spread: bool) -> tuple[Linker, Query]:
+    """A linker whose model does not see the relation of the query, if the relation is in its graph and it can do
+    without; and the query for it. If `spread`, its references are taken from all over the relation."""
+    references, scorer = query.references, linker.scorer
+    relation = references.relation
+    if relation is None or not isinstance(scorer, GraphScorer) or (relation.number < 0 and not relation.trained):
+        return linker, query
+    other = copy.copy(linker)
+    other.scorer, other.recent_trust = scorer.without(relation.name), {}
+    relation = as_task(dataclasses.replace(relation, trained=False), linker.graph)
+    pairs = references.pairs
+    if spread:
+        pairs = spread_pairs(relation, capabilities(scorer).most_references or MAX_REFERENCES)
+    return other, dataclasses.replace(query, references=dataclasses.replace(references, pairs=pairs, relation=relation))
+
+
+def as_task(relation: Relation, graph: Graph) -> Relation:
+    """A relation of the graph as one that a model does not see: its pairs are known, and it has no number."""
+    if relation.task is not None:
+        return relation
+    pairs = relation.pairs()
+    known = np.unique(pairs, axis=0)
+    return Relation(relation.name, graph, Task(relation.name, pairs, known, np.unique(pairs[:, 1])))
+
+
+def spread_pairs(relation: Relation, most: int) -> tuple[tuple[int, int], ...]:
+    """At most so many pairs of a relation, evenly spaced over it."""
+    pairs = relation.pairs()
+    places = np.unique(np.linspace(0, len(pairs) - 1, min(most, len(pairs))).round().astype(int))
+    return tuple((head, tail) for head, tail in pairs[places].tolist())
+
+
+def plausible_heads(graph: Graph, references: References) -> np.ndarray:
+    """Entities (h,) like the heads of the references and of the relation's known pairs, the most similar first."""
+    known = references.ids if references.relation is None else references.relation.pairs()
+    pairs = np.unique(np.concatenate([references.ids, known]), axis=0)
+    order, _ = by_similarity(graph, pairs[:, 0])
+    return order[np.isin(order, open_candidates(graph, pairs[:, ::-1]))]
+
+
+def check_probabilities(linker: Linker, trust: Trust | None) -> None:
+    """Raise if answers of this trust have no probabilities to compare with a minimum."""
+    if linker.calibration is None or linker.calibration.rough:
+        raise FewlinkError("min_probability needs a calibrated model: fewlink card calibrates a run")
+    if trust is not None and (trust.known or (trust.ranks and not trust.found())):
+        raise FewlinkError(f"{trust.sentence()}, so there are no percentages: leave min_probability out")
+
+
+def query_facts(
+    linker: Linker,
+    query: Query,
+    relation: str | None,
+    constraints: Sequence[str],
+    top: int,
+    k: int,
+    min_probability: float,
+) -> dict[str, Any]:
+    """What decides the pairs of a completion: a stored batch is used again only if all of it is the same."""
+    graph, able = linker.graph, capabilities(linker.scorer)
+    heads, tails = np.array(query.heads, np.int32), linker.candidates(query)
+    facts = {
+        "model": linker.scorer.name,
+        "step": linker.step,
+        "graph": graph.fingerprint,
+        "relation": relation,
+        "references": id_texts(graph, query.references.pairs),
+        "heads": len(heads),
+        "tails": len(tails),
+        "asked": digest(heads, tails),
+        "evidence": sorted(able.evidence),
+        "edges": able.edges_read,
+        "constraints": list(constraints),
+        "top": top,
+        "k": k,
+        "min_probability": min_probability,
+    }
+    if linker.project is not None:
+        facts["project"] = linker.project.name
+        facts["rejected"] = id_texts(graph, query.references.rejected)
+    return facts
+
+
+def digest(*ids: np.ndarray) -> str:
+    """A short hash of lists of entities."""
+    return hashlib.sha256(b"|".join(np.asarray(each, np.int64).tobytes() for each in ids)).hexdigest()[:16]
+
+
+def _rows_of(pairs: RankedPairs) -> list[Row]:
+    """Ranked pairs as rows for JSON."""
+    columns = (getattr(pairs, column.name).tolist() for column in fields(pairs))
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _pairs_of(rows: Sequence[Row]) -> RankedPairs:
+    """Ranked pairs from the rows of `_rows_of`."""
+    empty = RankedPairs.joined([])
+    if not rows:
+        return empty
+    kinds = [getattr(empty, column.name).dtype for column in fields(empty)]
+    columns = zip(*rows, strict=True)
+    return RankedPairs(*(np.array(values, kind) for values, kind in zip(columns, kinds, strict=True)))
+
+
+def write_completion(out: Path, predictions: Predictions, facts: Mapping[str, Any], *, exact: bool = False) -> None:
+    """Write a finished file: the facts of the query in the first line, then a row for each pair."""
+    if out.suffix.lower() in JSON_LINES:
+        lines = [json.dumps({"made_with": facts}, ensure_ascii=False)]
+        lines += [json.dumps(row, ensure_ascii=False) for row in predictions.to_dicts()]
+        finish(out, "".join(line + "\n" for line in lines))
+    else:
+        made_with = json_shown(json.dumps(facts, ensure_ascii=False))
+        finish(out, f"# made with {made_with}\n{predictions.to_tsv(exact=exact)}")
+
+
+def answer_batches(
+    heads: Sequence[int],
+    answer: Callable[[Sequence[int]], list[Row]],
+    facts: Mapping[str, Any],
+    out: Path | None = None,
+    on_heads: Callable[[int], None] = lambda done: None,
+) -> Iterator[list[Row]]:
+    """The rows of each batch of heads, those of an interrupted run first; `answer` maps heads to rows.
+
+    With `out`, batches are stored in a file beside it until `finish` is called. Raises if `out` exists, or if that file
+    was begun with other `facts`.
+    """
+    batches = [heads[begin : begin + HEADS_PER_BATCH] for begin in range(0, len(heads), HEADS_PER_BATCH)]
+    stored = [] if out is None else _begin(out, facts)
+    for number, batch in enumerate(batches):
+        if number < len(stored):
+            rows = stored[number]
+        else:
+            rows = answer(batch)
+            if out is not None:
+                _append(unfinished(out), with_sha256({"batch": number, "rows": rows}))
+        on_heads(min((number + 1) * HEADS_PER_BATCH, len(heads)))
+        yield rows
+
+
+def unfinished(out: Path) -> Path:
+    """The file that holds the batches of a completion that has not ended."""
+    return out.with_name(out.name + SUFFIX)
+
+
+def finish(out: Path, text: str) -> None:
+    """Write the whole file at once, and remove the batches."""
+    write_bytes(out, text.encode())
+    unfinished(out).unlink(missing_ok=True)
+
+
+def check_out(out: Path) -> None:
+    """Raise if the file exists, or cannot be written."""
+    if os.path.exists(out):
+        raise InputError(out, "exists already: remove it, or choose another file")
+    if not os.path.isdir(out.parent):
+        raise InputError(out, "cannot be written: its folder does not exist")
+
+
+def _begin(out: Path, facts: Mapping[str, Any]) -> list[list[Row]]:
+    """The batches that an interrupted run has stored; begins a file for new ones if there is none."""
+    part, first = unfinished(out), {"format": FORMAT, **facts}
+    check_out(out)
+    if not part.exists():
+        write_bytes(part, _line(first))
+        return []
+    try:
+        content = part.read_bytes()
+    except OSError as error:
+        raise InputError(part, f"cannot be read ({error.strerror})") from None
+    whole = content[: content.rfind(b"\n") + 1]  # a run that was killed may leave an incomplete line
+    lines = whole.splitlines()
+    try:
+        found = json.loads(lines[0]) if lines else None
+        batches = [_rows(json.loads(line), number, part) for number, line in enumerate(lines[1:])]
+    except (ValueError, RecursionError):
+        raise InputError(part, f"is damaged: {REMEDY}") from None
+    if found != json.loads(_line(first)):
+        differing = [key for key in first if not isinstance(found, dict) or found.get(key) != first[key]]
+        raise InputError(part, f"was begun with other options ({', '.join(differing)}): give the same, or {REMEDY}")
+    if len(whole) < len(content):
+        with part.open("r+b") as file:
+            file.truncate(len(whole))
+    return batches
+
+
+def _rows(stored: Any, number: int, part: Path) -> list[Row]:
+    """The rows of a stored batch; raises if its checksum or its number is wrong."""
+    content = without_sha256(stored, part, number + 2, REMEDY)
+    if not isinstance(content, dict) or content.get("batch") != number or not isinstance(content.get("rows"), list):
+        raise InputError(part, f"is not batch {number}, which belongs here: {REMEDY}", number + 2)
+    return list(content["rows"])
+
+
+def _append(part: Path, batch: Mapping[str, Any]) -> None:
+    try:
+        with part.open("ab") as file:
+            file.write(_line(batch))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise FewlinkError(f"{part} cannot be written ({error.strerror})") from None
+
+
+def _line(content: Any) -> bytes:
+    return (json.dumps(content, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,60 @@
+"""Names, pairs and triples as commands take them: in files and in options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fewlink.core.errors import FewlinkError, InputError, read_file
+
+ARROW = "=>"
+
+
+def read_names(path: Path) -> list[str]:
+    """The names in a file, one per line; empty lines and spaces around names are ignored."""
+    names = [text for _, line in _lines(path) if (text := line.strip())]
+    if not names:
+        raise InputError(path, "holds no names: write one entity on each line")
+    return names
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """The pairs in a file, `head<TAB>tail` on each line; empty lines are ignored."""
+    pairs = []
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        parts = [part.strip() for part in line.split("\t")]
+        if len(parts) != 2 or not all(parts):
+            raise InputError(path, f"needs two names separated by one tab, and has {len(parts)} columns", number)
+        pairs.append((parts[0], parts[1]))
+    if not pairs:
+        raise InputError(path, "has no pairs: write head<TAB>tail on each line")
+    return pairs
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """`head => tail`, or head and tail separated by a tab, for names that contain an arrow."""
+    parts = [part.strip() for part in text.split("\t" if "\t" in text else ARROW)]
+    if len(parts) != 2 or not all(parts):
+        raise FewlinkError(
+            f"'{text}' is not a pair: write 'HEAD => TAIL', or HEAD<TAB>TAIL if a name contains an arrow"
+        )
+    return parts[0], parts[1]
+
+
+def parse_triple(text: str) -> tuple[str, str, str]:
+    """`head => relation => tail`, or the three separated by tabs, for names that contain an arrow."""
+    parts = [part.strip() for part in text.split("\t" if "\t" in text else ARROW)]
+    if len(parts) != 3 or not all(parts):
+        raise FewlinkError(f"'{text}' is not a triple: write 'HEAD => RELATION => TAIL', or tabs instead of the arrows")
+    return parts[0], parts[1], parts[2]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file with their numbers."""
+    try:
+        text = read_file(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(path, "is not UTF-8 text") from None
+    yield from enumerate((line.rstrip("\r") for line in text.split("\n")), 1)

@@ -1,0 +1,78 @@
+"""How a graph joins two entities: direct edges, paths along given relations, and the shortest distance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fewlink.core.threads import distinct
+from fewlink.graph import Graph
+
+MAX_HOPS = 6  # within which two entities count as joined
+MAX_TRIED = 2_000  # entities that the search for a path without a repeated entity visits
+MAX_EDGES = 1 << 22  # of a neighbourhood: a larger one is not searched
+
+
+def direct_relations(graph: Graph, head: int, tail: int) -> list[int]:
+    """The relations, inverse ones included, of the edges from head to tail."""
+    edges = slice(int(graph.offsets[head]), int(graph.offsets[head + 1]))
+    relations: list[int] = np.unique(graph.relation_ids[edges][graph.tail_ids[edges] == tail]).tolist()
+    return [] if head == tail else relations
+
+
+def simple_path(graph: Graph, head: int, relations: Sequence[int], tail: int) -> list[int]:
+    """The entities of a path from head to tail along these relations, inverse ones included, none of them twice.
+
+    Of several paths it takes one over entities with few edges, which tell more. Empty if there is none, or if none is
+    found among the first entities tried.
+    """
+    if head == tail:
+        return []
+    reached = [np.array([head])]
+    for place, relation in enumerate(relations):
+        at, _ = graph.edges_of(reached[-1])
+        ends = np.unique(graph.tail_ids[at[graph.relation_ids[at] == relation]])
+        last = place == len(relations) - 1
+        reached.append(np.intersect1d(ends, [tail]) if last else np.setdiff1d(ends, [head, tail]))
+    count, tried = len(graph.relations), 0
+
+    def back(walked: list[int]) -> list[int]:
+        nonlocal tried
+        place = len(relations) - len(walked)  # of the relation into the entity walked last
+        if place < 0:
+            return walked[::-1]
+        tried += 1
+        at, _ = graph.edges_of(np.array([walked[-1]]))
+        inverse = (relations[place] + count) % (2 * count)
+        beside = np.intersect1d(graph.tail_ids[at[graph.relation_ids[at] == inverse]], reached[place])
+        beside = np.setdiff1d(beside, walked)
+        for before in beside[np.lexsort((beside, graph.degrees[beside]))].tolist():
+            if tried > MAX_TRIED:
+                break
+            if found := back([*walked, before]):
+                return found
+        return []
+
+    return back([tail]) if len(reached[-1]) else []
+
+
+def distance(graph: Graph, head: int, tail: int, most: int = MAX_HOPS) -> int | None:
+    """The hops of the shortest path from head to tail: 0 if there is none of up to `most`, None if that takes long."""
+    seen = [np.zeros(len(graph.entities), bool) for _ in range(2)]
+    fronts = [np.array([head]), np.array([tail])]
+    for mask, front in zip(seen, fronts, strict=True):
+        mask[front] = True
+    for hops in range(1, most + 1):
+        side = int(graph.degrees[fronts[0]].sum() > graph.degrees[fronts[1]].sum())
+        if graph.degrees[fronts[side]].sum() > MAX_EDGES:
+            return None
+        at, _ = graph.edges_of(fronts[side])
+        ends = distinct(graph.tail_ids[at])
+        if seen[1 - side][ends].any():
+            return hops
+        fronts[side] = ends[~seen[side][ends]]
+        seen[side][ends] = True
+        if not len(fronts[side]):
+            break
+    return 0

@@ -1,0 +1,160 @@
+"""The best tails of each head as arrays, with the ranks that the evaluator would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+import torch
+
+from fewlink.core.errors import ScoreError
+from fewlink.core.metrics import realistic_rank
+from fewlink.scorers import Question, Scorer
+
+MAX_MARGIN = 6.0
+SCORES_PER_CALL = 1 << 23  # 32 MB of float32, and some masks of that shape
+
+
+@dataclass(frozen=True)
+class RankedPairs:
+    """Ranked pairs of a head and a tail, as arrays.
+
+    Shapes: all (n,). `heads`, `tails` entities; `scores`; `ranks` among the candidates that are not known answers, ties
+    at their mean, as in evaluation; `log_softmax` over the same candidates and the tail itself; `margins` between the
+    scores of the head's best two of them, at most `MAX_MARGIN`; `known` bool.
+    """
+
+    heads: np.ndarray
+    tails: np.ndarray
+    scores: np.ndarray
+    ranks: np.ndarray
+    log_softmax: np.ndarray
+    margins: np.ndarray
+    known: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def take(self, places: np.ndarray) -> Self:
+        return type(self)(*(getattr(self, field.name)[places] for field in fields(self)))
+
+    def inverted(self) -> Self:
+        """Heads and tails exchanged."""
+        return replace(self, heads=self.tails, tails=self.heads)
+
+    def moved(self, by: np.ndarray) -> Self:
+        """With scores moved by (n,): ranks, softmax and margins follow; tails that are not listed keep their scores.
+
+        The rows of a head are consecutive, and stay where they are.
+        """
+        scores = self.scores + by
+        ranks, log_softmax, margins = scores.copy(), scores.copy(), scores.copy()
+        begins = np.flatnonzero(np.diff(self.heads, prepend=-1))
+        for rows in np.split(np.arange(len(scores)), begins[1:]) if len(scores) else []:
+            own = scores[rows]
+            unlisted = max(1 - float(np.exp(self.log_softmax[rows]).sum()), 0.0)  # share of the softmax before
+            before = self.scores[rows[0]] - self.log_softmax[rows[0]]
+            total = np.logaddexp(_log_sum_exp(own), before + np.log(unlisted) if unlisted else -np.inf)
+            above, equal = (own[:, None] < own).sum(1), (own[:, None] == own).sum(1) - 1
+            ranks[rows], log_softmax[rows], margins[rows] = realistic_rank(above, equal), own - total, _margin(own)
+        return replace(self, scores=scores, ranks=ranks, log_softmax=log_softmax, margins=margins)
+
+    @classmethod
+    def joined(cls, parts: Sequence[RankedPairs]) -> Self:
+        if not parts:
+            return cls(*(np.zeros(0, kind) for kind in (np.int32, np.int32, float, float, float, float, bool)))
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
+
+def rank_tails(
+    scorer: Scorer,
+    question: Question,
+    k: int,
+    known_tails: Callable[[int], np.ndarray],
+    *,
+    with_known: bool = False,
+    allowed: Callable[[int, np.ndarray], np.ndarray] | None = None,
+) -> Iterator[RankedPairs]:
+    """The k best tails of each head of a question; `known_tails` maps a head to its known answers (m,).
+
+    `allowed` maps a head and the candidates (c,) to whether each of them competes (c,); by default all do.
+    """
+    for place, scores in score_heads(scorer, question):
+        head, candidates = int(question.heads[place]), question.candidates
+        if allowed is not None:
+            may = allowed(head, candidates)
+            candidates, scores = candidates[may], scores[may]
+        yield rank_head(head, candidates, scores, known_tails(head), k, with_known)
+
+
+def score_heads(scorer: Scorer, question: Question) -> Iterator[tuple[int, np.ndarray]]:
+    """The place of each head and its scores (c,); as many heads are scored together as memory allows."""
+    most = max(1, SCORES_PER_CALL // max(1, len(question.candidates)))
+    for begin in range(0, len(question.heads), most):
+        heads = question.heads[begin : begin + most]
+        answer = scorer(Question(question.relation, question.references, heads, question.candidates))
+        scores = answer.detach().cpu().numpy() if isinstance(answer, torch.Tensor) else np.asarray(answer)
+        if scores.shape != (len(heads), len(question.candidates)) or not np.isfinite(scores).all():
+            count = len(question.candidates)
+            raise ScoreError(f"scorer '{scorer.name}' did not return a finite score for each of {count} candidates")
+        yield from enumerate(scores, begin)
+
+
+def rank_head(
+    head: int, candidates: np.ndarray, scores: np.ndarray, known: np.ndarray, k: int, with_known: bool
+) -> RankedPairs:
+    """The k best of sorted candidates (c,) with these scores (c,), best first; ties in the order of the candidates.
+
+    Known answers (m,) do not compete, and are returned only `with_known`.
+    """
+    places = np.searchsorted(candidates, known)
+    inside = places < len(candidates)
+    inside[inside] = candidates[places[inside]] == known[inside]
+    is_known = np.zeros(len(candidates), bool)
+    is_known[places[inside]] = True
+    rivals = scores[~is_known]
+    columns = np.arange(len(candidates)) if with_known else np.flatnonzero(~is_known)
+    best = columns[_top(scores[columns], k)]
+    values, known_best = scores[best], is_known[best]
+    top = np.sort(rivals[rivals >= values.min()]) if len(values) else rivals[:0]
+    below, up_to = (np.searchsorted(top, values, side) for side in ("left", "right"))
+    ranks = realistic_rank(len(top) - up_to, up_to - below - ~known_best)
+    total = _log_sum_exp(rivals)
+    precise = values.astype(np.float64)
+    log_softmax = precise - np.where(known_best, np.logaddexp(total, precise), total)
+    margins = np.full(len(best), _margin(rivals))
+    heads = np.full(len(best), head, np.int32)
+    return RankedPairs(heads, candidates[best], precise, ranks, log_softmax, margins, known_best)
+
+
+def _margin(scores: np.ndarray) -> float:
+    """Between the two highest scores, at most `MAX_MARGIN`."""
+    if len(scores) < 2:
+        return MAX_MARGIN
+    first, second = _highest(scores, 2).astype(float)
+    return float(min(first - second, MAX_MARGIN))
+
+
+def _highest(scores: np.ndarray, k: int) -> np.ndarray:
+    """The k highest scores (k,), highest first; `np.partition` takes seconds where millions of scores are equal."""
+    return np.asarray(torch.from_numpy(scores).topk(k).values)
+
+
+def _top(scores: np.ndarray, k: int) -> np.ndarray:
+    """The places of the k highest scores, highest first; ties in order."""
+    if k < len(scores):
+        least = _highest(scores, k)[-1]
+        above = np.flatnonzero(scores > least)
+        places = np.sort(np.concatenate([above, np.flatnonzero(scores == least)[: k - len(above)]]))
+    else:
+        places = np.arange(len(scores))
+    return places[np.argsort(-scores[places], kind="stable")]
+
+
+def _log_sum_exp(scores: np.ndarray) -> float:
+    if not len(scores):
+        return -np.inf
+    most = float(scores.max())
+    return most + float(np.log(np.exp(scores.astype(np.float64) - most).sum()))
