@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from fewlink.core.memo import lazy_names
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 WINDOWS = "fewlink runs on Linux and macOS; on Windows use WSL: https://learn.microsoft.com/windows/wsl/install"
 if sys.platform == "win32":
