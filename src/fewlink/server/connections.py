@@ -93,7 +93,7 @@ class TimedProtocol(H11Protocol):
             self._read_timer = None
 
     def _close_others(self) -> None:
-        """Close the oldest unfinished connections, or else idle ones; a twentieth of them, because finding them is slow."""
+        """Close the oldest unfinished connections, or else the oldest idle ones. Each scan closes a twentieth."""
         others = [other for other in self.connections if isinstance(other, TimedProtocol) and other is not self]
         unfinished = [other for other in others if other._awaited]
         closable = unfinished or [other for other in others if other.conn.their_state is h11.IDLE]
