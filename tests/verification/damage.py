@@ -188,7 +188,7 @@ def completed(folder: Path, seed: int) -> Iterator[list[Any]]:
     """The batches of a completion: those that an interrupted one has kept, then new ones."""
 
     def answer(heads: np.ndarray) -> list[Any]:
-        return [[head, (head + seed) / 7] for head in heads.tolist()]
+        return [[head, (head + seed) / 7] for head in heads]
 
     return answer_batches(range(5 * HEADS_PER_BATCH), answer, {"model": "trail", "top": 5}, folder / "out.tsv")
 
