@@ -24,7 +24,7 @@ from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.evaluation.evaluator import summarise
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.scorers import Question, Scorer
-from fewlink.scorers.base import MOST_SCORES, CachedScorer
+from fewlink.scorers.cached import MAX_SCORES, CachedScorer
 
 RELATIONS = (16, 12, 10, 8, 6, 4, 2)  # held-out relations, in the order tried
 ENOUGH, MOST, LEAST = 4, 50, 2  # queries of each relation: with fewer than enough, fewer relations
@@ -159,7 +159,7 @@ def ask(
             question = Question(task.name, references, np.unique(queries[:, 0]), everything)
             size += len(question.heads) * len(everything)
             now = time.monotonic()
-            if done and (size > MOST_SCORES or now + (now - begin) / done > until):
+            if done and (size > MAX_SCORES or now + (now - begin) / done > until):
                 break
             for scorer in scorers:
                 scorer(question)
