@@ -172,7 +172,7 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
     from fewlink.trail_0_1.model import build as build_trail
 
     from fewlink.data import open_benchmark
-    from fewlink.models.fsrl.model import build
+    from fewlink.models.fsrl.compositions import build
     from fewlink.models.fsrl.settings import FewShotSettings
     from fewlink.training import RunConfig
     from fewlink.training.checkpoints import save_best

@@ -21,8 +21,8 @@ from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
 from fewlink.models.fsrl import learner as learner_room
 from fewlink.models.fsrl.assembly import assemble
+from fewlink.models.fsrl.compositions import COMPOSITIONS
 from fewlink.models.fsrl.learner import FewShotLearner
-from fewlink.models.fsrl.model import COMPOSITIONS
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training import open_run
 from fewlink.training import trainer as trainer_room

@@ -51,7 +51,6 @@ from fewlink.models.trail import shipped
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.training.checkpoints import (
     BENCHMARK,
-    MetricsLog,
     State,
     add_best,
     load_best,
@@ -59,6 +58,7 @@ from fewlink.training.checkpoints import (
     save_best,
     save_last,
 )
+from fewlink.training.metrics_log import MetricsLog
 from fewlink.training.run import Deployed, RunConfig, benchmark_of, start_or_continue, vectors_of
 from fewlink.verification.verify import verify
 
@@ -108,7 +108,7 @@ def make_run(folder: Path, seed: int, model: str = "fsrl") -> None:
     """A run with everything that a run may have, but untrained."""
     benchmark, random = small_benchmark(seed), torch.Generator().manual_seed(seed)
     vectors = small_vectors(seed)
-    config = RunConfig.of(benchmark, vectors, FewShotSettings(model, seed=seed))
+    config = RunConfig.of(benchmark, vectors, FewShotSettings(model=model, seed=seed))
     folder.mkdir(parents=True)
     start_or_continue(folder, config, vectors)
     record = {"format": FIT_FORMAT, "asked": {"minutes": 1.0, "seed": seed}, "notes": [], "seconds": {"answering": 1.5}}

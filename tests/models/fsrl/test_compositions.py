@@ -7,7 +7,8 @@ import torch
 from tests.models.fsrl.oracle import ask, normal, parameters_of, random_surroundings
 
 from fewlink.core.errors import UnknownName
-from fewlink.models.fsrl.model import COMPOSITIONS, FewShotModel, build
+from fewlink.models.fsrl.compositions import COMPOSITIONS, build
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.reference_variants import VARIANTS
 
 PARTS_OF = ("encoder", "pair", "aggregator", "matcher")

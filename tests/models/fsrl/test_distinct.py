@@ -13,9 +13,9 @@ from tests.models.fsrl.oracle import normal, parameters_of, random_surroundings,
 from torch import Tensor
 
 from fewlink.models.fsrl import distinct as distinct_room
+from fewlink.models.fsrl.compositions import COMPOSITIONS, build
 from fewlink.models.fsrl.distinct import distinct
 from fewlink.models.fsrl.exact import ExactEncoder, encode_all
-from fewlink.models.fsrl.model import COMPOSITIONS, build
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.scorers import Question
 

@@ -8,6 +8,7 @@ import torch
 from tests.models.fsrl.oracle import ask, close, has_any, normal, parameters_of, random_surroundings
 from torch import Tensor, nn
 
+from fewlink.models.fsrl.compositions import COMPOSITIONS, build
 from fewlink.models.fsrl.encoder import (
     AttentiveNeighbours,
     MeanNeighbours,
@@ -16,7 +17,7 @@ from fewlink.models.fsrl.encoder import (
     ReleasedNeighbours,
 )
 from fewlink.models.fsrl.exact import encode_all
-from fewlink.models.fsrl.model import COMPOSITIONS, FewShotModel, build
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.pair import Concatenation, FeedForward
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.scorers import Question

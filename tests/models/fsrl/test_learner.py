@@ -12,7 +12,7 @@ from tests.training.runs import doubled, everything, lines_of, saved, small, tim
 from tests.training.runs import quick as quick
 
 from fewlink.core.errors import FewlinkError
-from fewlink.models.fsrl.model import COMPOSITIONS
+from fewlink.models.fsrl.compositions import COMPOSITIONS
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.training import RunConfig, train_runs
 from fewlink.training import trainer as trainer_room

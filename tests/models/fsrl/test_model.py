@@ -25,10 +25,11 @@ from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate, merge, rank_split
 from fewlink.models.fsrl import exact
 from fewlink.models.fsrl.aggregator import EveryReference, MeanPooling
+from fewlink.models.fsrl.compositions import COMPOSITIONS, build
 from fewlink.models.fsrl.encoder import MeanNeighbours
 from fewlink.models.fsrl.exact import ExactEncoder, encode_all
 from fewlink.models.fsrl.matcher import InnerProduct
-from fewlink.models.fsrl.model import COMPOSITIONS, FewShotModel, build
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.pair import Concatenation
 from fewlink.models.fsrl.scorer import FewShotScorer

@@ -11,7 +11,8 @@ from tests.models.fsrl.oracle import close, neighbours_in, normal, parameters_of
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
-from fewlink.models.fsrl.model import COMPOSITIONS, FewShotModel, build
+from fewlink.models.fsrl.compositions import COMPOSITIONS, build
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood, Neighbours
 
 RUNS, EPISODES = 3, 2

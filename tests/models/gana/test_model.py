@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fewlink.embeddings import Embeddings
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
-from fewlink.models.gana.model import GANA, GANAScorer, gradient_metas, project
+from fewlink.models.gana.model import GANA, gradient_metas, project
+from fewlink.models.gana.scorer import GANAScorer
 from fewlink.models.metar.model import gradient_meta
 from fewlink.scorers import Question
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from fewlink.core.seeds import derive
 from fewlink.embeddings.table import Embeddings
 from fewlink.graph import Graph
-from fewlink.models.fsrl.model import FewShotModel, build
+from fewlink.models.fsrl.compositions import build
+from fewlink.models.fsrl.model import FewShotModel
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.weights import check_weights

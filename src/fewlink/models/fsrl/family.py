@@ -1,4 +1,4 @@
-"""The few-shot family: how FSRL, its ablations and GMatching are trained and opened."""
+"""The few-shot family: FSRL, its ablations, the authors' program and GMatching."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
 from fewlink.models.family import Learner
 from fewlink.models.fsrl.assembly import assemble, load_weights
+from fewlink.models.fsrl.compositions import COMPONENTS, COMPOSITIONS
 from fewlink.models.fsrl.learner import FewShotLearner, sampler
-from fewlink.models.fsrl.model import COMPOSITIONS, PARTS
 from fewlink.models.fsrl.scorer import FewShotScorer
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.one_table import OneTableFamily
@@ -38,13 +38,13 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
         return {name: composition.about for name, composition in COMPOSITIONS.items()}
 
     def components(self, model: str) -> dict[str, str]:
-        return {kind: getattr(COMPOSITIONS[model], kind).__name__ for kind in PARTS}
+        return {kind: getattr(COMPOSITIONS[model], kind).__name__ for kind in COMPONENTS}
 
     def ablations(self) -> dict[str, list[str]]:
         return {"fsrl": ["fsrl", *(name for name in COMPOSITIONS if name.startswith("fsrl-as"))]}
 
     def component_texts(self) -> dict[str, str]:
-        parts = dict.fromkeys(getattr(each, kind) for kind in PARTS for each in COMPOSITIONS.values())
+        parts = dict.fromkeys(getattr(each, kind) for kind in COMPONENTS for each in COMPOSITIONS.values())
         return {part.__name__: (part.__doc__ or "").splitlines()[0] for part in parts}
 
     def check(self, benchmark: Benchmark, settings: FewShotSettings) -> None:
@@ -52,12 +52,12 @@ class FewShotFamily(OneTableFamily[FewShotSettings]):
 
     def check_fold_in(self, run: Path, weights: Mapping[str, Tensor]) -> None:
         if any(name.startswith("around.") for name in weights):
-            raise InputError(run, "trained its vectors with the model, and has none for new entities: train it again")
+            raise InputError(run, "tuned its vectors in training and has none for new entities: train again")
 
     def memory(
         self, graph: Graph, vectors: Embeddings, settings: FewShotSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
-        """On the CPU vectors stay in their file, of which only rows that are used are read, unless they are tuned."""
+        """On the CPU, vectors that are not tuned stay in their file, from which only the rows in use are read."""
         table = 4.0 * len(graph.entities) * vectors.dim
         copied, tuned = settings.device != "cpu" or settings.standardise, settings.embedding_rate > 0
         return {

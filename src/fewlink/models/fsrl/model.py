@@ -1,18 +1,11 @@
-"""The few-shot models by name, each a composition of four parts, as scorers of the common evaluator; their settings."""
+"""A few-shot model: a neighbour encoder, a pair encoder, a reference aggregator and a matcher in turn."""
 
 from __future__ import annotations
-
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fewlink.core.errors import choose
 from fewlink.embeddings.table import rows
-from fewlink.models.fsrl import aggregator as aggregators
-from fewlink.models.fsrl import encoder as encoders
-from fewlink.models.fsrl import matcher as matchers
-from fewlink.models.fsrl import pair as pairs
 from fewlink.models.fsrl.encoder import Encoder
 from fewlink.models.fsrl.matcher import Matcher
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
@@ -20,7 +13,7 @@ from fewlink.models.fsrl.pair import PairEncoder
 
 
 class FewShotModel(nn.Module):
-    """Scores query pairs of a relation by a handful of reference pairs of it."""
+    """Scores query pairs of a relation, given a few reference pairs."""
 
     def __init__(self, encoder: Encoder, pair: PairEncoder, aggregator: nn.Module, matcher: Matcher) -> None:
         super().__init__()
@@ -29,7 +22,7 @@ class FewShotModel(nn.Module):
     def forward(self, ids: Tensor, references: Tensor, queries: Tensor, around: Neighbourhood) -> tuple[Tensor, Tensor]:
         """Scores (B, Q) of the queries of B episodes, and the reconstruction losses (B,) of their references.
 
-        Each entity of `ids` (U,) is encoded once; `references` (B, K, 2) and `queries` (B, Q, 2) are places in it.
+        Each entity of `ids` (U,) is encoded once; `references` (B, K, 2) and `queries` (B, Q, 2) are indices into it.
         """
         encoded = self.encoder(ids, around)  # (U, d)
         summary = self.aggregator(self._pairs(encoded, references))
@@ -52,55 +45,3 @@ class FewShotModel(nn.Module):
     def _pairs(self, encoded: Tensor, places: Tensor) -> Tensor:
         pairs: Tensor = self.pair(rows(encoded, places))  # from (…, 2, d)
         return pairs
-
-
-PARTS = ("encoder", "pairs", "aggregator", "matcher")
-
-
-class Composition(NamedTuple):
-    """Which neighbour encoder, reference aggregator and matcher; what it is; and which pair encoder."""
-
-    encoder: Any
-    aggregator: Any
-    matcher: Any
-    about: str
-    pairs: Any = pairs.Concatenation
-
-
-ATTENTIVE, AUTOENCODER, MATCHING = (
-    encoders.AttentiveNeighbours,
-    aggregators.RecurrentAutoencoder,
-    matchers.RecurrentMatching,
-)
-GMATCHING = encoders.ProjectedMean
-
-COMPOSITIONS = {
-    "gmatching-maxp": Composition(GMATCHING, aggregators.MaxPooling, MATCHING, "GMatching (MaxP)"),
-    "gmatching-meanp": Composition(GMATCHING, aggregators.MeanPooling, MATCHING, "GMatching (MeanP)"),
-    "gmatching-max": Composition(GMATCHING, aggregators.EveryReference, MATCHING, "GMatching (Max)"),
-    "fsrl": Composition(ATTENTIVE, AUTOENCODER, MATCHING, "FSRL, Eqs. 2–10"),
-    "fsrl-as1": Composition(encoders.MeanNeighbours, AUTOENCODER, MATCHING, "mean of neighbours (AS1)"),
-    "fsrl-as2a": Composition(ATTENTIVE, aggregators.MeanPooling, MATCHING, "mean of references (AS2a)"),
-    "fsrl-as2b": Composition(ATTENTIVE, aggregators.RecurrentWithoutAttention, MATCHING, "no attention weight (AS2b)"),
-    "fsrl-as2c": Composition(ATTENTIVE, aggregators.RecurrentWithoutDecoder, MATCHING, "no decoder (AS2c)"),
-    "fsrl-as3": Composition(ATTENTIVE, AUTOENCODER, matchers.InnerProduct, "inner product (AS3)"),
-    "fsrl-released": Composition(
-        encoders.ReleasedNeighbours,
-        aggregators.ReleasedReferences,
-        matchers.ZeroStartMatching,
-        "as the authors' program computes",
-        pairs.FeedForward,
-    ),
-    "fsrl-tuned": Composition(
-        encoders.OwnAndNeighbours, AUTOENCODER, MATCHING, "FSRL with own vectors, trained well", pairs.FeedForward
-    ),
-}
-
-
-def build(name: str, dim: int, *, steps: int = 2, dropout: float = 0.0) -> FewShotModel:
-    """A model with fresh parameters for vectors of `dim` reals and `steps` of matching."""
-    parts = choose("model", name, COMPOSITIONS)
-    encoder = parts.encoder(dim, dropout)
-    width = 2 * encoder.width
-    pair = parts.pairs(encoder.width, dropout)
-    return FewShotModel(encoder, pair, parts.aggregator(width), parts.matcher(width, steps))

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from fewlink.core.errors import choose
-from fewlink.models.fsrl.model import COMPOSITIONS
+from fewlink.models.fsrl.compositions import COMPOSITIONS
 from fewlink.models.settings import Dropout, EmbeddingRate, LearningRate, ModelSettings
 
 

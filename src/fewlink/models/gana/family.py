@@ -1,4 +1,4 @@
-"""The GANA family: its settings, and how it is trained and opened; the rest is as in MetaR's."""
+"""The GANA family; it is trained as MetaR is."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from fewlink.embeddings import Embeddings
 from fewlink.graph import Graph
 from fewlink.models.fsrl.family import neighbour_bytes
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
-from fewlink.models.gana.model import GANA, GANAScorer
+from fewlink.models.gana.model import GANA
+from fewlink.models.gana.scorer import GANAScorer
 from fewlink.models.gana.settings import MODELS, GANASettings
-from fewlink.models.metar.family import MetaLearnerFamily, scaled, tasks_of
+from fewlink.models.metar.episodes import tasks_of
+from fewlink.models.metar.family import MetaLearnerFamily, scaled
 
 
 class GANAFamily(MetaLearnerFamily[GANASettings]):

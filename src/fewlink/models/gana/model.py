@@ -1,4 +1,8 @@
-"""GANA (Niu et al., SIGIR 2021): the neighbour aggregator, the relation learner, MTransH, and the scorer.
+"""GANA (Niu et al., "Relational Learning with Gated and Attentive Neighbor Aggregator …", SIGIR 2021).
+
+The references are read with their neighbours (`NeighbourAggregator`) and give a relation's vector R
+(`RelationLearner`). Distances are taken on a hyperplane with the normal w, as in TransH (`project`). One gradient step
+on the references' loss improves R and w (`gradient_metas`, `GANA.relation`).
 
 d is the length of the vectors, K the number of references, N that of false tails of each pair, M that of neighbours.
 """
@@ -10,8 +14,7 @@ from torch import Tensor, nn
 
 from fewlink.embeddings.table import rows
 from fewlink.models.fsrl.neighbourhood import Neighbourhood
-from fewlink.models.metar.model import MetaScorer, distances, hinge, length, pulls
-from fewlink.scorers import Question
+from fewlink.models.metar.model import distances, hinge, hinge_gradients, length
 
 
 class NeighbourAggregator(nn.Module):
@@ -20,8 +23,8 @@ class NeighbourAggregator(nn.Module):
     c_i = LeakyReLU(W [r_i ; e_i] + b),  α = softmax_i(u·c_i),  n = Σ α_i c_i
     g = σ(v·n + a),                      e' = g n + (1 − g) e
 
-    An entity without neighbours keeps its vector. Dropout falls on the vectors that come in; it takes the same parts of
-    a relation's vector from all its neighbours, so that W r is computed once for each relation.
+    An entity without neighbours keeps its vector. Dropout is applied to the vectors that are read; it takes the same
+    numbers of a relation's vector from all its neighbours, so that W r is computed once for each relation.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0) -> None:
@@ -54,7 +57,7 @@ class NeighbourAggregator(nn.Module):
 
 
 class RelationLearner(nn.Module):
-    """R from the references' vectors s_k = [h'_k ; t'_k]: a bidirectional LSTM of L layers, and attention over it.
+    """R from the references' vectors s_k = [h'_k ; t'_k]: a bidirectional LSTM of L layers, and attention.
 
     m_1 … m_K = BiLSTM(s_1 … s_K),  α_l = softmax_k(q_l·m_k),  R = W [Σ_k α_1k m_k ; … ; Σ_k α_Lk m_k] + b
 
@@ -97,18 +100,18 @@ def gradient_metas(
     offsets = heads - torch.cat([tails, false], -2)  # δ (…, K, 1 + N, d)
     relation, normal = relation[..., None, None, :], normal[..., None, None, :]
     gaps = project(offsets, normal) + relation
-    towards, away = pulls(gaps[..., 0, :], gaps[..., 1:, :], margin)
-    pulled = torch.cat([towards.unsqueeze(-2), away], -2)  # p (…, K, 1 + N, d)
-    along_pull, along_offset = ((part * normal).sum(-1, keepdim=True) for part in (pulled, offsets))
-    return pulled.sum((-3, -2)), -(along_pull * offsets + along_offset * pulled).sum((-3, -2))
+    by_gap, by_false_gap = hinge_gradients(gaps[..., 0, :], gaps[..., 1:, :], margin)
+    by_v = torch.cat([by_gap.unsqueeze(-2), by_false_gap], -2)  # p (…, K, 1 + N, d)
+    w_p, w_delta = ((vectors * normal).sum(-1, keepdim=True) for vectors in (by_v, offsets))
+    return by_v.sum((-3, -2)), -(w_p * offsets + w_delta * by_v).sum((-3, -2))
 
 
 class GANA(nn.Module):
-    """The vectors of all entities (E, d) that distances are taken of, which learn too if `tuned`, and the learners.
+    """The vectors of all entities (E, d) for distances, which are trained too if `tuned`, and the learners.
 
-    `around` has the pretrained vectors that the aggregator reads; they do not learn. `normal` is w before the step, the
-    same for all relations. `task_relations` (T,) is the background relation of each task of episodes, −1 where it has
-    none: its edges are not read in the task's episodes.
+    `around` has the pretrained vectors that the aggregator reads; they are not trained. `normal` is w before the step,
+    the same for all relations. `task_relations` (T,) is the background relation of each task of episodes, −1 if it has
+    none: in the task's episodes its edges are not read.
     """
 
     entities: Tensor
@@ -157,7 +160,7 @@ class GANA(nn.Module):
     def forward(
         self, references: Tensor, reference_false: Tensor, queries: Tensor, false: Tensor, tasks: Tensor | None = None
     ) -> Tensor:
-        """The loss of queries, its sums taken as means.
+        """The loss of queries, as a mean.
 
         Ids: references (B, K, 2) and their false tails (B, K, N), queries (B, Q, 2) and theirs (B, Q, N), tasks (B,).
         """
@@ -165,14 +168,3 @@ class GANA(nn.Module):
         relation, normal = self.relation(references, reference_false, hidden)
         pairs, others = (project(rows(self.entities, ids), normal[:, None, None]) for ids in (queries, false))
         return hinge(*distances(relation, pairs, others), self.margin).mean()
-
-
-class GANAScorer(MetaScorer[GANA]):
-    """−‖h⊥ + R' − t⊥‖, v⊥ being the projection of v on the hyperplane with the normal w'."""
-
-    def ends(self, question: Question) -> tuple[Tensor, Tensor]:
-        references = question.references
-        ids = (self.ids(part).unsqueeze(0) for part in (references, self.false_tails(references)))
-        relation, normal = (part[0].double() for part in self.model.relation(*ids))
-        heads, tails = (project(self.vectors(part).double(), normal) for part in (question.heads, question.candidates))
-        return heads + relation, tails

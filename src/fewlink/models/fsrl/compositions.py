@@ -1,0 +1,76 @@
+"""The few-shot models by name: FSRL, its ablations, GMatching, the authors' program and `fsrl-tuned`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fewlink.core.errors import choose
+from fewlink.models.fsrl.aggregator import (
+    EveryReference,
+    MaxPooling,
+    MeanPooling,
+    RecurrentAutoencoder,
+    RecurrentWithoutAttention,
+    RecurrentWithoutDecoder,
+    ReleasedReferences,
+)
+from fewlink.models.fsrl.encoder import (
+    AttentiveNeighbours,
+    MeanNeighbours,
+    OwnAndNeighbours,
+    ProjectedMean,
+    ReleasedNeighbours,
+)
+from fewlink.models.fsrl.matcher import InnerProduct, RecurrentMatching, ZeroStartMatching
+from fewlink.models.fsrl.model import FewShotModel
+from fewlink.models.fsrl.pair import Concatenation, FeedForward
+
+COMPONENTS = ("encoder", "pairs", "aggregator", "matcher")
+
+
+class Composition(NamedTuple):
+    """The classes of the four components of a model, and what it is, in a line."""
+
+    encoder: Any
+    aggregator: Any
+    matcher: Any
+    about: str
+    pairs: Any = Concatenation
+
+
+COMPOSITIONS = {
+    "gmatching-maxp": Composition(ProjectedMean, MaxPooling, RecurrentMatching, "GMatching (MaxP)"),
+    "gmatching-meanp": Composition(ProjectedMean, MeanPooling, RecurrentMatching, "GMatching (MeanP)"),
+    "gmatching-max": Composition(ProjectedMean, EveryReference, RecurrentMatching, "GMatching (Max)"),
+    "fsrl": Composition(AttentiveNeighbours, RecurrentAutoencoder, RecurrentMatching, "FSRL, Eqs. 2–10"),
+    "fsrl-as1": Composition(MeanNeighbours, RecurrentAutoencoder, RecurrentMatching, "mean of neighbours (AS1)"),
+    "fsrl-as2a": Composition(AttentiveNeighbours, MeanPooling, RecurrentMatching, "mean of references (AS2a)"),
+    "fsrl-as2b": Composition(
+        AttentiveNeighbours, RecurrentWithoutAttention, RecurrentMatching, "no attention weight (AS2b)"
+    ),
+    "fsrl-as2c": Composition(AttentiveNeighbours, RecurrentWithoutDecoder, RecurrentMatching, "no decoder (AS2c)"),
+    "fsrl-as3": Composition(AttentiveNeighbours, RecurrentAutoencoder, InnerProduct, "inner product (AS3)"),
+    "fsrl-released": Composition(
+        ReleasedNeighbours,
+        ReleasedReferences,
+        ZeroStartMatching,
+        "as the authors' program computes",
+        FeedForward,
+    ),
+    "fsrl-tuned": Composition(
+        OwnAndNeighbours,
+        RecurrentAutoencoder,
+        RecurrentMatching,
+        "FSRL with own vectors, trained well",
+        FeedForward,
+    ),
+}
+
+
+def build(name: str, dim: int, *, steps: int = 2, dropout: float = 0.0) -> FewShotModel:
+    """A model with new parameters, for vectors of `dim` reals and `steps` steps of matching (T)."""
+    composition = choose("model", name, COMPOSITIONS)
+    encoder = composition.encoder(dim, dropout)
+    pair = composition.pairs(encoder.width, dropout)
+    width = 2 * encoder.width
+    return FewShotModel(encoder, pair, composition.aggregator(width), composition.matcher(width, steps))
