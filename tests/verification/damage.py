@@ -16,7 +16,7 @@ import json
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -186,8 +186,8 @@ def load_small_state(folder: Path) -> Any:
 def completed(folder: Path, seed: int) -> Iterator[list[Any]]:
     """The batches of a completion: those that an interrupted one has kept, then new ones."""
 
-    def answer(heads: np.ndarray) -> list[Any]:
-        return [[head, (head + seed) / 7] for head in heads.tolist()]
+    def answer(heads: Sequence[int]) -> list[Any]:
+        return [[head, (head + seed) / 7] for head in heads]
 
     return answer_batches(range(5 * HEADS_PER_BATCH), answer, {"model": "trail", "top": 5}, folder / "out.tsv")
 
