@@ -89,8 +89,8 @@ def train(
         change = [f"shots={shots}", *change]
     if start is not None:
         change = [f"start={start.resolve()}", *change]
-    import fewlink
     from fewlink.core import distributed
+    from fewlink.training import train as runs
 
     with distributed.processes(common.resolve_device(device)) as own_device:
         first = distributed.rank() == 0
@@ -98,9 +98,9 @@ def train(
         try:
             if resume is not None:
                 moved = bench[0] if bench else None
-                results = [fewlink.resume(resume, bench=moved, change=change, device=own_device, on_event=reporter)]
+                results = [runs.resume(resume, bench=moved, change=change, device=own_device, on_event=reporter)]
             else:
-                results = fewlink.train_seeds(
+                results = runs.train_seeds(
                     bench,
                     model,
                     out=out,
