@@ -27,6 +27,7 @@ from fewlink.linker.check import (
     typical_relations,
 )
 from fewlink.linker.evidence import QueriedPairs, slot_table, slot_weights
+from fewlink.linker.query import References
 from fewlink.linker.ranking import score_heads
 from fewlink.linker.tables import Answers
 from fewlink.scorers import Question, Scorer
