@@ -46,10 +46,10 @@ from fewlink.core.errors import FewlinkError
 from fewlink.data import Benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation.records import RecordStore
-from fewlink.fit import fit as fit_module
-from fewlink.fit import tuning
-from fewlink.fit.append import append
-from fewlink.fit.record import TUNED
+from fewlink.fitting import fit as fit_module
+from fewlink.fitting import tuning
+from fewlink.fitting.append import append
+from fewlink.fitting.record import TUNED
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker, write_card
 from fewlink.training import checkpoints

@@ -88,7 +88,7 @@ def test_a_fit_that_is_stopped_says_that_it_answers(tmp_path: Path, monkeypatch:
         raise KeyboardInterrupt
 
     graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
-    monkeypatch.setattr("fewlink.fit.fit.measure", stop)
+    monkeypatch.setattr("fewlink.fitting.fit.measure", stop)
     result = CliRunner().invoke(app, ["fit", str(graph), "--out", str(run)], catch_exceptions=False)
     assert result.exit_code == 130 and f"stopped; {run} answers already" in result.stderr
     rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)

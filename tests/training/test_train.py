@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import quickly
-from tests.fit.fits import graph_file, town_lines, written
+from tests.fitting.fits import graph_file, town_lines, written
 
 from fewlink.core.errors import FewlinkError
 from fewlink.data import SPLITS, Benchmark, open_benchmark

@@ -18,7 +18,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.evaluation.records import read_records
-from fewlink.fit.fit import fit
+from fewlink.fitting.fit import fit
 from fewlink.models import trained_family
 from fewlink.models.vectors import pretrain
 

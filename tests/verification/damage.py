@@ -37,9 +37,9 @@ from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
 from fewlink.evaluation.maps import PairMap
 from fewlink.evaluation.ranks import QueryRanks, read_ranks
 from fewlink.evaluation.records import RecordStore, make_record
-from fewlink.fit.fit import replace_run
-from fewlink.fit.record import FORMAT as FIT_FORMAT
-from fewlink.fit.record import read_record, record_id, write_record
+from fewlink.fitting.fit import replace_run
+from fewlink.fitting.record import FORMAT as FIT_FORMAT
+from fewlink.fitting.record import read_record, record_id, write_record
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.linker import saving
 from fewlink.linker.calibration import calibration_of, open_calibration, shipped_calibration

@@ -173,7 +173,7 @@ def fit(
     common.check_triples(graph)
     common.check_files(types, names)
     common.check_device(device)
-    from fewlink.fit.fit import fit as run
+    from fewlink.fitting.fit import fit as run
     from fewlink.training import is_run
 
     try:

@@ -17,7 +17,7 @@ from fewlink.embeddings import checkpoint as state
 from fewlink.evaluation import ranks
 from fewlink.evaluation.records import Record, kind_of
 from fewlink.evaluation.stored import each_line
-from fewlink.fit import record as fit_record
+from fewlink.fitting import record as fit_record
 from fewlink.linker import calibration
 from fewlink.models.trail import shipped
 from fewlink.training import checkpoints

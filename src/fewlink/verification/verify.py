@@ -21,7 +21,7 @@ from fewlink.embeddings import table
 from fewlink.embeddings.convert import check_finite
 from fewlink.evaluation import ranks
 from fewlink.evaluation.records import kind_of
-from fewlink.fit import record as fit_record
+from fewlink.fitting import record as fit_record
 from fewlink.graph import graph as graphs
 from fewlink.graph.graph import Graph
 from fewlink.linker import calibration, saving

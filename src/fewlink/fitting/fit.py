@@ -26,7 +26,7 @@ from fewlink.core.storage import sha256_file
 from fewlink.core.threads import torch_threads
 from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
-from fewlink.fit.held_out import (
+from fewlink.fitting.held_out import (
     cut_benchmark,
     figures_of,
     first_relations,
@@ -35,7 +35,7 @@ from fewlink.fit.held_out import (
     measure,
     score_relations,
 )
-from fewlink.fit.record import (
+from fewlink.fitting.record import (
     FORMAT,
     MEASURED_FIRST,
     SHIPPED,
@@ -49,8 +49,8 @@ from fewlink.fit.record import (
     record_id,
     write_record,
 )
-from fewlink.fit.time_plan import RULES, Plan, plan_measuring
-from fewlink.fit.tuning import (
+from fewlink.fitting.time_plan import RULES, Plan, plan_measuring
+from fewlink.fitting.tuning import (
     MIN_STEPS,
     Log,
     Weights,

@@ -20,19 +20,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fewlink.fit import fit as module
+from fewlink.fit import tuning
 from tests.conftest import named, quickly
-from tests.fit.fits import QUICK_FIT, fitted, graph_file, town_lines, written
+from tests.fitting.fits import QUICK_FIT, fitted, graph_file, town_lines, written
 
 from fewlink.core.errors import FewlinkError
 from fewlink.data import Benchmark, open_benchmark, training_graph
 from fewlink.data.carving import BACKGROUND, carve_any
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.fit import fit as module
-from fewlink.fit import tuning
-from fewlink.fit.append import append
-from fewlink.fit.fit import Fit, fit, replace_run
-from fewlink.fit.record import locked_folder, read_record, record_id
-from fewlink.fit.time_plan import Plan
+from fewlink.fitting.append import append
+from fewlink.fitting.fit import Fit, fit, replace_run
+from fewlink.fitting.record import locked_folder, read_record, record_id
+from fewlink.fitting.time_plan import Plan
 from fewlink.graph import compile_graph
 from fewlink.graph import graph as graph_module
 from fewlink.linker import Linker, saving, write_card
@@ -658,3 +658,9 @@ def test_a_run_of_an_earlier_version_lists_no_parts(tmp_path: Path) -> None:
     os.unlink(run / "fit.json")
     (run / "config.json").write_text(json.dumps(config))
     Linker.load(run)
+
+
+def test_fewlink_fit_is_the_function_after_its_module_was_imported() -> None:
+    import fewlink
+
+    assert fewlink.fit is fit and fewlink.fit is fit

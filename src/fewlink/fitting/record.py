@@ -9,7 +9,7 @@ from typing import Any
 
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.core.storage import read_json, with_sha256, without_sha256, write_json
-from fewlink.fit.time_plan import RULES
+from fewlink.fitting.time_plan import RULES
 from fewlink.training.checkpoints import FIT, check_complete, id_of, locked_run, run_id
 from fewlink.training.run import make_folder
 

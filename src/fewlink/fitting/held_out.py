@@ -20,7 +20,7 @@ from fewlink.data.folds import fold_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.evaluation.evaluator import summarise
-from fewlink.fit.time_plan import Plan, all_entities
+from fewlink.fitting.time_plan import Plan, all_entities
 from fewlink.scorers import Question, Scorer
 from fewlink.scorers.cached import MAX_SCORES, CachedScorer
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fewlink.fit import held_out, time_plan
 from tests.conftest import quickly
-from tests.fit.fits import graph_file
+from tests.fitting.fits import graph_file
 
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.carving import carve_any
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.fit import held_out, time_plan
-from fewlink.fit.held_out import MAX_HIDDEN, figures_of, gain, hold_out, measure, score_relations
-from fewlink.fit.time_plan import Plan, plan_measuring
+from fewlink.fitting.held_out import MAX_HIDDEN, figures_of, gain, hold_out, measure, score_relations
+from fewlink.fitting.time_plan import Plan, plan_measuring
 from fewlink.graph import compile_graph
 from fewlink.linker.calibration import calibrate_on_dev
 from fewlink.scorers import Question
