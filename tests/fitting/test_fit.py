@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fewlink.fit import fit as module
-from fewlink.fit import tuning
 from tests.conftest import named, quickly
 from tests.fitting.fits import QUICK_FIT, fitted, graph_file, town_lines, written
 
@@ -29,6 +27,8 @@ from fewlink.core.errors import FewlinkError
 from fewlink.data import Benchmark, open_benchmark, training_graph
 from fewlink.data.carving import BACKGROUND, carve_any
 from fewlink.evaluation import Protocol, evaluate
+from fewlink.fitting import fit as module
+from fewlink.fitting import tuning
 from fewlink.fitting.append import append
 from fewlink.fitting.fit import Fit, fit, replace_run
 from fewlink.fitting.record import locked_folder, read_record, record_id
@@ -448,7 +448,7 @@ def test_a_continued_fit_without_time_left_is_not_tuned(tmp_path: Path, monkeypa
 
 KILLED = """
 import os, signal, sys, torch
-from fewlink.fit import fit as module, tuning
+from fewlink.fitting import fit as module, tuning
 torch.set_num_threads(1)
 tuning.SAVE_EVERY = tuning.TELL_EVERY = 0.0
 def tell(line):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fewlink.fit import held_out, time_plan
 from tests.conftest import quickly
 from tests.fitting.fits import graph_file
 
@@ -17,6 +16,7 @@ from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.carving import carve_any
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, evaluate
+from fewlink.fitting import held_out, time_plan
 from fewlink.fitting.held_out import MAX_HIDDEN, figures_of, gain, hold_out, measure, score_relations
 from fewlink.fitting.time_plan import Plan, plan_measuring
 from fewlink.graph import compile_graph
