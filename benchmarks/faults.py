@@ -48,8 +48,9 @@ from fewlink.data import Benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation.records import RecordStore
 from fewlink.fit import fit as fit_module
-from fewlink.fit import stages
+from fewlink.fit import tuning
 from fewlink.fit.append import append
+from fewlink.fit.record import TUNED
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker, write_card
 from fewlink.training import checkpoints
@@ -212,7 +213,7 @@ def fit_version() -> str | None:
 def best_in_turn(fit: Any) -> str:
     """In the place of `Fit.best`: the rules are deployed first, then the fine-tuned weights."""
     measured_best(fit)
-    return stages.TUNED if stages.TUNED in fit.record["ranks"] else fit_module.RULES
+    return TUNED if TUNED in fit.record["ranks"] else fit_module.RULES
 
 
 measured_best = fit_module.Fit.best
@@ -461,7 +462,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     checkpoints.importlib.util.find_spec = lambda name: None  # a TensorBoard writer is a thread
-    stages.SAVE_EVERY = 0.0
+    tuning.SAVE_EVERY = 0.0
     storage.os.fsync = lambda handle: None  # no power is lost here
     gc.freeze()  # forks share what is loaded
     found: dict[str, Any] = {}

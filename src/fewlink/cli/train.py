@@ -90,8 +90,7 @@ def train(
     if start is not None:
         change = [f"start={start.resolve()}", *change]
     from fewlink.core import distributed
-    from fewlink.training.train import resume as resume_run
-    from fewlink.training.train import train_seeds
+    from fewlink.training import train as runs
 
     with distributed.processes(common.resolve_device(device)) as own_device:
         first = distributed.rank() == 0
@@ -99,9 +98,9 @@ def train(
         try:
             if resume is not None:
                 moved = bench[0] if bench else None
-                results = [resume_run(resume, bench=moved, change=change, device=own_device, on_event=reporter)]
+                results = [runs.resume(resume, bench=moved, change=change, device=own_device, on_event=reporter)]
             else:
-                results = train_seeds(
+                results = runs.train_seeds(
                     bench,
                     model,
                     out=out,
