@@ -1,4 +1,4 @@
-"""Settings of embeddings: valid values, and the schedules of the learning rate."""
+"""Errors of settings name the wrong field and the allowed values."""
 
 from __future__ import annotations
 
@@ -11,31 +11,35 @@ from fewlink.embeddings import EmbeddingSettings
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("values", "field"),
     [
-        {"model": "complx"},
-        {"dim": 99},
-        {"dim": 10.5},
-        {"regime": "one-vs-al"},
-        {"loss": "margin", "regime": "one-vs-all"},
-        {"loss": "margin", "regime": "k-vs-all"},
-        {"corrupt": "each", "regime": "one-vs-all"},
-        {"negatives": 0},
-        {"learning_rate": float("nan")},
-        {"n3": -0.1},
-        {"held_out": 0.9},
-        {"norm": 3},
-        {"device": "cuda:²"},
-        {"mixed_precision": True},
+        ({"model": "complx"}, "complex"),
+        ({"dim": 99}, "dim"),
+        ({"dim": 10.5}, "dim"),
+        ({"regime": "one-vs-al"}, "regime"),
+        ({"loss": "margin", "regime": "one-vs-all"}, "loss"),
+        ({"loss": "margin", "regime": "k-vs-all"}, "loss"),
+        ({"corrupt": "each", "regime": "one-vs-all"}, "corrupt"),
+        ({"negatives": 0}, "negatives"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"n3": -0.1}, "n3"),
+        ({"held_out": 0.9}, "held_out"),
+        ({"norm": 3}, "norm"),
+        ({"device": "gpu"}, "device"),
+        ({"device": "cuda:"}, "device"),
+        ({"device": "cuda:²"}, "device"),
+        ({"mixed_precision": True}, "mixed_precision"),
+        ({"learning_rat": 0.1}, "learning_rate"),
     ],
 )
-def test_invalid_values_are_refused_by_name(values: dict[str, Any]) -> None:
-    with pytest.raises(FewlinkError, match=next(iter(values))):
+def test_invalid_values_raise(values: dict[str, Any], field: str) -> None:
+    with pytest.raises(FewlinkError, match=field):
         EmbeddingSettings(**values)
 
 
-def test_the_dimension_fits_the_model() -> None:
-    assert EmbeddingSettings(model="transe", dim=7).dim == 7
+def test_round_trip() -> None:
+    settings = EmbeddingSettings(model="transe", dim=7, schedule="cosine")
+    assert EmbeddingSettings(**settings.as_dict()) == settings
 
 
 def test_schedules_by_hand() -> None:
