@@ -42,7 +42,6 @@ import safetensors.torch
 import torch
 
 from fewlink import cli
-from fewlink.core import storage
 from fewlink.core.errors import FewlinkError
 from fewlink.data import Benchmark
 from fewlink.embeddings import Embeddings
@@ -463,7 +462,7 @@ def main() -> None:
     torch.set_num_threads(1)
     checkpoints.importlib.util.find_spec = lambda name: None  # a TensorBoard writer is a thread
     tuning.SAVE_EVERY = 0.0
-    storage.os.fsync = lambda handle: None  # no power is lost here
+    os.fsync = lambda handle: None  # no power is lost here
     gc.freeze()  # forks share what is loaded
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place:

@@ -22,7 +22,7 @@ from fewlink.fit.time_plan import Plan, plan_measuring
 from fewlink.graph import compile_graph
 from fewlink.linker.calibration import calibrate_on_dev
 from fewlink.scorers import Question
-from fewlink.scorers.base import CachedScorer
+from fewlink.scorers.cached import CachedScorer
 
 
 class Counted:
@@ -111,7 +111,7 @@ def test_relations_are_asked_in_turn_until_the_time_or_memory_ends(monkeypatch: 
 
     dev, test = len(benchmark.split("dev")), len(benchmark.split("test"))
     assert asked(math.inf) == (dev, test) and asked(time.monotonic() - 1) == (1, 0)
-    monkeypatch.setattr(held_out, "MOST_SCORES", 10)
+    monkeypatch.setattr(held_out, "MAX_SCORES", 10)
     assert asked(math.inf) == (1, 0)
 
 

@@ -22,7 +22,7 @@ from fewlink.evaluation import Evaluation, Protocol, evaluate
 from fewlink.evaluation.evaluator import summarise
 from fewlink.fit.time_plan import Plan, all_entities
 from fewlink.scorers import Question, Scorer
-from fewlink.scorers.base import MOST_SCORES, CachedScorer
+from fewlink.scorers.cached import MAX_SCORES, CachedScorer
 
 MAX_HIDDEN = 1 / 3  # share of the known triples that held-out relations have at most
 
@@ -81,7 +81,7 @@ def score_relations(
             question = Question(task.name, references, np.unique(queries[:, 0]), everything)
             size += len(question.heads) * len(everything)
             now = time.monotonic()
-            if done and (size > MOST_SCORES or now + (now - begin) / done > until):
+            if done and (size > MAX_SCORES or now + (now - begin) / done > until):
                 break
             for scorer in scorers:
                 scorer(question)
