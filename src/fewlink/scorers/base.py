@@ -1,4 +1,4 @@
-"""The contract of every scorer: what it is asked, what it answers and its reasons; and a cache of scores."""
+"""The contract of every scorer: the question it receives, the scores it returns, the reasons it may give."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Capabilities:
     """What a scorer can do beside scoring; the defaults hold for a scorer that declares nothing.
 
     thread_safe        several threads may call it at the same time
-    most_references    it reads the first so many references; None: all of them
+    most_references    how many references it reads, the first ones; None: all of them
     scores_are_logits  a difference of scores is a difference of log-odds
     evidence           what each kind of evidence in its reasons is, in words
     edges_read         how many edges it reads around each head; None: the whole graph
@@ -47,7 +47,7 @@ class Capabilities:
     reads_names: bool = False
 
     def references_read(self, given: int) -> int:
-        """How many of so many references it reads."""
+        """How many of the given number of references it reads."""
         return given if self.most_references is None else min(given, self.most_references)
 
 

@@ -18,15 +18,15 @@ SPARSE_LAST = 0.4  # share of all edges up to which the last layer computes the 
 
 
 class Unlabelled(NamedTuple):
-    """What all heads of a task have in common: states (nodes, W) before each layer and after the last, and the sums of
-    messages in each layer, without a label at a head. A label changes only what it reaches."""
+    """What all heads of a task share: states (nodes, W) before each layer and after the last, and the sums of messages
+    in each layer, without a label at a head. A label changes only the states it reaches."""
 
     states: list[Tensor]
     sums: list[Tensor]
 
 
 class CpuPropagation:
-    """Propagation over one graph for one head; its buffers are used again for each head."""
+    """Propagation over one graph for one head; its buffers are reused for each head."""
 
     def __init__(self, network: UltraNetwork, edges: EdgeTable) -> None:
         self.network, self.edges = network, edges

@@ -21,7 +21,7 @@ HEADS = 16  # heads scored at once on a GPU
 
 
 class KnownTask(NamedTuple):
-    """A task and what the network made of its references; on a CPU also what its heads have in common."""
+    """A task and its references as the network encodes them; on a CPU also what its heads share."""
 
     key: bytes
     task: Tasks
@@ -30,9 +30,9 @@ class KnownTask(NamedTuple):
 
 
 class UltraScorer:
-    """ULTRA on a graph; what follows from references is kept until others are given.
+    """ULTRA on a graph; the encoded references of the last task are kept for further heads.
 
-    On a CPU, heads are answered one by one, two at a time where there are several.
+    On a CPU, each head is scored on its own, by several threads if there are several heads.
     """
 
     def __init__(self, name: str, network: UltraNetwork, graph: ReadGraph) -> None:
@@ -78,7 +78,7 @@ class UltraScorer:
     def _one_head(self, known: KnownTask, head: int, candidates: Tensor) -> Tensor:
         """Scores (C,) on a CPU."""
         assert known.unlabelled is not None
-        with torch.no_grad():  # a switch of each thread
+        with torch.no_grad():  # holds for one thread only
             try:
                 propagation = self._idle.pop()
             except IndexError:
@@ -91,8 +91,8 @@ class UltraScorer:
         """Scores (H, C) on a GPU, several heads at once."""
         scores = []
         for some in heads.split(HEADS):
-            asked = torch.cat([some, some[-1:].expand(HEADS - len(some))])[None]
-            states = self.network.propagate(self.graph, known.task._replace(heads=asked), known.encoded)
+            padded = torch.cat([some, some[-1:].expand(HEADS - len(some))])[None]
+            states = self.network.propagate(self.graph, known.task._replace(heads=padded), known.encoded)
             scores.append(self.network.scores(states, known.encoded, candidates[None])[0, : len(some)])
         return torch.cat(scores)
 
