@@ -23,9 +23,9 @@ from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.models import training_recipe
+from fewlink.models.family import NoVectors
 from fewlink.scorers.base import CachedScorer
-from fewlink.training import RunConfig, open_run
-from fewlink.training.train import train_seeds
+from fewlink.training import RunConfig, open_run, train_runs
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOTS = (3, 1, 5)
@@ -37,7 +37,7 @@ def trained(names: list[str], seeds: Sequence[int], asked: argparse.Namespace) -
     recipe = training_recipe("trail")
     settings = recipe.settings.adjusted([f"also={','.join(names[1:])}", f"device={asked.device}", *asked.set])
     settings = settings.replace(evaluate_every=settings.steps)
-    train_seeds(open_benchmark(names[0]), recipe.vectors, settings, runs, asked.runs)
+    train_runs(open_benchmark(names[0]), NoVectors(), settings, runs)
     return list(runs.values())
 
 

@@ -1,4 +1,4 @@
-"""Take the pictures of the page for curators again: docs/pictures/page*.png.
+"""Take the pictures of the page for curators: docs/pictures/page*.png.
 
 python docs/site/screenshots.py    # needs chromium and chromedriver
 """
@@ -19,55 +19,62 @@ from tests.server.servers import on_a_port  # noqa: E402
 
 import fewlink  # noqa: E402
 from fewlink.curation.store import ProjectFile  # noqa: E402
+from fewlink.linker import Linker  # noqa: E402
 from fewlink.server.app import make_app  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
-REFERENCES = [("Scattered Spider", "SaaS"), ("Sandworm Team", "Windows"), ("TeamTNT", "Containers")]
-HEADS = ["APT29", "Rocke", "Windshift"]
-FIRST = {  # the question of README's picture
-    "references": [("APT38", "Windows"), ("TeamTNT", "Containers"), ("Scattered Spider", "IaaS")],
-    "heads": ["Sandworm Team", "FIN7"],
-}
+WIDTH = 1240
 FEATURES = [("prefers-color-scheme", "light"), ("prefers-reduced-motion", "reduce")]
+README_REFERENCES = [("APT38", "Windows"), ("TeamTNT", "Containers"), ("Scattered Spider", "IaaS")]
+README_HEADS = ["Sandworm Team", "FIN7"]
+PROJECT_REFERENCES = [("Scattered Spider", "SaaS"), ("Sandworm Team", "Windows"), ("TeamTNT", "Containers")]
+PROJECT_HEADS = ["APT29", "Rocke", "Windshift"]
+
+
+def ids(linker: Linker, names: tuple[str, ...] | list[str]) -> list[str]:
+    return [str(linker.graph.entities[linker.names.find(name)]) for name in names]
+
+
+def visit(browser: Browser, address: str, **query: object) -> None:
+    browser.open("about:blank")
+    browser.open(f"{address}/#ask&{urlencode(query)}")
 
 
 def main() -> None:
     linker = fewlink.load("attack")
-
-    def number(name: str) -> str:
-        return str(linker.graph.entities[linker.names.find(name)])
-
-    pairs = [(number(head), number(tail)) for head, tail in REFERENCES]
+    references = [ids(linker, pair) for pair in README_REFERENCES]
+    heads = json.dumps(ids(linker, PROJECT_HEADS))
     with tempfile.TemporaryDirectory() as folder, Browser() as browser:
         path = Path(folder) / "attack.decisions"
         with ProjectFile(path) as file:
-            file.add_project("attacks platform", pairs, who="ann")
+            pairs = [ids(linker, pair) for pair in PROJECT_REFERENCES]
+            file.add_project("attacks platform", [(head, tail) for head, tail in pairs], who="ann")
         with on_a_port(make_app(linker, project=path)) as (address, _):
-            browser.resize(1240, 900, FEATURES)
+            browser.resize(WIDTH, 900, FEATURES)
             browser.devtools("Emulation.setScrollbarsHidden", hidden=True)
             browser.open(f"{address}/health")
             browser.run("localStorage.clear(); localStorage.setItem('fewlink:who', 'ann')")
-            pairs = [[number(end) for end in pair] for pair in FIRST["references"]]
-            question = {"references": json.dumps(pairs), "heads": json.dumps([number(head) for head in FIRST["heads"]])}
-            browser.open(f"{address}/#ask&{urlencode({**question, 'relation': 'attacks'})}")
+
+            readme = {"references": json.dumps(references), "heads": json.dumps(ids(linker, README_HEADS))}
+            visit(browser, address, relation="attacks", **readme)
             browser.until(lambda: len(browser.texts(".row")) > 15, 60)
-            browser.run("document.querySelector('.row').focus()")
+            browser.focus(".row")
             browser.press("e")
             browser.until(lambda: browser.texts(".shares dt"), 60)
             browser.run("document.activeElement.blur(); scrollTo(0, 0)")
-            browser.look(PICTURES / "page.png", 1240, 1230, FEATURES)
-            browser.open("about:blank")
-            question = {"project": 1, "heads": json.dumps([number(head) for head in HEADS])}
-            browser.open(f"{address}/#ask&{urlencode(question)}")
+            browser.look(PICTURES / "page.png", WIDTH, 1230, FEATURES)
+
+            visit(browser, address, project=1, heads=heads)
             browser.until(lambda: len(browser.texts(".row")) > 20, 60)
             browser.run("document.querySelector('.row').focus(); scrollTo(0, 0)")
             browser.press("a")
             browser.until(lambda: browser.texts("#accepted-list li"))
-            browser.look(PICTURES / "page-list.png", 1240, 860, FEATURES)
-            browser.open("about:blank")
-            browser.open(f"{address}/#ask&{urlencode({**question, 'view': 'decide'})}")
+            browser.look(PICTURES / "page-list.png", WIDTH, 860, FEATURES)
+
+            visit(browser, address, project=1, heads=heads, view="decide")
             browser.until(lambda: browser.texts("#card .shares dt"), 60)
-            browser.look(PICTURES / "page-decide.png", 1240, 1000, FEATURES)
+            browser.look(PICTURES / "page-decide.png", WIDTH, 1000, FEATURES)
+            browser.open("about:blank")
 
 
 if __name__ == "__main__":

@@ -55,7 +55,9 @@ if TYPE_CHECKING:
     from fewlink.models.trail.settings import TrailSettings as TrailSettings
     from fewlink.models.vectors import pretrain as pretrain
     from fewlink.training import open_run as open_run
+    from fewlink.training.train import resume as resume
     from fewlink.training.train import train as train
+    from fewlink.training.train import train_seeds as train_seeds
 
 _HOMES = {
     "Benchmark": "data",
@@ -80,10 +82,12 @@ _HOMES = {
     "open_benchmark": "data",
     "open_run": "training",
     "pretrain": "models.vectors",
+    "resume": "training.train",
     "to_networkx": "bridges.frames",
     "to_pandas": "bridges.frames",
     "to_polars": "bridges.frames",
     "train": "training.train",
+    "train_seeds": "training.train",
 }
 __all__ = [*_HOMES, "__version__"]
 

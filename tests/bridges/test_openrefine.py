@@ -189,7 +189,7 @@ def test_a_calibrated_model_extends_by_probabilities() -> None:
 
 
 def test_an_unknown_entity_in_a_reference_stops_the_start() -> None:
-    with pytest.raises(UnknownName, match="unknown head of a reference 'anna'; did you mean 'ann'"):
+    with pytest.raises(UnknownName, match="anna"):
         make_app(
             small(),
             ServerSettings(references=(("anna", "likes", "oslo"),)),
@@ -310,7 +310,7 @@ def test_references_of_the_command_are_triples(tmp_path: Path) -> None:
 
     assert parse_triple("ann => likes => oslo") == parse_triple("ann\tlikes\toslo") == ("ann", "likes", "oslo")
     for text in ("ann => oslo", "a => b => c => d", "=> likes => oslo"):
-        with pytest.raises(FewlinkError, match="is not a triple: write 'HEAD => RELATION => TAIL'"):
+        with pytest.raises(FewlinkError, match="HEAD => RELATION => TAIL"):
             parse_triple(text)
     (tmp_path / "more.tsv").write_text("virus\teats\tcel\n")
     done = CliRunner().invoke(app, ["serve", "umls", "--port", "0", "--references", str(tmp_path / "more.tsv")])

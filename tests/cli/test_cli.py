@@ -17,11 +17,8 @@ import typer
 from tests.conftest import RECORD_KEYS, Answer, Fewlink, write_layout
 
 from fewlink import cli, graph
-from fewlink.cli import common
 from fewlink.data import nell_layout, open_benchmark
 from fewlink.evaluation.records import Record, RecordStore, read_records
-from fewlink.models import families
-from fewlink.models.family import TrainedFamily
 from fewlink.models.trail.shipped import shipped
 
 
@@ -131,13 +128,6 @@ def test_where_a_file_is_needed_the_built_in_graph_and_a_missing_folder_are_told
     assert "nosuch: cannot be read (No such file" in error_line(fewlink("data", "compile", "nosuch", "--out", "r"))
     both = fewlink("mcp", "umls", "--names", "nofile", "--no-names")
     assert "--names and --no-names exclude each other" in error_line(both)
-
-
-def test_the_names_of_models_that_commands_check_are_those_of_the_families() -> None:
-    known = {model for family in families().values() for model in family.models}
-    assert known == {*common.LEARNING_FREE, *common.EMBEDDING, *common.TRAINED}
-    trained = {model for family in families().values() if isinstance(family, TrainedFamily) for model in family.models}
-    assert trained == {*common.TRAINED}
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")

@@ -22,68 +22,72 @@ def error_of(answer: Any, status: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "message"),
+    ("changes", "field"),
     [
-        ({"references": []}, "references", "at least 1"),
-        ({"references": [["ann"]]}, "references.0", "at least 2"),
-        ({"references": [["ann", ""]]}, "references.0.1", "at least 1 character"),
-        ({"references": [["ann", "x" * 501]]}, "references.0.1", "at most 500"),
-        ({"references": [["ann", "rome"]] * 201}, "references", "at most 200"),
-        ({"references": None}, "references", "no references"),
-        ({"heads": None}, "heads", "say which heads"),
-        ({"heads_of_type": "city"}, "heads", "say which heads"),
-        ({"heads": []}, "heads", "at least 1"),
-        ({"heads": "bob"}, "heads", "valid list"),
-        ({"heads": [7]}, "heads.0", "valid string"),
-        ({"k": 0}, "k", "greater than or equal to 1"),
-        ({"k": "3"}, "k", "valid integer"),
-        ({"k": True}, "k", "valid integer"),
-        ({"k": 101}, "k", "at most 100 tails"),
-        ({"k": 10**400}, "k", "less than or equal to 1000"),
-        ({"candidates": []}, "candidates", ""),
-        ({"candidates": {"type": "city"}}, "candidates", ""),
-        ({"candidates": "ghost"}, None, "has no members"),
-        ({"candidates": "full"}, None, "range of a relation"),
-        ({"heads": None, "heads_of_type": "all", "k": 50, "explain": True}, "explain", "at /explain"),
-        ({"path": "/etc/passwd"}, "path", "not permitted"),
+        ({"references": []}, "references"),
+        ({"references": [["ann"]]}, "references.0"),
+        ({"references": [["ann", ""]]}, "references.0.1"),
+        ({"references": [["ann", "x" * 501]]}, "references.0.1"),
+        ({"references": [["ann", "rome"]] * 201}, "references"),
+        ({"references": None}, "references"),
+        ({"heads": None}, "heads"),
+        ({"heads_of_type": "city"}, "heads"),
+        ({"heads": []}, "heads"),
+        ({"heads": "bob"}, "heads"),
+        ({"heads": [7]}, "heads.0"),
+        ({"count": 1}, "first"),
+        ({"k": 0}, "k"),
+        ({"k": "3"}, "k"),
+        ({"k": True}, "k"),
+        ({"k": 101}, "k"),
+        ({"k": 10**400}, "k"),
+        ({"candidates": []}, "candidates"),
+        ({"candidates": {"type": "city"}}, "candidates"),
+        ({"candidates": "ghost"}, None),
+        ({"candidates": "full"}, None),
+        ({"heads": None, "heads_of_type": "all", "k": 50, "explain": True}, "explain"),
+        ({"path": "/etc/passwd"}, "path"),
     ],
 )
-def test_an_invalid_request_names_its_field(changes: Any, field: str | None, message: str) -> None:
+def test_an_invalid_request_names_its_field(changes: Any, field: str | None) -> None:
     with asking(small(), explained=40) as client:
         error = error_of(client.post("/predict", json={**QUERY, **changes}), 422)
-    assert error.get("field") == field and message in error["message"] and "\n" not in error["message"]
+    assert error.get("field") == field and error["message"] and "\n" not in error["message"]
 
 
 @pytest.mark.parametrize(
     ("changes", "field", "nearest"),
     [
         ({"references": [["ann", "rme"]]}, "references.0.1", ["rome"]),
+        ({"rejected": [["ann", "oslo"], ["rme", "oslo"]]}, "rejected.1.0", ["rome"]),
         ({"heads": ["bob", "osloo"]}, "heads.1", ["oslo"]),
         ({"candidates": ["rome", "zzzzzz"]}, "candidates.1", []),
-        ({"relation": "visitd"}, None, []),
-        ({"candidates": "cty"}, None, []),
-        ({"heads": None, "heads_of_type": "perso"}, None, []),
+        ({"heads": None, "heads_of_type": "perso"}, "heads_of_type", []),
     ],
 )
 def test_an_unknown_name_is_404_with_suggestions(changes: Any, field: str, nearest: list[str]) -> None:
     with asking(small()) as client:
         error = error_of(client.post("/predict", json={**QUERY, **changes}), 404)
-    assert error["code"] == "unknown-name" and error.get("field") == field
+    assert error["code"] == "unknown-name" and error["field"] == field
     assert [entity["id"] for entity in error.get("suggestions", [])] == nearest
-    assert "unknown" in error["message"] and (field or "did you mean" in error["message"])
+
+
+@pytest.mark.parametrize(("changes", "near"), [({"relation": "visitd"}, "visited"), ({"candidates": "cty"}, "city")])
+def test_an_unknown_relation_or_type_is_404_and_the_message_has_a_similar_one(changes: Any, near: str) -> None:
+    with asking(small()) as client:
+        error = error_of(client.post("/predict", json={**QUERY, **changes}), 404)
+    assert error["code"] == "unknown-name" and near in error["message"]
 
 
 def test_limits_are_those_of_the_server() -> None:
     linker = small()
     with asking(linker, heads=2, k=3, rows=4) as client:
         error = error_of(client.post("/predict", json={**QUERY, "heads": ["ann", "bob", "cy"], "k": 1}), 422)
-        assert error["code"] == "limit" and "3 heads are more than the 2" in error["message"]
+        assert error["code"] == "limit" and error["field"] == "heads"
         type_of = {"references": QUERY["references"], "heads_of_type": "person", "k": 1}
         assert error_of(client.post("/predict", json=type_of), 422)["field"] == "heads_of_type"
-        assert (
-            "6 rows"
-            in error_of(client.post("/predict", json={**QUERY, "heads": ["ann", "bob"], "k": 3}), 422)["message"]
-        )
+        error = error_of(client.post("/predict", json={**QUERY, "heads": ["ann", "bob"], "k": 3}), 422)
+        assert error["code"] == "limit" and error["field"] == "k"
     assert isinstance(linker.scorer, Known) and not linker.scorer.calls
 
 
@@ -134,8 +138,24 @@ def test_unknown_paths_and_methods() -> None:
 
 
 HOSTILE = [
-    *("../../etc/passwd", "/etc/passwd", "file:///etc/passwd", "<script>alert(1)</script>", "'; DROP TABLE x; --"),
-    *("\x00", "\n", "\t", "%00", "\u202e", "ﷺ" * 100, "a\u0301" * 200, "💥", "{{7*7}}", "${jndi:x}", "null", "-1", " "),
+    "../../etc/passwd",
+    "/etc/passwd",
+    "file:///etc/passwd",
+    "<script>alert(1)</script>",
+    "'; DROP TABLE x; --",
+    "\x00",
+    "\n",
+    "\t",
+    "%00",
+    "\u202e",
+    "ﷺ" * 100,
+    "a\u0301" * 200,
+    "💥",
+    "{{7*7}}",
+    "${jndi:x}",
+    "null",
+    "-1",
+    " ",
 ]
 
 

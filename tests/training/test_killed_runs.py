@@ -24,10 +24,10 @@ from fewlink.embeddings import Embeddings
 from fewlink.core.errors import InputError
 from fewlink.data import Benchmark
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.training import checkpoints, open_run
+from fewlink.training import metrics_log, open_run
 from fewlink.training.trainer import train_run
 
-checkpoints.importlib.util.find_spec = lambda name: None  # a TensorBoard writer is a thread, which no fork takes along
+metrics_log.importlib.util.find_spec = lambda name: None  # a TensorBoard writer is a thread, which no fork takes along
 os.fsync = lambda handle: None  # what a killed process has written is not lost
 
 place = Path(sys.argv[3])

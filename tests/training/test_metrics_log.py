@@ -12,7 +12,7 @@ from tests.training.runs import lines_of, saved, small, umls, vectors
 from tests.training.runs import quick as quick
 
 from fewlink.core.errors import FewlinkError
-from fewlink.training.checkpoints import MetricsLog, _numbers
+from fewlink.training.metrics_log import MetricsLog, _numbers
 from fewlink.training.trainer import train_run
 
 resource: Any = pytest.importorskip("resource") if sys.platform != "win32" else None

@@ -15,7 +15,8 @@ from tests.training.runs import quick as quick
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.data import Benchmark
 from fewlink.training import RunConfig, is_run, open_run
-from fewlink.training.checkpoints import locked_run, recover, truncate_metrics
+from fewlink.training.checkpoints import locked_run, recover
+from fewlink.training.metrics_log import truncate_metrics
 from fewlink.training.trainer import train_run
 
 

@@ -28,7 +28,7 @@ Cursor = Annotated[int, Query(ge=0, le=10_000)]
 
 
 class Settings(BaseModel):
-    """What a client chose for a property; a form sends numbers as text."""
+    """Settings of a property. Numbers may be sent as text, as forms do."""
 
     tails: Literal["usual", "known", "predicted", "both"] = "usual"
     limit: Annotated[int, Field(ge=1, le=100)] = 1
@@ -46,13 +46,13 @@ class ExtendQuery(BaseModel):
 
 
 class Queries:
-    """Answers what clients ask of an app about the graph of its linker: matches, and columns of tails."""
+    """Answers reconciliation queries and data extension queries about the graph of a linker."""
 
     def __init__(self, app: FastAPI, linker: Linker, reconciler: Reconciler) -> None:
         self.app, self.linker, self.reconciler = app, linker, reconciler
 
     async def extend(self, query: ExtendQuery) -> dict[str, Any]:
-        """The cells of each wanted property for each entity."""
+        """The cells of the requested properties for each entity."""
         properties = await asyncio.to_thread(self.reconciler.properties)
         meta, rows = [], {id_: dict[str, list[dict[str, Any]]]() for id_ in query.ids}
         for wanted in query.properties:
@@ -65,45 +65,53 @@ class Queries:
         return {"meta": meta, "rows": rows}
 
     async def tails_of(self, of: Property, chosen: Settings, ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-        """The cells of a property for each entity; none for an entity that the graph lacks."""
+        """The cells of a property for each entity; empty for an entity that the graph lacks."""
         graph = self.linker.graph
         numbers = {id_: graph.entities.find(id_) for id_ in ids}
-        known_too = chosen.tails != "predicted"
-        predicted_too = chosen.tails in ("predicted", "both") or (chosen.tails == "usual" and bool(of.references))
+        with_known = chosen.tails != "predicted"
+        with_predicted = chosen.tails in ("predicted", "both") or (chosen.tails == "usual" and bool(of.references))
         cells: dict[str, list[dict[str, Any]]] = {id_: [] for id_ in ids}
-        if known_too:
+        if with_known:
             for id_, number in numbers.items():
                 tails = of.tails(number) if number is not None else []
                 cells[id_] = [cell(of, graph.entities[tail], graph.name(tail), 1.0) for tail in tails]
         heads = [id_ for id_, number in numbers.items() if number is not None]
-        if predicted_too and heads:
+        if with_predicted and heads:
             for row in await self.predicted(of, chosen.limit, heads):
                 probability = row["probability"]
                 if (probability or 0.0) >= chosen.least:
-                    sure = f"{probability:.0%}" if probability is not None else f"rank {row['rank']}"
-                    about = f"predicted, {sure}"
+                    confidence = f"{probability:.0%}" if probability is not None else f"rank {row['rank']}"
+                    about = f"predicted, {confidence}"
                     cells[row["head"]].append(cell(of, row["tail"], row["tail_name"], probability, about))
         return cells
 
     async def predicted(self, of: Property, k: int, heads: list[str]) -> list[dict[str, Any]]:
-        """The rows of predictions, asked for as at /predict and under its limits."""
+        """The rows of a request to /predict, under the same limits."""
         names = self.linker.graph.entities
         pairs = [[names[head], names[tail]] for head, tail in of.references[:MAX_REFERENCES]]
         relation = None if of.relation is None else of.relation.name
         wrong = self.app.state.rejected().get(of.id.removesuffix(PROBABILITY), [])
         wrong = [pair for pair in wrong if all(names.find(end) is not None for end in pair)]
-        asked = {"references": pairs or None, "relation": relation, "heads": heads, "k": k}
-        request = validated(PredictRequest, {**asked, "rejected": [list(pair) for pair in wrong[-MAX_REJECTED:]]})
+        request = validated(
+            PredictRequest,
+            {
+                "references": pairs or None,
+                "relation": relation,
+                "heads": heads,
+                "k": k,
+                "rejected": [list(pair) for pair in wrong[-MAX_REJECTED:]],
+            },
+        )
         answer = await self.app.state.service.predict(request)
         rows: list[dict[str, Any]] = answer["predictions"]
         return rows
 
     async def answered(self, sent: dict[str, str]) -> dict[str, Any]:
-        """The answer to `queries`, a batch of names to match, or to `extend`, columns to add."""
+        """The answer to `queries`, a batch of names to match, or to `extend`, a request for columns."""
         if "queries" in sent:
             queries = parsed(sent["queries"], "queries")
             if len(queries) > BATCH:
-                message = f"{len(queries):,} queries are more than {BATCH} of one batch"
+                message = f"{len(queries):,} queries are more than the limit of {BATCH} for one batch"
                 raise ApiError(413, "limit", message, "queries")
             checked = {key: validated(MatchQuery, query) for key, query in queries.items()}
             for key, query in checked.items():
@@ -118,8 +126,8 @@ class Queries:
 def install(app: FastAPI, linker: Linker, settings: ServerSettings) -> None:
     """Add the routes to an app.
 
-    Functions in the list `app.state.described`, which may be there already, give relations that the graph lacks, by
-    their references; they are called for each request.
+    The functions in the list `app.state.described` return relations that the graph lacks, as references by name of the
+    relation. They are called for each request.
     """
     given = described_by(linker, settings.references)
     app.state.described = [*getattr(app.state, "described", ()), lambda: given]
@@ -184,7 +192,7 @@ def described_by(linker: Linker, references: Sequence[tuple[str, str, str]]) -> 
 
 
 def cell(of: Property, id_: str, name: str, probability: float | None, about: str = "") -> dict[str, Any]:
-    """A tail, or its probability if that is the property; an empty cell where no percentage is shown."""
+    """A tail, or its probability if that is the property; empty if there is no reliable probability."""
     if of.probability:
         return {} if probability is None else {"float": round(probability, 4)}
     return {"id": id_, "name": name, **({"description": about} if about else {})}

@@ -1,4 +1,4 @@
-"""Entities of a graph matched with names in a table, by the terms of the Reconciliation Service API 0.2 (W3C group).
+"""Matches names in a table with the entities of a graph, as the Reconciliation Service API 0.2 of W3C defines it.
 
 https://www.w3.org/community/reports/reconciliation/CG-FINAL-specs-0.2-20230410/
 """
@@ -21,18 +21,18 @@ from fewlink.linker import Linker
 from fewlink.linker.names import fold, spaced
 from fewlink.linker.query import Relation, find_relation
 
-BATCH = 100  # queries of one request
-LIMIT = 10  # candidates of a query that names no limit
-MOST_LIMIT = 100
-TRIED = 200  # entities with a similar name that are compared with a query
-OTHER_TYPE = 0.5  # factor of the score of an entity that is not of the type
-PROPERTY_SHARE = 0.3  # of the score, if a query gives properties
-PROBABILITY = " (probability)"  # after the name of a described relation: the property of its tails' probabilities
-SHOWN = 12  # edges of an entity in its preview
+BATCH = 100  # queries per request
+LIMIT = 10  # candidates for a query without a limit
+MAX_LIMIT = 100
+COMPARED = 200  # entities with a similar name that are compared with a query
+OTHER_TYPE = 0.5  # factor for the score of an entity of another type
+PROPERTY_SHARE = 0.3  # of the score, if a query has properties
+PROBABILITY = " (probability)"  # suffix of the property that holds the probabilities of predicted tails
+PREVIEW_EDGES = 12
 WIDTH, HEIGHT = 420, 300  # of a preview, in pixels
-READ = 500  # characters of a query that are compared with names
+QUERY_LENGTH = 500  # characters of a query that are compared with names
 Text = Annotated[str, Field(max_length=500)]
-Cell = Annotated[str, Field(max_length=100_000)]  # of a table, which may hold anything
+Cell = Annotated[str, Field(max_length=100_000)]  # a cell of a table, which may contain anything
 Described = Mapping[str, Sequence[tuple[str, str]]]  # references (head, tail) by the name of a relation
 
 
@@ -73,7 +73,7 @@ class Property:
     name: str
     relation: Relation | None = None
     references: tuple[tuple[int, int], ...] = ()
-    probability: bool = False  # the property is the probability of the relation's tails
+    probability: bool = False  # the values are the probabilities of the tails
 
     def tails(self, head: int) -> list[int]:
         """The known tails of a head."""
@@ -91,10 +91,10 @@ class Property:
 
 
 class Reconciler:
-    """Answers the queries of the protocol about the graph of a linker. Entities, types and relations keep their names.
+    """Answers the queries of the protocol about the graph of a linker. Entities, types and relations keep their ids.
 
-    `described` gives relations that the graph lacks, by their references; it is called for each request, so that they
-    can change. Unknown entities in them are left out.
+    `described` returns relations that the graph lacks, as references by name of the relation. It is called for each
+    request, because they may change. References with unknown entities are ignored.
     """
 
     def __init__(self, linker: Linker, described: Callable[[], Described] = dict) -> None:
@@ -103,7 +103,7 @@ class Reconciler:
         self.lock = threading.Lock()  # comparing names allocates: one request at a time
 
     def manifest(self, address: str, token: str | None = None, needs_token: bool = False) -> dict[str, Any]:
-        """What the service offers. `token` becomes part of its addresses, for clients that send no header."""
+        """The manifest of the service. `token` becomes part of its URLs, for clients that send no header."""
         space = f"urn:fewlink:{self.graph.fingerprint[:16]}"
         more = f"&token={token}" if token else ""
         own = f"?token={token}" if token else ""
@@ -141,20 +141,22 @@ class Reconciler:
         }
 
     def properties(self) -> dict[str, Property]:
-        """All properties by id, those described by references first; a described relation takes precedence."""
+        """All properties by id. Relations described by references come first and replace others of the same name."""
         described = {}
         for name, pairs in self.described().items():
             numbers = [(self.graph.entities.find(head), self.graph.entities.find(tail)) for head, tail in pairs]
             known = tuple((head, tail) for head, tail in numbers if head is not None and tail is not None)
             if known:
-                own = self._own[name].relation if name in self._own else None  # a relation that is being completed
+                own = (
+                    self._own[name].relation if name in self._own else None
+                )  # curators complete a relation of the graph
                 described[name] = Property(name, name, own, known)
                 described[name + PROBABILITY] = Property(name + PROBABILITY, name + PROBABILITY, own, known, True)
         return {**described, **{id_: own for id_, own in self._own.items() if id_ not in described}}
 
     def match(self, query: MatchQuery) -> list[dict[str, Any]]:
         """Candidates for a query, best first."""
-        properties, limit = self.properties(), min(query.limit, MOST_LIMIT)
+        properties, limit = self.properties(), min(query.limit, MAX_LIMIT)
         wanted = [(properties[given.pid], given.values()) for given in query.properties if given.pid in properties]
         with self.lock:
             likeness = self._alike(query.query) if query.query.strip() else self._with_values(wanted)
@@ -189,15 +191,15 @@ class Reconciler:
         ]
 
     def _alike(self, text: str) -> dict[int, float]:
-        """Entities whose name or id resembles a text, with their likeness from 0 to 1."""
-        text = text[:READ]
+        """Entities whose name or id resembles a text, with a similarity from 0 to 1."""
+        text = text[:QUERY_LENGTH]
         typed = fold(text.replace("\n", " ").strip())
         found = [self.graph.entities.find(text.strip())]
-        found += [self.graph.entities.find(entity.id) for entity in self.names.complete(text, TRIED)]
+        found += [self.graph.entities.find(entity.id) for entity in self.names.complete(text, COMPARED)]
         likeness: dict[int, float] = {}
         for entity in dict.fromkeys(number for number in found if number is not None):
             likeness[entity] = self._similarity(typed, entity)
-        if max(likeness.values(), default=0.0) < 1.0:  # perhaps it is misspelt
+        if max(likeness.values(), default=0.0) < 1.0:  # the text may be misspelt
             likeness.update((e, self._similarity(typed, e)) for e in self.names.nearest(text, LIMIT))
         return likeness
 
@@ -208,7 +210,7 @@ class Reconciler:
         return max(min(difflib.SequenceMatcher(None, name, typed).ratio(), 0.99) for name in names)
 
     def _with_values(self, wanted: Iterable[tuple[Property, Sequence[Value]]]) -> dict[int, float]:
-        """Heads that have all or some of these values, with the share of properties they have."""
+        """Heads that have at least one of these values, with the share of properties for which they do."""
         counts: dict[int, int] = {}
         number = 0
         for of, values in wanted:
@@ -216,7 +218,7 @@ class Reconciler:
             tails = {tail for value in values for tail in self._entities(value)}
             for head in {head for tail in tails for head in of.heads(tail)}:
                 counts[head] = counts.get(head, 0) + 1
-        best = sorted(counts, key=lambda head: (-counts[head], head))[:TRIED]
+        best = sorted(counts, key=lambda head: (-counts[head], head))[:COMPARED]
         return {head: counts[head] / number for head in best}
 
     def _entities(self, value: Value) -> list[int]:
@@ -263,7 +265,7 @@ class Reconciler:
         return [of.to_dict() for _, of in found[cursor : cursor + limit]]
 
     def propose(self, kind: str, limit: int) -> list[dict[str, str]]:
-        """Properties that entities of a type have, most frequent first, after those described by references."""
+        """Properties of entities of a type: those described by references, then the others, most frequent first."""
         graph, properties = self.graph, self.properties()
         heads = self.names.members(kind) if self.names.has_type(kind) else np.arange(len(graph.entities))
         at, _ = graph.edges_of(heads)
@@ -276,11 +278,11 @@ class Reconciler:
         """A page about an entity: its types and some of its edges."""
         graph, rows = self.graph, []
         at, _ = graph.edges_of(np.array([entity]))
-        for edge in at[:SHOWN].tolist():
+        for edge in at[:PREVIEW_EDGES].tolist():
             inverse, forward = divmod(int(graph.relation_ids[edge]), len(graph.relations))
             verb, other = graph.relation_name(forward), graph.name(int(graph.tail_ids[edge]))
             rows.append(f"<li>{html.escape(f'← {verb} — {other}' if inverse else f'{verb} → {other}')}</li>")
-        more = f"<p>and {len(at) - SHOWN:,} more</p>" if len(at) > SHOWN else ""
+        more = f"<p>and {len(at) - PREVIEW_EDGES:,} more</p>" if len(at) > PREVIEW_EDGES else ""
         kinds = ", ".join(self.names.types_of(entity))
         return (
             f"<h1>{html.escape(graph.name(entity))}</h1><p><code>{html.escape(graph.entities[entity])}</code></p>"
@@ -296,7 +298,7 @@ SETTINGS: list[dict[str, Any]] = [
         "default": "usual",
         "help_text": "Known tails come first.",
         "choices": [
-            {"value": "usual", "name": "known; and predicted where references describe the relation"},
+            {"value": "usual", "name": "known, and predicted if references describe the relation"},
             {"value": "known", "name": "known"},
             {"value": "predicted", "name": "predicted"},
             {"value": "both", "name": "known and predicted"},
@@ -304,16 +306,16 @@ SETTINGS: list[dict[str, Any]] = [
     },
     {
         "name": "limit",
-        "label": "Most predicted tails",
+        "label": "Maximum number of predicted tails",
         "type": "number",
         "default": 1,
-        "help_text": "Of each entity, best first.",
+        "help_text": "Predictions for each entity, best first.",
     },
     {
         "name": "least",
-        "label": "Least probability",
+        "label": "Minimum probability",
         "type": "number",
         "default": 0,
-        "help_text": "From 0 to 1; predicted tails below it, or without a probability, are left out.",
+        "help_text": "From 0 to 1. Predicted tails with a lower probability, or without one, are left out.",
     },
 ]

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from fewlink.embeddings import EmbeddingSettings
 
-CATALOGUE = ("attack", "attack-few", "umls", "nell-one", "wiki-one")  # its names, for completion in the shell
-
 
 def complete_source(incomplete: str) -> list[str]:
     """What the shell offers for a graph, benchmark or run: names of the catalogue, and files."""
+    from fewlink.data.catalogue import CATALOGUE
+
     names = [name for name in CATALOGUE if name.startswith(incomplete)]
     folder, start = os.path.split(incomplete)
     with contextlib.suppress(OSError):
@@ -42,7 +42,9 @@ def complete_source(incomplete: str) -> list[str]:
 
 def complete_model(incomplete: str) -> list[str]:
     """What the shell offers for a model or scorer."""
-    return [name for name in (*LEARNING_FREE, *EMBEDDING, *TRAINED) if name.startswith(incomplete)]
+    from fewlink.models.registry import model_names
+
+    return [name for name in model_names() if name.startswith(incomplete)]
 
 
 def complete_study(incomplete: str) -> list[str]:
@@ -60,16 +62,6 @@ DEVICE = typer.Option("auto", help="auto, cpu, cuda or cuda:N.")
 JSON = typer.Option(False, "--json", help="Print JSON.")
 MOVED_BENCH = typer.Option(None, help="The run's benchmark, if it has moved since training.")
 RECIPE = typer.Option(None, help="Name or TOML file of a recipe; by default the model's own.")
-# The models of the package, so that a misspelt name is reported without loading them.
-LEARNING_FREE = ("random", "popularity", "reference-tails", "rules")
-EMBEDDING = ("rescal", "transe", "distmult", "complex")
-ABLATIONS_0_1 = ("paths", "bilinear", "translation", "profile", "matching", "reliability")
-TRAINED = (
-    *("gmatching-maxp", "gmatching-meanp", "gmatching-max"),
-    *("fsrl", "fsrl-as1", "fsrl-as2a", "fsrl-as2b", "fsrl-as2c", "fsrl-as3", "fsrl-released", "fsrl-tuned"),
-    *("metar", "metar-in-train", "gana"),
-    *("trail-0.1", *(f"trail-0.1-no-{kind}" for kind in ABLATIONS_0_1), "trail", "ultra"),
-)
 FIGURE = re.compile(r"([+−-]?[\d,]*\.?\d+( ?± ?[\d,]*\.?\d+)?)?")
 FOLDER = Path("fewlink-results")  # where records are stored by default
 RESULTS = typer.Option(FOLDER, help="Folder to store result records in.")
@@ -189,12 +181,11 @@ def reject_options(context: typer.Context, names: Sequence[str], reason: str) ->
 
 
 def check_model(what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise for a name that is not one of the package's models; not checked if other packages offer models."""
-    from importlib.metadata import entry_points
-
+    """Raise for a name that is not a built-in model; does nothing if other packages offer models."""
     from fewlink.core.errors import choose
+    from fewlink.models.registry import has_plugins
 
-    if entry_points(group="fewlink.families") or entry_points(group="fewlink.scorers"):
+    if has_plugins():
         return
     for name in names:
         choose(what, name, dict.fromkeys(known))
@@ -291,14 +282,17 @@ def epoch_reporter(title: str) -> Callable[[dict[str, Any]], None]:
     return report
 
 
-def step_reporter(title: str, runs: int = 1) -> Callable[[dict[str, Any]], None]:
-    """A reporter for `on_event`: prints a line per evaluation with speed, dev MRR and time left."""
+def step_reporter(title: str = "", runs: int = 1) -> Callable[[dict[str, Any]], None]:
+    """A reporter for `on_event`: prints a line per evaluation with speed, dev MRR and time left.
+
+    Lines begin with the title, by default the name of the model.
+    """
     started: dict[int, tuple[float, int]] = {}
     continued: dict[int, int] = {}
 
     def report(event: dict[str, Any]) -> None:
         seed = event["seed"]
-        place = f"{title}{f' seed {seed}' if runs > 1 else ''}  step {event['step']}/{event['steps']}"
+        place = f"{title or event['model']}{f' seed {seed}' if runs > 1 else ''}  step {event['step']}/{event['steps']}"
         if event["event"] == "continued":
             continued[seed] = event["step"]
             tell(f"{place}  continued")

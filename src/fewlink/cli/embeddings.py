@@ -10,6 +10,7 @@ import typer
 
 from fewlink.cli import common
 from fewlink.core.progress import tell
+from fewlink.models.registry import BUILT_IN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,11 +25,11 @@ SEED = typer.Option(0, help="Seed of training.")
 
 
 def check_names(model: str, recipe: str | None, device: str) -> None:
-    """Raise for the name of a model, recipe or device that there is not, before torch is imported."""
+    """Raise if there is no model, recipe or device of this name, before torch is imported."""
     from fewlink.core.errors import choose
     from fewlink.core.recipes import model_of
 
-    choose("embedding model", model, dict.fromkeys(common.EMBEDDING))
+    choose("embedding model", model, dict.fromkeys(BUILT_IN["embedding"].models))
     if recipe is not None:
         model_of(recipe)
     common.check_device(device)

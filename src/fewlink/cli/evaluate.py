@@ -17,6 +17,7 @@ import typer
 
 from fewlink.cli import common
 from fewlink.core.metrics import LABELS
+from fewlink.models.registry import ready_model_names
 
 if TYPE_CHECKING:
     from fewlink.core.errors import FewlinkError
@@ -78,7 +79,7 @@ def evaluate(
     common.check_benchmarks(what, bench)
     listed = [name for name in scorer if ":" not in name]
     common.check_files(checkpoint, *(Path(name.rpartition(":")[0]) for name in scorer if ".py:" in name))
-    common.check_model("scorer", listed, (*common.LEARNING_FREE, *common.EMBEDDING, "trail", "trail-names", "ultra"))
+    common.check_model("scorer", listed, ready_model_names())
     common.check_device(device)
     from fewlink.core import distributed
     from fewlink.data import open_benchmark

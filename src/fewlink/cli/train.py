@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,10 +16,9 @@ from fewlink.cli import common
 from fewlink.cli.data import NAMES, NO_NAMES, ON_ERROR, TRIPLES, TYPES, names_choice
 from fewlink.core.metrics import labelled
 from fewlink.core.progress import tell
+from fewlink.models.registry import trained_model_names
 
 if TYPE_CHECKING:
-    from fewlink.data import Benchmark
-    from fewlink.models.settings import ModelSettings
     from fewlink.training import RunResult
 
 STOPPED = {"steps": "all steps done", "patience": "dev MRR no longer rises; continue with --set patience=N"}
@@ -77,94 +76,53 @@ def train(
     common.check_changes(change)
     if resume is None and (not bench or out is None):
         raise FewlinkError("give a BENCH and --out FOLDER to train, or --resume RUN to continue")
-    common.check_model("model", [model] if model else [], common.TRAINED)
+    common.check_model("model", [model] if model else [], trained_model_names())
     common.check_benchmarks(*(bench or []))
     common.check_files(resume, embeddings, start)
     common.check_device(device)
+    if resume is not None:
+        own = ("out", "model", "recipe", "start", "embeddings", "shots", "seed")
+        common.reject_options(context, own, "cannot be given with --resume: a run keeps its own")
+        if bench and len(bench) > 1:
+            raise FewlinkError("--resume takes one BENCH at most: a run keeps its own graphs")
+    if shots is not None:
+        change = [f"shots={shots}", *change]
+    if start is not None:
+        change = [f"start={start.resolve()}", *change]
+    import fewlink
     from fewlink.core import distributed
-    from fewlink.training.train import train_seeds
 
     with distributed.processes(common.resolve_device(device)) as own_device:
-        if resume is not None:
-            own = ("out", "model", "recipe", "start", "embeddings", "shots", "seed")
-            common.reject_options(context, own, "cannot be given with --resume: a run keeps its own")
-            training, out = _continued(resume, bench or [], change, own_device), resume
-        else:
-            assert bench and out is not None  # checked above
-            more = {} if shots is None else {"shots": shots}
-            training = _begun(bench, out, model, recipe, embeddings, start, more, change, seed, own_device)
-        benchmark, vectors, settings, runs = training
         first = distributed.rank() == 0
-        reporter = common.step_reporter(settings.model, len(runs)) if first else None
+        reporter = common.step_reporter(runs=len(seed)) if first else None
         try:
-            results = train_seeds(
-                benchmark, vectors, settings, runs, out, on_epoch=common.epoch_reporter, on_event=reporter
-            )
+            if resume is not None:
+                moved = bench[0] if bench else None
+                results = [fewlink.resume(resume, bench=moved, change=change, device=own_device, on_event=reporter)]
+            else:
+                results = fewlink.train_seeds(
+                    bench,
+                    model,
+                    out=out,
+                    vectors=embeddings,
+                    recipe=recipe,
+                    change=change,
+                    seeds=seed,
+                    device=own_device,
+                    on_epoch=common.epoch_reporter,
+                    on_event=reporter,
+                )
         except KeyboardInterrupt:
             if first:
                 print("stopped; the same command continues", file=sys.stderr)
             raise typer.Exit(130) from None
         if first:
-            title = f"{settings.model} on {benchmark.name}, {settings.shots} shots, dev {settings.evaluate_candidates}"
-            _print_runs(results, title, json)
+            _print_runs(results, json)
 
 
-class Training(NamedTuple):
-    """What is trained: a benchmark, vectors or how to make them, settings, and the run folder of each seed."""
-
-    benchmark: Benchmark
-    vectors: Any
-    settings: ModelSettings
-    runs: dict[int, Path]
-
-
-def _continued(run: Path, bench: Sequence[str], change: Sequence[str], device: str) -> Training:
-    """A run that goes on with its own settings and vectors."""
-    from fewlink.core.errors import FewlinkError
-    from fewlink.models import trained_family
+def _print_runs(results: Sequence[RunResult], json: bool) -> None:
     from fewlink.training import RunConfig
-    from fewlink.training.run import EMBEDDINGS, benchmark_of
 
-    settings = RunConfig.read(run).settings.replace(device=device).adjusted(change)
-    if len(bench) > 1:
-        raise FewlinkError("--resume takes no further graphs: a run keeps its own")
-    benchmark = benchmark_of(run, bench[0] if bench else None)
-    family = trained_family(settings.model)
-    vectors = family.open_vectors(run / EMBEDDINGS, benchmark.graph.fingerprint)
-    return Training(benchmark, vectors, settings, {settings.seed: run})
-
-
-def _begun(
-    bench: Sequence[str],
-    out: Path,
-    model: str | None,
-    recipe: str | None,
-    embeddings: Path | None,
-    start: Path | None,
-    more: dict[str, Any],
-    change: Sequence[str],
-    seeds: Sequence[int],
-    device: str,
-) -> Training:
-    """New runs with the settings of a recipe, of which `more` and `change` are given anew."""
-    from fewlink.core.errors import FewlinkError
-    from fewlink.data import open_benchmark
-    from fewlink.models import training_recipe
-    from fewlink.training.train import with_graphs
-
-    if len(set(seeds)) < len(seeds):
-        raise FewlinkError(f"--seed is given twice with the same value: {', '.join(map(str, seeds))}")
-    chosen = training_recipe(model, recipe)
-    if start is not None:
-        if not hasattr(chosen.settings, "start"):
-            raise FewlinkError(f"--start is not for {chosen.settings.model}, which begins with random weights")
-        more = {**more, "start": str(start.resolve())}
-    settings = chosen.settings.replace(**more, device=device).adjusted(change)
-    runs = {seeds[0]: out} if len(seeds) == 1 else {seed: out / f"seed-{seed}" for seed in seeds}
-    return Training(open_benchmark(bench[0]), embeddings or chosen.vectors, with_graphs(settings, bench[1:]), runs)
-
-
-def _print_runs(results: Sequence[RunResult], title: str, json: bool) -> None:
     if json:
         common.print_json([{**dataclasses.asdict(result), "run": str(result.run)} for result in results])
         return
@@ -173,6 +131,11 @@ def _print_runs(results: Sequence[RunResult], title: str, json: bool) -> None:
         [r.run, r.step, STOPPED[r.stopped], r.best_step, *(r.best[f] for f in FIGURES.values()), r.seconds]
         for r in results
     ]
+    config = RunConfig.read(results[0].run)
+    settings = config.settings
+    title = (
+        f"{settings.model} on {config.benchmark['name']}, {settings.shots} shots, dev {settings.evaluate_candidates}"
+    )
     common.print_table(columns, rows, title=title)
 
 
@@ -285,7 +248,7 @@ def models(
 
     Example: `fewlink models`
     """
-    common.check_model("model", [model] if model else [], common.TRAINED)
+    common.check_model("model", [model] if model else [], trained_model_names())
     from fewlink.models import DEFAULT_MODEL, families
 
     if settings or model:

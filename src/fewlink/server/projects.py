@@ -1,19 +1,16 @@
-"""Projects over HTTP: curators' decisions are kept in a project file, and the next pairs to decide come from them."""
+"""Projects over HTTP: a project file keeps the decisions of curators and determines which pairs to decide next."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from fastapi import FastAPI
-from fastapi import Query as Parameter
-from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from fewlink.core.errors import FewlinkError
@@ -24,7 +21,7 @@ from fewlink.curation.schema import Decision, Event
 from fewlink.curation.store import ProjectFile
 from fewlink.data.training_graph import known_graph
 from fewlink.linker import Linker
-from fewlink.linker.adjustment import Adjustment, adjustment_of, lacking_note
+from fewlink.linker.adjustment import lacking_note
 from fewlink.linker.constraints import Constraints
 from fewlink.linker.query import Query, References, find_relation, id_texts
 from fewlink.linker.ranking import RankedPairs
@@ -33,55 +30,36 @@ from fewlink.scorers import capabilities
 from fewlink.server.errors import ApiError, as_json
 from fewlink.server.schema import (
     MAX_REFERENCES,
-    AdjustmentFacts,
     DecisionList,
     EventList,
+    ImportAnswer,
     ImportRequest,
     NewDecisions,
     NewProject,
+    NextAnswer,
     NextRequest,
-    Pair,
     PredictRequest,
     ProjectFacts,
     ProjectList,
-    Suggestion,
     Undone,
     UndoRequest,
 )
-from fewlink.server.service import RankingPart, Service, find_candidates_of
+from fewlink.server.service import Service, adjusted, adjustment_facts
 
-DEEP = 50  # tails of each head that can be suggested
-REFRESH = 5  # acceptances after which they are read as references: until then scores are corrected, in milliseconds
-KEPT = 8  # rankings that are remembered
-GONE = -1e9  # moves the score of a decided pair out of the competition
-MEDIA = {"nt": "application/n-triples", "json": "application/json"}  # other formats are columns
+DEPTH = 50  # tails of each head that can be suggested
+REFRESH = 5  # accepted pairs become references in groups of this size; until then they only correct the scores
+REMEMBERED = 8  # rankings
+DECIDED = -1e9  # added to the score of a decided pair, so that it does not compete
+MEDIA_TYPES = {"nt": "application/n-triples", "json": "application/json"}  # other formats are tab-separated
 Format = Literal["tsv", "triples", "nt", "json"]
-
-
-class ImportAnswer(BaseModel):
-    project: ProjectFacts
-    added: int
-    read: int
-    notes: list[str] = Field(description="Which pairs name entities that the graph lacks.")
-
-
-class NextAnswer(BaseModel):
-    project: ProjectFacts
-    heads: int
-    heads_in_all: int
-    references: int = Field(description="True pairs that the model reads as references.")
-    read: list[Pair] = Field(description="These pairs, by id.")
-    learnt: int = Field(description="Decisions that corrected the scores.")
-    calibration: AdjustmentFacts | None = Field(description="What adjusted the probabilities; null if nothing did.")
-    left: int = Field(description="Heads looked through of which no pair is decided.")
-    suggestions: list[Suggestion]
-    notes: list[str]
 
 
 @dataclass(frozen=True)
 class Known:
-    """The decided pairs of a project by id: (n, 2) given as references, accepted and rejected; notes on the others.
-    `states` are all decisions."""
+    """The decided pairs of a project as ids, each (n, 2), with notes on pairs whose entities the graph lacks.
+
+    `states` are all decisions.
+    """
 
     references: np.ndarray
     accepted: np.ndarray
@@ -98,27 +76,27 @@ class Known:
 
 
 class Projects:
-    """The project file of a server, opened when it is first needed, with entities by id and name."""
+    """The project file of a server, opened when it is first needed."""
 
     def __init__(self, linker: Linker, path: Path | None) -> None:
         self.linker, self.path = linker, path
         self._file: ProjectFile | None = None
         self._lock = threading.Lock()
-        self._ranked: OrderedDict[object, tuple[RankedPairs, Trust | None]] = OrderedDict()
+        self._ranked: OrderedDict[Query, tuple[RankedPairs, Trust | None]] = OrderedDict()
         if path is not None and path.exists():
-            _ = self.file  # a file that cannot be used is refused at the start
+            _ = self.file  # raises now if the file cannot be used
 
     @property
     def file(self) -> ProjectFile:
         if self.path is None:
-            raise ApiError(404, "no-projects", "this server keeps no projects: start it with --project FILE")
+            raise ApiError(404, "no-projects", "this server has no project file: start it with --project FILE")
         with self._lock:
             if self._file is None:
                 self._file = ProjectFile(self.path)
             return self._file
 
     def close(self) -> None:
-        """Close the file, so that it is one file again; it is opened again when it is needed."""
+        """Close the file, which merges its journal into it. It is opened again when it is needed."""
         with self._lock:
             if self._file is not None:
                 self._file.close()
@@ -148,7 +126,7 @@ class Projects:
         return facts
 
     def listed(self, number: int, states: Sequence[Decision]) -> dict[str, Any]:
-        """Some decisions of a project, and a note on those of entities that this graph lacks."""
+        """Decisions of a project, with a note on those whose entities this graph lacks."""
         rows = [self.event(state) for state in states]
         lacking = [(row["head"], row["tail"]) for row in rows if not row["known"]]
         notes = [lacking_note(lacking)] if lacking else []
@@ -166,27 +144,11 @@ class Projects:
         return self.file.decide(number, ids, body.who)
 
     async def predict(self, body: PredictRequest, service: Service) -> dict[str, Any]:
-        """The answer to a request, its probabilities adjusted by the decisions of the project that it names."""
+        """The answer to a request; the decisions of the project that it names adjust the probabilities."""
         number = body.project
         if number is None:
-            return {**await service.predict(body), "calibration": None}
-        states: list[Decision] = []
-        answer = await service.predict(body, lambda: states.extend(self.file.decisions(number)))
-        return await asyncio.to_thread(self._adjusted, answer, states, body.heads is None)
-
-    def _adjusted(self, answer: dict[str, Any], states: Sequence[Decision], overall: bool) -> dict[str, Any]:
-        """An answer with probabilities adjusted by decisions; if `overall`, the best pairs come first."""
-        adjustment, rows = adjustment_of(states), answer["predictions"]
-        if adjustment is None or not rows or rows[0]["probability"] is None:
-            return {**answer, "calibration": None}
-        answered = {state.head for state in states if state.kind != "rejected"}
-        has_tail = np.array([row["head"] in answered for row in rows])
-        adjusted = adjustment(np.array([row["base_probability"] for row in rows]), has_tail)
-        for row, probability in zip(rows, adjusted.tolist(), strict=True):
-            row["probability"] = probability
-        if overall:
-            rows.sort(key=lambda row: -row["probability"])
-        return {**answer, "calibration": adjustment_facts(adjustment)}
+            return await service.predict(body)
+        return await service.predict(body, lambda: self.file.decisions(number))
 
     def known(self, number: int) -> Known:
         """The decided pairs of a project whose entities this graph has."""
@@ -203,59 +165,64 @@ class Projects:
         return Known(references, accepted, rejected, states, [lacking_note(lacking)] if lacking else [])
 
     async def next(self, number: int, body: NextRequest, service: Service) -> dict[str, Any]:
-        """The pairs to decide next; the model ranks again only if references or the pool have changed."""
+        """The pairs to decide next. The model ranks again only if the references or the pool have changed."""
 
-        def pool() -> tuple[Known, RankingPart, int, list[str]]:
+        def resolve() -> tuple[Known, Query, int, list[str]]:
             known = self.known(number)
-            whole, in_all, notes = self._pool(body, known, service)
-            return known, whole, in_all, [*known.notes, *notes]
+            query, in_all, notes = self._query(body, known, service)
+            return known, query, in_all, [*known.notes, *notes]
 
         async with service.admission.enter("next") as job:
-            known, whole, in_all, notes = await service.prepare(pool, job, orders=body.heads is None)
-            if whole not in self._ranked:
-                parts, trust = await service.rank(whole, job)
-                self._ranked[whole] = RankedPairs.joined(parts), trust
-            ranked, trust = self._ranked[whole]
-            self._ranked.move_to_end(whole)
-            while len(self._ranked) > KEPT:
+            known, query, in_all, notes = await service.prepare(resolve, job, orders=body.heads is None)
+            if query not in self._ranked:
+                self._ranked[query] = await service.rank(query, job)
+            self._ranked.move_to_end(query)
+            while len(self._ranked) > REMEMBERED:
                 self._ranked.popitem(last=False)
+            ranked, trust = self._ranked[query]
 
             def answer() -> dict[str, Any]:
-                facts = self._suggestions(ranked, known, body, trust)
-                return {**self._pool_facts(number, whole, known), "heads_in_all": in_all, **facts, "notes": notes}
+                return {
+                    "project": self.facts(number),
+                    "heads": len(query.heads),
+                    "references": len(query.references.pairs),
+                    "read": id_texts(self.linker.graph, query.references.pairs),
+                    "left": len(set(query.heads) - {head for head, _ in known.decided()}),
+                    "heads_in_all": in_all,
+                    **self._suggestions(query, ranked, trust, known, body),
+                    "notes": notes,
+                }
 
             return await service.prepare(answer, job)
 
-    def _pool_facts(self, number: int, whole: RankingPart, known: Known) -> dict[str, Any]:
-        return {
-            "project": self.facts(number),
-            "heads": len(whole.heads),
-            "references": len(whole.references.pairs),
-            "read": id_texts(self.linker.graph, whole.references.pairs),
-            "left": len(set(whole.heads) - {head for head, _ in known.decided()}),
-        }
-
-    def _pool(self, body: NextRequest, known: Known, service: Service) -> tuple[RankingPart, int, list[str]]:
-        """What is ranked: the tails of each head of the pool.
+    def _query(self, body: NextRequest, known: Known, service: Service) -> tuple[Query, int, list[str]]:
+        """The tails of each head in the pool, the number of heads in all, and notes.
 
         Constraints between pairs are left to `_suggestions`, as they change with each decision.
         """
         pairs = self._references(known)
         if not len(pairs):
             raise FewlinkError("the project has no references yet: add pairs that the relation holds for")
-        texts = [[self.linker.graph.entities[entity] for entity in pair] for pair in pairs.tolist()]
+        request = PredictRequest(
+            references=[[self.linker.graph.entities[entity] for entity in pair] for pair in pairs.tolist()],
+            candidates=body.candidates,
+            relation=body.relation,
+            k=1,
+            heads=body.heads or None,
+            heads_of_type=None if body.heads else body.heads_of_type,
+            first=0 if body.heads else body.first,
+            count=None if body.heads else body.count,
+        )
+        query, in_all = service.resolver.query(request)
+        decided = Counter(head for head, _ in known.decided())
+        more = max((decided[head] for head in query.heads), default=0) // DEPTH * DEPTH  # not suggested again
         used = self._constraints(body, known)
         kinds = ["none"] if body.constraints == ["none"] else sorted(used.kinds & {"types"})
-        asked = {"references": texts, "candidates": body.candidates, "relation": body.relation, "k": 1}
-        of_type = {"heads_of_type": body.heads_of_type, "first": body.first, "count": body.count}
-        request = PredictRequest.model_validate({**asked, **({"heads": body.heads} if body.heads else of_type)})
-        part, in_all, notes = service.resolver.ranking(request)
-        decided = Counter(head for head, _ in known.decided())
-        more = max((decided[head] for head in part.heads), default=0) // DEEP * DEEP  # that are not suggested again
-        part = replace(part, k=DEEP + more, overall=False, constraints=tuple(kinds))
+        query = replace(query, k=DEPTH + more, across_heads=False, constraints=tuple(kinds))
+        notes = list(query.notes)
         if body.constraints:
-            notes += used.notes(np.array(part.heads), find_candidates_of(self.linker, part))
-        return part, in_all, notes
+            notes += used.notes(np.array(query.heads), self.linker.candidates(query))
+        return query, in_all, notes
 
     def _constraints(self, body: NextRequest, known: Known) -> Constraints:
         """The constraints of a request, given all true pairs; raises if one of these contradicts them."""
@@ -270,68 +237,66 @@ class Projects:
         most = min(capabilities(self.linker.scorer).references_read(len(true)), MAX_REFERENCES)
         return choose_references(known_graph(self.linker.benchmark), true, most, len(known.references))
 
-    def _suggestions(self, ranked: RankedPairs, known: Known, body: NextRequest, trust: Trust | None) -> dict[str, Any]:
-        """The best pairs that are not decided, how many decisions they were learnt from, and what adjusted them."""
+    def _suggestions(
+        self, query: Query, ranked: RankedPairs, trust: Trust | None, known: Known, body: NextRequest
+    ) -> dict[str, Any]:
+        """The best undecided pairs, the number of decisions that corrected them, and what adjusted them."""
         pairs, decided = np.stack([ranked.heads, ranked.tails], 1), known.decided()
         left = np.array([(head, tail) not in decided for head, tail in pairs.tolist()], bool)
         begins = np.flatnonzero(np.diff(ranked.heads, prepend=-1))  # the rows of a head are consecutive
         if body.constraints and len(pairs):
             used = self._constraints(body, known)
             left &= np.concatenate([used.allowed(int(own[0, 0]), own[:, 1]) for own in np.split(pairs, begins[1:])])
-        anything = len(known.accepted) + len(known.rejected)
-        learned = learn(known_graph(self.linker.benchmark), known.true, known.rejected) if anything else None
+        learned = None
+        if len(known.accepted) + len(known.rejected):
+            learned = learn(known_graph(self.linker.benchmark), known.true, known.rejected)
         units = units_of(self.linker.scorer, np.split(ranked.scores, begins[1:]))
         corrections = np.zeros(len(pairs)) if learned is None else units.scale * learned.logits(pairs)
         order, corrected = suggest(learned, pairs[left], ranked.scores[left], units, teach=body.mode == "teach")
-        moved = ranked.moved(np.where(left, corrections, GONE)).take(left)
-        base, shown = self._probabilities(moved, trust)
-        adjustment = adjustment_of(known.states)
-        answered = np.isin(moved.heads, known.true[:, 0])
-        chances = base if adjustment is None or base is None else adjustment(base, answered)
+        moved = ranked.moved(np.where(left, corrections, DECIDED)).take(left)
+        query = adjusted(query, known.states, self.linker)
+        probabilities = self.linker.probabilities(query, moved, trust) if len(moved) else None
+        shown = probabilities is not None and self._are_shown(probabilities[0], moved, trust)
         graph = self.linker.graph
-        rows = [
-            {
-                "head": graph.entities[head],
-                "head_name": graph.name(head),
-                "tail": graph.entities[tail],
-                "tail_name": graph.name(tail),
-                "score": float(corrected[place]),
-                "rank": float(ranked.ranks[left][place]),
-                "probability": float(chances[place]) if shown and chances is not None else None,
-                "base_probability": None if base is None else float(base[place]),
-            }
-            for place in order[: body.k].tolist()
-            for head, tail in [pairs[left][place].tolist()]
-        ]
-        learnt = 0 if learned is None else len(learned.pairs)
-        return {"suggestions": rows, "learnt": learnt, "calibration": adjustment_facts(adjustment if shown else None)}
+        rows = []
+        for place in order[: body.k].tolist():
+            head, tail = pairs[left][place].tolist()
+            rows.append(
+                {
+                    "head": graph.entities[head],
+                    "head_name": graph.name(head),
+                    "tail": graph.entities[tail],
+                    "tail_name": graph.name(tail),
+                    "score": float(corrected[place]),
+                    "rank": float(ranked.ranks[left][place]),
+                    "probability": float(probabilities[1][place]) if probabilities is not None and shown else None,
+                    "base_probability": None if probabilities is None else float(probabilities[0][place]),
+                }
+            )
+        return {
+            "suggestions": rows,
+            "learnt": 0 if learned is None else len(learned.pairs),
+            "calibration": adjustment_facts(query.adjustment if shown else None),
+        }
 
-    def _probabilities(self, pairs: RankedPairs, trust: Trust | None) -> tuple[np.ndarray | None, bool]:
-        """The model's probabilities (n,), None if it is not calibrated, and whether they are shown."""
-        if self.linker.calibration is None or not len(pairs):
-            return None, False
-        both = self.linker.probabilities(Query(References(())), pairs, trust)
-        assert both is not None
-        base = both[0]
-        first = base[pairs.ranks < 2]
-        return base, self.linker.calibration.note(trust, float(first.mean()) if len(first) else 0.0).shown
-
-
-def adjustment_facts(adjustment: Adjustment | None) -> dict[str, Any] | None:
-    return None if adjustment is None else {"decisions": adjustment.decisions, "sentence": adjustment.sentence()}
+    def _are_shown(self, probabilities: np.ndarray, pairs: RankedPairs, trust: Trust | None) -> bool:
+        """Whether probabilities are reliable enough to show them."""
+        assert self.linker.calibration is not None
+        first = probabilities[pairs.ranks < 2]
+        return self.linker.calibration.note(trust, float(first.mean()) if len(first) else 0.0).shown
 
 
 def install_projects(app: FastAPI, projects: Projects) -> None:
-    """Add the endpoints of projects to an app; those that use the file run in threads."""
+    """Add the endpoints of projects to an app. Those that only use the file run in threads."""
 
     @app.get("/projects", response_model=ProjectList)
     def list_projects() -> Response:
-        """All projects of the server's file, with how many pairs are decided."""
+        """All projects of the server, with the number of decided pairs."""
         return as_json({"projects": projects.all_facts()})
 
     @app.post("/projects", response_model=ProjectFacts, status_code=201)
     def add_project(body: NewProject) -> Response:
-        """A new project: a relation to complete."""
+        """Create a project: a relation to complete."""
         pairs = [
             (projects.id_of(head, "head of a reference"), projects.id_of(tail, "tail of a reference"))
             for head, tail in body.references
@@ -346,17 +311,17 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
 
     @app.get("/projects/{number}/decisions", response_model=DecisionList)
     def decisions(number: int, kind: Literal["reference", "accepted", "rejected"] | None = None) -> Response:
-        """What counts for each pair, oldest first, with conflicts."""
+        """The current decision about each pair, oldest first, with conflicts."""
         return as_json(projects.listed(number, projects.file.decisions(number, kind)))
 
     @app.post("/projects/{number}/decisions", response_model=DecisionList)
     def decide(number: int, body: NewDecisions) -> Response:
-        """Store decisions; the answer is their state, with what another curator had decided otherwise."""
+        """Store decisions. The response contains their state and any conflicting decision of another curator."""
         return as_json(projects.listed(number, projects.decide(number, body)))
 
     @app.post("/projects/{number}/undo", response_model=Undone)
     def undo(number: int, body: UndoRequest) -> Response:
-        """Take back an event, by default the curator's last decision; both stay in the log."""
+        """Undo an event, by default the curator's last decision. Both stay in the log."""
         numbers: list[int | None] = [*body.events] if body.events else [body.event]
         undone = projects.file.undo_all(number, numbers, body.who)
         facts = {"project": projects.facts(number), "count": len(undone)}
@@ -369,16 +334,16 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
         return as_json({"project": projects.facts(number), "log": events})
 
     @app.get("/projects/{number}/export", response_class=Response)
-    def export_project(number: int, format: Annotated[Format, Parameter()] = "tsv") -> Response:
-        """The decisions as a file: `tsv`, `triples` or `nt` (what is true) or `json` (the whole log)."""
+    def export_project(number: int, format: Format = "tsv") -> Response:
+        """The decisions as a file: `tsv`, `triples` or `nt` (the true pairs), or `json` (the whole log)."""
         content = export(projects.file, number, format).encode("utf-8", "surrogatepass")
-        disposition = f'attachment; filename="project-{number}.{format if format in MEDIA else "tsv"}"'
-        kind = MEDIA.get(format, "text/tab-separated-values")
+        disposition = f'attachment; filename="project-{number}.{format if format in MEDIA_TYPES else "tsv"}"'
+        kind = MEDIA_TYPES.get(format, "text/tab-separated-values")
         return Response(content, headers={"Content-Disposition": disposition}, media_type=kind)
 
     @app.post("/projects/{number}/import", response_model=ImportAnswer)
     def import_project(number: int, body: ImportRequest) -> Response:
-        """Add the decisions of an export; what the project has already is not added again."""
+        """Import decisions from an export. Decisions that the project already has are skipped."""
         name = projects.file.project(number).name
         find = projects.linker.names.id_of
         done = import_text(projects.file, name, body.text, body.format, who=body.who, find=find)
@@ -387,5 +352,5 @@ def install_projects(app: FastAPI, projects: Projects) -> None:
 
     @app.post("/projects/{number}/next", response_model=NextAnswer)
     async def next_pairs(number: int, body: NextRequest) -> Response:
-        """The pairs to decide next: the best ones, or those whose answers teach most."""
+        """The pairs to decide next: the most probable ones, or those whose decisions the model learns most from."""
         return as_json(await projects.next(number, body, app.state.service))

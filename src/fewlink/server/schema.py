@@ -20,28 +20,45 @@ NAME_LENGTH = 500  # characters of one name
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Limits of one server. Those of the schema hold for every server; `heads` and `k` may be lower, not higher."""
+    """Limits of one server. The schema limits every server; `heads` and `k` can only be lower than its limits.
 
-    heads: int = 5_000  # of one request, listed or of a type
+    heads       heads of one request, listed or of a type
+    k           tails of each head
+    rows        heads times k
+    explained   rows of one request with reasons
+    body        bytes of the body
+    waiting     admitted requests; more are refused
+    seconds     estimated seconds of one request; longer ones are refused
+    queued      estimated seconds of all admitted requests; more are refused
+    deadline    seconds after which a request is abandoned
+    turn        seconds that a request computes before others get their turn
+    gather      seconds that the model waits for similar questions to answer in the same call
+    together    questions of one call; 1 disables batching
+    token       required from clients; None: no token is needed
+    hosts       names that the Host header may have; None: any
+    references  triples (head, relation, tail) that describe relations which the graph lacks
+    """
+
+    heads: int = 5_000
     k: int = 100
-    rows: int = 10_000  # heads · k
-    explained: int = 100  # rows of one request with reasons
-    body: int = 1 << 20  # bytes
-    waiting: int = 256  # requests in the queue; further ones are rejected
-    seconds: float = 60.0  # estimated, of one request; longer ones are rejected
-    queued: float = 120.0  # estimated, of all requests; further ones are rejected
-    deadline: float = 150.0  # seconds after which a request is given up
-    turn: float = 0.25  # seconds of a request that are answered before others have their turn
-    gather: float = 0.004  # seconds that a request waits for similar ones
-    together: int = 64  # requests of one batch; 1 disables batching
+    rows: int = 10_000
+    explained: int = 100
+    body: int = 1 << 20
+    waiting: int = 256
+    seconds: float = 60.0
+    queued: float = 120.0
+    deadline: float = 150.0
+    turn: float = 0.25
+    gather: float = 0.004
+    together: int = 64
     token: str | None = None
-    hosts: frozenset[str] | None = None  # names that the server may be called by; None: any
-    references: tuple[tuple[str, str, str], ...] = ()  # (head, relation, tail) of relations that the graph lacks
+    hosts: frozenset[str] | None = None
+    references: tuple[tuple[str, str, str], ...] = ()
 
 
-HEADS = 50  # that /next looks through unless a request names more
+POOL = 50  # heads that /next considers by default
 Who = Annotated[str, StringConstraints(max_length=NAME_LENGTH)]
-WHO = Field("", description="The curator, as a name.")
+WHO = Field(default="", description="The name of the curator.")
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LENGTH)]
 Heads = Annotated[list[Name], Field(min_length=1, max_length=MAX_HEADS, fail_fast=True)]
 Tails = Annotated[list[Name], Field(min_length=1, max_length=MAX_CANDIDATES, fail_fast=True)]
@@ -54,7 +71,7 @@ def requires(name: str, kind: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"type": kind}}}
 
 
-CONSTRAINTS: Any = Field([], description="What every pair keeps to, such as `functional`; /about lists them.")
+CONSTRAINTS: Any = Field(default=[], description="Constraints on all pairs, such as `functional`; /about lists them.")
 SOME_REFERENCES: dict[str, Any] = {"anyOf": [requires("references", "array"), requires("relation", "string")]}
 SOME_HEADS: dict[str, Any] = {"oneOf": [requires("heads", "array"), requires("heads_of_type", "string")]}
 
@@ -64,7 +81,7 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_unknown(cls, data: Any) -> Any:  # one is enough: the event loop waits for each error
+    def _one_unknown(cls, data: Any) -> Any:  # reporting one is enough: building each error takes time
         unknown = [name for name in data if name not in cls.model_fields] if isinstance(data, dict) else []
         return {name: data[name] for name in [*cls.model_fields, *unknown[:1]] if name in data} if unknown else data
 
@@ -73,41 +90,46 @@ class QueryRequest(Body):
     model_config = ConfigDict(json_schema_extra={"allOf": [SOME_REFERENCES]})
 
     references: Annotated[list[Pair], Field(min_length=1, max_length=MAX_REFERENCES, fail_fast=True)] | None = Field(
-        None, description="Pairs that the relation holds for; by default the first pairs of `relation`."
+        default=None, description="Pairs that the relation holds for; by default the first pairs of `relation`."
     )
-    relation: Name | None = Field(None, description="A relation of the benchmark; its known pairs do not compete.")
+    relation: Name | None = Field(
+        default=None, description="A relation of the graph or benchmark; its known pairs do not compete."
+    )
     rejected: Annotated[list[Pair], Field(max_length=MAX_REJECTED, fail_fast=True)] = Field(
-        [], description="Wrong pairs: what resembles them ranks lower, and they are not ranked."
+        default=[], description="Wrong pairs: they are not ranked, and pairs that resemble them rank lower."
     )
 
 
 class PredictRequest(QueryRequest):
-    """Give heads for the best tails of each, or a type for the best pairs of all its heads."""
+    """Give `heads` to get the best tails of each, or `heads_of_type` to get the best pairs of all heads of a type."""
 
     model_config = ConfigDict(json_schema_extra={"allOf": [SOME_REFERENCES, SOME_HEADS]})
 
-    heads: Heads | None = Field(None, description="Entities to find tails for.")
+    heads: Heads | None = Field(default=None, description="Entities to find tails for.")
     heads_of_type: Name | None = Field(
-        None,
+        default=None,
         description="All heads of this type; `open`: entities like the references' heads, most similar first; "
         "`all`: every entity, in the same order.",
     )
-    first: Annotated[int, Field(ge=0)] = Field(0, description="Of the heads of `heads_of_type`, the first to rank.")
+    first: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="The position of the first head of `heads_of_type` to rank."
+    )
     count: Annotated[int, Field(ge=1, le=MAX_HEADS)] | None = Field(
-        None, description="How many of the heads of `heads_of_type` to rank; null: all."
+        default=None, description="How many of the heads of `heads_of_type` to rank; null: all."
     )
     k: Annotated[int, Field(ge=1, le=MAX_K)] = Field(
-        10, description="Tails of each head, or pairs in all if `heads_of_type` is given."
+        default=10, description="Tails of each head, or pairs in all if `heads_of_type` is given."
     )
     candidates: Name | Tails | None = Field(
-        None,
+        default=None,
         description="Tails to rank: a type, a list, or `all`; null or `open`: tails like those of the references.",
     )
-    exclude_known: bool = Field(True, description="Leave out references and known pairs of `relation`.")
-    explain: bool = Field(False, description="Give the reasons of each prediction.")
+    exclude_known: bool = Field(default=True, description="Leave out references and known pairs of `relation`.")
+    explain: bool = Field(default=False, description="Include the reasons for each prediction.")
     constraints: Annotated[list[Name], Field(max_length=10)] = CONSTRAINTS
     project: int | None = Field(
-        None, description="The number of a project: its decisions adjust the probabilities. Nothing else is read of it."
+        default=None,
+        description="The number of a project whose decisions adjust the probabilities. It has no other effect.",
     )
 
 
@@ -130,20 +152,20 @@ class OneDecision(Body):
     tail: Name
     decision: Literal["accepted", "rejected", "reference"]
     probability: Annotated[float, Field(ge=0, le=1, strict=False)] | None = Field(
-        None, description="The `base_probability` of the prediction: decisions adjust later probabilities by it."
+        default=None, description="The `base_probability` of the prediction; later probabilities are adjusted by it."
     )
 
 
 class NewDecisions(Body):
-    """Decisions that are stored all or none."""
+    """Decisions: either all of them are stored or none."""
 
     decisions: Annotated[list[OneDecision], Field(min_length=1, max_length=1_000, fail_fast=True)]
     who: Who = WHO
 
 
 class UndoRequest(Body):
-    event: int | None = Field(None, description="The event to undo; null: the last decision of `who`.")
-    events: Events | None = Field(None, description="Several events to undo at once, all or none.")
+    event: int | None = Field(default=None, description="The event to undo; null: the last decision of `who`.")
+    events: Events | None = Field(default=None, description="Several events to undo together: either all or none.")
     who: Who = WHO
 
 
@@ -154,15 +176,23 @@ class ImportRequest(Body):
 
 
 class NextRequest(Body):
-    """Which pairs to decide next, over a pool of heads."""
+    """A pool of heads whose pairs are to be decided next."""
 
-    heads: Heads | None = Field(None, description="The pool; null: heads of `heads_of_type`.")
-    heads_of_type: Name = Field("open", description="A type; `open`: entities like the references' heads; `all`.")
+    heads: Heads | None = Field(default=None, description="The pool; null: the heads of `heads_of_type`.")
+    heads_of_type: Name = Field(
+        default="open", description="A type; `open`: entities like the references' heads; `all`."
+    )
     first: Annotated[int, Field(ge=0)] = 0
-    count: Annotated[int, Field(ge=1, le=MAX_HEADS)] = HEADS
-    candidates: Name | None = Field(None, description="Tails: a type or `all`; null: like those of the references.")
-    relation: Name | None = Field(None, description="A relation of the graph; its known pairs are not suggested.")
-    mode: Literal["best", "teach"] = Field("best", description="`teach`: pairs whose answers tell most about others.")
+    count: Annotated[int, Field(ge=1, le=MAX_HEADS)] = POOL
+    candidates: Name | None = Field(
+        default=None, description="Tails: a type or `all`; null: like those of the references."
+    )
+    relation: Name | None = Field(
+        default=None, description="A relation of the graph; its known pairs are not suggested."
+    )
+    mode: Literal["best", "teach"] = Field(
+        default="best", description="`best`: the most probable pairs; `teach`: those that the model learns most from."
+    )
     constraints: Annotated[list[Name], Field(max_length=10)] = CONSTRAINTS
     k: Annotated[int, Field(ge=1, le=100)] = 10
 
@@ -179,24 +209,24 @@ class ExplainAnswer(BaseModel):
     neighbours: list[Neighbour]
     shared: bool
     measured: bool
-    together: float | None = Field(description="What the score loses without all paths.")
+    together: float | None = Field(description="How much the score drops without any of the paths.")
     distance: int | None = Field(
-        description="Hops from head to tail, if no path from the head is named; 0: not joined."
+        description="Hops from head to tail, if no path from the head is listed; 0: not connected."
     )
     at_tail: list[EdgesAtTail]
     sentences: list[str]
 
 
 BASE: Any = Field(
-    description="The model's own, before a project's decisions adjust it: send it as the `probability` of a decision. "
-    "null if nothing was calibrated."
+    description="The probability before decisions of a project adjust it: send it as the `probability` of a decision. "
+    "null if the model is not calibrated."
 )
 
 
 class AdjustmentFacts(BaseModel):
     """What adjusted the probabilities."""
 
-    decisions: int = Field(description="Of the project, those with a probability.")
+    decisions: int = Field(description="Decisions of the project that have a probability.")
     sentence: str
 
 
@@ -207,10 +237,12 @@ class Row(BaseModel):
     tail: str
     tail_name: str
     score: float
-    probability: float | None = Field(description="null where no percentage is shown: `trust` says why.")
+    probability: float | None = Field(description="null if probabilities are not reliable enough: `trust` says why.")
     base_probability: float | None = BASE
     known: bool
-    in_set: bool | None = Field(None, description="Whether it is in the answer set of its head, see `sets`.")
+    in_set: bool | None = Field(
+        default=None, description="Whether the row belongs to the answer set of its head (`sets`)."
+    )
     reasons: ExplainAnswer | None
 
 
@@ -240,12 +272,12 @@ class EventFacts(BaseModel):
     undoes: int | None
     who: str
     time: str
-    probability: float | None = Field(description="The model's when it was decided, before decisions adjusted it.")
-    known: bool = Field(description="Whether the graph has both entities: questions read only such pairs.")
+    probability: float | None = Field(description="The model's probability at the time of the decision, not adjusted.")
+    known: bool = Field(description="Whether the graph has both entities. Only such pairs are used.")
 
 
 class DecisionFacts(EventFacts):
-    conflict: EventFacts | None = Field(description="What another curator had decided otherwise.")
+    conflict: EventFacts | None = Field(description="A conflicting decision of another curator.")
 
 
 class DecisionList(BaseModel):
@@ -270,41 +302,63 @@ class Suggestion(BaseModel):
     head_name: str
     tail: str
     tail_name: str
-    score: float = Field(description="Corrected by the decisions.")
+    score: float = Field(description="The score as corrected by the decisions.")
     rank: float = Field(description="The tail's rank for its head before the correction.")
-    probability: float | None = Field(description="null where no percentage is shown.")
+    probability: float | None = Field(description="null if probabilities are not reliable enough.")
     base_probability: float | None = BASE
 
 
+class ImportAnswer(BaseModel):
+    project: ProjectFacts
+    added: int
+    read: int
+    notes: list[str] = Field(description="Which pairs name entities that the graph lacks.")
+
+
+class NextAnswer(BaseModel):
+    project: ProjectFacts
+    heads: int
+    heads_in_all: int
+    references: int = Field(description="The number of true pairs that the model reads as references.")
+    read: list[Pair] = Field(description="These pairs by id.")
+    learnt: int = Field(description="The number of decisions that corrected the scores.")
+    calibration: AdjustmentFacts | None = Field(description="What adjusted the probabilities; null if nothing did.")
+    left: int = Field(description="Heads of the pool without any decided pair.")
+    suggestions: list[Suggestion]
+    notes: list[str]
+
+
 class TrustFacts(BaseModel):
-    """How far the answers can be trusted, in words; null if nothing was calibrated."""
+    """How reliable the answers are; null if the model is not calibrated."""
 
     low: bool
     shown: bool = Field(description="Whether predictions have probabilities.")
     sentence: str
-    found: int = Field(description="References that were found in the first ten when they were held out.")
+    found: int = Field(description="Held-out references that were found among the first ten answers.")
     tested: int = Field(description="References that were held out.")
 
 
 class AnswerSetFacts(BaseModel):
-    """How many of the first answers to one head it takes to have a right one among them, and how surely."""
+    """How many of the first answers for one head contain a correct one, at a given level of confidence."""
 
     asked: str
     asked_name: str
     size: int
     level: float
-    unlikely: bool = Field(description="Whether probably none of the candidates is right.")
+    unlikely: bool = Field(description="Whether probably none of the candidates is correct.")
     sentence: str
 
 
 class PredictAnswer(BaseModel):
-    heads: int = Field(description="How many heads were ranked.")
-    heads_in_all: int = Field(description="How many heads the request names, or has of its type.")
+    heads: int = Field(description="The number of heads that were ranked.")
+    heads_in_all: int = Field(description="The number of heads that the request names, or that its type has.")
     predictions: list[Row]
     notes: list[str]
     trust: TrustFacts | None
     sets: list[AnswerSetFacts] = []
-    calibration: AdjustmentFacts | None = Field(None, description="null if no decisions adjusted the probabilities.")
+    calibration: AdjustmentFacts | None = Field(
+        default=None, description="null if no decisions adjusted the probabilities."
+    )
     tail_types: dict[str, list[str]] = Field(description="The types of each predicted tail, by its id.")
 
 
@@ -316,12 +370,12 @@ class Health(BaseModel):
 class EntityOffer(BaseModel):
     id: str
     name: str
-    hint: str = Field(description="What tells it from others of the same name: its type and a neighbour.")
+    hint: str = Field(description="Distinguishes entities with the same name: the type and a neighbour.")
 
 
 class EdgeFacts(BaseModel):
     relation: str
-    inverse: bool = Field(description="Whether the edge leads to this entity: the other end is its head.")
+    inverse: bool = Field(description="Whether the edge points to this entity, so that the other end is the head.")
     other: Entity
 
 
@@ -332,7 +386,9 @@ class EntityAnswer(BaseModel):
     name: str
     types: list[str]
     edges_in_all: int
-    matching: int = Field(description="Edges with the text of `q` in the name of the relation or of the other end.")
+    matching: int = Field(
+        description="Edges that have the text of `q` in the name of the relation or of the other end."
+    )
     edges: list[EdgeFacts]
 
 
@@ -350,7 +406,7 @@ class GraphFacts(BaseModel):
 
 
 class CalibrationFacts(BaseModel):
-    error: float = Field(description="Of first answers on relations that were left out.")
+    error: float = Field(description="Error of the probabilities of first answers, measured on held-out relations.")
     base: float
     count: int
     relations: int
@@ -363,7 +419,7 @@ class LimitFacts(BaseModel):
     k: int
     rows: int
     explained: int
-    seconds: float = Field(description="Estimated, of one request.")
+    seconds: float = Field(description="Estimated seconds of work for one request.")
 
 
 class About(BaseModel):
@@ -374,8 +430,8 @@ class About(BaseModel):
     relations: dict[str, list[str]] = Field(
         description="The names of the graph's relations, and of the task relations of each split."
     )
-    constraints: dict[str, str] = Field(description="Constraints that a request can name, in words.")
-    evidence: dict[str, str] = Field(description="Descriptions of the kinds of evidence in reasons.")
+    constraints: dict[str, str] = Field(description="The constraints that a request can name, with their meaning.")
+    evidence: dict[str, str] = Field(description="The kinds of evidence in reasons, with their meaning.")
     calibration: CalibrationFacts | None
     limits: LimitFacts
 

@@ -1,22 +1,24 @@
-"""Requests answered by a linker: resolved, ranked a few heads at a time so that others get their turn, and joined."""
+"""Answers to whole requests: names are resolved, heads are ranked in short turns, and the linker joins the results."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from fewlink.core.errors import UnknownName
+from fewlink.curation.schema import Decision
 from fewlink.data.candidates import by_similarity
 from fewlink.linker import Explanation, Linker
-from fewlink.linker.constraints import check_kinds
-from fewlink.linker.query import Query, References, find_heads
+from fewlink.linker.adjustment import Adjustment, adjustment_of
+from fewlink.linker.query import Query, References
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.scorers import capabilities
@@ -24,195 +26,164 @@ from fewlink.server.admission import Admission, Job
 from fewlink.server.batching import Batcher
 from fewlink.server.errors import ApiError
 from fewlink.server.lookups import offer, types_of
-from fewlink.server.schema import ExplainRequest, PredictRequest, QueryRequest, ServerSettings
+from fewlink.server.schema import ExplainRequest, PredictRequest, ServerSettings
 
 T = TypeVar("T")
 FIRST_TURN = 8  # heads that are ranked before the pace of a request is known
 MAX_TURN = 50  # heads that are ranked before other requests get their turn
 MAX_SETTLED = 1_000_000  # rows that may rule out each other
-SHORT = 0.1  # share of the seconds of one request: jobs with less left are answered beside longer ones
+SHORT = 0.1  # share of the seconds allowed for one request: jobs with less left are answered beside longer ones
 
 
 @dataclass(frozen=True)
-class RankingPart:
-    """The k best tails of each of these heads; if `overall`, the k best pairs of all heads. Entities are numbers."""
+class RankTurn:
+    """Rank the heads of a query, or of a part of it."""
 
-    references: References
-    heads: tuple[int, ...]
-    k: int
-    candidates: str | tuple[int, ...] | None
-    exclude_known: bool
-    overall: bool
-    constraints: tuple[str, ...] = ()
-    heads_in_all: int = 0
-
-    @property
-    def query(self) -> Query:
-        return Query(
-            references=self.references,
-            heads=self.heads,
-            k=self.k,
-            candidates="open" if self.candidates is None else self.candidates,
-            exclude_known=self.exclude_known,
-            constraints=self.constraints,
-            across_heads=self.overall,
-            heads_in_all=self.heads_in_all,
-        )
+    query: Query
+    trust: Trust | None
 
     @property
     def key(self) -> Hashable:
-        """What parts that share a call have in common."""
-        return self.query.batch_key
+        return "rank", self.query.batch_key
 
     @property
     def rows(self) -> int:
-        return len(self.heads) * self.k
+        return len(self.query.heads) * self.query.k
 
 
 @dataclass(frozen=True)
-class ExplanationPart:
-    """The reasons for the score of one pair."""
+class TrustTurn:
+    """Measure the trust in the answers to a query."""
+
+    query: Query
+    rows = 1
+
+    @property
+    def key(self) -> Hashable:
+        return "trust", self.query.references, self.query.candidates
+
+
+@dataclass(frozen=True)
+class ExplainTurn:
+    """Explain the score of one pair."""
 
     references: References
     head: int
     tail: int
+    rows = 1
 
     @property
     def key(self) -> Hashable:
         return self
 
-    @property
-    def rows(self) -> int:
-        return 1
 
-
-@dataclass(frozen=True)
-class TrustPart:
-    """How far answers with these references and candidates can be trusted."""
-
-    references: References
-    candidates: str | tuple[int, ...] | None
-
-    @property
-    def query(self) -> Query:
-        return Query(self.references, candidates="open" if self.candidates is None else self.candidates)
-
-    @property
-    def key(self) -> Hashable:
-        return self
-
-    @property
-    def rows(self) -> int:
-        return 1
-
-
-Part = RankingPart | ExplanationPart | TrustPart
+Turn = RankTurn | TrustTurn | ExplainTurn
 
 
 class Resolver:
-    """Turns names into ids; raises for unknown names and exceeded limits. Thread-safe."""
+    """Turns requests into queries by id; raises for unknown names and exceeded limits. Thread-safe."""
 
     def __init__(self, linker: Linker, settings: ServerSettings) -> None:
-        self.linker, self.names, self.settings = linker, linker.names, settings
+        self.linker, self.settings = linker, settings
 
-    def ranking(self, request: PredictRequest) -> tuple[RankingPart, int, list[str]]:
-        """The request by id, how many heads there are in all, and notes on it."""
-        notes: list[str] = []
+    def query(self, request: PredictRequest) -> tuple[Query, int]:
+        """The query of a request, and the number of heads that its type has in all."""
         self._check_limits(request)
-        references = self._references(request, notes)
-        heads, in_all = self._heads(request, references, notes)
-        candidates = self._candidates(request.candidates)
-        overall = request.heads is None
-        kinds = check_kinds(request.constraints)
-        part = RankingPart(references, heads, request.k, candidates, request.exclude_known, overall, kinds)
-        return part, in_all, notes
+        with self._suggesting():
+            query = self.linker.resolve(
+                [(head, tail) for head, tail in request.references] if request.references else None,
+                request.heads or (),
+                request.k,
+                request.candidates,
+                request.exclude_known,
+                request.relation,
+                constraints=request.constraints,
+                rejected=[(head, tail) for head, tail in request.rejected],
+                across_heads=request.heads is None,
+            )
+        if request.heads_of_type is None:
+            return query, len(query.heads)
+        members = self._heads_of_type(request.heads_of_type, query.references)
+        last = len(members) if request.count is None else request.first + request.count
+        heads = members[request.first : last]
+        self._check_heads(len(heads), "heads_of_type")
+        return replace(query, heads=tuple(heads.tolist())), len(members)
 
-    def explanation(self, request: ExplainRequest) -> ExplanationPart:
-        references = self._references(request, [])
-        return ExplanationPart(
-            references, self._find(request.head, "head", "head"), self._find(request.tail, "tail", "tail")
-        )
+    def pair(self, request: ExplainRequest) -> ExplainTurn:
+        """The pair of a request to explain."""
+        if request.references is None and request.relation is None:
+            raise no_references()
+        names = self.linker.names
+        with self._suggesting():
+            query = self.linker.resolve(
+                [(head, tail) for head, tail in request.references] if request.references else None,
+                relation=request.relation,
+                rejected=[(head, tail) for head, tail in request.rejected],
+            )
+            head, tail = names.find(request.head, "head", "head"), names.find(request.tail, "tail", "tail")
+        return ExplainTurn(query.references, head, tail)
 
-    def _find(self, name: str, what: str, field: str) -> int:
-        """An entity by name; the error for an unknown name suggests similar ones."""
+    def check_settled(self, query: Query) -> None:
+        """Refuse constraints between pairs for more heads than can be compared with each other."""
+        heads, k = len(query.heads), query.k
+        if query.across_heads or heads * (heads + k) <= MAX_SETTLED:
+            return
+        if self.linker.constraints(query).between_pairs:
+            message = f"these constraints compare the answers of all heads with each other, and {heads:,} are too many"
+            raise ApiError(422, "limit", f"{message}: ask for at most {int(MAX_SETTLED**0.5) - k:,}", "heads")
+
+    @contextmanager
+    def _suggesting(self) -> Iterator[None]:
+        """Add similar entities to the error for an unknown one."""
         try:
-            return self.names.find(name, what)
+            yield
         except UnknownName as error:
-            suggestions = [offer(self.names, entity) for entity in self.names.nearest(name)]
-            raise ApiError(404, "unknown-name", str(error), field, suggestions) from None
+            names = self.linker.names
+            is_entity = "." in error.field or error.field in ("head", "tail")
+            similar = [offer(names, entity) for entity in names.nearest(error.name)] if is_entity else []
+            raise ApiError(404, "unknown-name", str(error), error.field or None, similar) from None
+
+    def _heads_of_type(self, kind: str, references: References) -> np.ndarray:
+        if kind in ("open", "all"):
+            return by_likeness(self.linker, references, kind == "all")
+        with self._suggesting():
+            return self.linker.names.members(kind, "heads_of_type")
 
     def _check_limits(self, request: PredictRequest) -> None:
         """Raise if a request exceeds a limit of this server, before any name is looked up."""
         limits, heads = self.settings, len(request.heads or ())
         if (request.heads is None) == (request.heads_of_type is None):
-            raise ApiError(422, "refused", "say which heads: a list, or all of heads_of_type", "heads")
+            raise ApiError(422, "refused", "give either 'heads' or 'heads_of_type'", "heads")
         if request.heads is not None and (request.first or request.count is not None):
-            raise ApiError(422, "refused", "'first' and 'count' are for heads_of_type, not for a list", "first")
+            raise ApiError(422, "refused", "'first' and 'count' need 'heads_of_type', not a list of heads", "first")
+        if request.references is None and request.relation is None:
+            raise no_references()
         if request.k > limits.k:
-            raise ApiError(422, "limit", f"k is {request.k:,}, and this server gives at most {limits.k:,} tails", "k")
+            raise ApiError(422, "limit", f"k is {request.k:,}, but this server returns at most {limits.k:,} tails", "k")
+        self._check_heads(heads, "heads")
         rows = request.k * (heads or 1)
         if rows > limits.rows:
-            message = f"{rows:,} rows are more than {limits.rows:,}: ask for fewer heads or tails"
+            message = f"{rows:,} rows are more than the limit of {limits.rows:,}: ask for fewer heads or tails"
             raise ApiError(422, "limit", message, "k")
         if request.explain and rows > limits.explained:
-            message = f"reasons of {rows:,} rows are more than {limits.explained:,}: ask for fewer heads or tails"
-            raise ApiError(422, "limit", f"{message}, or for reasons of single rows at /explain", "explain")
-
-    def _references(self, request: QueryRequest, notes: list[str]) -> References:
-        rejected = [
-            (
-                self._find(head, "head of a rejected pair", f"rejected.{place}.0"),
-                self._find(tail, "tail of a rejected pair", f"rejected.{place}.1"),
-            )
-            for place, (head, tail) in enumerate(request.rejected)
-        ]
-        return self._given(request, notes).with_rejected(rejected, self.names, notes)
-
-    def _given(self, request: QueryRequest, notes: list[str]) -> References:
-        if request.references is None:
-            if request.relation is None:
-                message = "no references: give pairs of a head and a tail, or a relation to take them from"
-                raise ApiError(422, "refused", message, "references")
-            return self.linker.find_references(None, request.relation, notes=notes)
-        for place, (head, tail) in enumerate(request.references):
-            self._find(head, "head of a reference", f"references.{place}.0")
-            self._find(tail, "tail of a reference", f"references.{place}.1")
-        pairs = [(head, tail) for head, tail in request.references]
-        return self.linker.find_references(pairs, request.relation, notes=notes)
-
-    def _heads(self, request: PredictRequest, references: References, notes: list[str]) -> tuple[tuple[int, ...], int]:
-        """The heads to rank, and how many there are in all."""
-        if request.heads is None:
-            kind = request.heads_of_type or ""
-            likeness = kind in ("open", "all")
-            members = by_likeness(self.linker, references, kind == "all") if likeness else self.names.members(kind)
-            last = len(members) if request.count is None else request.first + request.count
-            heads = members[request.first : last].tolist()
-            self._check_heads(len(heads), "heads_of_type")
-            return tuple(heads), len(members)
-        self._check_heads(len(request.heads), "heads")
-        for place, name in enumerate(request.heads):
-            self._find(name, "head", f"heads.{place}")
-        distinct = find_heads(self.names, request.heads, notes)
-        return distinct, len(distinct)
+            message = f"{rows:,} rows with reasons are more than the limit of {limits.explained:,}"
+            less = "ask for fewer heads or tails, or for the reasons of single rows at /explain"
+            raise ApiError(422, "limit", f"{message}: {less}", "explain")
 
     def _check_heads(self, count: int, field: str) -> None:
-        most = self.settings.heads
-        if count > most:
-            message = f"{count:,} heads are more than the {most:,} that this server allows in one request"
-            parts = "for some at a time, with 'first' and 'count'" if field == "heads_of_type" else "about fewer"
-            raise ApiError(422, "limit", f"{message}: ask {parts}, or start it with a higher --most-heads", field)
-
-    def _candidates(self, choice: str | Sequence[str] | None) -> str | tuple[int, ...] | None:
-        if choice is None or choice == "open":
-            return None
-        if isinstance(choice, str):
-            return choice
-        ids = {self._find(name, "candidate", f"candidates.{place}") for place, name in enumerate(choice)}
-        return tuple(sorted(ids))
+        limit = self.settings.heads
+        if count > limit:
+            message = f"{count:,} heads are more than the limit of {limit:,} for one request"
+            less = "ask for some at a time with 'first' and 'count'" if field == "heads_of_type" else "ask for fewer"
+            raise ApiError(422, "limit", f"{message}: {less}, or start the server with a higher --most-heads", field)
 
 
-@functools.lru_cache(maxsize=8)  # many heads are ranked in many requests
+def no_references() -> ApiError:
+    message = "no references: give pairs of a head and a tail, or a relation to take them from"
+    return ApiError(422, "refused", message, "references")
+
+
+@functools.lru_cache(maxsize=8)  # the heads of a large type are ranked in several requests
 def by_likeness(linker: Linker, references: References, others: bool) -> np.ndarray:
     """Entities (n,) like the references' heads, most similar first; with `others`, all other entities after them."""
     relation = references.relation.number if references.relation else -1
@@ -226,7 +197,7 @@ class Service:
     def __init__(self, linker: Linker, settings: ServerSettings) -> None:
         self.linker, self.settings = linker, settings
         self.resolver, self.admission = Resolver(linker, settings), Admission(settings)
-        self.batcher: Batcher[Part] = Batcher(
+        self.batcher: Batcher[Turn] = Batcher(
             self._answer,
             gather=settings.gather,
             together=settings.together,
@@ -234,8 +205,40 @@ class Service:
             short=SHORT * settings.seconds if capabilities(linker.scorer).thread_safe else None,
         )
         self.calls = 0  # of the linker
-        self._pace = 0.0  # seconds for one head, in the last turn of a request
+        self._pace = 0.0  # seconds for one head in the latest turn of any request
         self._ordering = ThreadPoolExecutor(1, "fewlink-ordering")
+
+    async def predict(
+        self, request: PredictRequest, decisions: Callable[[], Sequence[Decision]] | None = None
+    ) -> dict[str, Any]:
+        """The answer to a request; the decisions of a project adjust its probabilities."""
+
+        def resolve() -> tuple[Query, int]:
+            states = decisions() if decisions is not None else ()
+            query, in_all = self.resolver.query(request)
+            self.resolver.check_settled(query)
+            return adjusted(query, states, self.linker), in_all
+
+        orders = request.heads_of_type in ("open", "all")
+        async with self.admission.enter("predict all heads" if orders else "predict") as job:
+            query, in_all = await self.prepare(resolve, job, orders=orders)
+            ranked, trust = await self.rank(query, job)
+            pairs = await asyncio.to_thread(self.linker.settle, query, ranked, trust)
+            answer = await asyncio.to_thread(self._answer_json, query, pairs, trust)
+            if request.explain:
+                ends = zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True)
+                turns = [ExplainTurn(query.references, head, tail) for head, tail in ends]
+                for row, explanation in zip(answer["predictions"], await self._explain(turns, job), strict=True):
+                    row["reasons"] = explanation.to_dict()
+        return {"heads": len(query.heads), "heads_in_all": in_all, **answer}
+
+    async def explain(self, request: ExplainRequest) -> dict[str, Any]:
+        """The reasons for the score of one pair."""
+        async with self.admission.enter("explain") as job:
+            turn = await self.prepare(functools.partial(self.resolver.pair, request), job)
+            (explanation,) = await self._explain([turn], job)
+            self.admission.started(job)
+        return explanation.to_dict()
 
     async def prepare(self, work: Callable[[], T], job: Job, *, orders: bool = False) -> T:
         """Run work without the model in a thread. If it orders all entities, which may be slow, one runs at a time."""
@@ -250,125 +253,81 @@ class Service:
         job.spend(seconds)
         return result
 
-    async def predict(self, request: PredictRequest, first: Callable[[], object] = lambda: None) -> dict[str, Any]:
-        """The answer to a request; `first` runs before names are resolved."""
+    async def rank(self, query: Query, job: Job) -> tuple[RankedPairs, Trust | None]:
+        """The ranked pairs of a query, computed some heads at a time, and the trust in them.
 
-        def resolve() -> tuple[RankingPart, int, list[str]]:
-            first()
-            return self.resolver.ranking(request)
-
-        orders = request.heads_of_type in ("open", "all")
-        async with self.admission.enter("predict all heads" if orders else "predict") as job:
-            whole, in_all, notes = await self.prepare(resolve, job, orders=orders)
-            parts, trust = await self.rank(whole, job)
-            answer, pairs = await asyncio.to_thread(self._joined, whole, parts, trust, notes)
-            if request.explain:
-                for row, reasons in zip(
-                    answer["predictions"], await self._explain(whole.references, pairs, job), strict=True
-                ):
-                    row["reasons"] = reasons.to_dict()
-        return {"heads": len(whole.heads), "heads_in_all": in_all, **answer}
-
-    async def explain(self, request: ExplainRequest) -> dict[str, Any]:
-        async with self.admission.enter("explain") as job:
-            part = await self.prepare(functools.partial(self.resolver.explanation, request), job)
-            explanation: Explanation = await self.batcher.ask(part, job)
-            self.admission.started(job)
-        return explanation.to_dict()
-
-    async def rank(self, whole: RankingPart, job: Job) -> tuple[list[RankedPairs], Trust | None]:
-        """The ranked pairs of a request, some heads at a time, and the trust in them.
-
-        The first turn includes what happens once for each request; the second one shows how long the others will take.
+        The first turn includes what is done once for each query; the second one shows how long the others will take.
         """
         trust: Trust | None = None
         if self.linker.calibration is not None:
-            trust = await self.batcher.ask(TrustPart(whole.references, whole.candidates), job)
-        if await asyncio.to_thread(self._between_pairs, whole):
-            self._check_settled(whole)
-            whole = replace(whole, heads_in_all=len(whole.heads))
+            trust = await self.batcher.ask(TrustTurn(query), job)
         parts: list[RankedPairs] = []
-        begin, count = 0, self._heads_in_a_turn(self._pace, FIRST_TURN)
-        while begin < len(whole.heads):
-            turn, before = whole.heads[begin : begin + count], job.spent
-            parts.append(await self.batcher.ask(replace(whole, heads=turn), job))
-            begin += len(turn)
+        begin, count = 0, self._heads_per_turn(FIRST_TURN)
+        while begin < len(query.heads):
+            part, before = query.part(query.heads[begin : begin + count]), job.spent
+            parts.append(await self.batcher.ask(RankTurn(part, trust), job))
+            begin += len(part.heads)
             if len(parts) == 1:
                 self.admission.started(job)
             else:
-                self._pace = (job.spent - before) / len(turn)
-                count = self._heads_in_a_turn(self._pace, MAX_TURN)
+                self._pace = (job.spent - before) / len(part.heads)
+                count = self._heads_per_turn(MAX_TURN)
             if len(parts) == 2:
-                self._expect(job, len(whole.heads) - begin, whole)
-        return parts, trust
+                self._check_cost(query, job, len(query.heads) - begin)
+        return RankedPairs.joined(parts), trust
 
-    def _heads_in_a_turn(self, pace: float, most: int) -> int:
-        return max(1, min(most, int(self.settings.turn / max(pace, 1e-9))))
+    def _heads_per_turn(self, limit: int) -> int:
+        return max(1, min(limit, int(self.settings.turn / max(self._pace, 1e-9))))
 
-    def _expect(self, job: Job, heads: int, whole: RankingPart) -> None:
-        """Refuse a request whose remaining heads would take too long."""
-        most = max(1, int((self.settings.seconds - job.spent) / max(self._pace, 1e-9)))
-        how = f"ask for at most {most:,} heads at a time"
-        if whole.overall:
-            how += ", with 'first' and 'count'"
-        self.admission.expect(job, self._pace * heads, f"{how}, or start the server with a higher --most-seconds")
+    def _check_cost(self, query: Query, job: Job, heads: int) -> None:
+        """Refuse a query whose remaining heads would take too long."""
+        affordable = max(1, int((self.settings.seconds - job.spent) / max(self._pace, 1e-9)))
+        advice = f"ask for at most {affordable:,} heads at a time"
+        if query.across_heads:
+            advice += ", with 'first' and 'count'"
+        self.admission.expect(job, self._pace * heads, f"{advice}, or start the server with a higher --most-seconds")
 
-    async def _explain(self, references: References, pairs: Sequence[tuple[int, int]], job: Job) -> list[Explanation]:
-        """The reasons for some pairs, one turn for each."""
-        explained: list[Explanation] = []
-        for head, tail in pairs:
+    async def _explain(self, turns: Sequence[ExplainTurn], job: Job) -> list[Explanation]:
+        explanations: list[Explanation] = []
+        for turn in turns:
             before = job.spent
-            explained.append(await self.batcher.ask(ExplanationPart(references, head, tail), job))
-            if len(explained) == 2:
-                left = (len(pairs) - 2) * (job.spent - before)
-                self.admission.expect(job, left, "ask for the reasons of single rows at /explain")
-        return explained
+            explanations.append(await self.batcher.ask(turn, job))
+            if len(explanations) == 2:
+                seconds = (len(turns) - 2) * (job.spent - before)
+                self.admission.expect(job, seconds, "ask for the reasons of single rows at /explain")
+        return explanations
 
-    def _answer(self, parts: Sequence[Part]) -> Sequence[Any]:
-        """The answers to parts with equal keys."""
+    def _answer(self, turns: Sequence[Turn]) -> Sequence[Any]:
+        """The answers to turns with equal keys, in one call of the linker."""
         self.calls += 1
-        first = parts[0]
-        if isinstance(first, ExplanationPart):
-            return [self.linker.explain_pair(first.references, first.head, first.tail)] * len(parts)
-        if isinstance(first, TrustPart):
-            return [self._trust(first)] * len(parts)
-        return self._rank([part for part in parts if isinstance(part, RankingPart)])
+        first = turns[0]
+        if isinstance(first, ExplainTurn):
+            return [self.linker.explain_pair(first.references, first.head, first.tail)] * len(turns)
+        if isinstance(first, TrustTurn):
+            return [self.linker.trust(first.query)] * len(turns)
+        queries = [turn.query for turn in turns if isinstance(turn, RankTurn)]
+        return self.linker.rank_batch(queries, first.trust)
 
-    def _rank(self, parts: Sequence[RankingPart]) -> list[RankedPairs]:
-        """One call for the heads of all parts; each part gets its own heads and its own k."""
-        trust = self._trust(parts[0]) if parts[0].overall else None
-        return self.linker.rank_batch([part.query for part in parts], trust)
-
-    def _trust(self, part: RankingPart | TrustPart) -> Trust | None:
-        return self.linker.trust(part.query)
-
-    def _between_pairs(self, whole: RankingPart) -> bool:
-        """Whether pairs of several heads rule out each other."""
-        return self.linker.constraints(whole.query).between_pairs
-
-    def _check_settled(self, whole: RankingPart) -> None:
-        heads = len(whole.heads)
-        if not whole.overall and heads * (heads + whole.k) > MAX_SETTLED:
-            message = f"with these constraints all heads are answered together, and {heads:,} are too many"
-            raise ApiError(422, "limit", f"{message}: ask for at most {int(MAX_SETTLED**0.5) - whole.k:,}", "heads")
-
-    def _joined(
-        self, whole: RankingPart, parts: list[RankedPairs], trust: Trust | None, notes: list[str]
-    ) -> tuple[dict[str, Any], list[tuple[int, int]]]:
-        """The answer to a request without reasons, and the heads and tails of its rows."""
-        linker, query = self.linker, replace(whole.query, notes=tuple(notes))
-        pairs = linker.settle(query, RankedPairs.joined(parts), trust)
-        predictions = linker.predictions(query, pairs, trust)
-        answer = {
+    def _answer_json(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> dict[str, Any]:
+        predictions = self.linker.predictions(query, pairs, trust)
+        shown = predictions.trust is not None and predictions.trust.shown
+        return {
             "predictions": predictions.to_dicts(),
             "notes": list(predictions.notes),
             "trust": predictions.trust and vars(predictions.trust),
-            "tail_types": types_of(linker, np.unique(pairs.tails)),
+            "tail_types": types_of(self.linker, np.unique(pairs.tails)),
             "sets": list(map(vars, predictions.sets)),
+            "calibration": adjustment_facts(query.adjustment if shown else None),
         }
-        return answer, list(zip(pairs.heads.tolist(), pairs.tails.tolist(), strict=True))
 
 
-def find_candidates_of(linker: Linker, part: RankingPart | TrustPart) -> np.ndarray:
-    """The candidates (c,) of a part by id; those of the last few questions are remembered."""
-    return linker.candidates(part.query)
+def adjusted(query: Query, decisions: Sequence[Decision], linker: Linker) -> Query:
+    """The query with probabilities that decisions adjust."""
+    true = (linker.graph.entities.find(state.head) for state in decisions if state.kind != "rejected")
+    answered = frozenset(head for head in true if head is not None)
+    return replace(query, adjustment=adjustment_of(decisions), answered=answered)
+
+
+def adjustment_facts(adjustment: Adjustment | None) -> dict[str, Any] | None:
+    """What adjusted the probabilities; None if nothing did."""
+    return None if adjustment is None else {"decisions": adjustment.decisions, "sentence": adjustment.sentence()}

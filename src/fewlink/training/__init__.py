@@ -1,4 +1,4 @@
-"""Training: the loop, run folders that continue exactly, checkpoints and their metrics."""
+"""Training: the loop, run folders that continue exactly, checkpoints and the metrics log."""
 
 from fewlink.training.run import RunConfig, is_run, open_run, runs_in
 from fewlink.training.trainer import RunResult, train_runs

@@ -1,4 +1,4 @@
-"""What a run writes: checkpoints, whole at every moment (`last/` to continue from, `best/` to use), and metrics.
+"""The checkpoints of a run, complete at every moment: `last/` to continue from, `best/` to use.
 
 `last/` is written at each evaluation, and between evaluations at least once a minute. An evaluation is committed by
 writing `last/`, which says whether its weights are the best so far; `best/` follows.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import json
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fewlink.core import storage
-from fewlink.core.errors import InputError, reading, writing
+from fewlink.core.errors import InputError, reading
 from fewlink.core.storage import (
     exists,
     locked,
@@ -31,7 +30,6 @@ from fewlink.core.storage import (
     read_json,
     with_sha256,
     without_sha256,
-    write_bytes,
     write_json,
 )
 from fewlink.embeddings.table import save_tensors
@@ -308,62 +306,3 @@ def _state(folder: Path) -> State:
 def _load_tensors(path: Path) -> dict[str, Tensor]:
     with reading(path, REMEDY):
         return load_file(path)
-
-
-METRICS, TENSORBOARD = "metrics.jsonl", "tensorboard"
-
-
-def truncate_metrics(run: Path, last: dict[str, Any]) -> None:
-    """Bring metrics.jsonl to where a run stands: its lines up to the last committed evaluation, each once."""
-    lines: list[dict[str, Any]] = []
-    path = run / METRICS
-    with reading(path, "remove it, training begins a new one"):
-        texts = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
-    for text in texts:
-        line = metrics_line(text)
-        if line is None:
-            break
-        if line["step"] <= last.get("step", 0):
-            lines.append(line)
-    if last and (not lines or lines[-1]["step"] != last["step"]):
-        lines.append(last)
-    write_bytes(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
-
-
-def metrics_line(text: str) -> dict[str, Any] | None:
-    """A line of metrics.jsonl; None if it was cut off by a kill or damaged."""
-    with contextlib.suppress(ValueError, RecursionError):
-        line = json.loads(text)
-        return line if isinstance(line, dict) and isinstance(line.get("step"), int) else None
-    return None
-
-
-class MetricsLog:
-    """Appends lines to metrics.jsonl, and their numbers to `RUN/tensorboard` if TensorBoard is installed."""
-
-    def __init__(self, run: Path) -> None:
-        self.run = run
-        self._writer: Any = None
-        self._has_tensorboard = importlib.util.find_spec("tensorboard") is not None
-
-    def add(self, line: dict[str, Any]) -> None:
-        with writing(self.run / METRICS), (self.run / METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        if not self._has_tensorboard:
-            return
-        with writing(self.run / TENSORBOARD):
-            if self._writer is None:
-                from torch.utils.tensorboard import SummaryWriter
-
-                self._writer = SummaryWriter(str(self.run / TENSORBOARD), purge_step=line["step"])
-            for name, value in _numbers(line):
-                self._writer.add_scalar(name, value, line["step"])
-            self._writer.flush()
-
-
-def _numbers(line: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    for name, value in line.items():
-        if isinstance(value, dict):
-            yield from _numbers(value, f"{prefix}{name}/")
-        elif f"{prefix}{name}" != "step":
-            yield f"{prefix}{name}", float(value)

@@ -42,6 +42,7 @@ from fewlink.training.checkpoints import (
     BENCHMARK,
     CONFIG,
     DEPLOYED,
+    FIT,
     begun,
     check_belongs,
     check_complete,
@@ -372,3 +373,39 @@ def make_folder(run: Path) -> None:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FewlinkError(f"{run} cannot be made ({error.strerror})") from None
+
+
+def check_folder(run: Path) -> None:
+    """Raise if a folder holds anything but a run or the beginning of one."""
+    if run.exists() and not run.is_dir():
+        raise FewlinkError(f"{run} is a file: choose another folder")
+    if not run.exists():
+        return
+    if (run / FIT).exists():
+        raise FewlinkError(
+            f"{run} was made by fewlink fit: fewlink fit GRAPH --out {run} --minutes N continues it; or choose another "
+            "folder"
+        )
+    check_complete(run, FIT)
+    ours = (".lock", *(f".{name}." for name in (*BEGINNING, CONFIG)))
+    others = [p.name for p in run.iterdir() if p.name not in BEGINNING and not p.name.startswith(ours)]
+    if others and not (CONFIG in others and _is_ours(run / CONFIG)):
+        raise FewlinkError(f"{run} exists and is not a training run: choose another folder")
+
+
+def _is_ours(config: Path) -> bool:
+    """Whether a configuration is a run's; a damaged one may be, and is reported where it is read."""
+    try:
+        content = read_json(config)
+    except InputError:
+        return True
+    return isinstance(content, dict) and str(content.get("format")).startswith("fewlink-run/")
+
+
+def check_may_train(run: Path, benchmark: Benchmark, settings: ModelSettings) -> None:
+    """Raise if a folder cannot take a run on this benchmark with these settings, before anything is trained."""
+    check_folder(run)
+    if (run / CONFIG).exists() and begun(run):
+        config = RunConfig.read(run)
+        config.check_same_benchmark(run, {"fingerprint": benchmark.fingerprint})
+        config.check_same_settings(run, settings)

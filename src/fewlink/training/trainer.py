@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from fewlink.core import distributed, memory
-from fewlink.core.errors import FewlinkError, InputError
+from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import progress, silent
-from fewlink.core.storage import read_json
 from fewlink.data.benchmark import Benchmark
 from fewlink.evaluation.evaluator import Protocol, evaluate
 from fewlink.models import trained_family
@@ -31,22 +30,9 @@ from fewlink.models.family import PretrainedVectors, RunState
 from fewlink.models.settings import ModelSettings
 from fewlink.models.weights import check_weights
 from fewlink.scorers import Scorer
-from fewlink.training.checkpoints import (
-    CONFIG,
-    FIT,
-    MetricsLog,
-    State,
-    begun,
-    check_complete,
-    load_last,
-    load_state,
-    locked_run,
-    recover,
-    save_best,
-    save_last,
-    truncate_metrics,
-)
-from fewlink.training.run import BEGINNING, RunConfig, make_folder, start_or_continue
+from fewlink.training.checkpoints import State, load_last, load_state, locked_run, recover, save_best, save_last
+from fewlink.training.metrics_log import MetricsLog, truncate_metrics
+from fewlink.training.run import RunConfig, check_folder, make_folder, start_or_continue
 
 ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is whole"
 SAVE_EVERY = 30.0  # seconds, of training between two evaluations
@@ -76,8 +62,7 @@ def train_run(
 ) -> RunResult:
     """Meta-train a model into a run folder, or continue one that is there with the same settings.
 
-    `on_event` receives, after each evaluation, the line of metrics.jsonl with `event` = "evaluated", `seed`, `steps`,
-    `best_step` and `best_mrr`; and where a run is continued, `event` = "continued" with `seed`, `step` and `steps`.
+    `on_event` receives the events that `train_runs` describes.
     """
     return train_runs(benchmark, vectors, settings, {settings.seed: Path(run)}, on_event=on_event)[0]
 
@@ -93,11 +78,21 @@ def train_runs(
 ) -> list[RunResult]:
     """Meta-train a model with each of several seeds into its own run folder; `settings.seed` is not used.
 
-    On a GPU they train side by side if the family supports it, otherwise one after another. Of evaluations that are
-    equally good the first is the best. `watch(run, step, scorer)` is called at each evaluation, before its checkpoint
-    is saved: a run that continues calls it again for every step that was not saved.
+    On a GPU they train side by side if the family supports it, otherwise one after another. Of equally good
+    evaluations the first is the best.
+
+    on_event  receives, after each evaluation, the line of metrics.jsonl with `event` = "evaluated", `model`, `seed`,
+              `steps`, `best_step` and `best_mrr`; and where a run is continued, `event` = "continued" with `model`,
+              `seed`, `step` and `steps`
+    watch     is called as watch(run, step, scorer) at each evaluation, before its checkpoint is saved: a continued run
+              calls it again for every step that was not saved
     """
-    notify, places = on_event or (lambda event: None), {seed: Path(run) for seed, run in runs.items()}
+    places = {seed: Path(run) for seed, run in runs.items()}
+
+    def notify(event: str, seed: int, **facts: Any) -> None:
+        if on_event is not None:
+            on_event({"event": event, "model": settings.model, "seed": seed, "steps": settings.steps, **facts})
+
     family = trained_family(settings.model)
     check(benchmark, settings)
     family.check_vectors(benchmark, vectors)
@@ -111,7 +106,7 @@ def train_runs(
         states = _states(places)
         for seed, state in states.items():
             if state.step:
-                notify({"event": "continued", "seed": seed, "step": state.step, "steps": settings.steps})
+                notify("continued", seed, step=state.step)
         while group := _next_group(states, settings):
             trainer = Trainer(benchmark, vectors, settings, group)
             trainer.load(places)
@@ -122,8 +117,7 @@ def train_runs(
                         watch(places[seed], state.step, trainer.learner.scorer(index))
                 trainer.save(places)
                 for seed, state in zip(group, trainer.states, strict=True):
-                    more = {"steps": settings.steps, "best_step": state.best_step, "best_mrr": state.best["mrr"]}
-                    notify({"event": "evaluated", "seed": seed, **state.line, **more})
+                    notify("evaluated", seed, **state.line, best_step=state.best_step, best_mrr=state.best["mrr"])
             states = _states(places)
     return [_result(places[seed], state, settings) for seed, state in states.items()]
 
@@ -331,39 +325,3 @@ def exactly(device: str) -> Iterator[None]:
         finally:
             torch.set_deterministic_debug_mode(before)
             deterministic.fill_uninitialized_memory = filled
-
-
-def check_folder(run: Path) -> None:
-    """Raise if a folder holds anything but a run or the beginning of one."""
-    if run.exists() and not run.is_dir():
-        raise FewlinkError(f"{run} is a file: choose another folder")
-    if not run.exists():
-        return
-    if (run / FIT).exists():
-        raise FewlinkError(
-            f"{run} was made by fewlink fit: fewlink fit GRAPH --out {run} --minutes N continues it; or choose another "
-            "folder"
-        )
-    check_complete(run, FIT)
-    ours = (".lock", *(f".{name}." for name in (*BEGINNING, CONFIG)))
-    others = [p.name for p in run.iterdir() if p.name not in BEGINNING and not p.name.startswith(ours)]
-    if others and not (CONFIG in others and _is_ours(run / CONFIG)):
-        raise FewlinkError(f"{run} exists and is not a training run: choose another folder")
-
-
-def _is_ours(config: Path) -> bool:
-    """Whether a configuration is a run's; a damaged one may be, and is reported where it is read."""
-    try:
-        content = read_json(config)
-    except InputError:
-        return True
-    return isinstance(content, dict) and str(content.get("format")).startswith("fewlink-run/")
-
-
-def check_may_train(run: Path, benchmark: Benchmark, settings: ModelSettings) -> None:
-    """Raise if a folder cannot take a run on this benchmark with these settings, before anything is trained."""
-    check_folder(run)
-    if (run / CONFIG).exists() and begun(run):
-        config = RunConfig.read(run)
-        config.check_same_benchmark(run, {"fingerprint": benchmark.fingerprint})
-        config.check_same_settings(run, settings)

@@ -25,7 +25,7 @@ from fewlink.fit import stages
 from fewlink.graph import graph as graphs
 from fewlink.graph.graph import Graph
 from fewlink.linker import calibration, saving
-from fewlink.training import checkpoints, run
+from fewlink.training import checkpoints, metrics_log, run
 from fewlink.training.checkpoints import BENCHMARK, CONFIG, DEPLOYED, FIT
 from fewlink.training.run import EMBEDDINGS, Deployed, RunConfig
 from fewlink.verification.files import check_file, is_sqlite, records_of
@@ -194,7 +194,7 @@ def _run(found: Verified, path: Path) -> None:
     found.check(lambda: Deployed.open(path))
     for name in checkpoints.MISSING:
         found.check(lambda name=name: checkpoints.check_complete(path, name))  # type: ignore[misc]
-    calibrated, metrics = path / checkpoints.CALIBRATION, path / checkpoints.METRICS
+    calibrated, metrics = path / checkpoints.CALIBRATION, path / metrics_log.METRICS
     for file, read in (
         (calibrated, lambda: calibration.open_calibration(calibrated, config.id)),
         (path / FIT, lambda: stages.read_record(path)),
@@ -209,7 +209,7 @@ def _run(found: Verified, path: Path) -> None:
 def _metrics(file: Path) -> None:
     with reading(file, "training goes on without it: remove it to begin a new one"):
         for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
-            if checkpoints.metrics_line(line) is None:
+            if metrics_log.metrics_line(line) is None:
                 raise InputError(file, "is not a line of metrics: the run itself is not concerned", number)
 
 

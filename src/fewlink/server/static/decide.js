@@ -75,8 +75,8 @@ function showAnswer(answer, focus) {
   read = answer.read;
   showRemaining("Heads left", answer.left);
   const notes = answer.notes.filter((note) => !projectNotes.includes(note));
-  if (answer.calibration) notes.unshift(asSentence(answer.calibration.sentence));
-  $("decide-notes").replaceChildren(...notes.map((note) => element("li", {}, note)));
+  if (answer.calibration) notes.unshift(answer.calibration.sentence);
+  $("decide-notes").replaceChildren(...notes.map((note) => element("li", {}, asSentence(note))));
   const suggestion = answer.suggestions.find((one) => !skipped.has(keyOf(one)));
   if (suggestion) showCard(suggestion, answer, focus);
   else showEnd(answer);
@@ -134,7 +134,7 @@ function showCard(suggestion, { learnt }, focus) {
   if (isShown) return;
   const { head, head_name, tail, tail_name, rank, probability } = suggestion;
   const likely = hasProbability(suggestion) ? `${formatPercent(probability)} likely. ` : "";
-  const basis = learnt ? `, learned from ${plural(learnt, "pair")}` : "";
+  const basis = learnt ? ` Learned from ${plural(learnt, "pair")}.` : "";
   const verdict = (name, label, key, onclick) =>
     element(
       "button",
@@ -161,7 +161,7 @@ function showCard(suggestion, { learnt }, focus) {
     element(
       "p",
       { class: "hint" },
-      `${likely}Rank ${formatCount(rank)} among the tails of ${head_name}${basis}.`,
+      `${likely}Rank ${formatCount(rank)} among the tails of ${head_name}.${basis}`,
     ),
     element(
       "div",

@@ -84,7 +84,7 @@ export function arrange() {
   $("list-options").hidden = deciding();
   $("k-label").textContent = mode === "many" ? "Number of pairs" : "Tails per head";
   $("relation-label").textContent = project
-    ? "Name of the relation in the graph, if it has one"
+    ? "Relation in the graph (optional)"
     : "Name of the relation";
   $("relation-hint").hidden = !relationInGraph();
   $("references-hint").textContent = project

@@ -9,15 +9,7 @@ import { hasProbability, passesFilters, prepareFilters } from "./filters.js";
 import { decisionOn, keyOf, kindOf, project, whoDid } from "./project.js";
 import { showRemaining } from "./project-panel.js";
 import { curator, deciding } from "./state.js";
-import {
-  asSentence,
-  capitalized,
-  formatCount,
-  formatPercent,
-  formatScore,
-  pairText,
-  plural,
-} from "./text.js";
+import { asSentence, formatCount, formatPercent, formatScore, pairText, plural } from "./text.js";
 
 let query = null; // the query whose predictions are listed
 let rows = []; // {prediction, item, accept, reject, why}
@@ -145,10 +137,10 @@ function showNotes(answer) {
   const sentence = trust?.sentence || "";
   const withProbabilities = predictions.some(hasProbability);
   $("notes").replaceChildren(
-    ...notes.filter((note) => note !== sentence).map((note) => element("li", {}, note)),
+    ...notes.filter((note) => note !== sentence).map((note) => element("li", {}, asSentence(note))),
   );
   $("trust").hidden = !sentence;
-  $("trust").textContent = capitalized(sentence);
+  $("trust").textContent = sentence && asSentence(sentence);
   $("trust").className = "trust";
   if (trust?.low) $("trust").classList.add("low");
   else if (!withProbabilities) $("trust").classList.add("plain");

@@ -8,6 +8,7 @@ import { on } from "./events.js";
 import { newProject } from "./new-project.js";
 import {
   conflicts,
+  curatorName,
   decisionsOf,
   openProject,
   project,
@@ -15,7 +16,6 @@ import {
   projects,
   readDecisions,
   VERBS,
-  whoDid,
 } from "./project.js";
 import { curator, saveCurator } from "./state.js";
 import { asSentence, formatCount, pairText, plural } from "./text.js";
@@ -33,7 +33,7 @@ export function showRemaining(label, count) {
 }
 
 export function showProjectChoice() {
-  const none = projects.length ? "No project (decisions are not stored)" : "No project yet";
+  const none = projects.length ? "None (decisions are not stored)" : "No project yet";
   $("project-choice").replaceChildren(
     element("option", { value: "" }, none),
     ...projects.map(({ number, name }) => element("option", { value: number }, name)),
@@ -79,6 +79,12 @@ function showCounts() {
   );
 }
 
+function describeVote(decision) {
+  const name = curatorName(decision.who);
+  if (decision.kind === "reference") return `${name} added it as a reference`;
+  return `${name} ${VERBS[decision.kind]} it`;
+}
+
 function showConflicts() {
   const disputed = conflicts();
   $("conflicts").hidden = !disputed.length;
@@ -92,7 +98,7 @@ function showConflicts() {
           "li",
           {},
           element("b", {}, pairText(decision)),
-          `: ${whoDid(decision.conflict)} it, then ${whoDid(decision)} it.`,
+          `: ${describeVote(decision.conflict)}, then ${describeVote(decision)}.`,
         ),
       ),
   );

@@ -9,7 +9,7 @@ import { pairText, plural } from "./text.js";
 const MAX_REJECTED = 1000; // pairs of one request
 
 export const VERBS = {
-  reference: "gave as a reference",
+  reference: "added the reference",
   accepted: "accepted",
   rejected: "rejected",
   undo: "undid",
