@@ -23,9 +23,10 @@ import numpy as np
 from calibration import BUILTIN, SHOTS, hidden_relations
 from fewlink.core.seeds import generator
 from fewlink.data import Benchmark, open_benchmark
+from fewlink.data.candidates import open_candidates
 from fewlink.linker.answer_sets import LEVELS, Ranks, SetSize, fit_set_size, weighted_quantile
 from fewlink.linker.calibration import BUILT_IN, Sample, fit, open_calibration
-from fewlink.linker.query import References, open_candidates
+from fewlink.linker.query import References
 from fewlink.linker.ranking import rank_tails
 from fewlink.linker.trust import head_fans, measure_trust, row_features
 from fewlink.models.trail.reading import ReadGraph

@@ -31,11 +31,10 @@ from fewlink.core.seeds import generator
 from fewlink.curation.learning import SCALE, Learned, Units, choose_references, learn
 from fewlink.curation.next_question import suggest
 from fewlink.data import Benchmark, Task, open_benchmark
-from fewlink.data.candidates import by_similarity
+from fewlink.data.candidates import by_similarity, open_candidates
 from fewlink.data.folds import fold_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.linker import Linker
-from fewlink.linker.query import open_candidates
 from fewlink.models.trail.reading import MOST_REFERENCES
 from fewlink.scorers import Question
 from measure import print_table, read_record, write_record

@@ -37,10 +37,11 @@ from fewlink.curation.store import ProjectFile
 from fewlink.data.nell_layout import read_layout
 from fewlink.evaluation.records import RecordStore, read_records
 from fewlink.graph import CompileReport, Graph, compile_graph
-from fewlink.graph.compile import check_side_files, labels_from, types_from_triples
-from fewlink.graph.formats import read_pairs_table, read_triples
-from fewlink.graph.graph import types_from_file
-from fewlink.stix.bundle import read_bundle, read_links
+from fewlink.graph.formats import read_triples
+from fewlink.graph.formats.stix import read_bundle, read_links
+from fewlink.graph.labels import labels_from
+from fewlink.graph.side_files import check_side_files, read_pairs_table
+from fewlink.graph.types import types_from_file, types_from_triples
 
 SLOW = 5.0  # seconds of the processor for one input
 LIMIT = 60.0  # seconds after which an input is given up

@@ -17,7 +17,7 @@ from fewlink.data.candidates import likely_tails
 from fewlink.data.folds import with_connected_pairs
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
-from fewlink.graph.graph import Groups
+from fewlink.graph.groups import Groups
 
 SMALLEST, LARGEST = 20, 2000  # pairs of a hidden relation
 HIDDEN = 0.12  # share of the triples that a view hides at most, unless its train relations have more

@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 ROOMS = (
     "core",
-    "stix",
     "graph",
     "data",
     "embeddings",

@@ -99,7 +99,7 @@ def test_keeping_freed_memory_changes_no_result() -> None:
 
 
 def test_training_and_opening_raise_if_memory_is_insufficient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    umls, settings = open_benchmark("umls"), FewShotSettings("fsrl", steps=1, evaluate_every=1)
+    umls, settings = open_benchmark("umls"), FewShotSettings(model="fsrl", steps=1, evaluate_every=1)
     vectors = pretrain(umls, EmbeddingSettings(dim=8, epochs=1), out=tmp_path / "vectors")
     train_run(umls, vectors, settings, tmp_path / "run")
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)

@@ -13,7 +13,7 @@ from fewlink.core.seeds import scramble
 from fewlink.data import PROTOCOLS, candidates_of, likely_tails
 from fewlink.data.candidates import PAPER_SIZE, SameTypeSampler, by_similarity
 from fewlink.graph import Graph
-from fewlink.graph.compile import RDF_TYPE, types_from_triples
+from fewlink.graph.types import RDF_TYPE, types_from_triples
 
 GRAPH = graph_of("ann lives oslo", "bob lives rome", "oslo in norway", "cy works norway")  # ann is 0, oslo 1, bob 2, …
 

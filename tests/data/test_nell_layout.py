@@ -21,7 +21,7 @@ from tests.conftest import LAYOUT, named, write_layout
 from fewlink.core.errors import FewlinkError, InputError
 from fewlink.data import SPLITS, Benchmark, nell_layout, open_benchmark
 from fewlink.data.nell_layout import is_layout, read_layout
-from fewlink.graph import reading
+from fewlink.graph import compression
 
 CITIES = ["oslo", "rome"]
 
@@ -341,7 +341,7 @@ def test_an_archive_that_the_disk_has_no_room_for_is_an_error(tmp_path: Path, mo
 def test_a_bomb_in_an_archive_is_an_error_also_if_it_is_no_part_of_the_layout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "SMALL_UNPACKED", 1 << 20)
+    monkeypatch.setattr(compression, "SMALL_UNPACKED", 1 << 20)
     member = tarfile.TarInfo("some/readme")
     member.size = 20 << 20
     path = archive(tmp_path / "tiny.tar.gz", write_layout(tmp_path / "tiny"), (member, bytes(member.size)))

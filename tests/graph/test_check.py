@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples
 
 from fewlink.core.errors import FewlinkError
-from fewlink.graph.compile import NEAR, _component_sizes, _near_copies, check_graph
+from fewlink.graph.check import NEAR, _component_sizes, _near_copies, check_graph
 
 
 def check(tmp_path: Path, *rows: str, **options: Any) -> dict[str, Any]:

@@ -12,9 +12,11 @@ import pytest
 from tests.conftest import compiled, named
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.graph import formats, reading
+from fewlink.graph import formats
+from fewlink.graph import source as source_module
 from fewlink.graph.formats import Format
-from fewlink.graph.reading import Block, Source, blocks_of, numbered_lines
+from fewlink.graph.source import Source, blocks_of, numbered_lines
+from fewlink.graph.vocabulary import Block
 
 needs_pyoxigraph = pytest.mark.skipif(importlib.util.find_spec("pyoxigraph") is None, reason="needs pyoxigraph")
 
@@ -40,7 +42,7 @@ def test_a_header_row_is_not_a_triple(header: str) -> None:
 def test_a_header_below_blank_lines_is_found_for_any_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     content = b"\n\n\nhead\trelation\ttail\na\tr\tb\nb\tr\tc\n"
     assert named(compiled(content)[0]) == ABC
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 2)
+    monkeypatch.setattr(source_module, "BLOCK_BYTES", 2)
     assert named(compiled(content)[0]) == ABC
 
 
@@ -146,7 +148,7 @@ _:n1 <x:r> _:n2 .
 
 @needs_pyoxigraph
 def test_a_blank_node_is_the_same_one_in_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 20)
+    monkeypatch.setattr(source_module, "BLOCK_BYTES", 20)
     graph, _ = compiled(b"_:n <x:r> <x:a> .\n_:n <x:r> <x:b> .\n", "graph.nt")
     assert len(graph.entities) == 3
 

@@ -14,7 +14,8 @@ from tests.conftest import ENTITIES, RELATIONS, graph_of, id_graph, id_triples, 
 from fewlink.core import storage
 from fewlink.core.errors import InputError, UnknownName
 from fewlink.graph import Graph, Vocabulary, neighbour_table
-from fewlink.graph.graph import EDGE_ARRAYS, offsets_of, spans
+from fewlink.graph.graph import EDGE_ARRAYS
+from fewlink.graph.groups import offsets_of, spans
 
 
 def edges(graph: Graph) -> dict[int, list[tuple[int, int]]]:

@@ -11,7 +11,7 @@ from tests.conftest import compiled, named
 
 from fewlink.core.errors import InputError
 from fewlink.graph import compile_graph
-from fewlink.graph.reading import Peeked
+from fewlink.graph.source import Peeked
 from fewlink.graph.vocabulary import local_name
 
 pyoxigraph = pytest.importorskip("pyoxigraph")
@@ -109,9 +109,9 @@ def test_errors_name_file_and_line_or_are_skipped(name: str, content: bytes, pla
 
 
 def test_a_byte_order_mark_and_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fewlink.graph import formats
+    from fewlink.graph.formats import rdf
 
-    monkeypatch.setattr(formats, "BLOCK_ROWS", 1)
+    monkeypatch.setattr(rdf, "BLOCK_ROWS", 1)
     graph, _ = compiled(b"\xef\xbb\xbf" + TURTLE, "g.ttl")
     assert graph.triple_count == 4
 

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from tests.conftest import compiled, named
 
 from fewlink.core.errors import FewlinkError, InputError
-from fewlink.graph import compile_graph, reading
-from fewlink.graph.formats import format_of, read_pairs_table
+from fewlink.graph import compile_graph, compression, source
+from fewlink.graph.formats import format_of
+from fewlink.graph.side_files import read_pairs_table
 
 pyarrow = pytest.importorskip("pyarrow")
 arrow_parquet = pytest.importorskip("pyarrow.parquet")
@@ -90,7 +91,7 @@ def test_the_suffix_determines_the_format() -> None:
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_the_longest_name_is_the_same_in_every_format(over: int) -> None:
-    name = "x" * (reading.LONGEST_NAME + over)
+    name = "x" * (source.LONGEST_NAME + over)
     contents = {
         "g.tsv": f"a\tr\t{name}\n".encode(),
         "g.csv": f"a,r,{name}\n".encode(),
@@ -107,8 +108,8 @@ def test_the_longest_name_is_the_same_in_every_format(over: int) -> None:
 
 
 def test_an_endless_line_is_an_error_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(reading, "LONGEST_LINE", 2000)
+    monkeypatch.setattr(source, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(source, "LONGEST_LINE", 2000)
     with pytest.raises(InputError, match=r"graph.tsv:2: has a line of over 2,000 bytes"):
         compiled(b"a\tr\tb\n" + b"x" * 10_000)
 
@@ -233,7 +234,7 @@ def test_ids_follow_first_appearance_for_any_block_size(triples: list[tuple[str,
     content = as_tsv(triples)
     variants = [(content, "g.tsv"), (gzip.compress(content), "g.tsv.gz"), (content.replace(b"\t", b","), "g.csv")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "BLOCK_BYTES", size)
+        patch.setattr(source, "BLOCK_BYTES", size)
         graphs = [compiled(c, n)[0] for c, n in variants]
     graphs += [compiled(c, n)[0] for c, n in variants]
     for graph in graphs:
@@ -342,7 +343,7 @@ def test_how_much_was_unpacked_is_told() -> None:
 
 @pytest.mark.parametrize("name", ["g.tsv", "g.csv", "g.nt", "g.ttl", "g.srj"])
 def test_a_bomb_is_an_error_that_says_how_to_read_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "SMALL_UNPACKED", 1 << 20)
+    monkeypatch.setattr(compression, "SMALL_UNPACKED", 1 << 20)
     content = gzip.compress(b"\n" * (5 << 20))
     with pytest.raises(InputError, match=r"unpacks to over 200 times its size.* set FEWLINK_MAX_UNPACKED"):
         compiled(content, f"{name}.gz")
@@ -369,7 +370,7 @@ def test_blank_lines_cost_little_and_count_as_lines(name: str, blank: bytes) -> 
 
 
 def test_a_file_of_bad_lines_only_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_BAD", 1000)
+    monkeypatch.setattr(source, "MOST_BAD", 1000)
     with pytest.raises(InputError, match=r"has over 1,000 bad lines and no triple; the first: .*g.tsv:1: has 1 c"):
         compiled(b"bad\n" * 2000, "g.tsv", on_error="skip")
     assert compiled(b"a\tr\tb\n" + b"bad\n" * 2000, "g.tsv", on_error="skip")[1].skipped == 2000

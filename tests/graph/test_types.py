@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.conftest import compiled, graph_of
 
 from fewlink.graph import Graph, TypeTable, Vocabulary
-from fewlink.graph.graph import types_from_file, types_from_names
+from fewlink.graph.types import types_from_file, types_from_names
 
 PEOPLE = Vocabulary.of(["ann", "oslo", "bob", "thing"])
 

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from fewlink.linker.missing_links import HEADS_AT_ONCE, complete_heads
 from torch import Tensor
 
 import fewlink
@@ -44,6 +43,7 @@ from fewlink.fit.stages import Stages, read_record
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.linker import saving
 from fewlink.linker.calibration import calibration_of, open_calibration, shipped_calibration
+from fewlink.linker.complete import HEADS_PER_BATCH, answer_batches
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.names.gate import Gate, read_gate
@@ -108,7 +108,7 @@ def make_run(folder: Path, seed: int, model: str = "fsrl") -> None:
     """A run with everything that a run may have, but untrained."""
     benchmark, random = small_benchmark(seed), torch.Generator().manual_seed(seed)
     vectors = small_vectors(seed)
-    config = RunConfig.of(benchmark, vectors, FewShotSettings(model, seed=seed))
+    config = RunConfig.of(benchmark, vectors, FewShotSettings(model=model, seed=seed))
     folder.mkdir(parents=True)
     start_or_continue(folder, config, vectors)
     record = {"format": FIT_FORMAT, "asked": {"minutes": 1.0, "seed": seed}, "notes": [], "seconds": {"answering": 1.5}}
@@ -190,7 +190,7 @@ def completed(folder: Path, seed: int) -> Iterator[list[Any]]:
     def answer(heads: np.ndarray) -> list[Any]:
         return [[head, (head + seed) / 7] for head in heads.tolist()]
 
-    return complete_heads(range(5 * HEADS_AT_ONCE), answer, {"model": "trail", "top": 5}, folder / "out.tsv")
+    return answer_batches(range(5 * HEADS_PER_BATCH), answer, {"model": "trail", "top": 5}, folder / "out.tsv")
 
 
 def make_completion(folder: Path, seed: int) -> None:

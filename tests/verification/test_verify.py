@@ -129,7 +129,7 @@ def test_runs_of_earlier_versions_name_nothing(stores: Path, tmp_path: Path) -> 
     shutil.copytree(stores / "run", tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     for name in ("id", "sha256", "answering", "holds"):
-        del config[name]
+        config.pop(name, None)
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     assert load_best(tmp_path / "run")[1] == 2
     assert vectors_of(tmp_path / "run").dim == damage.DIM and Deployed.open(tmp_path / "run") is not None

@@ -11,8 +11,8 @@ from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.data import Benchmark
 from fewlink.data.benchmark import SPLITS
 from fewlink.graph import Graph, TypeTable, Vocabulary
-from fewlink.graph.compile import labels_of
-from fewlink.graph.formats import HEADERS
+from fewlink.graph.labels import labels_of
+from fewlink.graph.source import HEADERS
 from fewlink.graph.vocabulary import Interner
 from fewlink.linker import Linker, Predictions
 from fewlink.linker.names import Names as EntityNames

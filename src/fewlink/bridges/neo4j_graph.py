@@ -11,7 +11,7 @@ from typing import Any
 from fewlink.bridges.frames import graph_of
 from fewlink.core.errors import FewlinkError, MissingExtra
 from fewlink.graph import Graph
-from fewlink.graph.formats import HEADERS
+from fewlink.graph.source import HEADERS
 
 SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
 ROWS = 1_000  # links of one transaction

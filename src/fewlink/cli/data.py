@@ -158,7 +158,7 @@ def check(
 
     Example: `fewlink data check my-graph.tsv.gz`
     """
-    from fewlink.graph.compile import check_graph
+    from fewlink.graph.check import check_graph
 
     common.check_triples(path)
     report = check_graph(path, types=types, names=names, smallest=smallest, largest=largest)

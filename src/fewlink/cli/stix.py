@@ -25,7 +25,7 @@ def to_stix(
     from datetime import UTC, datetime
 
     from fewlink.core.storage import write_json
-    from fewlink.stix.bundle import read_bundle, read_links, relationships
+    from fewlink.graph.formats.stix import read_bundle, read_links, relationships
 
     accepted = read_links(links)
     written = relationships(accepted, read_bundle(bundle), author=author, note=note, now=datetime.now(UTC))

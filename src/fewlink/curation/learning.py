@@ -23,7 +23,7 @@ from torch.nn.functional import embedding_bag
 
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import Graph
-from fewlink.graph.graph import spans
+from fewlink.graph.groups import spans
 from fewlink.scorers import Question, Scorer, capabilities
 
 ANY, SAME_HEAD, LIKE_HEAD, LIKE_PAIR = 1.0, 1.0, 0.25, 4.0  # variances of what pairs share

@@ -11,9 +11,9 @@ import numpy as np
 from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.graph import CompileReport, Graph, TypeTable, Vocabulary
-from fewlink.graph.compile import check_on_error, check_side_files, described_types, read_ids, types_from_triples
-from fewlink.graph.formats import read_pairs_table
-from fewlink.graph.graph import CONVENTION_SHARE, types_from_file, types_from_names
+from fewlink.graph.compile import check_on_error, read_ids
+from fewlink.graph.side_files import check_side_files, read_pairs_table
+from fewlink.graph.types import CONVENTION_SHARE, described_types, types_from_file, types_from_names, types_from_triples
 from fewlink.graph.vocabulary import Interner, local_name
 
 

@@ -11,7 +11,7 @@ from fewlink.core.errors import choose
 from fewlink.core.seeds import generator, scramble
 from fewlink.data.benchmark import Task, sorted_pairs
 from fewlink.graph import Graph
-from fewlink.graph.compile import RDF_TYPE
+from fewlink.graph.types import RDF_TYPE
 
 PAPER_SIZE = 1000
 PAPER_SEED = 0  # part of the protocol: the same 1000 for every model

@@ -17,7 +17,7 @@ from fewlink.core.seeds import generator
 from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import task_of_pairs
 from fewlink.graph import Graph
-from fewlink.graph.graph import Groups
+from fewlink.graph.groups import Groups
 
 BOUNDS = ((50, 500), (30, 500), (20, 500), (10, 500), (50, 5000), (20, 5000), (6, 5000))  # tried by `carve_any`
 ENOUGH_TASKS = 6  # with fewer, `carve_any` tries wider bounds

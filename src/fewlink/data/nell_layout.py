@@ -27,9 +27,9 @@ from fewlink.core.storage import read_json
 from fewlink.data.benchmark import SPLITS, Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import task_of_pairs
 from fewlink.graph import CompileReport, Graph, Vocabulary, compile_graph
-from fewlink.graph.compile import labels_from
-from fewlink.graph.graph import types_from_names
-from fewlink.graph.reading import Parts, Unpacked
+from fewlink.graph.compression import Parts, Unpacked
+from fewlink.graph.labels import labels_from
+from fewlink.graph.types import types_from_names
 
 REQUIRED = ("path_graph", *(f"{split}_tasks.json" for split in SPLITS))
 OPTIONAL = ("rel2candidates.json", "e1rel_e2.json", "ent2ids", "relation2ids", "entity2text.txt", "relation2text.txt")

@@ -1,8 +1,10 @@
 """A knowledge graph: names, ids and arrays."""
 
 from fewlink.graph.compile import compile_graph
-from fewlink.graph.graph import Graph, NeighbourTable, TypeTable, neighbour_table
-from fewlink.graph.reading import CompileReport
+from fewlink.graph.graph import Graph
+from fewlink.graph.neighbours import NeighbourTable, neighbour_table
+from fewlink.graph.source import CompileReport
+from fewlink.graph.types import TypeTable
 from fewlink.graph.vocabulary import Vocabulary
 
 __all__ = ["CompileReport", "Graph", "NeighbourTable", "TypeTable", "Vocabulary", "compile_graph", "neighbour_table"]

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,126 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from fewlink.core.errors import choose, reading
+from fewlink.core.errors import (
+    reading,
+)
 from fewlink.core.memo import Memo
-from fewlink.core.seeds import scramble
 from fewlink.core.storage import new_folder, read_folder
-from fewlink.core.threads import distinct
-from fewlink.graph.formats import read_pairs_table
-from fewlink.graph.vocabulary import Interner, Vocabulary, check_edges, check_ids, check_offsets, load_array
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Lists of members: those of group g are `members[offsets[g] : offsets[g + 1]]`."""
-
-    offsets: np.ndarray
-    members: np.ndarray
-
-    @classmethod
-    def of(cls, groups: np.ndarray, members: np.ndarray, count: int) -> Groups:
-        """From the group of each member (n,); the members of a group keep their order."""
-        order = np.argsort(groups, kind="stable")
-        return cls(offsets_of(groups[order], count), members[order])
-
-    def __getitem__(self, group: int) -> np.ndarray:
-        return self.members[self.offsets[group] : self.offsets[group + 1]]
-
-
-def offsets_of(sorted_rows: np.ndarray, rows: int) -> np.ndarray:
-    """Where each row begins in a list sorted by row: (rows + 1,) int64."""
-    counts = np.bincount(sorted_rows, minlength=rows) if len(sorted_rows) else np.zeros(rows, np.int64)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
-
-def spans(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All positions in the spans [begin, end), one span after the other, and the index of the span of each."""
-    lengths = ends - begins
-    owners = np.repeat(np.arange(len(begins)), lengths)
-    firsts = np.cumsum(lengths) - lengths
-    return np.arange(len(owners)) - firsts[owners] + begins[owners], owners
-
-
-CONVENTION_SHARE = 0.9  # share of names concept:TYPE:name from which the convention is applied
-
-
-class TypeTable:
-    """`types[offsets[e]:offsets[e+1]]` are the types of entity e."""
-
-    def __init__(self, names: Vocabulary, offsets: np.ndarray, types: np.ndarray) -> None:
-        self.names, self.offsets, self.types = names, offsets, types
-
-    @classmethod
-    def of(cls, names: Iterable[bytes], entities: np.ndarray, types: np.ndarray, count: int) -> TypeTable:
-        both = np.unique(np.stack([entities, types], 1).astype(np.int32), axis=0)
-        return cls(Vocabulary.of(names), offsets_of(both[:, 0], count), np.ascontiguousarray(both[:, 1]))
-
-    def of_entities(self, entities: np.ndarray) -> np.ndarray:
-        """The distinct types of these entities."""
-        at, _ = spans(self.offsets[entities], self.offsets[np.asarray(entities) + 1])
-        return np.unique(self.types[at])
-
-    def typed(self, entities: np.ndarray) -> np.ndarray:
-        """Whether each of these entities has a type."""
-        return np.asarray(self.offsets[entities + 1] > self.offsets[entities])
-
-    @functools.cached_property
-    def groups(self) -> Groups:
-        """The entities of each type."""
-        owners = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.offsets))
-        return Groups.of(self.types, owners, len(self.names))
-
-    def members(self, types: np.ndarray) -> np.ndarray:
-        """The entities that have any of these types, sorted."""
-        return distinct(np.concatenate([np.zeros(0, np.int32), *(self.groups[kind] for kind in types)]))
-
-    def take(self, entities: np.ndarray) -> TypeTable:
-        """The same types for these entities, renumbered in this order."""
-        at, owners = spans(self.offsets[entities], self.offsets[entities + 1])
-        return TypeTable(self.names, offsets_of(owners, len(entities)), np.ascontiguousarray(self.types[at]))
-
-    def save(self, folder: Path) -> None:
-        self.names.save(folder, "types")
-        for name, array in {"offsets": self.offsets, "members": self.types}.items():
-            np.save(folder / f"types.{name}.npy", array, allow_pickle=False)
-
-    @classmethod
-    def open(cls, folder: Path, entities: int) -> TypeTable:
-        names = Vocabulary.open(folder, "types")
-        offsets, members = (load_array(folder / f"types.{array}.npy") for array in ("offsets", "members"))
-        check_offsets(offsets, len(members), "types", entities + 1)
-        check_ids(members, len(names), "types")
-        return cls(names, offsets, members)
-
-
-def types_from_file(path: Path, entities: Vocabulary) -> TypeTable:
-    """From rows `entity<TAB>type[<TAB>readable type]`; entities that are not in the graph are skipped."""
-    rows = ((entities.find(row[0]), row[2] if len(row) > 2 and row[2] else row[1]) for row in read_pairs_table(path))
-    return _table(((entity, kind) for entity, kind in rows if entity is not None), len(entities))
-
-
-def types_from_names(entities: Vocabulary) -> TypeTable | None:
-    """By the convention `concept:TYPE:name`, if nearly all names follow it; the others have no type."""
-    sample = [entities[i] for i in range(0, len(entities), max(1, len(entities) // 1000))]
-    if not sample or sum(_type_in(n) is not None for n in sample) < CONVENTION_SHARE * len(sample):
-        return None
-    kinds = enumerate(map(_type_in, entities))
-    return _table(((entity, kind) for entity, kind in kinds if kind is not None), len(entities))
-
-
-def _table(pairs: Iterable[tuple[int, str]], count: int) -> TypeTable:
-    """The table of pairs (entity, type), for this number of entities."""
-    names, owners, types = Interner(), [], []
-    for entity, kind in pairs:
-        owners.append(entity)
-        types.append(names[kind.encode()])
-    return TypeTable.of(names, np.array(owners, np.int32), np.array(types, np.int32), count)
-
-
-def _type_in(name: str) -> str | None:
-    parts = name.split(":", 2)
-    return parts[1] if len(parts) == 3 and parts[0] == "concept" and all(parts) else None
-
+from fewlink.graph.groups import Groups, offsets_of, spans
+from fewlink.graph.types import TypeTable
+from fewlink.graph.vocabulary import (
+    Vocabulary,
+    check_edges,
+    load_array,
+)
 
 FORMAT = "fewlink-graph/1"
 EDGE_ARRAYS = ("offsets", "relation_ids", "tail_ids", "positions")
@@ -340,61 +232,3 @@ def _readable(name: str) -> str:
     if name.startswith("concept:"):
         name = name.rsplit(":", 1)[-1]
     return name.replace("_", " ").strip() or name
-
-
-@dataclass(frozen=True)
-class NeighbourTable:
-    """At most `most` neighbours of each entity, in one list.
-
-    Shapes: those of entity e are at `offsets[e]:offsets[e+1]`, offsets (E + 1,) int64; `relations`, `entities` (n,)
-    int32; `edges` (n,) are the indices of the edges in the graph.
-    """
-
-    most: int
-    offsets: np.ndarray
-    relations: np.ndarray
-    entities: np.ndarray
-    edges: np.ndarray
-
-    def of(self, entity: int) -> list[tuple[int, int]]:
-        """The neighbours (relation, entity) of one entity."""
-        at = slice(self.offsets[entity], self.offsets[entity + 1])
-        return list(zip(self.relations[at].tolist(), self.entities[at].tolist(), strict=True))
-
-
-def neighbour_table(graph: Graph, most: int = 30, rule: str = "sampled", seed: int = 0) -> NeighbourTable:
-    """At most `most` edges (relation, entity) of each entity, inverse edges included.
-
-    Rules: `sampled` draws uniformly, by the seed and the edge alone, so that edges of other entities do not change the
-    sample; `first` takes the first in file order, as published programs do.
-    """
-    chosen = choose("neighbour rule", rule, {"sampled": _sampled, "first": _first})(graph, most, seed)
-    offsets = np.append(0, np.cumsum(np.minimum(graph.degrees, most)))
-    return NeighbourTable(most, offsets, graph.relation_ids[chosen], graph.tail_ids[chosen], chosen)
-
-
-def _sampled(graph: Graph, most: int, seed: int) -> np.ndarray:
-    """The sampled edges in the graph's order; only entities with more than `most` edges are sampled."""
-    crowded = np.flatnonzero(graph.degrees > most)
-    edges, owners = graph.edges_of(crowded)
-    order = np.lexsort((_edge_hashes(graph, edges, seed), owners))
-    begins = np.cumsum(graph.degrees[crowded]) - graph.degrees[crowded]
-    kept = np.ones(len(graph.tail_ids), bool)
-    kept[edges[order][np.arange(len(edges)) - begins[owners] >= most]] = False
-    return np.flatnonzero(kept)
-
-
-def _edge_hashes(graph: Graph, edges: np.ndarray, seed: int) -> np.ndarray:
-    """A hash of each of these edges, by the seed and the edge alone."""
-    inverse, forward = np.divmod(graph.relation_ids[edges], len(graph.relations))
-    slots = (2 * forward + inverse).astype(np.uint64)  # unlike relation ids, the same with more relations
-    return scramble(scramble(scramble(graph.head_ids[edges], seed) ^ slots) ^ graph.tail_ids[edges].astype(np.uint64))
-
-
-def _first(graph: Graph, most: int, seed: int) -> np.ndarray:
-    """The first edges of each entity in file order."""
-    # a triple comes before its inverse if both belong to one entity
-    priority = graph.positions.astype(np.int64) * 2 + (graph.relation_ids >= len(graph.relations))
-    order = np.lexsort((priority, graph.head_ids))
-    kept, _ = spans(graph.offsets[:-1], graph.offsets[:-1] + np.minimum(graph.degrees, most))
-    return np.asarray(order[kept])

@@ -23,11 +23,12 @@ import numpy as np
 from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
 from fewlink.core.storage import read_json, with_sha256, without_sha256, write_json
 from fewlink.data import Benchmark, Task
+from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.linker.answer_sets import SetSize
 from fewlink.linker.logistic import fit_logistic
 from fewlink.linker.predictions import TrustNote
-from fewlink.linker.query import References, open_candidates
+from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, rank_tails
 from fewlink.linker.trust import (
     SIGNS,

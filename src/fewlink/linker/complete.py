@@ -21,11 +21,11 @@ import numpy as np
 from fewlink.core.errors import FewlinkError, InputError, json_shown
 from fewlink.core.storage import with_sha256, without_sha256, write_bytes
 from fewlink.data import Task
-from fewlink.data.candidates import by_similarity
+from fewlink.data.candidates import by_similarity, open_candidates
 from fewlink.graph import Graph
 from fewlink.linker.constraints import ConstraintChoice
 from fewlink.linker.predictions import Predictions
-from fewlink.linker.query import Choice, Pairs, Query, References, Relation, check_count, id_texts, open_candidates
+from fewlink.linker.query import Choice, Pairs, Query, References, Relation, check_count, id_texts
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
 from fewlink.scorers import GraphScorer, capabilities

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fewlink.graph import Graph
-from fewlink.graph.graph import spans
+from fewlink.graph.groups import spans
 
 MOST_EDGES = 200  # of an entity that are read as what it has in common with others
 AT_ONCE = 1 << 22  # rows in memory

@@ -12,7 +12,7 @@ import numpy as np
 
 from fewlink.core.errors import FewlinkError, UnknownName, did_you_mean
 from fewlink.data import Benchmark, Task, candidates_of
-from fewlink.data.candidates import likely_tails
+from fewlink.data.candidates import likely_tails, open_candidates
 from fewlink.graph import Graph
 from fewlink.linker.names import Names, fold
 
@@ -294,12 +294,6 @@ def candidate_ids(
     if relation.task is None or relation.inverse:
         return likely_tails(graph, np.concatenate([relation.pairs()[:, 1], references.ids[:, 1]]))
     return candidates_of("full", relation.task, references.ids, graph).ids
-
-
-def open_candidates(graph: Graph, references: np.ndarray) -> np.ndarray:
-    """Tails (c,) that resemble those of references (K, 2), by type or by the relations they take part in; sorted."""
-    task = Task("", references, references, references[:0, 1])
-    return candidates_of("open", task, references, graph).ids
 
 
 def check_count(k: int, what: str = "k") -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fewlink.core.seeds import generator
+from fewlink.data.candidates import open_candidates
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.linker.check import (
@@ -27,7 +28,7 @@ from fewlink.linker.check import (
     typical_relations,
 )
 from fewlink.linker.evidence import QueriedPairs, slot_table, slot_weights
-from fewlink.linker.query import Pairs, check_count, open_candidates
+from fewlink.linker.query import Pairs, check_count
 from fewlink.linker.ranking import score_heads
 from fewlink.linker.tables import Answers
 from fewlink.scorers import Question

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fewlink.core.metrics import realistic_rank
+from fewlink.data.candidates import open_candidates
 from fewlink.graph import Graph
 from fewlink.linker.predictions import TrustNote
-from fewlink.linker.query import References, open_candidates
+from fewlink.linker.query import References
 from fewlink.linker.ranking import RankedPairs, score_heads
 from fewlink.scorers import Question, Scorer
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fewlink.core.memo import Memo
 from fewlink.core.threads import distinct
 from fewlink.graph import Graph
-from fewlink.graph.graph import offsets_of, spans
+from fewlink.graph.groups import offsets_of, spans
 
 ROW_SEGMENT = 128  # edges of an entity that one program of the GPU adds up
 RELATION_SEGMENT = 512  # edges of a relation

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 
 from safetensors import safe_open
 
-import fewlink
 from fewlink.core.errors import InputError, reading
 from fewlink.core.storage import read_json, sha256_file
 from fewlink.curation import schema
@@ -100,7 +100,7 @@ def _tensors(found: Verified, path: Path) -> None:
         found.kind = "weights of trail"
         digest = shipped.CHECKSUMS.get(path.name)
         found.check(lambda: shipped.read_weights(path.read_bytes(), str(path)))
-        if digest is None or not path.resolve().is_relative_to(Path(fewlink.__file__).parent):
+        if digest is None or not path.resolve().is_relative_to(str(files("fewlink"))):
             found.unclear.append(f"{path}: {NO_CHECKSUM}")
         elif sha256_file(path) != digest:
             found.problems.append(

@@ -13,7 +13,7 @@ from fewlink.core.seeds import derive, scramble
 from fewlink.core.settings import Settings
 from fewlink.data.benchmark import Benchmark
 from fewlink.graph import Graph
-from fewlink.graph.graph import spans
+from fewlink.graph.groups import spans
 from fewlink.models.family import BaselineFamily, Prepared, Reporter
 from fewlink.models.registry import SCORERS, load_entry_point, plugin_error
 from fewlink.scorers import Question, Scorer

@@ -8,7 +8,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.data.benchmark import Benchmark, Task, sorted_pairs
 from fewlink.data.candidates import likely_tails
 from fewlink.data.episodes import ContrastedSampler
-from fewlink.graph.graph import Groups
+from fewlink.graph.groups import Groups
 from fewlink.models.metar.settings import TRAIN_ONLY, MetaLearnerSettings
 
 

@@ -23,9 +23,8 @@ import numpy as np
 from fewlink.core.errors import InputError, MissingExtra
 from fewlink.core.seeds import generator
 from fewlink.graph import Graph
-from fewlink.graph.compile import check_describes
-from fewlink.graph.formats import read_pairs_table
-from fewlink.graph.graph import offsets_of, spans
+from fewlink.graph.groups import offsets_of, spans
+from fewlink.graph.side_files import check_describes, read_pairs_table
 
 SIZES = (3, 4)  # characters of an n-gram
 BITS = 20  # n-grams are hashed into 2^20 buckets

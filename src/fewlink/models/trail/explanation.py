@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.graph.graph import spans
+from fewlink.graph.groups import spans
 from fewlink.models.trail.network import Encoded, TrailNetwork
 from fewlink.models.trail.reading import ReadGraph, Tasks, read_tasks
 from fewlink.models.trail.removal import Pair, Removal, Trace, relation_weights

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fewlink.graph import Graph
-from fewlink.graph.graph import offsets_of, spans
+from fewlink.graph.groups import offsets_of, spans
 from fewlink.propagation.edges import EdgeTable, edge_fans
 from fewlink.propagation.product import Norms, relation_sums, relational_product, transposed_product
 

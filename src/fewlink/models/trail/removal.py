@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewlink.graph.graph import offsets_of
+from fewlink.graph.groups import offsets_of
 from fewlink.models.trail.network import Encoded, TrailNetwork
 from fewlink.models.trail.reading import ReadGraph
 

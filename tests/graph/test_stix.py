@@ -16,7 +16,7 @@ from tests.conftest import Fewlink
 
 from fewlink.core.errors import InputError, UnknownName
 from fewlink.graph import CompileReport, compile_graph
-from fewlink.stix.bundle import Link, is_bundle, read_bundle, read_links, relationships
+from fewlink.graph.formats.stix import Link, is_bundle, read_bundle, read_links, relationships
 
 Write = Callable[..., Path]
 

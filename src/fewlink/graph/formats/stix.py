@@ -10,13 +10,26 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from fewlink.core.errors import InputError, UnknownName, did_you_mean, read_file, unique_keys
+from fewlink.core.errors import (
+    InputError,
+    UnknownName,
+    did_you_mean,
+    read_file,
+    unique_keys,
+)
+from fewlink.graph.source import (
+    Source,
+    blocks_of,
+)
+from fewlink.graph.vocabulary import (
+    Block,
+)
 
 SUFFIX = ".json"
 KINDS = {"attack-pattern": "technique", "intrusion-set": "group", "course-of-action": "mitigation"}
@@ -28,6 +41,20 @@ BEGIN = re.compile(rb'\s*\{.{0,2000}?"type"\s*:\s*"bundle"', re.DOTALL)
 SHOWN = 3
 
 Triple = tuple[str, str, str]
+
+
+def read_stix(source: Source, file: IO[bytes]) -> Iterator[Block]:
+    """A STIX bundle; names and types of its entities are kept in the report."""
+    report = source.report
+    bundle = read_bundle(source.path, lambda problem: source.bad(problem, None))
+    report.headers += bundle.remarks()
+    for name, text in bundle.names.items():
+        report.descriptions[_utf8(name)] = _utf8(text), _utf8(bundle.kinds[name])
+    yield from blocks_of(source, ((None, [_utf8(name) for name in triple]) for triple in bundle.triples))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "replace")  # JSON may hold half a character
 
 
 @dataclass

@@ -1,0 +1,140 @@
+"""The types of entities: from a file, from their names, from rdf:type, or from descriptions."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fewlink.core.threads import distinct
+from fewlink.graph.groups import Groups, offsets_of, spans
+from fewlink.graph.side_files import read_pairs_table
+from fewlink.graph.vocabulary import (
+    Interner,
+    Vocabulary,
+    check_ids,
+    check_offsets,
+    load_array,
+)
+
+CONVENTION_SHARE = 0.9  # share of names concept:TYPE:name from which the convention is applied
+RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+VOCABULARIES = (
+    "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "http://www.w3.org/2000/01/rdf-schema#",
+    "http://www.w3.org/2002/07/owl#",
+    "http://www.w3.org/2004/02/skos/core#",
+)
+
+
+class TypeTable:
+    """`types[offsets[e]:offsets[e+1]]` are the types of entity e."""
+
+    def __init__(self, names: Vocabulary, offsets: np.ndarray, types: np.ndarray) -> None:
+        self.names, self.offsets, self.types = names, offsets, types
+
+    @classmethod
+    def of(cls, names: Iterable[bytes], entities: np.ndarray, types: np.ndarray, count: int) -> TypeTable:
+        both = np.unique(np.stack([entities, types], 1).astype(np.int32), axis=0)
+        return cls(Vocabulary.of(names), offsets_of(both[:, 0], count), np.ascontiguousarray(both[:, 1]))
+
+    def of_entities(self, entities: np.ndarray) -> np.ndarray:
+        """The distinct types of these entities."""
+        at, _ = spans(self.offsets[entities], self.offsets[np.asarray(entities) + 1])
+        return np.unique(self.types[at])
+
+    def typed(self, entities: np.ndarray) -> np.ndarray:
+        """Whether each of these entities has a type."""
+        return np.asarray(self.offsets[entities + 1] > self.offsets[entities])
+
+    @functools.cached_property
+    def groups(self) -> Groups:
+        """The entities of each type."""
+        owners = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.offsets))
+        return Groups.of(self.types, owners, len(self.names))
+
+    def members(self, types: np.ndarray) -> np.ndarray:
+        """The entities that have any of these types, sorted."""
+        return distinct(np.concatenate([np.zeros(0, np.int32), *(self.groups[kind] for kind in types)]))
+
+    def take(self, entities: np.ndarray) -> TypeTable:
+        """The same types for these entities, renumbered in this order."""
+        at, owners = spans(self.offsets[entities], self.offsets[entities + 1])
+        return TypeTable(self.names, offsets_of(owners, len(entities)), np.ascontiguousarray(self.types[at]))
+
+    def save(self, folder: Path) -> None:
+        self.names.save(folder, "types")
+        for name, array in {"offsets": self.offsets, "members": self.types}.items():
+            np.save(folder / f"types.{name}.npy", array, allow_pickle=False)
+
+    @classmethod
+    def open(cls, folder: Path, entities: int) -> TypeTable:
+        names = Vocabulary.open(folder, "types")
+        offsets, members = (load_array(folder / f"types.{array}.npy") for array in ("offsets", "members"))
+        check_offsets(offsets, len(members), "types", entities + 1)
+        check_ids(members, len(names), "types")
+        return cls(names, offsets, members)
+
+
+def types_from_file(path: Path, entities: Vocabulary) -> TypeTable:
+    """From rows `entity<TAB>type[<TAB>readable type]`; entities that are not in the graph are skipped."""
+    rows = ((entities.find(row[0]), row[2] if len(row) > 2 and row[2] else row[1]) for row in read_pairs_table(path))
+    return _table(((entity, kind) for entity, kind in rows if entity is not None), len(entities))
+
+
+def types_from_names(entities: Vocabulary) -> TypeTable | None:
+    """By the convention `concept:TYPE:name`, if nearly all names follow it; the others have no type."""
+    sample = [entities[i] for i in range(0, len(entities), max(1, len(entities) // 1000))]
+    if not sample or sum(_type_in(n) is not None for n in sample) < CONVENTION_SHARE * len(sample):
+        return None
+    kinds = enumerate(map(_type_in, entities))
+    return _table(((entity, kind) for entity, kind in kinds if kind is not None), len(entities))
+
+
+def _table(pairs: Iterable[tuple[int, str]], count: int) -> TypeTable:
+    """The table of pairs (entity, type), for this number of entities."""
+    names, owners, types = Interner(), [], []
+    for entity, kind in pairs:
+        owners.append(entity)
+        types.append(names[kind.encode()])
+    return TypeTable.of(names, np.array(owners, np.int32), np.array(types, np.int32), count)
+
+
+def _type_in(name: str) -> str | None:
+    parts = name.split(":", 2)
+    return parts[1] if len(parts) == 3 and parts[0] == "concept" and all(parts) else None
+
+
+def types_from_triples(
+    entities: Vocabulary, relations: Vocabulary, triples: np.ndarray, labels: Vocabulary | None
+) -> TypeTable | None:
+    """The types that triples (n, 3) of rdf:type give, by the names of the classes; None if there are none.
+
+    Classes of RDF's own vocabularies (owl:Thing, skos:Concept, …) say nothing of what an entity is.
+    """
+    relation = relations.find(RDF_TYPE)
+    if relation is None:
+        return None
+    rows = triples[triples[:, 1] == relation]
+    classes, places = np.unique(rows[:, 2], return_inverse=True)
+    ids = [entities[kind] for kind in classes.tolist()]
+    kept = np.array([not name.startswith(VOCABULARIES) for name in ids], bool)[places]
+    if not kept.any():
+        return None
+    short = [labels[kind] for kind in classes.tolist()] if labels is not None else ids
+    uses = Counter(short)  # classes that share a name are called by their ids
+    interner = Interner()
+    numbers = [interner[(text if uses[text] == 1 else name).encode()] for text, name in zip(short, ids, strict=True)]
+    return TypeTable.of(interner, rows[kept, 0], np.array(numbers, np.int32)[places[kept]], len(entities))
+
+
+def described_types(entities: Vocabulary, descriptions: Mapping[bytes, tuple[bytes, bytes]]) -> TypeTable:
+    """The types of entities that descriptions (name and type by id) give; the others have none."""
+    kinds = Interner()
+    given = ((entity, descriptions.get(name.encode(), (b"", b""))[1]) for entity, name in enumerate(entities))
+    pairs = [(entity, kinds[kind]) for entity, kind in given if kind]
+    owners, types = np.array(pairs, np.int32).reshape(-1, 2).T
+    return TypeTable.of(kinds, owners, types, len(entities))
