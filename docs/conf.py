@@ -1,7 +1,7 @@
 """The documentation site: `make docs` writes it to build/site.
 
-Pages are the Markdown files of this folder. The build writes results.md, speed.md and commands.md first. Nothing is fetched while it is built or read: formulas become MathML, and
-scripts, styles and fonts are the theme's own files.
+Pages are the Markdown files of this folder. The build writes results.md, speed.md and commands.md first. Nothing is
+fetched while it is built or read: formulas become MathML, and scripts, styles and fonts are the theme's own files.
 """
 
 from __future__ import annotations
