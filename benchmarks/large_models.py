@@ -22,7 +22,7 @@ import summary
 from growth import TORCH
 from measure import Cost, in_fresh_process, print_table, write_record
 
-MODELS = ("fsrl", "trail-0.1")
+MODELS = ("fsrl",)
 STAGES = tuple(stage for stage in summary.STAGES if stage.startswith(("train", "evaluate", "predict")))
 ON_GPU = "peak GB on the GPU"
 
@@ -46,7 +46,7 @@ def work(stage: str, compiled: Path, folder: Path, device: str) -> dict[str, flo
     """The figures of a stage, on a GPU with its peak memory."""
     what, model = stage.lower().split()
     if what == "train":
-        figures = (stages.train_fsrl if model == "fsrl" else stages.train_trail)(compiled, device)
+        figures = stages.train_fsrl(compiled, device)
     elif what == "evaluate":
         figures = stages.evaluate(compiled, model, device)
     else:
@@ -95,7 +95,7 @@ def main() -> None:
     table = rows(costs_of, [about["name"] for about in abouts])
     print_table(table)
     machine = in_fresh_process(_hardware).value
-    settings = {"dim": stages.DIM, "views": stages.VIEWS, "turns": options.turns}
+    settings = {"dim": stages.DIM, "turns": options.turns}
     write_record(
         f"large-models-{options.device}", {"hardware": machine, "benchmarks": abouts, **settings, "rows": table}
     )

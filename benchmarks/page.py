@@ -49,13 +49,12 @@ HOW = {  # how each record was measured
     "recorded as a CUDA graph, launched kernel by kernel, and with plain torch.",
     "serving": "Clients that send one request after another, each over its own connection; servers with and without "
     "batching run in turn, on the same machine as the clients.",
-    "stall": "Whether one client can stall the server: small requests (three references, one head) and /health, while "
-    "a request of 200 references, many heads and all candidates goes on and 1,000 sockets send a header or a body byte "
-    "by byte. `late` is how much later than asked for the measuring process wakes up, and the load average that of the "
-    "machine.",
+    "stall": "Whether one client can stall the server: small requests (three references, one head) and /health during "
+    "a request with 200 references, many heads and all candidates, while 1,000 sockets send a header or a body byte by "
+    "byte. `late` is the delay with which the measuring process itself wakes up; the load average is the machine's.",
     "stall-nell": "The same on NELL-One's known graph, with 50 heads.",
-    "soak": "An hour of 50 clients that ask for predictions, reasons, the next pairs of a project and entities, and "
-    "decide pairs, while the server is killed and started again and other work keeps the machine busy. The answers of "
+    "soak": "50 clients request predictions, reasons, the next pairs of a project and entities, and decide pairs for "
+    "an hour, while the server is killed and restarted and other work keeps the machine busy. The answers of "
     "500 and above are 503 with a time to come back, in the first seconds after a restart: what many clients wait for "
     "together was counted for each of them.",
     "soak-short": "The same in 18 minutes with as many restarts, since what is waited for together is counted once.",

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 LIKE, SEED, DIM, SHOTS = "wiki-one", 0, 50, 3
 QUERIES = 120  # of an evaluation, spread over all test relations
 BLOCKS, WARM_UP = 12, 2  # of FSRL's steps
-TURNS = 20  # of TRAIL's episodes and steps
-VIEWS = 1  # of TRAIL: each is a graph and two tables of vectors in memory
 PREDICTIONS = 10  # for new relations, and as many more for the last one
 
 Figures = dict[str, float]
@@ -92,29 +90,6 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
     return {"set-up seconds": set_up, "step ms": median(blocks) / most}
 
 
-def train_trail(compiled: Path, device: str = "cpu") -> Figures:
-    """Episodes and steps of TRAIL."""
-    from fewlink.trail_0_1.learner import EpisodeStore, Trail01Learner, Trail01Vectors
-    from fewlink.trail_0_1.model import Trail01Settings
-
-    from fewlink.data import Benchmark
-
-    benchmark = Benchmark.open(compiled)
-    tables = [trail_tables(benchmark, seed) for seed in range(1 + VIEWS)]
-    warm_up()
-    start = time.perf_counter()
-    vectors = Trail01Vectors(tables[0], tuple(tables[1:]))
-    learner = Trail01Learner(benchmark, vectors, Trail01Settings(views=VIEWS, device=device), [SEED])
-    set_up = time.perf_counter() - start
-    learner.run_steps(0, 1)
-    store = learner.episodes
-    unopened = EpisodeStore(store.views, learner.settings, learner.model.composition)
-    spread = range(0, len(unopened.index), max(1, len(unopened.index) // TURNS))
-    episodes = timed(len(spread), lambda turn: unopened[spread[turn]], device)
-    steps = timed(TURNS + 1, lambda turn: learner.step(turn, store.get(store.numbers(0))), device)[1:]
-    return {"set-up seconds": set_up, "lesson ms": median(episodes), "step ms": median(steps)}
-
-
 def evaluate(compiled: Path, model: str, device: str = "cpu") -> Figures:
     """Rank a fixed number of test queries among all candidates of their relations."""
     from fewlink.data import Benchmark
@@ -167,9 +142,6 @@ def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
 
 def write_run(compiled: Path, run: Path, model: str) -> None:
     """Write a run folder as training does, with random vectors and initial weights."""
-    from fewlink.trail_0_1.learner import Trail01Vectors
-    from fewlink.trail_0_1.model import Trail01Settings
-    from fewlink.trail_0_1.model import build as build_trail
 
     from fewlink.data import open_benchmark
     from fewlink.models.fsrl.compositions import build
@@ -179,12 +151,8 @@ def write_run(compiled: Path, run: Path, model: str) -> None:
     from fewlink.training.run import make_folder, start_or_continue
 
     benchmark = open_benchmark(compiled)
-    if model == "trail-0.1":
-        settings, vectors = Trail01Settings(), Trail01Vectors(trail_tables(benchmark, SEED), ())
-        weights = build_trail(settings.model).state_dict()
-    else:
-        settings, vectors = FewShotSettings(model), random_vectors(benchmark)
-        weights = build(model, DIM, steps=settings.matching_steps, dropout=settings.dropout).state_dict()
+    settings, vectors = FewShotSettings(model=model), random_vectors(benchmark)
+    weights = build(model, DIM, steps=settings.matching_steps, dropout=settings.dropout).state_dict()
     make_folder(run)
     start_or_continue(run, RunConfig.of(benchmark, vectors, settings), vectors)
     save_best(run, weights, 1)
@@ -199,12 +167,6 @@ def random_vectors(benchmark: Benchmark, model: str = "complex", more: int = 0, 
     random = torch.Generator().manual_seed(seed)
     sizes = (len(benchmark.graph.entities), DIM), (2 * (len(benchmark.graph.relations) + more), DIM)
     return Embeddings(*(torch.randn(size, generator=random) for size in sizes), model)
-
-
-def trail_tables(benchmark: Benchmark, seed: int) -> tuple[Embeddings, Embeddings]:
-    """Both tables that TRAIL reads, for the background's relations and those of the train tasks."""
-    more = len(benchmark.split("train"))
-    return random_vectors(benchmark, "complex", more, seed), random_vectors(benchmark, "transe", more, seed)
 
 
 def warm_up() -> None:
@@ -235,18 +197,14 @@ def resident() -> int:
 
 def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
     """A model with initial weights and random vectors."""
-    from fewlink.trail_0_1.learner import Trail01Vectors, graph_context
-    from fewlink.trail_0_1.model import build
-    from fewlink.trail_0_1.scorer import Trail01Scorer
 
     from fewlink.models.fsrl.assembly import assemble
     from fewlink.models.fsrl.scorer import FewShotScorer
     from fewlink.models.fsrl.settings import FewShotSettings
 
-    if model == "trail-0.1":
-        vectors = Trail01Vectors(trail_tables(benchmark, SEED), ())
-        return Trail01Scorer(model, build(model).to(device), graph_context(benchmark, vectors).to(device))
-    return FewShotScorer(model, *assemble(benchmark.graph, random_vectors(benchmark), FewShotSettings(model), device))
+    return FewShotScorer(
+        model, *assemble(benchmark.graph, random_vectors(benchmark), FewShotSettings(model=model), device)
+    )
 
 
 def _test_relations(benchmark: Benchmark) -> Sequence[Task]:

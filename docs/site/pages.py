@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 
-REPOSITORY = "https://github.com/fewlink/fewlink/blob/main/"
+PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+REPOSITORY = tomllib.loads(PYPROJECT.read_text("utf-8"))["project"]["urls"]["Repository"] + "/blob/main/"
 EXTERNAL: dict[str, str] = {}  # addresses outside the site, each with a page that links to it
 SHORT, LONG = 18, 32  # characters of a cell that stays in one line, and of one that needs room
 LINK = re.compile(r"\]\(([^()\s]+)\)")
@@ -54,7 +56,7 @@ def repository_links(app: Sphinx, docname: str, source: list[str]) -> None:
 def generated_pages(app: Sphinx, docname: str, source: list[str]) -> None:
     """A page that only the site has, such as `results.md`, is named in backticks in documents; here it is a link."""
     up = "../" * docname.count("/")
-    source[0] = re.sub(r"`(results|speed|commands)\.md`", rf"[]({up}\1.md)", source[0])
+    source[0] = re.sub(r"`(results|trials|speed|commands)\.md`", rf"[]({up}\1.md)", source[0])
 
 
 def page_titles(app: Sphinx, docname: str, source: list[str]) -> None:

@@ -108,7 +108,7 @@ def test_only_the_rarest_grams_count_so_that_memory_is_bounded(monkeypatch: pyte
     assert len(vector.buckets) == 8 and len(index.members) == sum(min(8, len(grams(name))) for name in NAMES)
     shares = sorted(np.log((1 + len(NAMES)) / (1 + sum(gram in grams(n) for n in NAMES))) for gram in rarest)
     assert sorted(vector.weights.tolist()) == pytest.approx(shares)
-    monkeypatch.setattr(likeness, "MOST_ENTRIES", 3 * len(NAMES))
+    monkeypatch.setattr(likeness, "MAX_ENTRIES", 3 * len(NAMES))
     small = index_of(NAMES)
     assert len(small.members) <= 3 * len(NAMES)
     assert small.nbytes <= 16 * 2**20 + 4 * 3 * len(NAMES) + 4 * len(NAMES)

@@ -23,7 +23,7 @@ from fewlink.cli import app
 from fewlink.core.errors import FewlinkError
 from fewlink.data import SPLITS, Benchmark
 from fewlink.data.candidates import likely_tails
-from fewlink.fit.fit import fit
+from fewlink.fitting.fit import fit
 from fewlink.linker import Linker
 from fewlink.linker.reasons import explain_pair
 from fewlink.models import shipped_models

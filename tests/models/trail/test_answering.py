@@ -29,8 +29,8 @@ def larger_graph(seed: int = 0, entities: int = 40) -> Graph:
 @every_way
 @pytest.mark.parametrize("seed", range(3))
 def test_states_are_those_of_the_network(way: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "FEW", WAYS[way][0])
-    monkeypatch.setattr(answering, "SOME", WAYS[way][1])
+    monkeypatch.setattr(answering, "SPARSE", WAYS[way][0])
+    monkeypatch.setattr(answering, "SPARSE_LAST", WAYS[way][1])
     monkeypatch.setattr(edges_module, "CHUNK", 5)
     graph, network = larger_graph(seed), network_of(seed=seed)
     read, draw = ReadGraph.of(graph), np.random.default_rng(seed)
@@ -47,8 +47,8 @@ def test_states_are_those_of_the_network(way: str, seed: int, monkeypatch: pytes
 
 @every_way
 def test_scores_are_those_of_the_equations(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "FEW", WAYS[way][0])
-    monkeypatch.setattr(answering, "SOME", WAYS[way][1])
+    monkeypatch.setattr(answering, "SPARSE", WAYS[way][0])
+    monkeypatch.setattr(answering, "SPARSE_LAST", WAYS[way][1])
     graph, network = random_graph(0), network_of()
     (case, _), twin = random_cases(0), LiteralNetwork(dict(network.named_parameters()), SMALL.width, SMALL.layers, 2)
     scorer = TrailScorer("trail", network, ReadGraph.of(graph))
@@ -80,7 +80,7 @@ def test_a_small_part_answers_with_finite_scores(monkeypatch: pytest.MonkeyPatch
 
 
 def test_tasks_are_remembered_and_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scorer_module, "MOST_TASKS", 2)
+    monkeypatch.setattr(scorer_module, "MAX_TASKS", 2)
     calls = []
 
     def counted(*arguments: object) -> object:

@@ -49,8 +49,8 @@ def test_one_head_at_a_time_equals_the_network(
     seed: int, shots: int, few: float, some: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether layers go along reached edges only or over the whole graph."""
-    monkeypatch.setattr(module, "FEW", few)
-    monkeypatch.setattr(module, "SOME", some)
+    monkeypatch.setattr(module, "SPARSE", few)
+    monkeypatch.setattr(module, "SPARSE_LAST", some)
     scorer, question = scorer_of(seed), question_of(seed, shots)
     torch.testing.assert_close(scorer(question), by_network(scorer, question), rtol=1e-4, atol=1e-5)
 
@@ -86,10 +86,10 @@ def test_what_follows_from_references_is_kept(monkeypatch: pytest.MonkeyPatch) -
     for seed in (0, 1, 0, 1):
         scorer(question_of(seed))
     assert len(calls) == 2
-    for seed in range(2, 2 + module.MOST_TASKS):
+    for seed in range(2, 2 + module.MAX_TASKS):
         scorer(question_of(seed))
     scorer(question_of(0))
-    assert len(calls) == 2 + module.MOST_TASKS + 1 and len(scorer._tasks) == module.MOST_TASKS
+    assert len(calls) == 2 + module.MAX_TASKS + 1 and len(scorer._tasks) == module.MAX_TASKS
 
 
 def test_of_too_many_references_the_first_are_read() -> None:

@@ -1,1 +1,1 @@
-"""Names as evidence: how like the names of head, candidates and references are, beside what the graph says."""
+"""Names as evidence: the similarity of the names of head, candidates and references."""

@@ -1,4 +1,4 @@
-"""What the names of head, candidates and references say about a pair, as a few numbers for each candidate.
+"""The evidence of the names of head, candidates and references, as a few numbers for each candidate.
 
 Nothing depends on the other candidates of a question: ranks are among the entities like the references' tails.
 """
@@ -17,12 +17,12 @@ from fewlink.models.names.likeness import GramIndex, TextVectors
 
 OF_HEAD = ("like head", "in head", "has head")  # columns that compare a candidate's name with the head's
 COLUMNS = (*OF_HEAD, "like a tail")  # the last one compares it with those of the references' tails
-FEW = 100  # peers with which a rank says half as much as with many
+FEW = 100  # peers at which a rank counts half as much as with very many
 EULER = 0.5772  # the mean reciprocal rank of n in random order is about (ln n + EULER + 1 / 2n) / n
 
 
 class ReferenceNames(NamedTuple):
-    """What the names of references say.
+    """The evidence in the names of references.
 
     `by_head`: how well the tails are found among their peers, the entities like them, by likeness to their heads;
     `by_tails`: how well by likeness to the other tails. Both are means of reciprocal ranks, 0 where they are as by
@@ -39,14 +39,14 @@ class ReferenceNames(NamedTuple):
 
 @dataclass(frozen=True)
 class NameColumns:
-    """The columns of pairs on one graph; with vectors of `text`, the higher one of two likenesses counts."""
+    """The columns of pairs on one graph; with vectors of `text`, the higher of the two likenesses counts."""
 
     index: GramIndex
     graph: Graph
     text: TextVectors | None = None
 
     def references(self, pairs: np.ndarray) -> ReferenceNames:
-        """What references (K, 2) say."""
+        """The evidence in the names of references (K, 2)."""
         peers = likely_tails(self.graph, np.unique(pairs[:, 1]))
         self.index.cover(np.union1d(peers, pairs[:, 1]))
         covered = self.index.number  # another thread may add names from here on

@@ -1,4 +1,4 @@
-"""How much names count beside the graph: a small learnt function of what the references' names say.
+"""The weight of names beside the graph: a small learnt function of the evidence in the references' names.
 
 score = TRAIL's score + r^1.5 · Σ w·column + s^1.5 · v·column. The first columns compare a candidate's name with the
 head's, and r says how well the references' tails are found by likeness to their heads (`by_head`); the last one
@@ -25,7 +25,7 @@ from fewlink.models.names.columns import COLUMNS, OF_HEAD, ReferenceNames
 
 FORMAT = "fewlink-names/1"
 BUILT_IN = "names.json"
-POWER = 1.5  # of r and s: names that are found by chance now and then count little
+POWER = 1.5  # of r and s, so that names that are sometimes found by chance count little
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Gate:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def column_weights(self, known: ReferenceNames) -> np.ndarray:
-        """The weight of each column (COLUMNS,), given what the references' names say."""
+        """The weight of each column (COLUMNS,), given the evidence in the references' names."""
         gates = np.array([known.by_head if name in OF_HEAD else known.by_tails for name in COLUMNS])
         return np.asarray(self.weights * gates**POWER)
 

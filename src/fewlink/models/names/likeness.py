@@ -1,4 +1,4 @@
-"""How like two entity names are: the cosine of TF-IDF vectors of their character n-grams, or of a text model's.
+"""The likeness of two entity names: the cosine of TF-IDF vectors of their character n-grams, or of a text model's.
 
 Operations, for E names of about L characters: making the index hashes 2·L n-grams of each name and sorts them by name
 and by n-gram, O(E·L·log(E·L)), once for each graph. A question adds up one list of names for each n-gram of one name:
@@ -28,16 +28,16 @@ from fewlink.graph.side_files import check_describes, read_pairs_table
 
 SIZES = (3, 4)  # characters of an n-gram
 BITS = 20  # n-grams are hashed into 2^20 buckets
-MOST_GRAMS = 48  # n-grams of a name that count, the rarest first
-MOST_ENTRIES = 1 << 26  # n-grams of all names: 256 MB; names of larger graphs have fewer each
+MAX_GRAMS = 48  # n-grams of a name that count, the rarest first
+MAX_ENTRIES = 1 << 26  # n-grams of all names (256 MB); in larger graphs fewer n-grams of each name count
 CHUNK = 200_000  # names that are hashed together
-LARGE = 200_000  # names above which each is indexed when it is asked about
-SAMPLED_NAMES = 200_000  # of such a graph, from which the rarity of n-grams is estimated
-SAMPLE = 2_000  # names that are looked at to see whether they say something
-DISTINCT = 0.3  # share of names whose words are their own from which they say something
-KIND = 0.5  # share of names with a colon from which what stands before it is taken for a kind
+LARGE = 200_000  # names above which a name is indexed when a question first needs it
+SAMPLED_NAMES = 200_000  # names of such a graph from which the rarity of n-grams is estimated
+SAMPLE = 2_000  # names that are read to decide whether names are evidence
+DISTINCT = 0.3  # share of names with words of their own from which names are evidence
+KIND = 0.5  # share of names with a colon from which the text before it is taken for a kind
 AT_ONCE = 4_096  # texts that are encoded together
-SAMPLED = 1_000  # pairs that say how like two texts are that have nothing to do with each other
+SAMPLED = 1_000  # random pairs of texts, whose cosines show what unrelated texts have
 USUAL = 0.95  # quantile of their cosines that counts as a likeness of 0
 SENTENCE_TRANSFORMERS = ("modules.json", "config_sentence_transformers.json")  # files that its models have
 
@@ -65,12 +65,12 @@ class GramIndex:
     `cover` them first. `covered` (E,) says which are. Several threads may ask and cover at the same time.
     """
 
-    def __init__(self, count: int, name: Callable[[int], str], most: int = MOST_GRAMS) -> None:
+    def __init__(self, count: int, name: Callable[[int], str], most: int = MAX_GRAMS) -> None:
         self.count, self.name = count, name
-        self.most = max(1, min(most, MOST_ENTRIES // max(count, 1)))
+        self.most = max(1, min(most, MAX_ENTRIES // max(count, 1)))
         self.lengths, self.covered = np.zeros(count, np.float32), np.zeros(count, bool)
         self._lists = np.zeros((1 << BITS) + 1, np.int64), np.zeros(0, np.int32)  # replaced together
-        self._lock = threading.Lock()  # of those who cover names
+        self._lock = threading.Lock()  # held while names are indexed
         every = np.arange(count)
         if count <= LARGE:
             hashed = [(chunk, self._grams(chunk)) for chunk in _chunks(every)]
@@ -81,7 +81,7 @@ class GramIndex:
             self._weigh(map(self._grams, _chunks(some)), len(some))
 
     def _weigh(self, hashed: Iterable[np.ndarray], sampled: int) -> None:
-        """Set the rarity of each n-gram by the n-grams of as many names as are `sampled`."""
+        """Set the rarity of each n-gram by the n-grams of the `sampled` number of names."""
         names_with = np.zeros(1 << BITS)
         for grams in hashed:
             names_with += np.bincount(grams & _MASK, minlength=1 << BITS)
@@ -111,7 +111,7 @@ class GramIndex:
         return int(self.covered.sum())
 
     def cover(self, entities: np.ndarray) -> None:
-        """Index the names of entities (n,) that are not yet."""
+        """Index the names of entities (n,) that are not indexed yet."""
         if self.covered[entities].all():
             return
         with self._lock:
@@ -120,7 +120,7 @@ class GramIndex:
                 self._add((chunk, self._grams(chunk)) for chunk in _chunks(new))
 
     def _add(self, hashed: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Add entities (n,) with their n-grams to what is indexed."""
+        """Add entities (n,) and their n-grams to the index."""
         added, parts = [], []
         for entities, grams in hashed:
             added.append(entities)
@@ -160,7 +160,7 @@ class GramIndex:
         return np.bincount(members[at], squares[owners], self.count)
 
     def likeness(self, vector: NameVector) -> np.ndarray:
-        """The cosine of a name's vector and that of each entity's name: (E,), from 0 to 1, rounded so that ties are."""
+        """The cosine of a name's vector with each entity's: (E,), from 0 to 1, rounded so that equal names tie."""
         both = self.lengths * vector.length
         return np.asarray(np.divide(self.products(vector), both, out=np.zeros(self.count), where=both > 0).round(5))
 
@@ -233,7 +233,7 @@ def folded(text: str) -> str:
 
 @dataclass(frozen=True)
 class EntityNames:
-    """The name of each entity; `without_kind`: what stands before the last colon is left out."""
+    """The name of each entity; `without_kind`: the text before the last colon is left out."""
 
     graph: Graph
     without_kind: bool
@@ -244,7 +244,7 @@ class EntityNames:
 
 
 def names_of(graph: Graph) -> EntityNames | None:
-    """What maps an entity to its name; None if names say nothing, such as Q42 or /m/0abc.
+    """A function from an entity to its name; None if names are no evidence, such as Q42 or /m/0abc.
 
     If most names have a colon, as in "concept:athlete:tiger_woods", what stands before the last one is left out.
     """
@@ -264,7 +264,7 @@ def words_of(name: str) -> str:
 
 
 def gram_index(graph: Graph) -> GramIndex | None:
-    """The index of a graph's names, made once; None if they say nothing."""
+    """The index of a graph's names, made once; None if they are no evidence."""
     return graph.once(_gram_index)
 
 
@@ -274,7 +274,7 @@ def _gram_index(graph: Graph) -> GramIndex | None:
 
 
 class TextModel(Protocol):
-    """What models of sentence-transformers and model2vec have in common."""
+    """The interface that models of sentence-transformers and model2vec share."""
 
     def encode(self, sentences: Sequence[str]) -> Any:
         """Vectors (n, d)."""
@@ -304,7 +304,7 @@ class TextVectors:
         return cls(np.concatenate(parts))
 
     def likeness(self, entity: int) -> np.ndarray:
-        """Of one entity's text to all: (E,), from 0 to 1."""
+        """The likeness of one entity's text to every text: (E,), from 0 to 1."""
         cosines = self.vectors @ self.vectors[entity]
         return np.asarray(np.clip((cosines - self.usual) / (1 - self.usual), 0.0, 1.0))
 
@@ -320,7 +320,7 @@ def open_text_model(folder: str | Path) -> TextModel:
     """A sentence-transformers or model2vec model in a folder; nothing is downloaded."""
     path = Path(folder)
     if not path.is_dir():
-        raise InputError(path, "is not a folder: give that of a sentence-transformers or model2vec model")
+        raise InputError(path, "is not a folder: give the folder of a sentence-transformers or model2vec model")
     kind = "sentence-transformers" if any((path / name).exists() for name in SENTENCE_TRANSFORMERS) else "model2vec"
     model: TextModel
     try:

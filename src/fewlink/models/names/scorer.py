@@ -25,7 +25,7 @@ class NamedScorer:
 
     def __init__(self, scorer: ExplainingGraphScorer, columns: NameColumns, gate: Gate) -> None:
         self.name, self.scorer, self.columns, self.gate = scorer.name, scorer, columns, gate
-        self._remembered: dict[bytes, ReferenceNames] = {}
+        self._by_references: dict[bytes, ReferenceNames] = {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -52,30 +52,32 @@ class NamedScorer:
         return scores + torch.as_tensor(names, dtype=scores.dtype, device=scores.device)
 
     def reference_names(self, references: np.ndarray, candidates: np.ndarray | None = None) -> ReferenceNames:
-        """What the names of references (K, 2) say, also of candidates (C,) if given; the last few are remembered."""
+        """The evidence in the names of references (K, 2), cached; names of candidates (C,) are indexed."""
         key, index = references.astype(np.int64).tobytes(), self.columns.index
         if candidates is not None:
             index.cover(candidates)
-        known = self._remembered.get(key)
+        known = self._by_references.get(key)
         if known is None or known.covered != index.number:
             known = self.columns.references(references[:MOST_REFERENCES])
-            self._remembered[key] = known
-            for oldest in list(self._remembered)[:-MAX_TASKS]:  # of a copy: another thread may change it meanwhile
-                self._remembered.pop(oldest, None)
+            self._by_references[key] = known
+            for oldest in list(self._by_references)[
+                :-MAX_TASKS
+            ]:  # a copy, since another thread may change the dictionary
+                self._by_references.pop(oldest, None)
         return known
 
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
-        """TRAIL's reasons, and what the names add."""
+        """The reasons of the other scorer, and what the names add."""
         known = self.reference_names(references, np.array([tail]))
         reasons = self.scorer.explain(references, head, tail, most)
-        like_head, like_tail = self._parts(known, head, tail)
+        like_head, like_tail = self._evidence(known, head, tail)
         names: list[tuple[str, int, float]] = [("head", head, like_head)] if like_head else []
         if like_tail:
             names.append(("reference", self._nearest(references, tail), like_tail))
         without = []  # what the score loses without each reference
         for place, loss in enumerate(reasons.references):
             others = self.columns.references(np.delete(references[:MOST_REFERENCES], place, axis=0))
-            without.append(loss + like_head + like_tail - sum(self._parts(others, head, tail)))
+            without.append(loss + like_head + like_tail - sum(self._evidence(others, head, tail)))
         return dataclasses.replace(
             reasons,
             score=reasons.score + like_head + like_tail,
@@ -84,7 +86,7 @@ class NamedScorer:
             names=names,
         )
 
-    def _parts(self, known: ReferenceNames, head: int, tail: int) -> tuple[float, float]:
+    def _evidence(self, known: ReferenceNames, head: int, tail: int) -> tuple[float, float]:
         """What the likeness to the head's name adds to the score of a pair, and that to the references' tails."""
         parts = self.columns.of(known, head, np.array([tail]))[0] * self.gate.column_weights(known)
         return float(parts[: len(OF_HEAD)].sum()), float(parts[len(OF_HEAD) :].sum())

@@ -1,4 +1,4 @@
-"""TRAIL as a scorer of the common evaluator; on a CPU one head at a time, touching only what can reach its tails."""
+"""TRAIL as a scorer; on a CPU one head at a time, computing only states that can reach its candidates."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from fewlink.scorers import Capabilities, Question, Reasons
 
 QUERIES = 8  # heads of a block on a GPU
 BLOCKS = 4  # blocks at once
-MOST_TASKS = 16  # tasks that are remembered
+MAX_TASKS = 16  # tasks that are kept in memory
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
-PART = 100_000  # edges that a part of a larger graph is grown to
-FEW = 0.1  # share of all edges up to which a layer goes along the edges of reached entities only
-SOME = 0.4  # share up to which the last layer computes asked tails only
+PART = 100_000  # edges that are read around the head and the references in a larger graph
+SPARSE = 0.1  # share of all edges up to which a layer follows the edges of reached entities only
+SPARSE_LAST = 0.4  # share of all edges up to which the last layer computes the candidates only
 
 
-class RememberedTask(NamedTuple):
-    """A task, in ids of the whole graph, and what the network made of its references."""
+class EncodedTask(NamedTuple):
+    """A task, in ids of the whole graph, and its references as the network encodes them."""
 
     task: Tasks
     encoded: Encoded
 
 
 class TrailScorer:
-    """A trained TRAIL on a graph. What follows from references is kept for further heads; several tasks are remembered.
+    """A trained TRAIL on a graph. The encoded references of the last tasks are kept for further heads.
 
-    On a CPU, heads are answered one by one, two at a time where there are several. Of a graph with more than `WHOLE`
-    edges only the neighbourhood of the head and the references is read; tails outside of it share one low score.
+    On a CPU, each head is scored on its own, by several threads if there are several heads. Of a graph with more than
+    `WHOLE` edges, only the surroundings of the head and the references are read; tails outside share one low score.
     """
 
     def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
@@ -50,10 +50,10 @@ class TrailScorer:
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         large = source is not None and self.device.type == "cpu" and 2 * source.triple_count > WHOLE
         self.part = PART if large else None  # edges to read around each head; None: the whole graph
-        self._tasks: dict[bytes, RememberedTask] = {}  # the last used last
+        self._tasks: dict[bytes, EncodedTask] = {}  # in the order of their last use
         self._without_each: dict[bytes, Encoded | None] = {}  # of the task explained last
         self._idle: list[CpuPropagation] = []  # over the whole graph, each used by one thread at a time
-        self._lock = threading.RLock()  # of what is remembered; nothing long is computed with it held
+        self._lock = threading.RLock()  # guards the caches; nothing slow is computed while it is held
 
     @property
     def capabilities(self) -> Capabilities:
@@ -67,9 +67,9 @@ class TrailScorer:
         )
 
     def limit_edges(self, edges: int) -> None:
-        """Read a part of about this many edges around each head, whatever the size of the graph: fewer are quicker."""
+        """Read about this many edges around each head, whatever the size of the graph; fewer are quicker."""
         if self.source is None or self.device.type != "cpu":
-            raise FewlinkError("only on a CPU can the edges that are read be limited: give no limit, or --device cpu")
+            raise FewlinkError("the edges to read can be limited on a CPU only: give no limit, or --device cpu")
         if edges < 1:
             raise FewlinkError(f"edges is {edges}: it must be at least 1")
         self.part = edges
@@ -77,7 +77,7 @@ class TrailScorer:
         self._without_each.clear()
 
     def without(self, relation: str) -> TrailScorer:
-        """The same model on the graph without the triples of a relation, which then can be asked for as a new one."""
+        """The same model on the graph without the triples of a relation, which can then be predicted as a new one."""
         if self.source is None:
             return self
         graph, number = self.source, self.source.relations.find(relation)
@@ -99,9 +99,9 @@ class TrailScorer:
             return torch.zeros(0, len(question.candidates), device=self.device)
         if self.device.type == "cuda":
             with self._lock:
-                return self._on_gpu(*self._remembered(question.references), question)
+                return self._on_gpu(*self._encoded_task(question.references), question)
         with torch_threads(1):
-            known = self._remembered(question.references)
+            known = self._encoded_task(question.references)
             if len(question.heads) == 1:
                 return self._one_head(*known, int(question.heads[0]), question.candidates)[None]
         heads = question.heads.tolist()
@@ -109,9 +109,9 @@ class TrailScorer:
 
     @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
-        """What carried the score of one pair, given references (K, 2)."""
+        """The reasons for the score of one pair, given references (K, 2)."""
         with torch_threads(1):
-            task, encoded = self._remembered(references)
+            task, encoded = self._encoded_task(references)
             key = references.astype(np.int64).tobytes()
             without_each = self._without_each
             if key not in without_each:
@@ -141,8 +141,8 @@ class TrailScorer:
         nothing = torch.zeros(1, 0, dtype=torch.long, device=self.device)
         return Tasks(self._ids(padded), weights, visible, nothing, nothing)
 
-    def _remembered(self, references: np.ndarray) -> RememberedTask:
-        """The task with these references, new or remembered; of too many the one used longest ago is forgotten."""
+    def _encoded_task(self, references: np.ndarray) -> EncodedTask:
+        """The task with these references, from the cache or encoded now; the least recently used task is dropped."""
         key = references.astype(np.int64).tobytes()
         with self._lock:
             known = self._tasks.pop(key, None)
@@ -151,15 +151,15 @@ class TrailScorer:
                 return known
         task = self.task(references)
         graph, local, _ = self._read(task)
-        known = RememberedTask(task, self.network.encode(graph, local, read_tasks(graph, local)))
+        known = EncodedTask(task, self.network.encode(graph, local, read_tasks(graph, local)))
         with self._lock:
             self._tasks[key] = known
-            if len(self._tasks) > MOST_TASKS:
+            if len(self._tasks) > MAX_TASKS:
                 del self._tasks[next(iter(self._tasks))]
         return known
 
     def _read(self, task: Tasks, *more: int) -> tuple[ReadGraph, Tasks, GraphPart | None]:
-        """The graph, or the part of it around the references and `more` entities, and the task in its ids."""
+        """The graph, or its edges around the references and `more` entities, and the task in ids of what is read."""
         if self.part is None or self.source is None:
             return self.graph, task, None
         ends = task.references[0].numpy()
@@ -201,8 +201,8 @@ class TrailScorer:
         scores = []
         for some in self._ids(question.heads).split(BLOCKS * QUERIES):
             padding = some[-1:].expand(-len(some) % (BLOCKS * QUERIES))
-            asked = task._replace(heads=torch.cat([some, padding]).view(BLOCKS, QUERIES), candidates=candidates)
-            states = self.network.propagate(self.graph, asked, encoded, self.dtype)
+            queries = task._replace(heads=torch.cat([some, padding]).view(BLOCKS, QUERIES), candidates=candidates)
+            states = self.network.propagate(self.graph, queries, encoded, self.dtype)
             scores.append(self.network.scores(states, encoded, candidates).flatten(0, 1)[: len(some)])
         return torch.cat(scores)
 
@@ -211,7 +211,7 @@ class TrailScorer:
 
 
 class CpuPropagation:
-    """Propagation over one graph; its buffers are used again for each head."""
+    """Propagation over one graph; its buffers are reused for each head."""
 
     def __init__(self, network: TrailNetwork, edges: EdgeTable) -> None:
         self.network, self.edges = network, edges
@@ -239,12 +239,12 @@ class CpuPropagation:
     def _layer(
         self, layer: Layer, w: Tensor, new: Tensor, heads: Tensor, tails: Tensor, active: Tensor | None
     ) -> Tensor | None:
-        """Move all states; the entities reached so far, or None where they are many."""
+        """Apply a layer to all states; returns the entities reached so far, or None if they are many."""
         x, order = self.states, self.edges.by_head
         over = x[heads] * new[0], x[tails] * new[1]  # messages over the references
         if active is not None:
             at = order.edges_of(active)
-            if len(at) <= FEW * self.edges.edges:
+            if len(at) <= SPARSE * self.edges.edges:
                 messages = x[self.edges.by_head.row[at]] * w[order.second[at]]
                 messages *= constants(order, at, x.shape[1], Norms.FOUR)
                 sums, targets = self.sums.zero_(), order.first[at].long()
@@ -264,11 +264,11 @@ class CpuPropagation:
         return None
 
     def _last(self, layer: Layer, w: Tensor, new: Tensor, heads: Tensor, tails: Tensor, rows: Tensor) -> Tensor:
-        """The moved states of `rows` only."""
+        """The states of `rows` only, after the last layer."""
         x, order = self.states, self.edges.by_tail
         rows, back = rows.unique(return_inverse=True)
         at = order.edges_of(rows)
-        if len(at) > SOME * self.edges.edges:
+        if len(at) > SPARSE_LAST * self.edges.edges:
             self._layer(layer, w, new, heads, tails, None)
             return self.states[rows[back]]
         messages = x.index_select(0, order.first[at]) * w.index_select(0, order.second[at])
