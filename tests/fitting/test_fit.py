@@ -348,7 +348,7 @@ class Clock:
 def test_a_graph_with_nothing_to_learn_from_is_not_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fewlink.models.trail.family.relation_pairs", lambda graph: [])
     made = fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
-    assert "nothing to learn on" in made.why and "fine-tuned" not in made.held_out
+    assert "no fine-tuning" in made.why and "fine-tuned" not in made.held_out
 
 
 def test_weights_that_are_not_finite_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

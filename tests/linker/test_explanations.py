@@ -18,9 +18,9 @@ from fewlink.core.errors import FewlinkError
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.linker import Linker
+from fewlink.linker.explanation import explain_pair
 from fewlink.linker.names import short_relation
 from fewlink.linker.paths import distance, simple_path
-from fewlink.linker.reasons import explain_pair
 from fewlink.models.trail.network import Shape, TrailNetwork
 from fewlink.models.trail.reading import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer

@@ -17,7 +17,8 @@ from tests.linker.linkers import REFERENCES, fsrl_run, trail_run, umls
 import fewlink
 from fewlink.core.errors import FewlinkError, InputError, MissingExtra
 from fewlink.linker import Linker, saving, write_card
-from fewlink.linker.saving import fetch, front_matter
+from fewlink.linker.card import front_matter
+from fewlink.linker.saving import fetch
 from fewlink.training.checkpoints import load_last, save_best, save_last
 
 

@@ -141,7 +141,7 @@ def predict(
         pairs or None,
         inverse or queries,
         top,
-        _candidates(linker, candidates),
+        candidates=_candidates(linker, candidates),
         exclude_known=not with_known,
         relation=relation,
         explain=explain,

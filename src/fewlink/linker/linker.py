@@ -6,18 +6,19 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
 from fewlink.core.errors import FewlinkError, shown
-from fewlink.curation.learning import learning_scorer
+from fewlink.curation.learning import LearningScorer
 from fewlink.data import Benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.linker import drawing, saving
 from fewlink.linker.adjustment import ProjectReading
 from fewlink.linker.answer_sets import answer_sets
-from fewlink.linker.calibration import TOP, Calibration, calibrate_on_dev, calibration_of, shipped_calibration
+from fewlink.linker.calibration import Calibration, calibration_of, shipped_calibration
+from fewlink.linker.card import UNKNOWN_LICENSE
 from fewlink.linker.check import CheckedTriple, check
 from fewlink.linker.complete import (
     MAX_REFERENCES,
@@ -31,7 +32,7 @@ from fewlink.linker.complete import (
     write_completion,
 )
 from fewlink.linker.constraints import ConstraintChoice, Constraints, check_kinds
-from fewlink.linker.explanation import Explanation
+from fewlink.linker.explanation import Explanation, explain_pair
 from fewlink.linker.names import Names
 from fewlink.linker.predictions import Prediction, Predictions
 from fewlink.linker.query import (
@@ -51,7 +52,6 @@ from fewlink.linker.query import (
     relations_of,
 )
 from fewlink.linker.ranking import RankedPairs, rank_tails
-from fewlink.linker.reasons import explain_pair
 from fewlink.linker.relations import RelationFit, best_relations, described_fit
 from fewlink.linker.tables import Answers
 from fewlink.linker.trust import Trust, already_there, head_fans, measure_trust
@@ -64,6 +64,18 @@ REMEMBERED_TRUST = 64  # queries whose trust is remembered
 REMEMBERED_LISTS = 16  # queries whose candidates and constraints are remembered
 POOL_FACTOR, MIN_POOL = 100, 10_000  # pairs of all heads that are compared: a multiple of k, and at least so many
 T = TypeVar("T")
+
+
+class QueryOptions(TypedDict, total=False):
+    """The options that `predict`, `heads` and `predict_pairs` share; `Linker.predict` describes them."""
+
+    candidates: Choice
+    exclude_known: bool
+    relation: str | None
+    explain: bool
+    shots: int | None
+    constraints: ConstraintChoice
+    rejected: Pairs
 
 
 class Linker:
@@ -179,7 +191,7 @@ class Linker:
         """The model that `save_pretrained` wrote; `load` opens it too."""
         return cls.load(folder, device=device)
 
-    def save_pretrained(self, folder: str | Path, *, license: str = saving.UNKNOWN) -> Path:
+    def save_pretrained(self, folder: str | Path, *, license: str = UNKNOWN_LICENSE) -> Path:
         """Write a self-contained folder: model, vectors, graph, calibration and card, with checksums.
 
         What only training needs is left out. `license` is the identifier in the card, such as "apache-2.0"; consider
@@ -187,7 +199,7 @@ class Linker:
         """
         return saving.save(self._trained(), self.measured, Path(folder), origin=self.origin, license=license)
 
-    def push_to_hub(self, name: str, *, private: bool = False, license: str = saving.UNKNOWN) -> str:
+    def push_to_hub(self, name: str, *, private: bool = False, license: str = UNKNOWN_LICENSE) -> str:
         """Publish the folder of `save_pretrained` on the Hugging Face hub as `owner/name`; returns its address.
 
         `fewlink.load("hub:owner/name")` opens it. Log in first: `hf auth login`. The folder contains the graph.
@@ -249,102 +261,57 @@ class Linker:
         references: Pairs | None = None,
         heads: str | Iterable[str] = (),
         k: int = 10,
-        candidates: Choice = None,
-        exclude_known: bool = True,
-        relation: str | None = None,
-        explain: bool = False,
-        shots: int | None = None,
-        constraints: ConstraintChoice = None,
-        rejected: Pairs = (),
+        **options: Unpack[QueryOptions],
     ) -> Predictions:
         """The k best tails of each head, heads in their order.
 
-        `references`: pairs of a head and a tail; by default the first `shots` of the relation. `candidates`: None or
-        "open", tails that resemble those of the references; "full", the range of the task relation; "all"; the name of
-        a type; entities; or a predicate of entity ids. A pair is known if it is a reference or a pair of the named
-        relation; known pairs do not compete, and are left out unless `exclude_known=False`. `constraints`: names of
-        `fewlink.linker.constraints.KINDS`, "auto" or "none"; by default a head is not its own tail unless a known
-        pair says so. `rejected`: wrong pairs; pairs that resemble them rank lower. Ranks are the evaluator's, except
-        that ruled-out and rejected tails do not compete.
+        References are pairs of a head and a tail; by default, the first `shots` pairs of the relation are used. The
+        other options, all by keyword:
+
+        candidates     None or "open" (tails that resemble those of the references), "full" (the range of the task
+                       relation), "all", the name of a type, entities, or a predicate of entity ids
+        exclude_known  whether known pairs, which are the references and the pairs of the named relation, are left out
+                       of the answer (default); in either case they do not compete
+        relation       the name of the relation, if the graph has it
+        explain        add the reasons for each prediction
+        shots          how many pairs of the relation to use as references
+        constraints    names from `fewlink.linker.constraints.KINDS`, "auto" or "none"; by default a head is not its own
+                       tail unless a known pair says so
+        rejected       wrong pairs; pairs that resemble them rank lower
+
+        Ranks are the evaluator's, except that ruled-out and rejected tails do not compete.
         """
-        query = self.resolve(
-            references,
-            heads,
-            k,
-            candidates,
-            exclude_known,
-            relation,
-            explain,
-            shots,
-            constraints,
-            rejected,
-        )
-        return self.answer(query)
+        return self.answer(self.resolve(references, heads, k, **options))
 
     def heads(
         self,
         tails: str | Iterable[str] = (),
         references: Pairs | None = None,
         k: int = 10,
-        candidates: Choice = None,
-        exclude_known: bool = True,
-        relation: str | None = None,
-        explain: bool = False,
-        shots: int | None = None,
-        constraints: ConstraintChoice = None,
-        rejected: Pairs = (),
+        **options: Unpack[QueryOptions],
     ) -> Predictions:
         """The k best heads of each tail: `predict` for the inverse relation, with references as pairs of head and tail.
 
-        `candidates` are heads, by default those that resemble the references' heads; constraints keep their names.
+        The options are those of `predict`. Candidates are heads, by default those that resemble the references' heads;
+        constraints keep their names.
         """
-        query = self.resolve(
-            references,
-            tails,
-            k,
-            candidates,
-            exclude_known,
-            relation,
-            explain,
-            shots,
-            constraints,
-            rejected,
-            inverse=True,
-        )
-        return self.answer(query)
+        return self.answer(self.resolve(references, tails, k, inverse=True, **options))
 
     def predict_pairs(
         self,
         references: Pairs | None = None,
         type_or_heads: str | Iterable[str] = (),
         k: int = 10,
-        candidates: Choice = None,
-        exclude_known: bool = True,
-        relation: str | None = None,
-        explain: bool = False,
-        shots: int | None = None,
-        constraints: ConstraintChoice = None,
-        rejected: Pairs = (),
+        **options: Unpack[QueryOptions],
     ) -> Predictions:
-        """The k best pairs of all heads of a type, or of these heads, best first: by probability, or else by score.
+        """The k best pairs among all heads of a type, or among these heads, by probability or else by score.
 
-        `rank` is a tail's rank for its own head. Heads are scored in batches to limit memory.
+        The options are those of `predict`. `rank` is the rank of the tail for its head.
         """
-        of_type = isinstance(type_or_heads, str)
-        query = self.resolve(
-            references,
-            () if of_type else type_or_heads,
-            k,
-            candidates,
-            exclude_known,
-            relation,
-            explain,
-            shots,
-            constraints,
-            rejected,
-            heads_of_type=str(type_or_heads) if of_type else None,
-            across_heads=True,
-        )
+        if isinstance(type_or_heads, str):
+            query = self.resolve(references, (), k, heads_of_type=type_or_heads, across_heads=True, **options)
+        else:
+            query = self.resolve(references, type_or_heads, k, across_heads=True, **options)
         return self.answer(query)
 
     def explain(
@@ -402,7 +369,7 @@ class Linker:
             references,
             () if heads is None or isinstance(heads, str) else heads,
             top,
-            candidates,
+            candidates=candidates,
             relation=relation,
             constraints=constraints,
             heads_of_type=heads if isinstance(heads, str) else None,
@@ -511,6 +478,7 @@ class Linker:
         references: Pairs | None = None,
         heads: str | Iterable[str] = (),
         k: int = 10,
+        *,
         candidates: Choice = None,
         exclude_known: bool = True,
         relation: str | None = None,
@@ -518,7 +486,6 @@ class Linker:
         shots: int | None = None,
         constraints: ConstraintChoice = None,
         rejected: Pairs = (),
-        *,
         heads_of_type: str | None = None,
         across_heads: bool = False,
         inverse: bool = False,
@@ -640,18 +607,28 @@ class Linker:
             heads=used.open_heads(heads) if query.exclude_known else heads,
             candidates=self.candidates(query),
         )
-        scorer = learning_scorer(self.scorer, known_graph(self.benchmark), references.ids, references.rejected_ids)
         depth = query.k + query.competing_heads if used.between_pairs else query.k
         kept = self._pool(query)
         parts: list[RankedPairs] = []
         for of_head in rank_tails(
-            scorer, question, depth, references.known_tails, with_known=not query.exclude_known, allowed=used.allowed
+            self._scorer_for(references),
+            question,
+            depth,
+            references.known_tails,
+            with_known=not query.exclude_known,
+            allowed=used.allowed,
         ):
             parts.append(of_head)
             if query.across_heads and sum(map(len, parts)) > 2 * max(kept, MIN_POOL):
                 parts = [self.best_pairs(query, RankedPairs.joined(parts), trust, kept)]
         pairs = RankedPairs.joined(parts)
         return self.best_pairs(query, pairs, trust, kept) if query.across_heads else pairs
+
+    def _scorer_for(self, references: References) -> Scorer:
+        """The model, corrected by what the rejected pairs show if there are any."""
+        if not references.rejected:
+            return self.scorer
+        return LearningScorer(self.scorer, known_graph(self.benchmark), references.ids, references.rejected_ids)
 
     def rank_batch(self, queries: Sequence[Query], trust: Trust | None = None) -> list[RankedPairs]:
         """`rank` for several queries of one `Query.batch_key`, in one call: their heads are scored together."""
@@ -768,8 +745,8 @@ class Linker:
         if not references.rejected:
             return explanation
         question = Question("", references.ids, np.array([head]), np.array([tail]))
-        learning = learning_scorer(self.scorer, known_graph(self.benchmark), references.ids, references.rejected_ids)
-        change = float(np.asarray(learning(question))[0, 0]) - float(np.asarray(self.scorer(question))[0, 0])
+        corrected = self._scorer_for(references)
+        change = float(np.asarray(corrected(question))[0, 0]) - float(np.asarray(self.scorer(question))[0, 0])
         return dataclasses.replace(
             explanation,
             score=explanation.score + change,
@@ -834,24 +811,3 @@ def load(
         raise FewlinkError(f"bench is the benchmark of a trained model, and {source} is not a trained model")
     benchmark = saving.graph_of(source, types, names)
     return Linker.shipped(benchmark, device=device, names=read_names, text_model=text_model, descriptions=descriptions)
-
-
-def calibrate(
-    run: str | Path | Linker,
-    *,
-    bench: str | Path | None = None,
-    device: str = "cpu",
-    shots: int | None = None,
-    top: int = TOP,
-) -> Calibration:
-    """Calibrate a run on dev and write `calibration.json` into its folder; an opened linker uses it from then on."""
-    given = run if isinstance(run, Linker) else Linker.load(run, bench=bench, device=device, as_measured=True)
-    linker = given.as_measured()
-    if linker.run is not None:
-        saving.check_not_saved(linker.run)
-    shots = linker.shots if shots is None else check_count(shots, "shots")
-    calibration = calibrate_on_dev(linker.benchmark, linker.scorer, shots, check_count(top, "top"), linker.step)
-    given.calibration = linker.calibration = calibration
-    if linker.run is not None:
-        calibration.save(linker.run)
-    return calibration

@@ -25,7 +25,7 @@ from fewlink.data import SPLITS, Benchmark
 from fewlink.data.candidates import likely_tails
 from fewlink.fitting.fit import fit
 from fewlink.linker import Linker
-from fewlink.linker.reasons import explain_pair
+from fewlink.linker.explanation import explain_pair
 from fewlink.models import shipped_models
 from fewlink.models.names import likeness
 from fewlink.models.names.columns import NameColumns
