@@ -227,5 +227,5 @@ def test_an_event_that_undoes_no_event_has_null_there(file: ProjectFile, undoes:
     content = json.loads(export(file, "can cure", "json"))
     content["log"][0]["undoes"] = undoes
     (tmp_path / "x.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"is a damaged export \(event 1 is not valid\)"):
+    with pytest.raises(InputError, match="event 1"):
         import_file(file, "again", tmp_path / "x.json")

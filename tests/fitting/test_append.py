@@ -98,13 +98,13 @@ def test_folders_and_files_that_cannot_be_used_raise(tmp_path: Path) -> None:
     with pytest.raises(FewlinkError, match="neither a run nor a compiled benchmark"):
         append(tmp_path, [new])
     saved = Linker.load(fitted().run).save_pretrained(tmp_path / "saved")
-    with pytest.raises(FewlinkError, match="is a saved model and cannot be changed"):
+    with pytest.raises(FewlinkError, match="saved model"):
         append(saved, [new])
     bad = tmp_path / "bad.tsv"
     bad.write_text("a\tb\n")
     with pytest.raises(FewlinkError, match=r"bad\.tsv:1"):
         append(fitted().run, [bad])
-    with pytest.raises(FewlinkError, match=r"no triples in .* \(1 bad lines"):
+    with pytest.raises(FewlinkError, match="1 bad lines"):
         append(fitted().run, [bad], on_error="skip")
 
 

@@ -502,7 +502,7 @@ def test_another_graph_and_foreign_folders_raise(tmp_path: Path) -> None:
         fit(other, fitted().run, change=QUICK_FIT)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
-    with pytest.raises(FewlinkError, match="was not made by fewlink fit"):
+    with pytest.raises(FewlinkError, match="fewlink fit"):
         fit(other, tmp_path / "full")
     with pytest.raises(FewlinkError, match="is a file"):
         fit(other, other)
@@ -634,7 +634,7 @@ def test_a_calibration_of_another_scorer_of_the_same_step_is_ignored(tmp_path: P
 def test_a_part_of_a_fit_that_is_missing_is_an_error(part: str, tmp_path: Path) -> None:
     run, _ = copied(tmp_path)
     (shutil.rmtree if (run / part).is_dir() else os.unlink)(run / part)
-    with pytest.raises(FewlinkError, match=f"{part}: is missing, but belongs to this run: restore it from a copy, or"):
+    with pytest.raises(FewlinkError, match=f"{part}: is missing"):
         Linker.load(run)
     if part == "calibration.json":
         assert "probability" in write_card(run).read_text() and Linker.load(run).calibration is not None
