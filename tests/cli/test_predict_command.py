@@ -139,7 +139,7 @@ def test_card_calibrates_probabilities(run: Path) -> None:
         ([*PAIRS, "--head", "alga", "--shots", "2"], "--shots"),
         ([*PAIRS, "--head", "alga", "--candidates", "organism"], "the graph has no types"),
         ([*PAIRS, "--of-type", "organism"], "the graph has no types"),
-        ([*PAIRS, "--head", "alga", "--candidates", "full"], "range of a relation"),
+        ([*PAIRS, "--head", "alga", "--candidates", "full"], "'full'"),
         (["--reference", "virus cell", "--head", "alga"], "is not a pair"),
         (["--references", "nowhere.tsv", "--head", "alga"], "nowhere.tsv: cannot be read"),
         (["--relation", "isaa", "--head", "alga"], "unknown relation 'isaa'; did you mean 'isa'"),
@@ -189,7 +189,7 @@ def test_a_graph_is_asked_without_training(triples: Path, tmp_path: Path) -> Non
     [
         ([*PAIRS, "--head", "alg"], "unknown head 'alg'; did you mean 'alga'"),
         ([*PAIRS, "--head", "alga", "--types", "nowhere.tsv"], "nowhere.tsv: cannot be read"),
-        ([*PAIRS, "--head", "alga", "--bench", "umls"], "bench is the benchmark of a trained model"),
+        ([*PAIRS, "--head", "alga", "--bench", "umls"], "leave out bench"),
         (
             [*PAIRS, "--head", "alga", "--candidates", "plant.txt"],
             "no such file, and not one of open, full, all",

@@ -96,7 +96,7 @@ def test_a_question_reads_a_project(tmp_path: Path) -> None:
         for row in rows[:3]:
             file.decide("makes", [("rejected", row["head"], row["tail"], row["base_probability"])])
     said = call(*asked)
-    assert "probabilities are adjusted by the 3 decisions of the project makes" in said
+    assert "3 decisions of the project makes" in said
     after = json.loads(said[said.index("[\n") :])
     assert not {row["tail"] for row in after} & {row["tail"] for row in rows[:3]}
     assert all(row["probability"] < row["base_probability"] for row in after)

@@ -315,7 +315,7 @@ def test_decisions_adjust_probabilities_by_what_the_model_said_itself(client: Te
     lower = client.post("/predict", json=query).json()
     assert lower["calibration"] == {
         "decisions": 3,
-        "sentence": "probabilities are adjusted by the 3 decisions of this project",
+        "sentence": "probabilities are adjusted to the 3 decisions of this project",
     }
     for before, after in zip(rows, lower["predictions"], strict=True):
         assert after["base_probability"] == before["base_probability"] and after["probability"] < before["probability"]

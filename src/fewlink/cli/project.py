@@ -12,13 +12,13 @@ from fewlink.cli.data import NAMES, NO_NAMES, TYPES, names_choice
 from fewlink.cli.predict import SOURCE
 
 app = typer.Typer(help="Files of curators' decisions: list, log, export, import, undo.", no_args_is_help=True)
-FILE = typer.Argument(..., metavar="FILE", help="A project file, as fewlink serve --project makes it.")
+FILE = typer.Argument(..., metavar="FILE", help="A project file, as fewlink serve --project creates it.")
 PROJECT = typer.Option(None, "--project", metavar="NAME", help="The project; needed if the file has several.")
 
 
 @app.command("list")
 def list_projects(file: Path = FILE, json: bool = common.JSON) -> None:
-    """List the projects of a file: relations to complete, with how many pairs are decided.
+    """List the projects of a file: relations to complete, with the numbers of decisions.
 
     Example: `fewlink project list my-graph.tsv.decisions`
     """
@@ -60,7 +60,7 @@ def export_project(
     file: Path = FILE,
     out: Path = typer.Option(..., help="File to write: .tsv (decisions), .nt (true pairs) or .json (the whole log)."),
     project: str = PROJECT,
-    format: str = typer.Option(None, help="triples: a .tsv of what is true, for append, to-stix and to-neo4j."),
+    format: str = typer.Option(None, help="triples: a .tsv of the true pairs, for append, to-stix and to-neo4j."),
 ) -> None:
     """Export a project: its decisions, its true pairs as N-Triples or triples, or its whole log.
 
@@ -78,12 +78,12 @@ def import_project(
     file: Path = FILE,
     source: Path = typer.Argument(..., metavar="EXPORT", help="A .tsv, .nt or .json export, or pairs as a TSV file."),
     project: str = PROJECT,
-    who: str = typer.Option("", metavar="NAME", help="Curator of the decisions that name none."),
+    who: str = typer.Option("", metavar="NAME", help="Curator of decisions without a name."),
     graph: str = typer.Option(
         None, metavar="GRAPH|RUN", help="The graph: readable names of its entities become ids. Without it, give ids."
     ),
 ) -> None:
-    """Add the decisions of an export to a project, which is made if it does not exist. Nothing is added twice.
+    """Add the decisions of an export to a project, which is created if necessary. Nothing is added twice.
 
     Example: `fewlink project import my-graph.tsv.decisions cures.json --project cures`
     """
@@ -105,7 +105,7 @@ def import_project(
 
 
 def _names_in(graph: str) -> Callable[[str], str | None]:
-    """What finds the id of an entity of a graph by its name."""
+    """The function that maps a name to the id of an entity in this graph."""
     from fewlink.linker import load
 
     return load(graph).names.id_of
@@ -116,9 +116,9 @@ def undo_decision(
     file: Path = FILE,
     project: str = PROJECT,
     event: int = typer.Option(None, help="Number of the event, from fewlink project log; default: the last of --who."),
-    who: str = typer.Option("", metavar="NAME", help="Curator whose last decision is taken back, and who does it."),
+    who: str = typer.Option("", metavar="NAME", help="Curator who undoes their last decision."),
 ) -> None:
-    """Take back a decision. It stays in the log, with the undo.
+    """Undo a decision. The log keeps both the decision and the undo.
 
     Example: `fewlink project undo my-graph.tsv.decisions --project cures --who ann`
     """
@@ -126,7 +126,9 @@ def undo_decision(
 
     with ProjectFile(file, must_exist=True) as opened:
         undone = opened.undo(opened.only(project), event, who)
-    print(f"undone: {undone.head} → {undone.tail} was {undone.kind} by {undone.who or 'nobody named'} at {undone.time}")
+    print(
+        f"undone: {undone.head} → {undone.tail} was {undone.kind} by {undone.who or 'an unnamed curator'} at {undone.time}"
+    )
 
 
 def serve(
@@ -141,24 +143,24 @@ def serve(
     no_names: bool = NO_NAMES,
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
-    most_heads: int = typer.Option(5_000, min=1, max=100_000, help="Most heads in one request."),
-    most_k: int = typer.Option(100, min=1, max=1_000, help="Most tails per head in one request."),
-    most_seconds: float = typer.Option(60, min=1, help="Most seconds of one request, as estimated before it starts."),
+    most_heads: int = typer.Option(5_000, min=1, max=100_000, help="Maximum number of heads in one request."),
+    most_k: int = typer.Option(100, min=1, max=1_000, help="Maximum number of tails per head in one request."),
+    most_seconds: float = typer.Option(60, min=1, help="Maximum seconds of one request, estimated before it starts."),
     workers: int = typer.Option(1, min=1, max=64, help="Number of processes, each with its own model and limits."),
     references: Path = typer.Option(
-        None, help="File of triples whose relations the graph lacks: OpenRefine can add columns of their tails."
+        None, help="File of triples of relations that the graph lacks: OpenRefine can add columns of their tails."
     ),
     reference: list[str] = typer.Option(
-        [], metavar="'HEAD => RELATION => TAIL'", help="One more of these triples; repeatable."
+        [], metavar="'HEAD => RELATION => TAIL'", help="Another such triple; repeatable."
     ),
     project: Path = typer.Option(
-        None, metavar="FILE", help="File that decisions are kept in; by default beside the graph or run."
+        None, metavar="FILE", help="File that stores decisions; by default beside the graph or run."
     ),
     access_log: str = typer.Option(
-        None, metavar="FILE", help="Add a line of JSON for each request to this file; - for standard output."
+        None, metavar="FILE", help="File to log each request to, as a line of JSON; - for standard output."
     ),
     allow_anyone: bool = typer.Option(
-        False, "--allow-anyone", help="Answer other machines without a token: whoever reaches the port may ask."
+        False, "--allow-anyone", help="Answer other machines without a token: anyone who reaches the port can query."
     ),
     proxy: str = typer.Option(
         None, metavar="ADDRESS", help="Address of a reverse proxy: its X-Forwarded-For header says who the client is."

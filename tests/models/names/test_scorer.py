@@ -106,8 +106,8 @@ def test_explanations_tell_of_names(named: NamedScorer) -> None:
     assert reasons.references[0] == pytest.approx(reasons.score - float(without[0, 6]), abs=1e-3)
     explanation = explain_pair(named, graph_of(), REFERENCES, 20, 6)
     first, second, *_ = explanation.sentences()
-    assert first == "Detection of Port Scan → Port Scan: what counts most is its name."
-    assert second.startswith("Its name is like the head's: ‘Detection of Port Scan’ and ‘Port Scan’ (+")
+    assert first == "Detection of Port Scan → Port Scan: the name of Port Scan counts most."
+    assert second.startswith("Its name resembles the head's: ‘Detection of Port Scan’ and ‘Port Scan’ (+")
     assert any(sentence.startswith("Evidence for it: names (+") for sentence in explanation.sentences())
     told = json.loads(json.dumps(explanation.to_dict()))
     assert told["names"][0]["of"] == "head" and told["names"][0]["entity"]["name"] == "Detection of Port Scan"
@@ -126,7 +126,7 @@ def test_explanations_tell_of_tails_with_like_names(named: NamedScorer) -> None:
             return dataclasses.replace(named.explain(references, head, tail), names=like)
 
     sentences = explain_pair(Scorer(), graph_of(), REFERENCES, 20, 6).sentences()
-    assert "Its name is like that of a reference's tail: ‘Brute Force’ and ‘Port Scan’ (+0.50)." in sentences
+    assert "Its name resembles that of a reference's tail: ‘Brute Force’ and ‘Port Scan’ (+0.50)." in sentences
     assert "Its name is that of a reference's tail (+0.25)." in sentences
     assert not any("like the head's" in sentence for sentence in sentences)
 
