@@ -209,7 +209,7 @@ def test_an_import_that_is_refused_makes_no_project(file: ProjectFile, tmp_path:
     first = {**content["log"][0], "number": 1}
     for log, problem in (
         ([first, {**first, "number": 2, "kind": "undo", "undoes": 7}], "event 2 undoes 7"),
-        ([first, {**first, "number": 2, "head": " "}], "a head has 1 to 4,000 characters"),
+        ([first, {**first, "number": 2, "head": " "}], "a head must have 1 to 4,000"),
     ):
         (tmp_path / "x.json").write_text(json.dumps({**content, "log": log}))
         with pytest.raises(FewlinkError, match=problem):

@@ -83,7 +83,7 @@ def predict(
     text_model: Path = typer.Option(
         None,
         metavar="FOLDER",
-        help="A sentence-transformers or model2vec model whose vectors of names are evidence too.",
+        help="A sentence-transformers or model2vec model; its vectors of names are evidence.",
     ),
     descriptions: Path = typer.Option(
         None, metavar="FILE", help="Descriptions for --text-model: an id, a tab and a text per line."
@@ -121,14 +121,12 @@ def predict(
     if not pairs and relation is None and project is None:
         raise FewlinkError("no references: give --references FILE, --reference 'HEAD => TAIL', or --relation NAME")
     if pairs and shots is not None:
-        raise FewlinkError(
-            "--shots is the number of references to take from --relation: leave it out if you give references"
-        )
+        raise FewlinkError("--shots counts references from --relation: leave it out if you give references")
     queries = [*(read_names(heads) if heads else []), *head]
     inverse = [*(read_names(tails) if tails else []), *tail]
     if [bool(queries), bool(inverse), of_type is not None].count(True) != 1:
         raise FewlinkError(
-            "give one of these: --head NAME or --heads FILE, --of-type TYPE, or, to find heads, --tail NAME or --tails FILE"
+            "give --head NAME, --heads FILE or --of-type TYPE; to find heads, give --tail NAME or --tails FILE"
         )
     common.check_graph_or_run(source)
     common.check_files(types, names, text_model, descriptions, project)
@@ -341,8 +339,8 @@ def check(
 ) -> None:
     """Find triples of a graph that look wrong: the oddest first, each with the evidence against it.
 
-    Each triple is compared with wrong pairs as if it were not in the graph: by the paths between its entities, the links
-    of similar entities, and their kinds. An odd triple may be right: look before you remove it.
+    Each triple is compared with wrong pairs as if it were not in the graph: by the paths between its entities, the
+    links of similar entities, and their kinds. An odd triple may be right: look before you remove it.
 
     Example: `fewlink check my-graph.tsv --relation born_in`
     """
