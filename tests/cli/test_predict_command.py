@@ -131,8 +131,8 @@ def test_card_calibrates_probabilities(run: Path) -> None:
     ("words", "message"),
     [
         (["--head", "alga"], "no references"),
-        ([*PAIRS], "no heads, or two kinds"),
-        ([*PAIRS, "--head", "alga", "--of-type", "x"], "no heads, or two kinds"),
+        ([*PAIRS], "--head NAME"),
+        ([*PAIRS, "--head", "alga", "--of-type", "x"], "--head NAME"),
         ([*PAIRS, "--head", "alg"], "did you mean 'alga'"),
         ([*PAIRS, "--head", "alga", "-k", "0"], "--top must be"),
         ([*PAIRS, "--head", "alga", "--json", "--tsv"], "choose one"),

@@ -126,9 +126,8 @@ def undo_decision(
 
     with ProjectFile(file, must_exist=True) as opened:
         undone = opened.undo(opened.only(project), event, who)
-    print(
-        f"undone: {undone.head} → {undone.tail} was {undone.kind} by {undone.who or 'an unnamed curator'} at {undone.time}"
-    )
+    curator = undone.who or "an unnamed curator"
+    print(f"undone: {undone.head} → {undone.tail} was {undone.kind} by {curator} at {undone.time}")
 
 
 def serve(
