@@ -112,7 +112,7 @@ def test_a_damaged_benchmark_is_an_error(tmp_path: Path, file: str) -> None:
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    with pytest.raises(InputError, match=f"{file}: was changed or damaged"):
+    with pytest.raises(InputError, match=f"{file}"):
         Benchmark.open(tmp_path / "b")
 
 

@@ -248,10 +248,10 @@ def test_the_number_of_episodes_at_once_is_limited_by_memory(
     options = {"shots": 1} | options
     assert EpisodeSampler(tasks, 10, seeds=[0, 1], **options).at_once == 2**23 // (2 * widest)
     assert EpisodeSampler(tasks * 20, 10, **options).at_once == 2**23 // 40  # the tasks, in the order of their pass
-    monkeypatch.setattr("fewlink.data.episodes.ROOM", 100)
+    monkeypatch.setattr("fewlink.data.episodes.MAX_ELEMENTS", 100)
     sampler = EpisodeSampler(tasks, 10, seeds=[0, 1], **options)
     assert max(x.numel() for x in sampler(torch.arange(sampler.at_once))) <= 100
-    monkeypatch.setattr("fewlink.data.episodes.ROOM", 1)
+    monkeypatch.setattr("fewlink.data.episodes.MAX_ELEMENTS", 1)
     assert EpisodeSampler(tasks, 10, **options).at_once == 1  # at least one
 
 

@@ -235,7 +235,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, change: Callable[[bytes], bytes
     path = stored(tmp_path, record(), record(seed=1))
     first, second = map(without_checksum, path.read_bytes().splitlines())
     path.write_bytes(first + b"\n\n" + change(second))
-    with pytest.raises(InputError, match=r"popularity.jsonl:3: .*" + problem):
+    with pytest.raises(InputError, match=r"popularity.jsonl:3" + problem):
         read_records(tmp_path)
     with pytest.raises(InputError, match=problem):
         stored(tmp_path, record(seed=2))

@@ -240,10 +240,10 @@ def check_device(device: str) -> None:
 def check_changes(changes: Sequence[str]) -> None:
     """Raise for `--set seed=…` and `--set device=…`, which have options of their own."""
     from fewlink.core.errors import FewlinkError
-    from fewlink.core.recipes import OWN
+    from fewlink.core.recipes import PER_RUN_SETTINGS
 
     for change in changes:
-        if (name := change.partition("=")[0]) in OWN:
+        if (name := change.partition("=")[0]) in PER_RUN_SETTINGS:
             raise FewlinkError(f"--set {change}: use --{name}")
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fewlink import __version__
 from fewlink.core.memory import command_line, hardware
-from fewlink.evaluation.stored import StoredResult, without_own
+from fewlink.evaluation.stored import StoredResult, without_per_run_settings
 
 
 class CurvePoint(BaseModel):
@@ -42,7 +42,7 @@ class LearningCurve(StoredResult):
     @property
     def key(self) -> tuple[Any, ...]:
         protocol = (self.shots, self.candidates, self.seed)
-        settings = json.dumps(without_own(self.settings), sort_keys=True)
+        settings = json.dumps(without_per_run_settings(self.settings), sort_keys=True)
         return (self.benchmark, self.model, *protocol, self.data_sha256, settings)
 
     def with_point(self, point: CurvePoint) -> LearningCurve:

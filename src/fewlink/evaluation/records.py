@@ -21,7 +21,7 @@ from fewlink.core.storage import locked_inside
 from fewlink.evaluation.curves import LearningCurve
 from fewlink.evaluation.maps import PairMap
 from fewlink.evaluation.ranks import QueryRanks, write_ranks
-from fewlink.evaluation.stored import R, StoredResult, read_lines, without_own, write_lines
+from fewlink.evaluation.stored import R, StoredResult, read_lines, without_per_run_settings, write_lines
 
 if TYPE_CHECKING:
     from fewlink.data.benchmark import Benchmark
@@ -63,7 +63,7 @@ class Record(StoredResult):
         """The configuration without what was measured and what differs from seed to seed or machine to machine."""
         config = {key: value for key, value in self.config.items() if key != "measured"}
         if isinstance(settings := config.get("settings"), dict):
-            config["settings"] = without_own(settings)
+            config["settings"] = without_per_run_settings(settings)
         return json.dumps(config, sort_keys=True)
 
 

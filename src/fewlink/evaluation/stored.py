@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fewlink.core.errors import InputError, reading
-from fewlink.core.recipes import OWN
+from fewlink.core.recipes import PER_RUN_SETTINGS
 from fewlink.core.storage import read_json, with_sha256, without_sha256, write_bytes
 
 REMEDY = "restore it from a copy, or remove it and repeat the evaluation"
@@ -49,9 +49,9 @@ class StoredResult(BaseModel):
 R = TypeVar("R", bound=StoredResult)
 
 
-def without_own(settings: dict[str, Any]) -> dict[str, Any]:
+def without_per_run_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings without those that differ from run to run: seed and device."""
-    return {name: value for name, value in settings.items() if name not in OWN}
+    return {name: value for name, value in settings.items() if name not in PER_RUN_SETTINGS}
 
 
 def write_lines(path: Path, results: list[R]) -> None:

@@ -125,7 +125,7 @@ def check_complete(run: Path, *names: str) -> None:
 
 def read_run(run: Path, load: Callable[[], T]) -> T:
     """What `load` reads of a run, all of one version even if better weights are saved or others deployed meanwhile."""
-    end = time.monotonic() + storage.READING
+    end = time.monotonic() + storage.MAX_READ_SECONDS
     while True:
         before = _version(run)
         try:
@@ -137,8 +137,8 @@ def read_run(run: Path, load: Callable[[], T]) -> T:
             if _version(run) == before:
                 return loaded
         if time.monotonic() > end:
-            raise InputError(run, f"was changed again and again for {storage.READING:.0f} s: try again later")
-        time.sleep(storage.PAUSE)
+            raise InputError(run, f"was changed again and again for {storage.MAX_READ_SECONDS:.0f} s: try again later")
+        time.sleep(storage.RETRY_SECONDS)
 
 
 def _version(run: Path) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from fewlink.core import distributed
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import tell
-from fewlink.core.recipes import OWN, Vectors
+from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors
 from fewlink.core.storage import exists
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.carving import carve_any
@@ -94,7 +94,7 @@ def train_seeds(
     settings = settings or chosen.settings
     if settings.model != chosen.settings.model:
         raise FewlinkError(f"the settings are of {settings.model}, not of {chosen.settings.model}")
-    for name in {each.partition("=")[0] for each in change} & {*OWN}:
+    for name in {each.partition("=")[0] for each in change} & {*PER_RUN_SETTINGS}:
         raise FewlinkError(f"'{name}' is an argument of its own, not a change of the settings: give {name}=…")
     seeds = [settings.seed] if seeds is None else list(seeds)
     if len(set(seeds)) < len(seeds):

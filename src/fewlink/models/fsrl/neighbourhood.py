@@ -31,7 +31,9 @@ class Neighbours(nn.Module):
     def of(cls, table: NeighbourTable) -> Neighbours:
         """The neighbours of a table, as tensors on the CPU."""
         columns = (torch.from_numpy(column) for column in (table.relations, table.entities))
-        return cls(table.most, torch.from_numpy(table.offsets), *(nn.functional.pad(c, (0, 1)) for c in columns))
+        return cls(
+            table.max_neighbours, torch.from_numpy(table.offsets), *(nn.functional.pad(c, (0, 1)) for c in columns)
+        )
 
     def places(self, ids: Tensor, slots: int | None = None) -> Tensor:
         """The positions (…, most) of the neighbours of entities (…,); the last position for an empty slot.
