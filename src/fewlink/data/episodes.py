@@ -194,9 +194,7 @@ class _FalseTails:
             left[full] = entities - np.bincount(owners, minlength=len(heads))[full]
             if not left.all():
                 head = heads[left == 0][0]
-                raise FewlinkError(
-                    f"{task.name}: every entity is a known tail of head {head}, so it has no negatives: leave out its pairs"
-                )
+                raise FewlinkError(f"{task.name}: every entity is a known tail of head {head}: leave out its pairs")
             counted = inside | full[owners]
             positions = np.where(full[owners], tails, np.searchsorted(range_, tails))[counted]
             keys.append((first + owners) * entities + tails)

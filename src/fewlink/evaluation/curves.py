@@ -1,4 +1,4 @@
-"""Learning curves: the figures of a run at each of its evaluations."""
+"""Learning curves: the metrics of a run at each of its evaluations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fewlink.evaluation.stored import StoredResult, without_per_run_settings
 
 
 class CurvePoint(BaseModel):
-    """Micro averages on dev and test after some steps."""
+    """Micro averages on dev and test at a step."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -23,7 +23,7 @@ class CurvePoint(BaseModel):
 
 
 class LearningCurve(StoredResult):
-    """The figures of a run at each of its evaluations."""
+    """The metrics of a run at each of its evaluations."""
 
     what = "a learning curve"
     suffix = ".curves.jsonl"
@@ -46,7 +46,7 @@ class LearningCurve(StoredResult):
         return (self.benchmark, self.model, *protocol, self.data_sha256, settings)
 
     def with_point(self, point: CurvePoint) -> LearningCurve:
-        """The curve with a point, and without later ones of a run that resumed from an earlier step."""
+        """The curve with a point added; later points, of a run that resumed from an earlier step, are dropped."""
         before = [each for each in self.points if each.step < point.step]
         return self.model_copy(update={"points": [*before, point]})
 
