@@ -249,8 +249,8 @@ def test_an_interruption_leaves_no_files(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_generate_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fewlink", "data", *words])
+    def run(command: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fewlink", "data", *command.split()])
         try:
             cli.main()
         except SystemExit as end:
@@ -259,13 +259,13 @@ def test_the_generate_command(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEWLINK_DATA", str(tmp_path / "home"))
-    arguments = "generate --like wiki-one --entities 600 --triples 2500 --seed 3 --out small".split()
-    code, out, _ = run(*arguments)
+    command = "generate --like wiki-one --entities 600 --triples 2500 --seed 3 --out small"
+    code, out, _ = run(command)
     assert code == 0
     assert "2,500" in out
-    code, _, err = run(*arguments)
+    code, _, err = run(command)
     assert code == 2 and err.startswith("error: small exists")
-    code, out, err = run("get", "wiki-one", "--from", "small")
+    code, out, err = run("get wiki-one --from small")
     assert code == 0
     assert "differ from the published" in err
     assert len(open_benchmark("wiki-one").graph.entities) == 600
