@@ -66,7 +66,7 @@ def test_predictions_and_reasons_equal_the_linkers(linker: Any) -> None:
 
 
 def test_best_pairs_are_put_together_from_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.service.MAX_TURN", 7)
+    monkeypatch.setattr("fewlink.server.service.MAX_TURN_HEADS", 7)
     found, pairs = trail(), [tuple(pair) for pair in PAIRS]
     everyone = list(found.graph.entities)
     with asking(found) as client:
@@ -234,7 +234,7 @@ def test_an_entity_has_types_and_edges_that_are_searched_and_paged() -> None:
 
 
 def test_constraints_rule_out_tails_and_types_of_tails_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.service.MAX_TURN", 1)
+    monkeypatch.setattr("fewlink.server.service.MAX_TURN_HEADS", 1)
     query = {"references": [["ann", "oslo"]], "heads": ["bob", "cy"], "k": 1, "candidates": "city"}
     with asking(small()) as client:
         assert "functional" in client.get("/about").json()["constraints"]

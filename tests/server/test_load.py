@@ -27,7 +27,7 @@ from fewlink.scorers import Capabilities, Question
 from fewlink.server import ServerSettings
 from fewlink.server.app import make_app
 from fewlink.server.logs import AccessLog
-from fewlink.server.service import FIRST_TURN
+from fewlink.server.service import FIRST_TURN_HEADS
 
 
 class Slow(Known):
@@ -70,7 +70,7 @@ def test_a_costly_request_is_refused_once_its_pace_is_known_and_told_how_to_spli
     with asking(crowd(scorer), seconds=2.0, turn=0.2) as client:
         answer = predict(client, asked(*range(1, PEOPLE)))
         assert answer.status_code == 422 and answer.json()["error"]["code"] == "cost"
-        assert len(scorer.heads) <= 2 * FIRST_TURN
+        assert len(scorer.heads) <= 2 * FIRST_TURN_HEADS
         match = re.search(r"at most (\d+) heads", answer.json()["error"]["message"])
         assert match and 1 <= int(match[1]) <= 20
         assert predict(client, asked(*range(1, max(2, int(match[1]) // 2)))).status_code == 200
@@ -85,12 +85,12 @@ def test_a_small_request_waits_for_a_turn_of_a_large_one_not_for_its_end() -> No
     scorer = Slow(0.05)
     with asking(crowd(scorer), turn=0.1, together=1) as client, ThreadPoolExecutor(2) as pool:
         large = pool.submit(predict, client, asked(*range(2, PEOPLE)))
-        eventually(lambda: len(scorer.heads) > FIRST_TURN)
+        eventually(lambda: len(scorer.heads) > FIRST_TURN_HEADS)
         assert predict(client, asked(1)).status_code == 200
         assert not large.done()
         assert large.result(20).status_code == 200
     assert scorer.heads.index(P1) < len(scorer.heads) - 1
-    assert max(map(len, scorer.calls)) <= FIRST_TURN
+    assert max(map(len, scorer.calls)) <= FIRST_TURN_HEADS
 
 
 def test_a_thread_safe_model_answers_short_requests_beside_a_long_call() -> None:
@@ -111,7 +111,7 @@ def test_requests_that_take_too_long_together_are_told_when_to_come_back() -> No
     scorer = Slow(0.1)
     with asking(crowd(scorer), seconds=8.0, queued=8.0) as client, ThreadPoolExecutor(2) as pool:
         first = pool.submit(predict, client, asked(*range(2, 52)))
-        eventually(lambda: len(scorer.heads) > 2 * FIRST_TURN)
+        eventually(lambda: len(scorer.heads) > 2 * FIRST_TURN_HEADS)
         answer = predict(client, asked(*range(2, PEOPLE)))
         assert answer.status_code == 503 and answer.json()["error"]["code"] == "busy"
         assert int(answer.headers["retry-after"]) >= 1
@@ -126,11 +126,11 @@ def test_a_deadline_gives_504_and_stops_the_work() -> None:
         eventually(lambda: not len(client.app.state.service.batcher))  # type: ignore[attr-defined]
         done = len(scorer.heads)
         assert predict(client, asked(55)).status_code == 200
-        assert len(scorer.heads) <= done + FIRST_TURN + 1  # the turn that was running, and the other request
+        assert len(scorer.heads) <= done + FIRST_TURN_HEADS + 1  # the turn that was running, and the other request
 
 
 def test_a_stopping_server_answers_503_to_requests_that_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.admission.GRACE", 0.3)
+    monkeypatch.setattr("fewlink.server.admission.GRACE_SECONDS", 0.3)
     scorer = Slow(0.1)
     app = make_app(crowd(scorer), ServerSettings(turn=0.1))
     with on_a_port(app) as (address, server), ThreadPoolExecutor(1) as pool:
@@ -151,7 +151,7 @@ def post(address: str, path: str, body: Any) -> tuple[int, Any]:
 
 
 def test_many_large_bodies_are_refused_while_small_requests_get_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fewlink.server.security.MAX_BUFFERED", 50_000)
+    monkeypatch.setattr("fewlink.server.security.MAX_BUFFERED_BYTES", 50_000)
     with on_a_port(make_app(small(), ServerSettings())) as (address, _):
         port = int(address.rpartition(":")[2])
         begin = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90000\r\n\r\n" + b" " * 60_000
@@ -178,7 +178,7 @@ def test_turns_do_not_change_the_answer_with_constraints_between_pairs(monkeypat
 
     whole = answers()
     assert all(answer["predictions"] for answer in whole)
-    monkeypatch.setattr("fewlink.server.service.MAX_TURN", 1)
+    monkeypatch.setattr("fewlink.server.service.MAX_TURN_HEADS", 1)
     assert answers() == whole
 
 

@@ -356,7 +356,7 @@ def test_a_project_of_accepted_pairs_only_has_next_pairs(client: TestClient) -> 
 def test_a_head_of_which_the_best_tails_are_decided_has_further_ones(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fewlink.server.projects.DEPTH", 3)
+    monkeypatch.setattr("fewlink.server.projects.SUGGESTED_TAILS", 3)
     number, body, seen = started(client), {"heads": ["alga"], "k": 20}, set[str]()
     for _ in range(3):
         tails = {row["tail"] for row in client.post(f"/projects/{number}/next", json=body).json()["suggestions"]}
