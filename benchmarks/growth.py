@@ -70,8 +70,11 @@ STAGES = {
     "open": Stage(stages.open_compiled, lambda p: (p.compiled,), ["fewlink.data"]),
     "pretrain": Stage(stages.pretrain, lambda p: (p.compiled, p.folder / "vectors")),
     "train FSRL": Stage(stages.train_fsrl, lambda p: (p.compiled,)),
+    "train TRAIL": Stage(stages.train_trail, lambda p: (p.compiled,)),
     "evaluate FSRL": Stage(stages.evaluate, lambda p: (p.compiled, "fsrl")),
+    "evaluate TRAIL": Stage(stages.evaluate, lambda p: (p.compiled, "trail")),
     "predict FSRL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="fsrl"),
+    "predict TRAIL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="trail"),
 }
 MADE = {"generate": "layout", "compile": "compiled"}  # outputs that other stages need
 

@@ -3,7 +3,7 @@
 python benchmarks/large_models.py WIKI nell-one [--device cuda] [--turns 3] [--stages …]
 
 Both arguments are benchmarks, as in every command. Each stage of growth.py that has a model runs on both in turn, each
-time in its own process; figures are medians over the turns. Models read random vectors of 50 reals. The record is
+time in its own process; figures are medians over the turns. FSRL reads random vectors of 50 reals. The record is
 records/large-models-DEVICE.json.
 """
 
@@ -22,7 +22,7 @@ import summary
 from growth import TORCH
 from measure import Cost, in_fresh_process, print_table, write_record
 
-MODELS = ("fsrl",)
+MODELS = ("fsrl", "trail")
 STAGES = tuple(stage for stage in summary.STAGES if stage.startswith(("train", "evaluate", "predict")))
 ON_GPU = "peak GB on the GPU"
 
@@ -46,7 +46,7 @@ def work(stage: str, compiled: Path, folder: Path, device: str) -> dict[str, flo
     """The figures of a stage, on a GPU with its peak memory."""
     what, model = stage.lower().split()
     if what == "train":
-        figures = stages.train_fsrl(compiled, device)
+        figures = (stages.train_fsrl if model == "fsrl" else stages.train_trail)(compiled, device)
     elif what == "evaluate":
         figures = stages.evaluate(compiled, model, device)
     else:

@@ -39,7 +39,7 @@ sys.path += [str(ROOT / "benchmarks"), str(DOCS / "site")]
 
 import command_reference  # noqa: E402
 
-import page  # noqa: E402
+import speed_page  # noqa: E402
 import summary  # noqa: E402
 
 COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.1", "trail")  # relation by relation
@@ -447,9 +447,9 @@ def write_site_pages() -> None:
     pages = {
         "results.md": results_page(),
         "trials.md": trials_page(),
-        "speed.md": page.page(speed),
+        "speed.md": speed_page.page(speed),
         "commands.md": command_reference.page(),
-        **{f"pictures/{name}": svg for name, svg in page.pictures(speed).items()},
+        **{f"pictures/{name}": svg for name, svg in speed_page.pictures(speed).items()},
     }
     for name, text in pages.items():
         path = DOCS / name
