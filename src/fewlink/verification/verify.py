@@ -27,8 +27,17 @@ from fewlink.graph import graph as graphs
 from fewlink.graph.graph import Graph
 from fewlink.linker import calibration, saving
 from fewlink.training import checkpoints, metrics_log, run
-from fewlink.training.checkpoints import BENCHMARK, CONFIG, DEPLOYED, FIT
-from fewlink.training.run import EMBEDDINGS, Deployed, RunConfig
+from fewlink.training.folder import (
+    BENCHMARK,
+    CALIBRATION,
+    CONFIG,
+    DEPLOYED,
+    EMBEDDINGS,
+    FIT,
+    OPTIONAL,
+    check_complete,
+)
+from fewlink.training.run import Deployed, RunConfig
 from fewlink.verification.files import check_file, is_sqlite, records_of
 from fewlink.verification.report import WHOLE, Verified
 
@@ -199,9 +208,9 @@ def _run(found: Verified, path: Path) -> None:
         found.check(lambda: run.vectors_of(path))
     found.check(lambda: checkpoints.load_best(path))
     found.check(lambda: Deployed.open(path))
-    for name in checkpoints.MISSING:
-        found.check(lambda name=name: checkpoints.check_complete(path, name))  # type: ignore[misc]
-    calibrated, metrics = path / checkpoints.CALIBRATION, path / metrics_log.METRICS
+    for name in OPTIONAL:
+        found.check(lambda name=name: check_complete(path, name))  # type: ignore[misc]
+    calibrated, metrics = path / CALIBRATION, path / metrics_log.METRICS
     for file, read in (
         (calibrated, lambda: calibration.open_calibration(calibrated, config.id)),
         (path / FIT, lambda: fit_record.read_record(path)),
@@ -224,7 +233,7 @@ def _metrics(file: Path) -> None:
 
 def _benchmark_of(found: Verified, path: Path, config: RunConfig) -> None:
     """Check the benchmark that a run names."""
-    source = found.check(lambda: run.benchmark_place(path))
+    source = found.check(lambda: run.benchmark_source(path))
     if source is None:
         return
     place = Path(source)
