@@ -492,7 +492,7 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
         "embeddings": {"model": "complex", "dim": 10, "sha256": "x"},
         "settings": training_recipe("fsrl", None).settings.as_dict(),
     }
-    from fewlink.training.checkpoints import CONFIG
+    from fewlink.training.folder import CONFIG
     from fewlink.training.run import FORMAT
 
     config["format"] = FORMAT

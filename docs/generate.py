@@ -42,7 +42,7 @@ import command_reference  # noqa: E402
 import speed_page  # noqa: E402
 import summary  # noqa: E402
 
-COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.1", "trail")  # relation by relation
+COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail")  # relation by relation
 CARVED = ("fb15k-237-few", "codex-s-few")
 BENCHMARKS = ("nell-one", *CARVED, "attack-few", "umls")  # of TRAIL
 

@@ -95,6 +95,13 @@ def scrolling_tables(app: Sphinx, doctree: nodes.document) -> None:
         place[position : position + 1] = [before, table, after]
 
 
+def unbroken_code(app: Sphinx, doctree: nodes.document) -> None:
+    """Short pieces of code in a sentence stay on one line: `--explain` is not broken after its hyphens."""
+    for literal in doctree.findall(nodes.literal):
+        if len(literal.astext()) <= LONG:
+            literal["classes"].append("short")
+
+
 def external_links(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Remember the addresses outside the site; `make docs` lists them and fetches none."""
     found = {node["refuri"] for node in doctree.findall(nodes.reference) if "://" in node.get("refuri", "")}
@@ -114,6 +121,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", page_titles)
     app.connect("source-read", file_titles)
     app.connect("doctree-read", scrolling_tables)
+    app.connect("doctree-read", unbroken_code)
     app.connect("doctree-resolved", external_links)
     app.connect("build-finished", list_external_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import torch
@@ -24,10 +24,7 @@ from fewlink.linker.names import readable
 from fewlink.linker.query import id_texts
 from fewlink.linker.trust import Bin
 from fewlink.training import RunConfig
-from fewlink.training.checkpoints import FIT
-
-if TYPE_CHECKING:
-    from fewlink.linker.linker import Linker
+from fewlink.training.folder import FIT
 
 CARD = "README.md"
 TAGS = ("knowledge-graph", "knowledge-graph-completion", "link-prediction", "few-shot-learning")
@@ -38,27 +35,33 @@ ESCAPES = str.maketrans({"|": "\\|", "\n": " ", "\r": " ", "\t": " ", "<": "&lt;
 
 
 def measured_card(
-    linker: Linker, run: Path, calibration: Calibration, evaluations: Sequence[Evaluation], graph: Graph | None
+    run: Path,
+    benchmark: Benchmark,
+    shots: int,
+    step: int,
+    calibration: Calibration,
+    evaluations: Sequence[Evaluation],
+    graph: Graph | None,
 ) -> str:
-    """The card of a run that was evaluated and calibrated.
+    """The card of a run that was evaluated and calibrated on a benchmark with the weights of a training step.
 
     `graph` is the graph that the run makes predictions with, unless it is the benchmark's.
     """
     config = RunConfig.read(run)
     sections = [
-        front_matter(config.settings.model, linker.benchmark.name, list(_figures(evaluations))).rstrip("\n"),
-        _introduction(linker, config, run),
+        front_matter(config.settings.model, benchmark.name, list(_figures(evaluations))).rstrip("\n"),
+        _introduction(benchmark, shots, config, run),
         "## Data\n",
-        _data(linker, config),
+        _data(benchmark, config),
         "## Metrics\n",
-        _metrics(linker, evaluations),
+        _metrics(shots, evaluations),
         *_held_out(run),
         "## Probabilities\n",
         _calibration(calibration),
         "## Limits\n",
         _limits(config, graph),
         "## Versions and settings\n",
-        _versions(config, linker.step),
+        _versions(config, step),
     ]
     return "\n".join(sections)
 
@@ -130,13 +133,13 @@ fewlink predict {shlex.quote(place)} --references pairs.tsv --head {shlex.quote(
 """
 
 
-def _introduction(linker: Linker, config: RunConfig, run: Path) -> str:
+def _introduction(benchmark: Benchmark, shots: int, config: RunConfig, run: Path) -> str:
     """Title and purpose; three lines of Python and a command, with a relation of dev as the example."""
-    tasks = linker.benchmark.split("dev") or linker.benchmark.split("test")
+    tasks = benchmark.split("dev") or benchmark.split("test")
     pairs = tasks[0].pairs
-    references, head = id_texts(linker.graph, pairs[: linker.shots]), linker.graph.entities[int(pairs[-1, 0])]
+    references, head = id_texts(benchmark.graph, pairs[:shots]), benchmark.graph.entities[int(pairs[-1, 0])]
     folder = run.resolve().name if run.is_absolute() else str(run)  # no path of this machine in a card that is shared
-    return introduction(_plain(f"{config.settings.model} on {linker.benchmark.name}"), folder, references, head)
+    return introduction(_plain(f"{config.settings.model} on {benchmark.name}"), folder, references, head)
 
 
 def _figures(evaluations: Sequence[Evaluation]) -> Iterator[tuple[str, str, float]]:
@@ -147,11 +150,11 @@ def _figures(evaluations: Sequence[Evaluation]) -> Iterator[tuple[str, str, floa
             yield protocol.split, f"{label}, {protocol.shots} references, {protocol.candidates} candidates", micro[name]
 
 
-def _data(linker: Linker, config: RunConfig) -> str:
-    graph, tasks = linker.graph, linker.benchmark.tasks
+def _data(benchmark: Benchmark, config: RunConfig) -> str:
+    graph, tasks = benchmark.graph, benchmark.tasks
     counts = ", ".join(f"{len(tasks[split])} {split}" for split in ("train", "dev", "test"))
     return _bullets(
-        f"benchmark {linker.benchmark.name}, sha256 `{linker.benchmark.fingerprint}`",
+        f"benchmark {benchmark.name}, sha256 `{benchmark.fingerprint}`",
         f"{len(graph.entities):,} entities, {len(graph.relations):,} relations and {graph.triple_count:,} triples "
         f"in the background; task relations: {counts}",
         f"entity types: {f'{len(graph.types.names):,}' if graph.types else 'none'}",
@@ -159,7 +162,7 @@ def _data(linker: Linker, config: RunConfig) -> str:
     )
 
 
-def _metrics(linker: Linker, evaluations: Sequence[Evaluation]) -> str:
+def _metrics(shots: int, evaluations: Sequence[Evaluation]) -> str:
     """The metrics of every protocol, and those of each relation."""
     rows = []
     for evaluation in evaluations:
@@ -167,7 +170,7 @@ def _metrics(linker: Linker, evaluations: Sequence[Evaluation]) -> str:
         micro = [metrics["micro"][name] for name in METRICS.values()]
         rows.append([protocol.split, protocol.candidates, evaluation.queries, *micro, metrics["macro"]["mrr"]])
     text = [
-        f"References are the first {linker.shots} pairs of each relation, queries its other pairs. `full` ranks the "
+        f"References are the first {shots} pairs of each relation, queries its other pairs. `full` ranks the "
         "relation's whole range, `open` the tails that resemble those of the references, with all other entities tied "
         "behind them. Other known answers do not compete. Tied tails share the mean of their ranks. Metrics are means "
         "over queries; macro MRR is the mean over relations. The weights were chosen on dev, so dev metrics are "

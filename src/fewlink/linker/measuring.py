@@ -77,7 +77,7 @@ def measure_and_write(
         for split in splits
         for candidates in PROTOCOLS
     ]
-    text = measured_card(linker, run, calibration, evaluations, graph)
+    text = measured_card(run, linker.benchmark, linker.shots, linker.step, calibration, evaluations, graph)
     with locked_inside(run):
         write_bytes(run / CARD, text.encode())
     return run / CARD, evaluations

@@ -109,7 +109,7 @@ def test_the_settings_reach_the_model() -> None:
     model = assemble(umls().graph, vectors(), tiny(beta=0.25, margin=2.0, dropout=0.1, scale=3.0))
     assert (model.beta, model.margin, model.aggregator.dropout.p) == (0.25, 2.0, 0.1)
     assert (model.relation_learner.lstm.hidden_size, model.relation_learner.lstm.num_layers) == (6, 2)
-    assert model.around.neighbours.most == 5
+    assert model.around.neighbours.slots == 5
     for table in (model.entities, model.around.entities):
         assert table.norm(dim=1).mean().item() == pytest.approx(3.0)
     factor = model.entities[0, 0] / vectors().entities[0, 0]
