@@ -25,7 +25,7 @@ from tests.fitting.fits import QUICK_FIT, fitted, graph_file, town_lines, writte
 
 from fewlink.core.errors import FewlinkError
 from fewlink.data import Benchmark, open_benchmark, training_graph
-from fewlink.data.carving import BACKGROUND, carve_any
+from fewlink.data.carving import MIN_BACKGROUND_SHARE, carve_any
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.fitting import fit as module
 from fewlink.fitting import tuning
@@ -73,7 +73,7 @@ def test_a_small_graph_is_carved_with_wider_bounds_and_a_remark() -> None:
     graph = compile_graph([graph_file()])
     benchmark, remarks = carve_any(graph, "towns", seed=0, check=lambda carved: None)
     assert sum(map(len, benchmark.tasks.values())) == 6 and min(map(len, benchmark.tasks.values())) == 1
-    assert benchmark.graph.triple_count >= BACKGROUND * graph.triple_count
+    assert benchmark.graph.triple_count >= MIN_BACKGROUND_SHARE * graph.triple_count
     assert any("relations of 20 to" in text for text in remarks) and any("less precise" in text for text in remarks)
 
 
