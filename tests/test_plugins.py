@@ -115,12 +115,12 @@ class made(BaselineFamily):
         (SCORERS, "mine", "import not_there", "cannot be loaded (ModuleNotFoundError: No module named 'not_there')"),
         (SCORERS, "mine", "raise ValueError('two\\nlines')", "cannot be loaded (ValueError: two lines)"),
         (SCORERS, "mine", "", "cannot be loaded (AttributeError: module 'other_package' has no attribute 'made')"),
-        (SCORERS, "mine", "made = 3", "is not a function of a graph and a seed that makes a scorer"),
-        (SCORERS, "rules", "def made(graph, seed): ...", "has the name of another scorer"),
-        (SCORERS, "fsrl", "def made(graph, seed): ...", "has the name 'fsrl', which is taken"),
+        (SCORERS, "mine", "made = 3", "is not a function that takes a graph and a seed and returns a scorer"),
+        (SCORERS, "rules", "def made(graph, seed): ...", "uses the name of another scorer"),
+        (SCORERS, "fsrl", "def made(graph, seed): ...", "uses the name 'fsrl', which is taken"),
         (FAMILIES, "mine", "made = 3", "is not a model family"),
-        (FAMILIES, "mine", FAMILY.format(name="trail", model="new"), "has the name 'trail', which is taken"),
-        (FAMILIES, "mine", FAMILY.format(name="new", model="fsrl"), "has the name 'fsrl', which is taken"),
+        (FAMILIES, "mine", FAMILY.format(name="trail", model="new"), "uses the name 'trail', which is taken"),
+        (FAMILIES, "mine", FAMILY.format(name="new", model="fsrl"), "uses the name 'fsrl', which is taken"),
     ],
 )
 def test_a_broken_plugin_is_named_in_one_line(
