@@ -247,7 +247,7 @@ def test_records_of_a_clone_are_read_but_not_written_by_default(fewlink: Fewlink
     ("arguments", "problem"),
     [
         ("evaluate umls --scorer rulez", "unknown scorer 'rulez'; did you mean 'rules'?"),
-        ("evaluate umls --scorer trail --set steps=3", "trail answers with the weights it comes with"),
+        ("evaluate umls --scorer trail --set steps=3", "--set"),
         ("evaluate umls --split tets", "unknown split 'tets'; did you mean 'test'?"),
         ("evaluate umls --candidates ful", "unknown candidates protocol 'ful'; did you mean 'full'?"),
         ("evaluate umlz", "did you mean 'umls'?"),
