@@ -116,7 +116,7 @@ def written(tmp_path: Path, records: list[Record]) -> str:
 
 def test_the_page_has_a_section_for_each_kind_of_result(tmp_path: Path) -> None:
     store(tmp_path / "results", many())
-    (tmp_path / "results" / "a.map.json").write_text(json.dumps(pair_map()))
+    (tmp_path / "results" / "a.maps.jsonl").write_text(json.dumps(pair_map()) + "\n")
     RecordStore(tmp_path / "results").add(curve(points=[point(500, 0.2, 0.1), point(1000, 0.1, 0.4)]))
     parsed = Page(written(tmp_path, []))
     assert parsed.of("h2") == ["small", "plain", "About the figures"]
@@ -342,8 +342,8 @@ def test_a_report_that_fails_keeps_the_existing_page(tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     out.write_text("before")
     store(tmp_path / "results", many())
-    (tmp_path / "results" / "bad.json").write_text("{}")
-    with pytest.raises(InputError, match=r"bad\.json.*benchmark"):
+    (tmp_path / "results" / "bad.jsonl").write_text("{}\n")
+    with pytest.raises(InputError, match=r"bad\.jsonl.*benchmark"):
         write_report(tmp_path / "results", out)
     assert out.read_text() == "before"
     assert {p.name for p in tmp_path.iterdir()} == {"report.html", "results"}
@@ -352,11 +352,11 @@ def test_a_report_that_fails_keeps_the_existing_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "field"),
     [
-        ("a.map.json", {"points": []}, ""),
-        ("a.map.json", pair_map(points=[[float("nan"), 0, "positive"]]), "points.0.0"),
-        ("a.course.json", {"stations": []}, ""),
+        ("a.maps.jsonl", {"points": []}, "benchmark"),
+        ("a.maps.jsonl", pair_map(points=[[float("nan"), 0, "positive"]]), "points.0.0"),
+        ("a.curves.jsonl", {"stations": []}, "benchmark"),
         ("a.curves.jsonl", curve(points=[]).model_dump(), "points"),
-        ("a.json", record(metrics={}).model_dump(), "micro"),
+        ("a.jsonl", record(metrics={}).model_dump(), "micro"),
         ("a.jsonl", record(mrr=float("nan")).model_dump(), "micro"),
     ],
 )
@@ -365,8 +365,7 @@ def test_a_file_that_cannot_be_shown_is_named(tmp_path: Path, name: str, content
     (tmp_path / name).write_text(json.dumps(content))
     with pytest.raises(InputError, match=field) as error:
         write_report(tmp_path, tmp_path / "report.html")
-    assert error.value.path == tmp_path / name
-    assert error.value.line == (1 if name.endswith(".jsonl") else None)
+    assert (error.value.path, error.value.line) == (tmp_path / name, 1)
 
 
 def test_the_command_writes_the_page_and_says_where(tmp_path: Path) -> None:
