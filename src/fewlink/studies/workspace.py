@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.recipes import OWN
+from fewlink.core.recipes import PER_RUN_SETTINGS
 from fewlink.core.settings import Settings
 from fewlink.data import open_benchmark
 from fewlink.data.benchmark import Benchmark
@@ -73,6 +73,6 @@ class Workspace:
 
     def run_folder(self, name: str, settings: Settings) -> Path:
         """A folder for the runs with these settings, whatever their seed and device."""
-        choices = {name: value for name, value in settings.as_dict().items() if name not in OWN}
+        choices = {name: value for name, value in settings.as_dict().items() if name not in PER_RUN_SETTINGS}
         digest = hashlib.sha256(json.dumps([choices, self.benchmark.fingerprint]).encode()).hexdigest()[:8]
         return self.work / f"{name}-{digest}"
