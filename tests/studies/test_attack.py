@@ -52,7 +52,7 @@ def test_a_graph_is_frozen_and_later_links_of_known_entities_are_asked_for() -> 
     assert names(frozen.graph, frozen.task("uses").pairs) == ["g t", "g m", "h t"]
     assert frozen.hidden("uses").triple_count == 1
     assert freeze(graph, days, "2023-12-31", created=("on",), fewest=2).later == {}
-    with pytest.raises(FewlinkError, match="no link is as old as 2010-01-01"):
+    with pytest.raises(FewlinkError, match="2010-01-01"):
         freeze(graph, days, "2010-01-01")
 
 

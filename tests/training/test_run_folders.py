@@ -132,7 +132,7 @@ def test_what_cannot_be_evaluated_or_sampled_is_refused_before_a_folder_is_made(
     for benchmark, settings, token in (
         (without, small(), "dev"),
         (umls(), small(shots=60), "60"),
-        (Benchmark("umls", umls().graph, {**tasks, "train": []}), small(), "training"),
+        (Benchmark("umls", umls().graph, {**tasks, "train": []}), small(), "train relations"),
     ):
         with pytest.raises(FewlinkError, match=token):
             train_run(benchmark, vectors(), settings, tmp_path / "run")

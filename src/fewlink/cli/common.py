@@ -246,11 +246,11 @@ def check_device(device: str) -> None:
 def check_changes(changes: Sequence[str]) -> None:
     """Raise for `--set seed=…` and `--set device=…`, which have their own options."""
     from fewlink.core.errors import FewlinkError
-    from fewlink.core.recipes import OWN
+    from fewlink.core.recipes import PER_RUN_SETTINGS
 
     for change in changes:
         name = change.partition("=")[0]
-        if name in OWN:
+        if name in PER_RUN_SETTINGS:
             raise FewlinkError(f"--set {change} is not possible: use --{name}")
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.recipes import OWN, Vectors, recipe
+from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors, recipe
 from fewlink.core.storage import exists, locked
 from fewlink.data.benchmark import Benchmark
 from fewlink.data.training_graph import training_triples
@@ -102,7 +102,7 @@ def trained_already(
     if not exists(folder):
         return False
     saved = Embeddings.open(folder, benchmark.graph.fingerprint)
-    free = OWN if any_seed else ("device",)
+    free = PER_RUN_SETTINGS if any_seed else ("device",)
     same = all(saved.settings.get(name) == value for name, value in settings.as_dict().items() if name not in free)
     same = same and all(saved.facts.get(name, value) == value for name, value in facts.items())
     if not same or (saved.entities.dtype == torch.float16) != half:

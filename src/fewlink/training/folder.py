@@ -93,7 +93,7 @@ def check_belongs(manifest: Mapping[str, Any], run: Path, folder: Path) -> None:
 
 def read_consistently(run: Path, load: Callable[[], T]) -> T:
     """Call `load` until neither the configuration nor the best weights of a run change during the call."""
-    deadline = time.monotonic() + storage.READING
+    deadline = time.monotonic() + storage.MAX_READ_SECONDS
     while True:
         before = _version(run)
         try:
@@ -105,8 +105,8 @@ def read_consistently(run: Path, load: Callable[[], T]) -> T:
             if _version(run) == before:
                 return loaded
         if time.monotonic() > deadline:
-            raise InputError(run, f"kept changing for {storage.READING:.0f} s: try again later")
-        time.sleep(storage.PAUSE)
+            raise InputError(run, f"kept changing for {storage.MAX_READ_SECONDS:.0f} s: try again later")
+        time.sleep(storage.RETRY_SECONDS)
 
 
 def _version(run: Path) -> list[Any]:

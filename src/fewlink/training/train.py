@@ -11,7 +11,7 @@ from typing import Any, cast
 from fewlink.core import distributed
 from fewlink.core.errors import FewlinkError
 from fewlink.core.progress import tell
-from fewlink.core.recipes import OWN, Vectors
+from fewlink.core.recipes import PER_RUN_SETTINGS, Vectors
 from fewlink.core.storage import exists
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.carving import carve_any
@@ -100,7 +100,7 @@ def train_seeds(
         raise FewlinkError(
             f"the settings are for {settings.model}, not for {chosen.settings.model}: give one of the two"
         )
-    for name in {each.partition("=")[0] for each in change} & {*OWN}:
+    for name in {each.partition("=")[0] for each in change} & {*PER_RUN_SETTINGS}:
         raise FewlinkError(f"'{name}' cannot be changed as a setting: use the argument {name}=…")
     seeds = [settings.seed] if seeds is None else list(seeds)
     if len(set(seeds)) < len(seeds):

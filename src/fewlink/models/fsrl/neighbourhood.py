@@ -32,7 +32,7 @@ class Neighbours(nn.Module):
         """The neighbours of a table, as tensors on the CPU."""
         relations = nn.functional.pad(torch.from_numpy(table.relations), (0, 1))
         entities = nn.functional.pad(torch.from_numpy(table.entities), (0, 1))
-        return cls(table.most, torch.from_numpy(table.offsets), relations, entities)
+        return cls(table.max_neighbours, torch.from_numpy(table.offsets), relations, entities)
 
     def positions(self, ids: Tensor) -> Tensor:
         """The positions (…, slots) of the neighbours of entities (…,); empty slots have the last position."""
