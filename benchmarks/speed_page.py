@@ -53,7 +53,8 @@ HOW = {  # how each record was measured
     "soak": "Version 0.2 under an hour of load: 50 clients request predictions, reasons, the next pairs of a project "
     "and entities, and decide pairs, while the server is killed and restarted and other work keeps the machine busy. "
     "The responses with status 500 or above are 503 with a retry time, in the first seconds after a restart.",
-    "soak-short": "The same load on this version for eight minutes, with as many restarts and on a busier machine.",
+    "soak-short": "The same load on this version for eight minutes, with as many restarts. Other work kept the "
+    "machine much busier, so do not compare its times with those of the hour.",
     "large-pretraining-cuda": "ComplEx with 50 reals, a pool of 1,024 negatives and Adagrad on a generated graph of "
     "Wiki-One's size: triples per second over whole epochs, compared with a limit at which a step is its three "
     "products at their measured speed and the fewest bytes at the rate of a copy; and the phases of a step that only "

@@ -62,7 +62,9 @@ def export_project(
     file: Path = FILE,
     out: Path = typer.Option(..., help="File to write: .tsv (decisions), .nt (true pairs) or .json (the whole log)."),
     project: str = PROJECT,
-    format: str = typer.Option(None, help="triples: a .tsv of the true pairs, for append, to-stix and to-neo4j."),
+    format: str = typer.Option(
+        None, help="triples: write the true pairs as triples, for data append, to-stix and to-neo4j."
+    ),
 ) -> None:
     """Export a project: its decisions, its true pairs as N-Triples or triples, or its whole log.
 

@@ -84,7 +84,9 @@ def example(linker: Linker, number: int) -> dict[str, Any]:
         sizes = np.bincount(graph.relation_ids, minlength=len(graph.relations))[: len(graph.relations)]
         names = [graph.relations[relation] for relation in np.flatnonzero(sizes > linker.shots).tolist()]
     if not names:
-        raise FewlinkError(f"{linker.measured.name} has no relation with more than {linker.shots} pairs")
+        raise FewlinkError(
+            f"{linker.measured.name} has no relation with more than {linker.shots} pairs: enter references of your own"
+        )
     relation = find_relation(linker.measured, names[number % len(names)])
     pairs = relation.pairs()
     references, rest = pairs[: linker.shots], pairs[linker.shots :]
