@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import benchmark_of, graph_of, id_graph, id_triples, task_of
 
-from fewlink.core.errors import FewlinkError, InputError, MissingExtra, ScoreError
+from fewlink.core.errors import FewlinkError, ScoreError
 from fewlink.data import PROTOCOLS, Task, candidates_of, likely_tails, open_benchmark
 from fewlink.evaluation import Evaluation, Protocol, TaskRanks, evaluate, evaluator, merge, rank_split, rank_task
 from fewlink.evaluation.examples import example_predictions
@@ -232,14 +231,6 @@ def test_there_may_be_more_shards_than_heads() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [FewlinkError("x"), InputError("file", "is bad", 3), MissingExtra("this", "that"), ScoreError("y")]
-)
-def test_errors_can_be_pickled(error: FewlinkError) -> None:
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301
-    assert (type(again), str(again)) == (type(error), str(error))
-
-
-@pytest.mark.parametrize(
     ("protocol", "token"),
     [
         ({"shots": 0}, "shots"),
@@ -301,6 +292,7 @@ def slow_evaluation(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env={**os.environ, **path}, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     process = slow_evaluation(tmp_path / "ranking")
@@ -316,14 +308,10 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     assert not any(map(is_running, workers))
 
 
+@pytest.mark.slow
 def test_a_lost_process_is_reported_in_one_line(tmp_path: Path) -> None:
     process = slow_evaluation(tmp_path / "end")
     assert "FewlinkError: one of the 2 " in process.communicate()[1]
-
-
-def test_zero_processes_raise() -> None:
-    with pytest.raises(FewlinkError, match="processes"):
-        evaluate(benchmark_of(GRAPH), By(lambda h, c: 0.0), processes=0)
 
 
 def test_random_scores_have_an_amri_of_zero_on_average() -> None:
