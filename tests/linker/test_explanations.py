@@ -290,7 +290,7 @@ def test_a_model_without_attention_gives_its_score() -> None:
     assert rules.explain(REFERENCES, "alga", "cell").sentences()[-1].startswith("alga → cell has a score of")
 
 
-@pytest.mark.parametrize("linker", [trail, fsrl, message_passing], ids=["trail-0.1", "fsrl", "trail"])
+@pytest.mark.parametrize("linker", [trail, fsrl, message_passing], ids=["trained trail", "fsrl", "built-in trail"])
 def test_reasons_come_with_predictions_and_are_exported(linker: object) -> None:
     found = linker().predict(REFERENCES, ["alga"], 2, explain=True)  # type: ignore[operator]
     first = found[0].reasons
