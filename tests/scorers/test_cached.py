@@ -42,30 +42,17 @@ def test_a_subset_of_cached_candidates_is_not_scored_again() -> None:
     assert counting.calls == 1
 
 
-def test_new_candidates_heads_and_relations_are_scored() -> None:
+def test_new_candidates_heads_relations_and_references_are_scored() -> None:
     counting = Counting()
     scorer = CachedScorer(counting)
     scores(scorer, [1], [3, 4])
     assert scores(scorer, [1], [4, 5]) == [[14, 15]]
     assert scores(scorer, [3], [3, 4]) == [[33, 34]]
     assert scores(scorer, [1], [3], relation="other") == [[13]]
-    assert counting.calls == 4
-    assert scores(scorer, [1, 3], [4]) == [[14], [34]]
-    assert counting.calls == 4
-
-
-def test_no_heads_have_no_scores() -> None:
-    scorer = CachedScorer(Counting())
-    scores(scorer, [1], [3, 4])
-    assert scores(scorer, [], [3, 4]) == []
-
-
-def test_other_references_are_scored_anew() -> None:
-    counting = Counting()
-    scorer = CachedScorer(counting)
-    for references in (REFERENCES, REFERENCES + 1):
-        scorer(Question("r", references, np.array([1], np.int32), np.array([3, 4], np.int32)))
-    assert counting.calls == 2
+    scorer(Question("r", REFERENCES + 1, np.array([1], np.int32), np.array([3, 4], np.int32)))
+    assert counting.calls == 5
+    assert scores(scorer, [1, 3], [4]) == [[14], [34]] and scores(scorer, [], [3, 4]) == []
+    assert counting.calls == 5
 
 
 def test_the_size_of_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
