@@ -10,10 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from tests.conftest import write_layout
+from tests.conftest import town_lines, write_layout, written
 from typer.testing import CliRunner
 
 from fewlink.cli import app
@@ -21,9 +20,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.core.storage import with_sha256, without_sha256
 from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings
-from fewlink.evaluation import Protocol, rank_task
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.training import open_run
 from fewlink.training.trainer import train_run
 
 PAIRS = ["--reference", "virus => cell", "--reference", "fungus\tplant"]
@@ -58,20 +55,6 @@ def test_references_and_heads_from_options_or_files(run: Path, tmp_path: Path) -
     )
     assert by_files == by_options and len(by_files) == 6
     assert [row["rank"] for row in by_files] == [1, 2, 3, 1, 2, 3]
-
-
-def test_ranks_equal_the_evaluators(run: Path) -> None:
-    benchmark = open_benchmark("umls")
-    task, names = benchmark.split("test")[5], benchmark.graph.entities
-    evaluated = rank_task(benchmark.graph, open_run(run, benchmark), task, Protocol("test", 3, "full"))
-    heads = [word for head in np.unique(evaluated.queries[:, 0]) for word in ("--head", names[int(head)])]
-    words = ["--relation", task.name, "--shots", "3", "--candidates", "full", "--with-known", "-k", "1000", "--json"]
-    words += ["--constraint", "none"]
-    rows = json.loads(run_command("predict", run, *words, *heads).stdout)
-    ranks = {(row["head"], row["tail"]): row["rank"] for row in rows}
-    assert len(evaluated.queries) > 40
-    for (head, tail), rank in zip(evaluated.queries.tolist(), evaluated.ranks, strict=True):
-        assert ranks[names[head], names[tail]] == rank
 
 
 def test_table_tsv_and_explanations(run: Path, tmp_path: Path) -> None:
@@ -120,13 +103,11 @@ def test_card_calibrates_probabilities(run: Path) -> None:
         (["--head", "alga"], "references"),
         ([*PAIRS], "--head NAME"),
         ([*PAIRS, "--head", "alga", "--of-type", "x"], "--head NAME"),
-        ([*PAIRS, "--head", "alg"], "'alg'.*'alga'"),
         ([*PAIRS, "--head", "alga", "-k", "0"], "--top"),
         ([*PAIRS, "--head", "alga", "--json", "--tsv"], "--json"),
         ([*PAIRS, "--head", "alga", "--shots", "2"], "--shots"),
         ([*PAIRS, "--head", "alga", "--candidates", "organism"], "types"),
         ([*PAIRS, "--of-type", "organism"], "types"),
-        ([*PAIRS, "--head", "alga", "--candidates", "full"], "'full'"),
         (["--reference", "virus cell", "--head", "alga"], "'virus cell'"),
         (["--references", "nowhere.tsv", "--head", "alga"], r"nowhere\.tsv"),
         (["--relation", "isaa", "--head", "alga"], "'isaa'.*'isa'"),
@@ -234,8 +215,9 @@ def test_relations_and_odd_triples_on_the_command_line(tmp_path: Path) -> None:
     rows = json.loads(run_command(*words, "--json").stdout)
     assert {"lives on"} == {row["relation"] for row in rows if row["by"] == "references"}
     assert "bacterium → cell" in run_command(*words).output
-    rows = json.loads(run_command("check", "umls", "--relation", "causes", "-k", "3", "--json").stdout)
+    towns = written(town_lines(), tmp_path / "towns.tsv")
+    rows = json.loads(run_command("check", towns, "--relation", "lives in", "-k", "3", "--json").stdout)
     assert len(rows) == 3 and rows[0]["oddness"] >= rows[1]["oddness"]
-    assert run_command("check", "umls", "--relation", "isa", "--tsv").stdout.startswith("oddness\t")
+    assert run_command("check", towns, "--relation", "lives in", "--tsv").stdout.startswith("oddness\t")
     with pytest.raises(FewlinkError, match="--json and --tsv"):
         run_command("check", "umls", "--json", "--tsv")

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -34,7 +33,6 @@ from fewlink.fitting.fit import Fit, fit, replace_run
 from fewlink.fitting.record import locked_folder, read_record, record_id
 from fewlink.fitting.time_plan import Plan
 from fewlink.graph import compile_graph
-from fewlink.graph import graph as graph_module
 from fewlink.linker import Linker, saving, write_card
 from fewlink.linker.calibration import shipped_calibration
 from fewlink.models.baselines.learning_free import learning_free
@@ -122,27 +120,6 @@ def test_a_fit_that_is_not_measured_yet_has_trust_and_a_card(tmp_path: Path, mon
         fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
     assert Linker.load(tmp_path / "towns").predict(**QUERY).trust is not None
     assert "## Metrics" in write_card(tmp_path / "towns").read_text()
-
-
-def test_a_fit_derives_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: Counter[str] = Counter()
-
-    def count(place: Any, name: str) -> None:
-        function = getattr(place, name)
-
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            calls[name] += 1
-            return function(*args, **kwargs)
-
-        monkeypatch.setattr(place, name, counted)
-
-    monkeypatch.setattr(Benchmark, "open", lambda *_: pytest.fail("the benchmark is at hand and was opened again"))
-    monkeypatch.setattr(Deployed, "open", lambda *_: pytest.fail("the deployed graph is at hand and was opened again"))
-    count(training_graph, "_known_graph")
-    count(graph_module, "_sorted_edges")
-    fit(graph_file(), tmp_path / "towns", change=QUICK_FIT)
-    assert calls["_known_graph"] == 5  # whole, as carved, with fewer queries, of a fold, without held-out relations
-    assert calls["_sorted_edges"] <= 6, "edges that are sorted are sorted again"
 
 
 def test_predictions_use_the_whole_graph_and_metrics_hide_dev_and_test() -> None:
@@ -262,7 +239,7 @@ def test_little_time_measures_a_little_and_is_kept(tmp_path: Path, monkeypatch: 
     clock = Clock(monkeypatch)
     monkeypatch.setattr(module, "plan_measuring", lambda *_: Plan(16, 5, False, 1.0, 0.1, 1))
     monkeypatch.setattr(TrailScorer, "__call__", clock.slower(TrailScorer.__call__, 5.0))
-    monkeypatch.setattr(module, "gain", lambda before, after: (0.0, 1.0))  # the shipped weights stay
+    monkeypatch.setattr(module, "gain", lambda before, after: (0.0, 1.0))  # the built-in weights stay
     made = fit(graph_file(), tmp_path / "towns", minutes=1 / 3)
     assert "50 steps" in made.why and made.seconds <= 20 and clock.now <= 20
     record = record_of(made.run)

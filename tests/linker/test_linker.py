@@ -227,14 +227,6 @@ def test_caches_do_not_change_predictions() -> None:
     assert model.predict(REFERENCES, ["alga"], 5) == first == Linker.load(trail_run()).predict(REFERENCES, ["alga"], 5)
 
 
-def test_each_name_of_a_query_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    linker, resolved = small(), []
-    find = linker.names.find
-    monkeypatch.setattr(linker.names, "find", lambda name, *where: resolved.append(name) or find(name, *where))
-    linker.predict([("ann", "rome")], ["bob", "cy"], relation="visited", candidates=["oslo", "rome"], explain=True)
-    assert sorted(resolved) == ["ann", "bob", "cy", "oslo", "rome", "rome"]
-
-
 def test_known_relations_are_noted() -> None:
     trained = umls().split("train")[0].name
     assert any("trained" in note for note in fsrl().predict(heads=["alga"], relation=trained, k=1).notes)

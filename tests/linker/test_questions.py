@@ -60,16 +60,6 @@ def test_known_heads_of_a_relation_are_left_out() -> None:
         assert {row.head for row in shown if row.known} == known
 
 
-def test_constraints_are_named_as_for_tails() -> None:
-    linker = umls()
-    given = linker.heads("plant", REFERENCES, constraints="functional", k=50)
-    assert "functional" in given.notes[0]
-    assert "fungus" not in {row.head for row in given}  # it has a tail already
-    assert linker.heads("plant", REFERENCES, constraints="inverse-functional").rows == ()
-    with pytest.raises(FewlinkError, match=r"'functional' .*'virus' has the tails"):
-        linker.heads("plant", [*REFERENCES, ("virus", "plant")], constraints="functional")
-
-
 def test_reasons_name_pairs_in_the_direction_of_the_relation() -> None:
     row = umls().heads("cell", REFERENCES, k=1, explain=True)[0]
     assert row.reasons is not None and row.reasons.inverse and row.reasons.head.id == "cell"

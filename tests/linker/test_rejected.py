@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.linker.linkers import umls
 
@@ -43,17 +45,10 @@ def test_without_rejected_pairs_nothing_changes(linker: Linker) -> None:
 
 def test_known_tails_that_were_rejected_are_not_shown(linker: Linker) -> None:
     relation = "interacts_with"
-    known = linker.predict(None, ["virus"], k=200, relation=relation, exclude_known=False, candidates="all")
+    options: dict[str, Any] = {"k": 200, "relation": relation, "exclude_known": False, "candidates": "all"}
+    known = linker.predict(None, ["virus"], **options)
     tail = next(row.tail for row in known if row.known and row.tail not in dict(REFERENCES).values())
-    again = linker.predict(
-        REFERENCES,
-        ["virus"],
-        k=200,
-        relation=relation,
-        exclude_known=False,
-        candidates="all",
-        rejected=[("virus", tail)],
-    )
+    again = linker.predict(REFERENCES, ["virus"], rejected=[("virus", tail)], **options)
     assert tail not in [row.tail for row in again]
 
 
@@ -64,13 +59,6 @@ def test_a_pair_cannot_be_both(linker: Linker) -> None:
         linker.predict(REFERENCES, ["alga"], rejected=[("virus", "nothing such")])
     with pytest.raises(FewlinkError, match="'virus'"):
         linker.predict(REFERENCES, ["alga"], rejected="virus")  # type: ignore[arg-type]
-
-
-def test_trust_is_measured_once_whatever_is_rejected(linker: Linker) -> None:
-    linker.predict(REFERENCES, ["alga"])
-    count = len(linker.recent_trust)
-    linker.predict(REFERENCES, ["alga"], rejected=[("alga", "plant")])
-    assert len(linker.recent_trust) == count
 
 
 def test_a_score_is_explained_as_it_was_predicted() -> None:
