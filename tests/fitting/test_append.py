@@ -85,7 +85,7 @@ def test_known_triples_change_nothing_and_a_crash_keeps_the_old_folder(
         raise OSError("disk full")
 
     monkeypatch.setattr(NoVectors, "save", fail)
-    with pytest.raises(FewlinkError, match="cannot be written"):
+    with pytest.raises(FewlinkError, match=run.name):
         append(run, [written([("a", "b", "c")], tmp_path / "new.tsv")])
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == files
     assert Deployed.open(run)
@@ -93,18 +93,15 @@ def test_known_triples_change_nothing_and_a_crash_keeps_the_old_folder(
 
 def test_folders_and_files_that_cannot_be_used_raise(tmp_path: Path) -> None:
     new = written([("a", "b", "c")], tmp_path / "new.tsv")
-    with pytest.raises(FewlinkError, match="neither a run nor a benchmark folder"):
-        append(tmp_path / "nowhere", [new])
-    with pytest.raises(FewlinkError, match="neither a run nor a compiled benchmark"):
-        append(tmp_path, [new])
     saved = Linker.load(fitted().run).save_pretrained(tmp_path / "saved")
-    with pytest.raises(FewlinkError, match="saved model"):
-        append(saved, [new])
+    for place in (tmp_path / "nowhere", tmp_path, saved):
+        with pytest.raises(FewlinkError, match=place.name):
+            append(place, [new])
     bad = tmp_path / "bad.tsv"
     bad.write_text("a\tb\n")
     with pytest.raises(FewlinkError, match=r"bad\.tsv:1"):
         append(fitted().run, [bad])
-    with pytest.raises(FewlinkError, match="1 bad lines"):
+    with pytest.raises(FewlinkError, match="1 bad"):
         append(fitted().run, [bad], on_error="skip")
 
 

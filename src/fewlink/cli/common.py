@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 import typer
 
@@ -60,6 +60,9 @@ BENCH = typer.Argument(
 )
 DEVICE = typer.Option("auto", help="auto, cpu, cuda or cuda:N.")
 JSON = typer.Option(False, "--json", help="Print JSON.")
+TYPES = typer.Option(None, help="File of types: an entity, a tab and a type per line.")
+NAMES = typer.Option(None, help="File of names: an id, a tab and a readable name per line.")
+NO_NAMES = typer.Option(False, "--no-names", help="Do not use the names of entities as evidence.")
 MOVED_BENCH = typer.Option(None, help="The run's benchmark, if it has moved since training.")
 RECIPE = typer.Option(None, help="Name or TOML file of a recipe; by default the model's own.")
 FIGURE = re.compile(r"([+−-]?[\d,]*\.?\d+( ?± ?[\d,]*\.?\d+)?)?")
@@ -319,3 +322,12 @@ def step_reporter(title: str = "", runs: int = 1) -> Callable[[dict[str, Any]], 
         )
 
     return report
+
+
+def names_choice(names: Path | None, off: bool) -> Path | Literal[False] | None:
+    """The value of `names` for `load` and `fit`: the file of names, or False with --no-names."""
+    from fewlink.core.errors import FewlinkError
+
+    if names is not None and off:
+        raise FewlinkError("--names and --no-names exclude each other: leave out one")
+    return False if off else names

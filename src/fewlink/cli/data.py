@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,20 +20,8 @@ TRIPLES = typer.Argument(
     ..., metavar="FILE", help="Triples: TSV, CSV, RDF, SPARQL results or Parquet, plain or compressed."
 )
 ON_ERROR = typer.Option("stop", help="On a bad line: stop, or skip and count it.")
-TYPES = typer.Option(None, help="File of types: an entity, a tab and a type per line.")
-NAMES = typer.Option(None, help="File of names: an id, a tab and a readable name per line.")
-NO_NAMES = typer.Option(False, "--no-names", help="Do not use the names of entities as evidence.")
 SMALLEST = typer.Option(50, help="Fewest triples of a task relation.")
 LARGEST = typer.Option(500, help="Most triples of a task relation.")
-
-
-def names_choice(names: Path | None, off: bool) -> Path | Literal[False] | None:
-    """The file of names, or False if names are not evidence."""
-    from fewlink.core.errors import FewlinkError
-
-    if names is not None and off:
-        raise FewlinkError("--names and --no-names exclude each other: leave out one")
-    return False if off else names
 
 
 @app.command("list")
@@ -146,8 +134,8 @@ def info(
 @app.command()
 def check(
     path: Path = TRIPLES,
-    types: Path = TYPES,
-    names: Path = NAMES,
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
     smallest: int = SMALLEST,
     largest: int = LARGEST,
     json: bool = common.JSON,
@@ -185,8 +173,8 @@ def carve(
     files: list[Path] = typer.Argument(..., metavar="FILE", help="Triples: TSV, CSV, RDF, SPARQL results or Parquet."),
     out: Path = typer.Option(..., help="Folder for the benchmark."),
     name: str = typer.Option(None, help="Name of the benchmark; by default, that of the folder."),
-    types: Path = TYPES,
-    names: Path = NAMES,
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
     smallest: int = SMALLEST,
     largest: int = LARGEST,
     dev_share: float = typer.Option(0.08, help="Share of the task relations for dev."),
@@ -232,8 +220,8 @@ def append(
     files: list[Path] = typer.Argument(
         ..., metavar="FILE", help="New triples: TSV, CSV, RDF, SPARQL results or Parquet."
     ),
-    types: Path = TYPES,
-    names: Path = NAMES,
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
     on_error: str = ON_ERROR,
     json: bool = common.JSON,
 ) -> None:

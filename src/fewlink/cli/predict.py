@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from fewlink.cli import common
-from fewlink.cli.data import NAMES, NO_NAMES, TYPES, names_choice
 
 if TYPE_CHECKING:
     from fewlink.linker import Linker, Predictions
@@ -77,9 +76,9 @@ def predict(
     edges: int = typer.Option(
         None, metavar="N", help="Maximum edges to read around each head, such as 20000: faster for many heads."
     ),
-    types: Path = TYPES,
-    names: Path = NAMES,
-    no_names: bool = NO_NAMES,
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
+    no_names: bool = common.NO_NAMES,
     text_model: Path = typer.Option(
         None,
         metavar="FOLDER",
@@ -134,7 +133,7 @@ def predict(
     common.check_device(device)
     from fewlink.linker import load
 
-    device, chosen = common.resolve_device(device), names_choice(names, no_names)
+    device, chosen = common.resolve_device(device), common.names_choice(names, no_names)
     texts = {"text_model": text_model, "descriptions": descriptions}
     linker = load(source, bench=bench, types=types, names=chosen, device=device, **texts)
     if edges is not None:
@@ -229,9 +228,9 @@ def complete(
     candidates: str = typer.Option("open", metavar="TYPE|FILE|WORD", help="Tails, as in fewlink ask."),
     constraint: list[str] = typer.Option([], metavar="KIND", help="As in fewlink ask; repeatable."),
     edges: int = typer.Option(None, metavar="N", help="Maximum edges to read around each head, such as 20000: faster."),
-    types: Path = TYPES,
-    names: Path = NAMES,
-    no_names: bool = NO_NAMES,
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
+    no_names: bool = common.NO_NAMES,
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
     exact: bool = EXACT,
@@ -262,7 +261,11 @@ def complete(
     from fewlink.linker import load
 
     linker = load(
-        source, bench=bench, types=types, names=names_choice(names, no_names), device=common.resolve_device(device)
+        source,
+        bench=bench,
+        types=types,
+        names=common.names_choice(names, no_names),
+        device=common.resolve_device(device),
     )
     if edges is not None:
         linker.limit_edges(edges)
@@ -293,9 +296,9 @@ def relations(
         [], help="File of references that describe another relation, named after the file; repeatable."
     ),
     top: int = typer.Option(10, "--top", "-k", min=1, help="Number of relations."),
-    types: Path = TYPES,
-    names: Path = NAMES,
-    no_names: bool = NO_NAMES,
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
+    no_names: bool = common.NO_NAMES,
     bench: str = common.MOVED_BENCH,
     json: bool = common.JSON,
 ) -> None:
@@ -316,7 +319,7 @@ def relations(
     common.check_benchmarks(bench)
     from fewlink.linker import load
 
-    linker = load(source, bench=bench, types=types, names=names_choice(names, no_names))
+    linker = load(source, bench=bench, types=types, names=common.names_choice(names, no_names))
     found = linker.relations(head, tail, described, top)
     common.print_notes(found.notes)
     if json:
@@ -330,8 +333,8 @@ def check(
     source: str = SOURCE,
     relation: str = typer.Option(None, help="Check this relation only."),
     top: int = typer.Option(20, "--top", "-k", min=1, help="Number of triples."),
-    types: Path = TYPES,
-    names: Path = NAMES,
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
     bench: str = common.MOVED_BENCH,
     json: bool = common.JSON,
     tsv: bool = typer.Option(False, "--tsv", help="Print tab-separated columns."),

@@ -8,7 +8,6 @@ from pathlib import Path
 import typer
 
 from fewlink.cli import common
-from fewlink.cli.data import NAMES, NO_NAMES, TYPES, names_choice
 from fewlink.cli.predict import SOURCE
 
 app = typer.Typer(
@@ -143,9 +142,9 @@ def serve(
     token: str = typer.Option(
         None, envvar="FEWLINK_TOKEN", show_envvar=False, help="Token that clients must send; better set FEWLINK_TOKEN."
     ),
-    types: Path = TYPES,
-    names: Path = NAMES,
-    no_names: bool = NO_NAMES,
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
+    no_names: bool = common.NO_NAMES,
     bench: str = common.MOVED_BENCH,
     device: str = common.DEVICE,
     most_heads: int = typer.Option(5_000, min=1, max=100_000, help="Maximum number of heads in one request."),
@@ -216,7 +215,7 @@ def serve(
 
     if references is not None:
         described = [*read_names_of(references), *described]
-    names_to_read = names_choice(names, no_names)
+    names_to_read = common.names_choice(names, no_names)
     options = ServeOptions(
         source=source,
         device=common.resolve_device(device),

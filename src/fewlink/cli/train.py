@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fewlink.cli import common
-from fewlink.cli.data import NAMES, NO_NAMES, ON_ERROR, TRIPLES, TYPES, names_choice
+from fewlink.cli.data import ON_ERROR, TRIPLES
 from fewlink.core.metrics import labelled
 from fewlink.core.progress import tell
 from fewlink.models.registry import trained_model_names
@@ -151,9 +151,9 @@ def _print_runs(results: Sequence[RunResult], json: bool) -> None:
 def fit(
     graph: Path = TRIPLES,
     out: Path = typer.Option(..., help="Run folder; it has everything that fewlink predict needs."),
-    types: Path = TYPES,
-    names: Path = NAMES,
-    no_names: bool = NO_NAMES,
+    types: Path = common.TYPES,
+    names: Path = common.NAMES,
+    no_names: bool = common.NO_NAMES,
     minutes: float = typer.Option(10.0, help="Time limit; the command ends earlier if it cannot use the time."),
     seed: int = typer.Option(0, help="Seed of the split and of training."),
     change: list[str] = typer.Option(
@@ -189,7 +189,7 @@ def fit(
             graph,
             out,
             types=types,
-            names=names_choice(names, no_names),
+            names=common.names_choice(names, no_names),
             minutes=minutes,
             seed=seed,
             change=change,

@@ -1,1 +1,1 @@
-"""From a user's files to a run that makes predictions: fit, append and train."""
+"""Fit a run to a user's triples, and append triples to a benchmark or a run."""

@@ -1,4 +1,4 @@
-"""Add triples to a compiled benchmark, or to the graph that a run makes predictions with, in place."""
+"""Append triples to a compiled benchmark, or to the graph that a run makes predictions with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fewlink.training.run import Deployed, RunConfig, is_run, vectors_of
 
 @dataclass(frozen=True)
 class Appended:
-    """What was added to a folder; `benchmark` is the benchmark it holds afterwards."""
+    """The result of `append`: the folder, the benchmark that it now holds, and what was added."""
 
     place: Path
     benchmark: Benchmark
@@ -37,11 +37,11 @@ def append(
     on_error: str = "stop",
     report: CompileReport | None = None,
 ) -> Appended:
-    """Add triples to a compiled benchmark, or to the graph that a run makes predictions with; ids stay.
+    """Append triples to a compiled benchmark, or to the graph that a run makes predictions with.
 
-    A benchmark keeps the fingerprints of its earlier versions, so their runs still open. What a run was trained and
-    measured on does not change; where its model reads vectors, new entities get theirs from those of their neighbours.
-    The folder is replaced atomically.
+    Existing ids do not change. A benchmark keeps the fingerprints of its earlier versions, so runs trained on them
+    still open. The data that a run was trained and measured on does not change; if its model reads vectors, those of
+    new entities are computed from their neighbours. The folder is replaced atomically.
     """
     place = Path(where)
     options: dict[str, Any] = {"types": types, "names": names, "on_error": on_error, "report": report}
@@ -69,10 +69,12 @@ def append(
 
 
 def _compiled(where: str | Path) -> Path:
-    """The folder of a compiled benchmark: a path, or a name that was fetched."""
+    """The folder of a compiled benchmark, given its path or the name of a fetched one."""
     place = Path(where) if exists(where) else data_home() / str(where)
     if is_folder_of(place, FORMAT):
         return place
     if not place.exists():
-        raise FewlinkError(f"'{where}' is neither a run nor a benchmark folder: fewlink data carve or fit makes one")
-    raise InputError(place, "is neither a run nor a compiled benchmark: fewlink data carve makes one")
+        raise FewlinkError(
+            f"'{where}' is neither a run nor a benchmark: make one with fewlink fit or fewlink data carve"
+        )
+    raise InputError(place, "is neither a run nor a compiled benchmark: compile one with fewlink data carve")

@@ -1,11 +1,13 @@
-"""From a file of triples to a run that answers at once, and is then measured, calibrated and improved in limited time.
+"""Fit a run to a file of triples within a time limit.
 
-First a run is written that answers with the shipped weights on the whole graph. Then the graph is carved into a
-benchmark, the weights and `rules` are measured on held-out relations, the weights are fine-tuned, and the best of the
-three is deployed. Stages that do not fit in the time, or for which the graph is too small, are skipped and reported.
+`fit` first writes a run that answers on the whole graph with the built-in weights. Then it carves the graph into a
+benchmark, measures the weights and `rules` on held-out relations, fine-tunes the weights, and deploys the best of the
+three. It skips and reports stages for which the time is too short or the graph too small.
 
-RUN/serving/     the whole graph        RUN/fit.json   arguments, what was measured and deployed, and times
-RUN/benchmark/   the carved benchmark   RUN/.fit/      fine-tuned weights, until they are deployed or dropped
+RUN/serving/     the whole graph
+RUN/benchmark/   the carved benchmark
+RUN/fit.json     the arguments, the measurements, what is deployed, and the seconds of each stage
+RUN/.fit/        the fine-tuned weights, until they are deployed or dropped
 """
 
 from __future__ import annotations
@@ -78,33 +80,46 @@ from fewlink.training.train import carve_for_run
 
 WORK = ".fit"
 TITLES = {
-    "answering": "writing a run that answers",
+    "answering": "writing a first run",
     "carving": "carving tasks out of the graph",
     "measuring": "measuring on held-out relations",
     "tuning": "fine-tuning",
     "choosing": "measuring the fine-tuned weights on the same queries",
     "card": "test figures and model card",
 }
-TEXTS = {SHIPPED: "the shipped weights", TUNED: "the fine-tuned weights", RULES: "the learning-free rules"}
-MEASURED_BEFORE_TUNING, MEASURED_ALONE = 0.3, 0.55  # shares of the time that measuring held-out relations may reach
-MEASURED_FOR_CARD = 0.88  # share of the time after which no further test relation is measured
-SLOWDOWN, CARD_PACE = (
-    1.2,
-    0.5,
-)  # expected time of a held-out relation after tuning, and of one for the card, by the pace
+TEXTS = {SHIPPED: "the built-in weights", TUNED: "the fine-tuned weights", RULES: "the learning-free rules"}
+# Shares of the time limit at which a stage stops measuring further relations:
+MEASURED_BEFORE_TUNING = 0.3  # held-out relations, if fine-tuning follows
+MEASURED_ALONE = 0.55  # held-out relations, if it does not
+MEASURED_FOR_CARD = 0.88  # the relations of the card
+# The expected time of a relation, as a multiple of the time that a held-out relation took before fine-tuning:
+SLOWDOWN = 1.2  # a held-out relation after fine-tuning
+CARD_PACE = 0.5  # a relation of the card
 CALIBRATION_SHARE = 0.25  # of the time left
-MIN_CLEAR_RELATIONS = 6  # with fewer, what replaces the shipped weights must be better by more than the standard error
+MIN_CLEAR_RELATIONS = (
+    6  # with fewer, a scorer replaces the built-in weights only if its gain exceeds its standard error
+)
 MIN_UNUSED_SECONDS_TO_REPORT = 5.0
 
 
 class NothingMeasured(Exception):
-    """Why nothing was measured."""
+    """Raised with the reason if nothing can be measured."""
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted run: its card, metrics by split and protocol, MRR and Hits@10 on held-out relations by scorer, what is
-    deployed and why, and the seconds it took. If nothing was measured, there is no card and there are no metrics."""
+    """A fitted run. If nothing was measured, `card` is None and `figures` and `held_out` are empty.
+
+    run       the folder
+    card      the path of the model card
+    figures   metrics by split and candidates, such as "test full"
+    held_out  MRR, Hits@1 and Hits@10 on held-out relations, by scorer
+    deployed  the scorer that answers: "shipped", "fine-tuned" or "rules"
+    why       why it is deployed
+    seconds   the time that all calls for this folder took
+    minutes   the time limit
+    notes     remarks, one line each
+    """
 
     run: Path
     card: Path | None
@@ -118,7 +133,7 @@ class Fitted:
 
     @property
     def deployed_text(self) -> str:
-        """What is deployed, and why, in words."""
+        """The deployed scorer, and why it is deployed, in words."""
         return f"{TEXTS[self.deployed]} ({self.why})"
 
 
@@ -136,16 +151,17 @@ def fit(
     tell: Log | None = None,
     begin: float | None = None,
 ) -> Fitted:
-    """Fit a run to a file of triples in at most `minutes`; an interrupted fit answers, and can be continued.
+    """Fit a run to a file of triples in at most `minutes`.
 
-    The names of entities are evidence unless `names=False`. The time of all calls for a folder counts; more `minutes`
-    continue a fit that has ended. `change` are settings of TRAIL as NAME=VALUE; given steps are taken in any time.
-    `tell` receives lines of progress; `begin` is the time of `time.monotonic` from which the limit counts, by default
-    now.
+    The run of an interrupted fit answers; the same call continues the fit. The time of all calls for a folder counts
+    towards the limit, and a call with more `minutes` continues a fit that has ended. The names of entities are
+    evidence unless `names=False`. `change` holds settings of TRAIL as NAME=VALUE; a given number of steps is run
+    however long it takes. `tell` receives lines of progress. The limit counts from `begin`, a time of
+    `time.monotonic`, by default now.
     """
     begin, run = time.monotonic() if begin is None else begin, Path(out)
     if not 0 < minutes < float("inf"):
-        raise FewlinkError(f"minutes is {minutes}: it must be a finite number over 0")
+        raise FewlinkError(f"minutes is {minutes}: it must be finite and greater than 0")
     settings = tuning_settings([f"seed={seed}", f"device={device}", *change])
     check_fit_folder(run)
     report = CompileReport()
@@ -170,16 +186,16 @@ def fit(
 
 
 class Fit:
-    """One call of `fit`: stages in limited time; a later call does not repeat those that are done.
+    """One call of `fit`, stage by stage; a later call skips the stages that are done.
 
     run          the folder
-    record       what is known of the fit by now, written to fit.json after each stage
-    whole        the graph
-    settings     how the weights are fine-tuned
+    record       the state of the fit, written to fit.json after each stage
+    whole        the whole graph
+    settings     the settings of fine-tuning
     steps_given  whether the user set the number of steps
     tell         receives lines of progress
-    begin        the time of the monotonic clock at which the present stage began
-    scored       scorers that keep their scores of the queries on held-out relations
+    begin        the time of the monotonic clock at which the current stage began
+    scored       scorers with cached scores of the queries of held-out relations, by name
     """
 
     def __init__(
@@ -199,14 +215,16 @@ class Fit:
         self.names = bool(record["asked"].get("reads names", True))
 
     def finish(self) -> Fitted:
-        """Do what is not done yet."""
+        """Run the stages that are not done."""
         record = self.record
         if record["seconds"] and "card" not in record["seconds"]:
-            self.tell(f"{self.run} continues: {duration(self.used)} of {duration(self.limit)} are used up")
+            self.tell(f"{self.run} continues: {duration(self.used)} of {duration(self.limit)} are used")
         with self.stage("answering") as pending:
             if pending:
                 self.answer()
-                self.tell(f"{self.run} answers from now on with the shipped weights; the rest measures and improves it")
+                self.tell(
+                    f"{self.run} now answers with the built-in weights; the following stages measure and improve it"
+                )
         if "card" not in record["seconds"]:
             try:
                 self.improve()
@@ -232,7 +250,7 @@ class Fit:
         )
 
     def improve(self) -> None:
-        """The stages after the run answers."""
+        """Run the stages that measure and improve the first run."""
         record, benchmark = self.record, None
         with self.stage("carving") as pending:
             if pending:
@@ -257,9 +275,9 @@ class Fit:
                     self.write_card(benchmark, held)
 
     def answer(self) -> None:
-        """Write a run that answers on the whole graph with the shipped weights; config.json comes last."""
+        """Write a run that answers on the whole graph with the built-in weights; config.json comes last."""
         record = self.record
-        record.update(deployed=SHIPPED, why="nothing was measured yet", held_out={}, ranks={}, figures={})
+        record.update(deployed=SHIPPED, why="nothing has been measured yet", held_out={}, ranks={}, figures={})
         write_record(self.run, self.record)
         nothing = {split: list[Any]() for split in SPLITS}
         whole = Benchmark(self.run.resolve().name, self.whole, nothing, source=OF_DEPLOYED)
@@ -267,7 +285,7 @@ class Fit:
         self.deploy(whole, SHIPPED)
 
     def carve(self) -> Benchmark:
-        """Carve the graph, and plan what is measured of the benchmark in the time left."""
+        """Carve the graph into a benchmark, and cut it to what can be measured in the time left."""
         run, record, settings = self.run, self.record, self.settings
         try:
             carved, remarks = carve_for_run(
@@ -281,7 +299,7 @@ class Fit:
         record["notes"] += remarks
         if benchmark.fingerprint != carved.fingerprint:
             record["notes"].append(
-                f"at most {plan.relations} relations of dev and of test are measured, with at most "
+                f"at most {plan.relations} dev and {plan.relations} test relations are measured, with at most "
                 f"{plan.queries} queries each"
             )
         for note in record["notes"]:
@@ -292,7 +310,7 @@ class Fit:
         return benchmark
 
     def measure_shipped(self, benchmark: Benchmark, held: Benchmark) -> None:
-        """Measure the shipped weights and the rules on held-out relations, and deploy and calibrate the better one."""
+        """Measure the built-in weights and the rules on held-out relations; deploy and calibrate the better scorer."""
         record, shots, begin = self.record, self.settings.shots, time.monotonic()
         self.scored = {name: self.scored_by(held, name, self.shipped) for name in MEASURED_FIRST}
         share = MEASURED_BEFORE_TUNING if self.plan.tuning or self.steps_given else MEASURED_ALONE
@@ -302,22 +320,20 @@ class Fit:
         record["pace"] = (time.monotonic() - begin) / record["relations"]
         record["ranks"] = {name: _ranks(held, scorer, shots) for name, scorer in self.scored.items()}
         queries = sum(map(len, record["ranks"][SHIPPED]))
-        self.tell(
-            f"what to expect of a new relation: means over {record['relations']} held-out ones ({queries} queries)"
-        )
+        self.tell(f"expected on new relations: means over {record['relations']} held-out relations ({queries} queries)")
         self.tell_figures(SHIPPED, RULES)
         best = self.best()
         self.deploy(benchmark, best)
         self.calibrate(benchmark, held, best)
-        record.update(deployed=best, why="the better one on held-out relations, before fine-tuning")
+        record.update(deployed=best, why="better on held-out relations, before fine-tuning")
 
     def tune(self, benchmark: Benchmark, held: Benchmark) -> int:
-        """Fine-tune weights on all but the held-out relations; the number of steps taken."""
+        """Fine-tune the weights on all but the held-out relations; returns the number of steps."""
         record, settings = self.record, self.settings
         try:
             check_tunable(held, settings)
             if not (self.plan.tuning or self.steps_given):
-                raise FewlinkError(f"there is no time for {MIN_STEPS} steps, the fewest that help")
+                raise FewlinkError(f"the time is too short for {MIN_STEPS} steps, the fewest that help")
             tuned = record["deployed"] == TUNED  # by a fit that ended
             start = load_best(self.run)[0] if tuned else self.shipped
             later = SLOWDOWN * len(held.split("dev")) + CARD_PACE * self.relations_of_card(benchmark, held)
@@ -330,7 +346,7 @@ class Fit:
             return 0
 
     def choose(self, benchmark: Benchmark, held: Benchmark) -> None:
-        """Measure the fine-tuned weights on the same queries, and deploy what did best."""
+        """Measure the fine-tuned weights on the same queries, and deploy the best scorer."""
         record, shots, before = self.record, self.settings.shots, self.record["deployed"]
         why = f"no fine-tuning: {record.get('not_tuned')}"
         if record["steps"]:
@@ -341,14 +357,16 @@ class Fit:
             )
             held = score_relations(held, [scorer], shots, ("dev",), until)
             if (relations := len(held.split("dev"))) < len(record["ranks"][SHIPPED]):
-                self.note(f"scorers are compared on {relations} of the held-out relations: there was no time for more")
+                self.note(
+                    f"scorers are compared on only {relations} held-out relations: the time was too short for more"
+                )
             ranks = {name: each[:relations] for name, each in record["ranks"].items()}
             new = _ranks(held, scorer, shots)
             why = f"{step} further steps of fine-tuning did not help"
             if TUNED not in ranks or figures_of(new)["mrr"] > figures_of(ranks[TUNED])["mrr"]:
                 ranks[TUNED], self.scored[TUNED] = new, scorer
                 why = "{:+.3f} ± {:.3f} MRR".format(*gain(ranks[SHIPPED], new)) + f" after {step} steps of fine-tuning"
-                before = "" if before == TUNED else before  # these are other weights
+                before = "" if before == TUNED else before  # the deployed weights are older ones
             record["ranks"] = ranks
             self.tell_figures(TUNED)
         best = self.best()
@@ -357,13 +375,13 @@ class Fit:
             self.calibrate(benchmark, held, best)
         rise, error = gain(record["ranks"][SHIPPED], record["ranks"][RULES])
         if best == RULES or (best == SHIPPED and rise > 0):
-            unclear = "" if best == RULES else ", which is too few relations to tell"
-            why = f"the rules: {rise:+.3f} ± {error:.3f} MRR compared with the shipped weights{unclear}; {why}"
+            unclear = "" if best == RULES else ", on too few relations to be sure"
+            why = f"the rules: {rise:+.3f} ± {error:.3f} MRR against the built-in weights{unclear}; {why}"
         record.update(deployed=best, why=why)
         self.tell(f"deployed: {TEXTS[best]} ({why})")
 
     def write_card(self, benchmark: Benchmark, held: Benchmark) -> None:
-        """Measure as many dev and test relations as fit in the time, and write the model card."""
+        """Measure as many dev and test relations as the time allows, and write the model card."""
         record, shots = self.record, self.settings.shots
         linker = Linker.load(self.run, bench=benchmark, device=self.settings.device, as_measured=True)
         kept = self.scored.get(record["deployed"]) if held.graph is benchmark.graph else None
@@ -373,21 +391,21 @@ class Fit:
         if any(some < all_ for some, all_ in counts.values()):
             linker.benchmark = linker.measured = measured
             texts = " and ".join(f"{some} of {all_} {split} relations" for split, (some, all_) in counts.items())
-            self.note(f"the metrics are those of {texts}: there was no time for more")
+            self.note(f"the metrics cover {texts}: the time was too short for more")
         _, evaluations = measure_and_write(linker, test=bool(measured.split("test")), graph=self.whole)
         record["figures"] = {
             f"{each.protocol.split} {each.protocol.candidates}": each.metrics()["micro"] for each in evaluations
         }
 
     def deploy(self, benchmark: Benchmark, name: str, train: Sequence[str] = ()) -> None:
-        """Let the run answer with the rules, the shipped weights, or weights fine-tuned on the relations `train`."""
+        """Make the run answer with the rules, the built-in weights, or weights fine-tuned on the relations `train`."""
         weights, step = load_best(self.run / WORK) if name == TUNED else (self.shipped, 0)
         config = RunConfig.of(benchmark, NoVectors(), self.settings.replace(steps=step or self.settings.steps))
         known = {**config.benchmark, "train": [*train] if name == TUNED else []}
         instead = RULES if name == RULES else ""
         config = dataclasses.replace(config, benchmark=known, names=self.names, answers_with=instead)
         replace_run(self.run, config, weights, step, record_id(self.run, self.record))
-        if name == SHIPPED and (calibration := shipped_calibration()):  # until one is measured
+        if name == SHIPPED and (calibration := shipped_calibration()):  # until the run has its own
             dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=0).save(self.run)
 
     def calibrate(self, benchmark: Benchmark, held: Benchmark, name: str) -> None:
@@ -416,7 +434,7 @@ class Fit:
         return str(max(clear, key=lambda name: rises[name][0]))
 
     def relations_of_card(self, benchmark: Benchmark, held: Benchmark) -> int:
-        """The number of relations that the card measures; those of dev are not measured again if they were held out."""
+        """The number of relations to measure for the card: without those of dev if they were held out unchanged."""
         splits = ("test",) if held.graph is benchmark.graph else ("dev", "test")
         return sum(len(benchmark.split(split)) for split in splits)
 
@@ -425,11 +443,11 @@ class Fit:
         return Plan(**self.record["plan"])
 
     def reason_to_end(self) -> str:
-        """Why the rest of the time is not used."""
+        """Why the fit ended before its time limit."""
         if not (steps := self.record["steps"]):
             return str(self.record["not_tuned"])
         if steps >= self.settings.steps:
-            return f"all {steps:,} steps of fine-tuning are done; --set steps=N runs more"
+            return f"all {steps:,} steps of fine-tuning are done; --set steps=N sets another number"
         return "the last measurements took less time than expected"
 
     def tell_figures(self, *names: str) -> None:
@@ -441,7 +459,7 @@ class Fit:
 
     @property
     def limit(self) -> float:
-        """The time limit of all calls together, in seconds."""
+        """The time limit for all calls together, in seconds."""
         return 60 * float(self.record["asked"]["minutes"])
 
     @property
@@ -455,20 +473,20 @@ class Fit:
         return float(self.limit - self.used)
 
     def moment(self, share: float) -> float:
-        """The time of the monotonic clock at which this share of the limit is used."""
+        """The time of the monotonic clock at which this share of the time limit is used."""
         return time.monotonic() + share * self.limit - self.used
 
     def check_time(self) -> None:
-        """Raise if the time is used up."""
+        """Raise `NothingMeasured` if no time is left."""
         if self.left <= 0:
             raise NothingMeasured(
-                f"nothing was measured, because all {duration(self.limit)} were used up before; "
+                f"the time limit of {duration(self.limit)} ended before anything was measured; "
                 "run the same command with more --minutes to continue"
             )
 
     @contextlib.contextmanager
     def stage(self, name: str, *, silent: bool = False) -> Iterator[bool]:
-        """Yields whether a stage is still to be done. Its seconds count even if it fails; the record is written."""
+        """Yield whether a stage is still to be run; its seconds are recorded even if it fails."""
         seconds = self.record["seconds"]
         if name in seconds:
             yield False
@@ -481,7 +499,7 @@ class Fit:
             done = True
         finally:
             spent, self.begin = time.monotonic() - self.begin, time.monotonic()
-            if not done:  # keep only the time of the stage
+            if not done:  # keep nothing of the stage but its time
                 self.record.clear()
                 self.record.update(before)
             seconds = self.record["seconds"]
@@ -495,9 +513,9 @@ class Fit:
 
 
 def replace_run(run: Path, config: RunConfig, weights: Weights, step: int, id: str) -> None:
-    """Switch a run to another configuration and its weights, in one step: writing the configuration.
+    """Replace the configuration and weights of a run atomically, and remove the calibration of the old weights.
 
-    The calibration of the previous weights is removed.
+    The new weights are written beside the old ones; writing the configuration makes them current.
     """
     digest = add_best(run, weights, step)
     dataclasses.replace(config, weights=digest).write(run, id, without=(CALIBRATION,))
@@ -511,6 +529,6 @@ def _ranks(benchmark: Benchmark, scorer: Scorer, shots: int) -> list[list[float]
 
 
 def _check_shots(benchmark: Benchmark, shots: int) -> None:
-    """Raise if a dev or test relation has no query beside its references."""
+    """Raise if a dev or test relation has no pairs left for queries."""
     for task in (*benchmark.split("dev"), *benchmark.split("test")):
         task.split(shots)

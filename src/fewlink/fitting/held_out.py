@@ -1,7 +1,7 @@
-"""Relations of a benchmark that are held out to see how well scorers do on new ones.
+"""Held-out relations: they estimate how well scorers do on new relations.
 
-Held out are the dev relations and, if these are few, known relations too: they are in no graph that is read or learnt
-from. All scorers get the same queries.
+The dev relations of a benchmark are held out and, if these are few, known relations too. Their triples are removed from
+every graph that scorers read or learn from. All scorers answer the same queries.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from fewlink.fitting.time_plan import Plan, all_entities
 from fewlink.scorers import Question, Scorer
 from fewlink.scorers.cached import MAX_SCORES, CachedScorer
 
-MAX_HIDDEN = 1 / 3  # share of the known triples that held-out relations have at most
+MAX_HIDDEN = 1 / 3  # largest share of the known triples that may be held out
 
 
 def cut_tasks(tasks: Sequence[Task], plan: Plan, shots: int) -> list[Task]:
-    """The first tasks, with their first pairs: the references and the queries."""
+    """The first tasks of a plan, each with only its first pairs: the references and the queries."""
     pairs = shots + plan.queries
     return [dataclasses.replace(task, pairs=task.pairs[:pairs]) for task in tasks[: plan.relations]]
 
 
 def cut_benchmark(benchmark: Benchmark, plan: Plan, shots: int) -> Benchmark:
-    """A benchmark with fewer dev and test relations and queries; its known graph stays the same."""
+    """Cut the dev and test relations and their queries to the numbers of a plan; the known graph stays the same."""
     measured = {split: cut_tasks(benchmark.split(split), plan, shots) for split in ("dev", "test")}
     return dataclasses.replace(benchmark, tasks={**benchmark.tasks, **measured})
 
 
 def hold_out(benchmark: Benchmark, plan: Plan, shots: int) -> Benchmark:
-    """A benchmark whose dev relations are the held-out ones: those of dev, then known ones."""
+    """A benchmark whose dev relations are the held-out ones: its own dev relations, then known relations."""
     train, dev = benchmark.split("train"), list(benchmark.split("dev"))
     if len(dev) >= plan.relations:
         return dataclasses.replace(benchmark, tasks={"train": train, "dev": cut_tasks(dev, plan, shots), "test": []})
@@ -60,16 +60,16 @@ def hold_out(benchmark: Benchmark, plan: Plan, shots: int) -> Benchmark:
 
 
 def measure(benchmark: Benchmark, scorer: Scorer, shots: int) -> Evaluation:
-    """The ranks of the queries of the held-out relations, with the candidates that users get."""
+    """Evaluate a scorer on the held-out relations with `open` candidates, as users query it."""
     return evaluate(benchmark, scorer, Protocol("dev", shots, "open"))
 
 
 def score_relations(
     benchmark: Benchmark, scorers: Sequence[CachedScorer], shots: int, splits: Sequence[str], until: float
 ) -> Benchmark:
-    """Score all queries of these splits, relation by relation, until a time of the monotonic clock.
+    """Score the queries of these splits, relation by relation, until a time of the monotonic clock.
 
-    The scorers keep their scores. Returns the benchmark with the relations that were scored: at least the first.
+    The scorers cache their scores. Returns the benchmark with only the scored relations, which are one at least.
     """
     everything, scored, size = all_entities(benchmark), {split: list[Task]() for split in splits}, 0
     columns = [[(split, task) for task in benchmark.split(split)] for split in splits]
@@ -93,22 +93,22 @@ def score_relations(
 
 
 def first_relations(held: Benchmark, relations: int) -> Benchmark:
-    """A benchmark with the first of its dev relations."""
+    """The benchmark with only its first dev relations."""
     if len(held.split("dev")) <= relations:
         return held
     return dataclasses.replace(held, tasks={**held.tasks, "dev": held.split("dev")[:relations]})
 
 
 def figures_of(ranks: Sequence[ArrayLike]) -> dict[str, float]:
-    """MRR, Hits@1 and Hits@10, means over relations, given the ranks of each relation's queries."""
+    """Macro MRR, Hits@1 and Hits@10, given the ranks of each relation's queries."""
     rows = [summarise(np.asarray(each), np.asarray(each)) for each in ranks]
     return {name: float(np.mean([row[name] for row in rows])) for name in ("mrr", "hits@1", "hits@10")}
 
 
 def gain(before: Sequence[ArrayLike], after: Sequence[ArrayLike]) -> tuple[float, float]:
-    """The gain in MRR, given the ranks of each relation's queries: the mean over relations, and its standard error.
+    """The gain in macro MRR and its standard error, given the ranks of each relation's queries.
 
-    With a single relation, both are over its queries.
+    With a single relation, both are computed over its queries.
     """
     rises = [1 / np.asarray(b, float) - 1 / np.asarray(a, float) for a, b in zip(before, after, strict=True)]
     values = np.array([rise.mean() for rise in rises]) if len(rises) > 1 else rises[0]

@@ -1,4 +1,4 @@
-"""The record of a fit, RUN/fit.json: its arguments, the seconds of each stage, and what was measured and deployed."""
+"""The record of a fit, RUN/fit.json: arguments, seconds of each stage, measurements, and what is deployed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fewlink.training.run import make_folder
 FORMAT = "fewlink-fit/2"
 SHIPPED, TUNED = "shipped", "fine-tuned"
 MEASURED_FIRST = (SHIPPED, RULES)  # scorers that are measured before fine-tuning
-STOPPED = "stopped"  # the seconds of stages that did not finish
+STOPPED = "stopped"  # names the seconds of stages that did not finish
 
 
 def read_record(run: Path) -> dict[str, Any] | None:
@@ -37,7 +37,7 @@ def read_record(run: Path) -> dict[str, Any] | None:
     with reading(path, remedy):
         numbers = [content["asked"].get("minutes", 0.0), *content["seconds"].values()]
         if not all(isinstance(number, int | float) for number in numbers) or not isinstance(content["notes"], list):
-            raise TypeError("seconds are numbers, and notes a list")
+            raise TypeError("minutes and seconds must be numbers, and notes a list")
     return dict(content)
 
 
@@ -46,15 +46,15 @@ def write_record(run: Path, record: dict[str, Any]) -> None:
 
 
 def record_id(run: Path, record: dict[str, Any]) -> str:
-    """The id of the run: the same for all calls that continue a fit."""
+    """The id of the run, which is the same for all calls that continue a fit."""
     arguments = {name: value for name, value in record["asked"].items() if name != "minutes"}
     return run_id(run) or hash_id(arguments)
 
 
 def continued(before: dict[str, Any], new: dict[str, Any], minutes: float) -> dict[str, Any]:
-    """The record to continue with: a new one if nothing was measured, or the old one with more time for fine-tuning.
+    """The record to continue with: the new one if nothing was measured, else the old one.
 
-    The time that earlier calls used counts.
+    With more minutes than before, a fit that has ended is fine-tuned further. The time of earlier calls counts.
     """
     seconds, more = before["seconds"], minutes > before["asked"]["minutes"]
     used = {STOPPED: sum(seconds.values())}
@@ -72,7 +72,7 @@ def continued(before: dict[str, Any], new: dict[str, Any], minutes: float) -> di
 
 @contextlib.contextmanager
 def locked_folder(run: Path) -> Iterator[None]:
-    """Lock the folder for this process; a folder that stays empty is removed."""
+    """Create and lock the folder; it is removed afterwards if it is still empty."""
     make_folder(run)
     mine = False
     try:
@@ -86,7 +86,7 @@ def locked_folder(run: Path) -> Iterator[None]:
 
 
 def check_fit_folder(run: Path) -> None:
-    """Raise if a folder holds anything but a fit."""
+    """Raise if the path is a file, or a folder that `fit` did not write."""
     if run.exists() and not run.is_dir():
         raise FewlinkError(f"{run} is a file: choose another folder")
     others = [path for path in run.iterdir() if not path.name.startswith((".lock", f".{FIT}."))] if run.exists() else []
@@ -96,9 +96,9 @@ def check_fit_folder(run: Path) -> None:
 
 
 def check_same_arguments(run: Path, before: dict[str, Any], arguments: dict[str, Any]) -> None:
-    """Raise if a fit was started with other arguments."""
+    """Raise if the fit was started with other arguments."""
     files = {"graph": "another graph", "types": "other types", "names": "other names"}
     for name, value in arguments.items():
         if before.get(name) != value:
             difference = files.get(name, f"{name} = {before.get(name)}, not {value}")
-            raise InputError(run, f"was fitted with {difference}: give the same, or choose another folder")
+            raise InputError(run, f"was fitted with {difference}: use the same, or choose another folder")

@@ -1,4 +1,4 @@
-"""How many relations and queries a fit can measure in its time, and whether there is time for fine-tuning."""
+"""Plan how many relations and queries a fit measures in its time, and whether it fine-tunes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from fewlink.models.baselines.learning_free import learning_free
 from fewlink.scorers import Question, Scorer
 
 RULES = "rules"  # the learning-free scorer to compare with
-RELATIONS = (16, 12, 10, 8, 6, 4, 2)  # held-out relations, in the order tried
-ENOUGH_QUERIES, MAX_QUERIES, MIN_QUERIES = 4, 50, 2  # of each relation: if there is no time for enough, fewer relations
+RELATIONS = (16, 12, 10, 8, 6, 4, 2)  # numbers of held-out relations, in the order tried
+ENOUGH_QUERIES = 4  # per relation; if the time is too short for these, fewer relations are held out
+MIN_QUERIES, MAX_QUERIES = 2, 50  # per relation
 TIMED_HEADS = 3
-SPEEDUP = 1.5  # that several threads must reach: other programs slow them down more than one thread
-SHARE_WITH_TUNING, SHARE_ALONE = 0.4, 0.75  # of the time for measuring, with fine-tuning and without
-TRIAL_SHARE = 0.2  # of the time that the first question may take
+SPEEDUP = 1.5  # several threads are used only if they are this much faster: other programs slow them down more
+SHARE_WITH_TUNING, SHARE_ALONE = 0.4, 0.75  # shares of the time for measuring
+TRIAL_SHARE = 0.2  # share of the time that the first question may take
 TOO_LONG = (np.inf, np.inf)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What can be measured in the time.
+    """What a fit measures in its time.
 
-    relations  the most relations to hold out, and to measure of dev and of test
-    queries    the most queries of each relation
-    tuning     whether there may be time for fine-tuning
-    seconds    for one relation
-    head       seconds for one head
-    threads    the fastest number of threads: more than there are free processors slow each other down
+    relations  maximum number of held-out relations, and of measured dev and test relations
+    queries    maximum number of queries per relation
+    tuning     whether the time may suffice for fine-tuning
+    seconds    expected seconds per relation
+    head       expected seconds per head
+    threads    the faster number of threads, one or all
     """
 
     relations: int
@@ -45,10 +46,10 @@ class Plan:
 
 
 def plan_measuring(benchmark: Benchmark, scorer: Scorer, shots: int, seconds: float, tuning_heads: int) -> Plan:
-    """As many relations and queries as can be measured in a share of these seconds, estimated from timed questions.
+    """Plan as many relations and queries as a share of `seconds` allows, estimated from a few timed questions.
 
-    The shortest fine-tuning that helps takes the time of `tuning_heads`. Held-out relations are measured before and
-    after it, those of test once, and those of dev once more if they are not the held-out ones.
+    The shortest fine-tuning that helps takes as long as scoring `tuning_heads` heads. Held-out relations are measured
+    before and after fine-tuning, test relations once, and dev relations once more if others are held out too.
     """
     most = torch.get_num_threads()
     timings = {1: _timings(benchmark, scorer, shots, 1, TRIAL_SHARE * seconds)}
@@ -77,14 +78,14 @@ def plan_measuring(benchmark: Benchmark, scorer: Scorer, shots: int, seconds: fl
 def _timings(
     benchmark: Benchmark, scorer: Scorer, shots: int, threads: int, limit: float = np.inf
 ) -> tuple[float, float]:
-    """Seconds for a relation without its heads, and for each head, of the scorer and the rules together.
+    """Seconds per relation without its heads, and per head, for the scorer and the rules together.
 
-    Both are infinite if the first question takes longer than `limit`.
+    Returns `TOO_LONG` if the first question takes longer than `limit` seconds.
     """
     torch.set_num_threads(threads)
     rules = learning_free(RULES, known_graph(benchmark))
     task = max(benchmark.split("dev"), key=lambda each: len(each.pairs))
-    draws = itertools.count(1)  # other references each time: what follows from them may be remembered
+    draws = itertools.count(1)  # other references each time, because a scorer may cache what it computes from them
 
     def timed(count: int) -> float:
         references, queries = task.split(shots, next(draws))
@@ -94,7 +95,7 @@ def _timings(
             each(question)
         return time.perf_counter() - begin
 
-    if timed(1) > limit:  # with what is computed once
+    if timed(1) > limit:  # includes what is computed only once
         return TOO_LONG
     one, several = timed(1), timed(TIMED_HEADS)
     head = max((several - one) / (TIMED_HEADS - 1), 1e-6)

@@ -1,4 +1,4 @@
-"""Fine-tuning the shipped weights on the relations of one graph, in limited time."""
+"""Fine-tune the built-in weights on the relations of one graph within a time limit."""
 
 from __future__ import annotations
 
@@ -30,51 +30,51 @@ from fewlink.training.run import make_folder
 from fewlink.training.trainer import deterministic
 
 TUNING = TrailSettings(relations=1, queries=4, candidates=512, learning_rate=3e-4, average=0.99, steps=2000)
-SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the shipped weights decide
+SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the built-in weights determine
 MIN_STEPS = 50
-MAX_WHOLE_EDGES = 60_000  # on a CPU, a step on a larger graph reads a neighbourhood
+MAX_WHOLE_EDGES = 60_000  # on a CPU, steps on a larger graph read neighbourhoods
 NEIGHBOURHOOD_EDGES = 15_000
-STEP_COST = 4  # a step takes at least this many times the time to score its queries
-TIMED_BLOCKS = 3  # of steps, after which the number of steps that fit is known
+STEP_COST = 4  # a step takes at least this many times as long as scoring its queries
+TIMED_BLOCKS = 3  # blocks of steps after which the pace is known
 SAVE_EVERY, TELL_EVERY = 20.0, 10.0  # seconds
 Weights = Mapping[str, Tensor]
 Log = Callable[[str], None]
 
 
 def tuning_settings(changes: list[str]) -> TrailSettings:
-    """The settings of fine-tuning, with changes; `steps` is the maximum."""
+    """The settings of fine-tuning with these changes; `steps` is the maximum number of steps."""
     settings = TUNING.adjusted(changes)
     for name in SHAPE:
         if getattr(settings, name) != getattr(TUNING, name):
-            raise FewlinkError(f"the shipped weights have {name} = {getattr(TUNING, name)}: fit cannot change it")
+            raise FewlinkError(f"fit cannot change {name}: it is {getattr(TUNING, name)} in the built-in weights")
     return settings
 
 
 def trail_scorer(benchmark: Benchmark, settings: TrailSettings, weights: Weights, run: Path, names: bool) -> Scorer:
-    """TRAIL with these weights on what is known of a benchmark; with `names`, the names of entities are evidence."""
+    """TRAIL with these weights on the known graph of a benchmark; with `names`, entity names are evidence."""
     scorer = FAMILY.scorer(benchmark, NoVectors(), settings, dict(weights), run=run)
     return with_names(scorer, known_graph(benchmark)) if names else scorer
 
 
 def heads_of_shortest_tuning(graph: Graph, settings: TrailSettings) -> int:
-    """The number of heads that can be scored in the time of the shortest fine-tuning that helps."""
+    """How many heads can be scored in the time of the shortest fine-tuning that helps."""
     edges = 2 * graph.triple_count
     share = 2 * NEIGHBOURHOOD_EDGES / edges if settings.device == "cpu" and edges > MAX_WHOLE_EDGES else 1.0
     return int(MIN_STEPS * STEP_COST * settings.relations * settings.queries * share)
 
 
 def check_tunable(benchmark: Benchmark, settings: TrailSettings) -> None:
-    """Raise if there is nothing to learn from, or too little memory."""
+    """Raise if the benchmark has nothing to learn from, or memory is too small."""
     FAMILY.check(benchmark, settings)
     needed = FAMILY.training_memory(benchmark, NoVectors(), settings)
     memory.ensure("fine-tuning", needed, settings.device)
 
 
 class NeighbourhoodLearner(TrailLearner):
-    """A learner on a CPU whose steps read only the neighbourhood of their references and heads, for a large graph.
+    """A learner for large graphs on a CPU: a step reads only the neighbourhood of its references and heads.
 
-    A step takes a fraction of the time. Candidates outside of the neighbourhood do not compete, and a query whose
-    answer is outside does not count.
+    A step takes a fraction of the time. Candidates outside the neighbourhood do not compete, and a query whose answer
+    lies outside does not count.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class NeighbourhoodLearner(TrailLearner):
 
 
 def learner_of(benchmark: Benchmark, settings: TrailSettings, start: Weights) -> TrailLearner:
-    """The learner: on a CPU and a large graph, one whose steps read neighbourhoods."""
+    """The learner for a benchmark: for a large graph on a CPU, the one that reads neighbourhoods."""
     graphs = graphs_of(benchmark, settings)
     large = max(2 * graph.triple_count for graph in graphs) > MAX_WHOLE_EDGES
     return (NeighbourhoodLearner if large and settings.device == "cpu" else TrailLearner)(graphs, settings, start)
@@ -119,10 +119,10 @@ def tune(
     until: float | None,
     tell: Log,
 ) -> int:
-    """Fine-tune weights on the known relations, with checkpoints in a folder, from which it continues.
+    """Fine-tune weights on the known relations; an interrupted call continues from the checkpoint in `folder`.
 
-    It runs all steps, or as many as fit until a time of the monotonic clock: the learning rate then falls over the
-    number of steps expected at the pace so far. Returns the number of steps; raises if too few would fit.
+    Runs all steps, or as many as it can until a time of the monotonic clock; the learning rate then falls over the
+    number of steps expected at the pace so far. Returns the number of steps, and raises if too few are possible.
     """
     make_folder(folder)
     recover(folder)
@@ -132,20 +132,19 @@ def tune(
         step = last[2].step
     begin = saved = told = time.monotonic()
     total, first, pace = settings.steps, step, 0.0
-    with deterministic(settings.device), torch_threads(1):  # a second thread slows down small operations
+    with deterministic(settings.device), torch_threads(1):  # a second thread slows small operations down
         while step < total and (until is None or time.monotonic() + pace * learner.steps_at_once < until):
             count = min(learner.steps_at_once, total - step)
             loss = float(learner.run_steps(step, count).losses["loss"].mean())
             step, now = step + count, time.monotonic()
             if not math.isfinite(loss):
-                raise FewlinkError(f"the loss is {loss} in step {step}")
+                raise FewlinkError(f"the loss is {loss} at step {step}")
             if until is not None:
                 pace = (now - begin) / (step - first)
                 total = step + max(0, min(settings.steps - step, int((until - now) / pace)))
                 if total < MIN_STEPS and step - first >= TIMED_BLOCKS * learner.steps_at_once:
                     raise FewlinkError(
-                        f"a step takes {pace:.2g} s, so there is time for {total} steps, and fewer than {MIN_STEPS} "
-                        "do not help"
+                        f"a step takes {pace:.2g} s: the time allows {total} steps, and at least {MIN_STEPS} are needed"
                     )
                 learner.settings = settings.replace(steps=max(total, 1))
             if now - saved >= SAVE_EVERY:

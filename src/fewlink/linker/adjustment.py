@@ -1,9 +1,9 @@
-"""Adjust probabilities to the decisions of a project, if the model is too sure or too cautious about a relation.
+"""Adjust probabilities to the decisions of a project: a model can be too confident or too cautious about a relation.
 
 logit p' = logit p + shift + more · [the head already has a true tail]. Both numbers are fitted to the decisions and
-shrunk towards a prior, so that few decisions change little; the tails of a head keep their order. The strengths of the
-prior were chosen in simulations on held-out relations (benchmarks/recalibration.py). There is no slope: curators decide
-probable pairs first, so a slope fitted to these would be wrong for all others.
+shrunk towards a prior, so that few decisions change little. The tails of a head keep their order. The strengths of the
+prior were chosen in simulations on held-out relations (benchmarks/recalibration.py). No slope is fitted: curators
+decide the most probable pairs first, and a slope fitted to these would be wrong for the others.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fewlink.curation.schema import KINDS, Decision
 from fewlink.curation.store import ProjectFile
 from fewlink.linker.logistic import fit_logistic
 
-PRIOR_SHIFT, PRIOR_MORE = 0.0, -0.5  # a head that has a tail is less likely to have another one
+PRIOR_SHIFT, PRIOR_MORE = 0.0, -0.5  # a head with a true tail is less likely to have another
 PRIOR_STRENGTHS = 10.0, 2.5  # ridge penalties on the differences from the prior
 MIN_PROBABILITY = 1e-6  # probabilities are clipped to this distance from 0 and 1
 
 
 @dataclass(frozen=True)
 class Adjustment:
-    """What is added to all logits (`shift`) and to those of heads with a true tail (`more`), fitted to `decisions`."""
+    """Added to all logits (`shift`) and to those of heads with a true tail (`more`); fitted to so many `decisions`."""
 
     shift: float
     more: float
@@ -37,7 +37,7 @@ class Adjustment:
         return np.asarray(1 / (1 + np.exp(-logits)))
 
     def sentence(self, project: str = "") -> str:
-        """The note that probabilities are adjusted."""
+        """The note that says what the probabilities are adjusted to."""
         decisions = f"the {self.decisions:,} decisions" if self.decisions > 1 else "one decision"
         source = f"the project {project}" if project else "this project"
         return f"probabilities are adjusted to {decisions} of {source}"
@@ -47,14 +47,14 @@ class Adjustment:
 class ProjectReading:
     """The pairs of a project that a query uses, and the adjustment that its decisions make to probabilities.
 
-    `references` also holds the accepted pairs, after the references and newest first: some models read only the first.
+    `references` ends with the accepted pairs, newest first, because some models read only the first references.
     """
 
     name: str
     references: tuple[tuple[str, str], ...]
     rejected: tuple[tuple[str, str], ...]
     adjustment: Adjustment | None
-    lacking: tuple[tuple[str, str], ...] = ()  # pairs that name entities the graph lacks; they are not used
+    lacking: tuple[tuple[str, str], ...] = ()  # pairs with entities that the graph lacks; not used
 
     def notes(self, adjusted: bool) -> list[str]:
         """Notes for the reader of answers; `adjusted` says whether their probabilities are adjusted."""
@@ -81,7 +81,7 @@ class ProjectReading:
 
 
 def lacking_note(pairs: Sequence[tuple[str, str]]) -> str:
-    """The note on decided pairs with entities that the graph lacks."""
+    """The note on decisions whose entities the graph lacks."""
     few = "; ".join(f"{head} → {tail}" for head, tail in pairs[:3]) + ("; …" if len(pairs) > 3 else "")
     if len(pairs) == 1:
         return f"1 decided pair names an entity that this graph lacks; it is kept but not used: {few}"
@@ -103,8 +103,8 @@ def adjustment_of(states: Iterable[Decision]) -> Adjustment | None:
 def adjustment(decisions: Sequence[tuple[float, bool, bool]]) -> Adjustment | None:
     """Fit the adjustment to decisions; None if there are none.
 
-    A decision is the model's unadjusted probability of the pair, whether the curator accepted it, and whether its head
-    already had a true tail.
+    A decision consists of the model's unadjusted probability of the pair, whether the curator accepted the pair, and
+    whether its head already had a true tail.
     """
     if not decisions:
         return None

@@ -1,4 +1,4 @@
-"""The model card, README.md of a run folder, as Markdown: data, metrics, calibration, use and limits."""
+"""The model card, README.md in a run folder: data, metrics, calibration, use and limits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def measured_card(
     evaluations: Sequence[Evaluation],
     graph: Graph | None,
 ) -> str:
-    """The card of a run that was evaluated and calibrated on a benchmark with the weights of a training step.
+    """The card of a run whose weights of training step `step` were evaluated and calibrated on a benchmark.
 
     `graph` is the graph that the run makes predictions with, unless it is the benchmark's.
     """
@@ -67,7 +67,7 @@ def measured_card(
 
 
 def saved_card(run: Path, benchmark: Benchmark, place: str, license: str) -> str:
-    """The run's card, or a short one if it has none, for a model that is loaded from `place`."""
+    """The card of a saved model that users load from `place`: the run's card, or a short one if it has none."""
     model = RunConfig.read(run).settings.model
     if (run / CARD).is_file():
         text = (run / CARD).read_text("utf-8")
@@ -83,7 +83,7 @@ Benchmark {benchmark.name}, sha256 `{benchmark.fingerprint}`: {len(graph.entitie
 
 ## Figures
 
-Not measured. `fewlink card RUN` measures a run, calibrates its probabilities and writes both into its card.
+Not measured. `fewlink card RUN` measures a run, calibrates its probabilities, and writes the results to its card.
 """
     if not text.startswith("---\n"):
         text = front_matter(model, benchmark.name) + text
@@ -97,7 +97,7 @@ Not measured. `fewlink card RUN` measures a run, calibrates its probabilities an
 
 
 def front_matter(model: str, benchmark: str, figures: Sequence[tuple[str, str, float]] = ()) -> str:
-    """The head of a card, which the hub reads. `figures`: a split, the name of a metric and its value."""
+    """The YAML header of a card, which the hub reads. Each of `figures` is a split, a metric's name and its value."""
     lines = [f"license: {UNKNOWN_LICENSE}", "library_name: fewlink", "pipeline_tag: graph-ml", "tags:"]
     lines += [f"- {tag}" for tag in (*TAGS, json.dumps(model))]
     if figures:
@@ -113,7 +113,7 @@ def front_matter(model: str, benchmark: str, figures: Sequence[tuple[str, str, f
 
 
 def introduction(title: str, place: str, references: Sequence[tuple[str, str]], head: str) -> str:
-    """The first part of a card: what the model does, and how to use it in three lines of Python or with a command."""
+    """The first section of a card: what the model does, and how to use it from Python and the command line."""
     return f"""# {title}
 
 Ranks the tails that fit a head, given a handful of pairs of a relation that the graph does not contain, without \
@@ -134,16 +134,16 @@ fewlink predict {shlex.quote(place)} --references pairs.tsv --head {shlex.quote(
 
 
 def _introduction(benchmark: Benchmark, shots: int, config: RunConfig, run: Path) -> str:
-    """Title and purpose; three lines of Python and a command, with a relation of dev as the example."""
+    """The first section, with a dev relation as the example."""
     tasks = benchmark.split("dev") or benchmark.split("test")
     pairs = tasks[0].pairs
     references, head = id_texts(benchmark.graph, pairs[:shots]), benchmark.graph.entities[int(pairs[-1, 0])]
-    folder = run.resolve().name if run.is_absolute() else str(run)  # no path of this machine in a card that is shared
+    folder = run.resolve().name if run.is_absolute() else str(run)  # a shared card names no path of this machine
     return introduction(_plain(f"{config.settings.model} on {benchmark.name}"), folder, references, head)
 
 
 def _figures(evaluations: Sequence[Evaluation]) -> Iterator[tuple[str, str, float]]:
-    """The figures of the card's head: a split, the name of a metric and its value."""
+    """The figures of the YAML header: a split, the name of a metric and its value."""
     for evaluation in evaluations:
         protocol, micro = evaluation.protocol, evaluation.metrics()["micro"]
         for label, name in METRICS.items():
@@ -163,7 +163,7 @@ def _data(benchmark: Benchmark, config: RunConfig) -> str:
 
 
 def _metrics(shots: int, evaluations: Sequence[Evaluation]) -> str:
-    """The metrics of every protocol, and those of each relation."""
+    """The metrics of every protocol, overall and per relation."""
     rows = []
     for evaluation in evaluations:
         protocol, metrics = evaluation.protocol, evaluation.metrics()
@@ -188,13 +188,13 @@ def _metrics(shots: int, evaluations: Sequence[Evaluation]) -> str:
 
 
 def fit_record(run: Path) -> dict[str, Any]:
-    """What `fewlink fit` wrote about a run; empty for other runs."""
+    """The record that `fewlink fit` wrote; empty for other runs."""
     content = without_sha256(read_json(run / FIT), run / FIT) if (run / FIT).exists() else {}
     return content if isinstance(content, dict) else {}
 
 
 def _held_out(run: Path) -> list[str]:
-    """What a fit measured on held-out relations, and what it deployed; nothing for other runs."""
+    """The section on what a fit measured on held-out relations and deployed; empty for other runs."""
     content = fit_record(run)
     if not content.get("ranks"):
         return []
@@ -205,10 +205,10 @@ def _held_out(run: Path) -> list[str]:
         for name, row in content["held_out"].items()
     ]
     return [
-        "## What was chosen\n",
-        f"What to expect of a new relation: means over held-out relations ({relations}, with those of dev), which "
-        f"were hidden from the graph and from fine-tuning, with {queries:,} queries in all and `open` candidates. "
-        "`shipped` are the weights that come with fewlink, `rules` is a learning-free scorer.\n",
+        "## Choice of the scorer\n",
+        f"Expected on new relations: means over {relations} held-out relations, those of dev among them, which were "
+        f"hidden from the graph and from fine-tuning, with {queries:,} queries in all and `open` candidates. "
+        "`shipped` means the weights that come with fewlink; `rules` is a learning-free scorer.\n",
         _table(["scorer", *HELD_OUT], rows),
         f"Deployed: {content['deployed']} ({content['why']}).\n",
     ]
@@ -218,13 +218,13 @@ def _calibration(calibration: Calibration) -> str:
     crossed = {
         "relation": f"The {calibration.relations} relations were left out in turn",
         "head": "There is one relation, so its heads were left out in turn",
-        "graph": f"The {calibration.relations} relations are of several graphs, which were left out in turn",
+        "graph": f"The {calibration.relations} relations come from several graphs, which were left out in turn",
     }[calibration.crossed]
     weights = " ".join(f"{weight:+.3f} · {name}" for name, weight in calibration.weights.items() if weight)
     text = [
         f"A logistic regression on {calibration.count:,} predictions on held-out relations, the best "
         f"{calibration.top} `open` tails of each head, of which {calibration.base:.1%} were right: {weights}.\n",
-        f"{crossed}, and each was predicted by weights fitted without it.\n",
+        f"{crossed}, and each was predicted with weights fitted without it.\n",
     ]
     text.append(
         f"Over relations, the mean probability of first answers differs from their hit rate by "
@@ -234,43 +234,43 @@ def _calibration(calibration: Calibration) -> str:
     text.append(_bins(calibration.first_bins))
     text.append(
         f"Expected calibration error of the first {calibration.top} answers: **{calibration.error:.3f}**; on the rows "
-        f"that the weights were fitted to it is {calibration.own_error:.3f}.\n"
+        f"that the weights were fitted to, it is {calibration.own_error:.3f}.\n"
     )
     text.append(_bins(calibration.bins))
     if calibration.rough:
         text.append(f"**No percentages are shown: an error above {ROUGH} makes them misleading. Use the ranks.**\n")
     if calibration.least:
         text.append(
-            "No percentages are shown either if the references themselves are not found when they are held out: a "
-            f"question is of low trust if at most half of them are found in the first ten and its first answers have a "
-            f"probability under {calibration.least:.0%} on average.\n"
+            "Questions with low trust get no percentages either. A question has low trust if at most half of its "
+            f"references are found in the first ten when they are held out, and its first answers have a mean "
+            f"probability under {calibration.least:.0%}.\n"
         )
     return "\n".join(text)
 
 
 def _bins(bins: Sequence[Bin]) -> str:
     rows = [[f"{b.low:.1f}–{b.high:.1f}", b.count, b.predicted, b.observed] for b in bins]
-    return _table(["probability", "predictions", "mean probability", "share of right predictions"], rows)
+    return _table(["probability", "predictions", "mean probability", "share that were right"], rows)
 
 
 def _limits(config: RunConfig, graph: Graph | None) -> str:
     """`graph` is the graph that the run makes predictions with, unless it is the benchmark's."""
     trained = len(config.benchmark["train"])
     if graph is None:
-        scope = "It ranks entities of its graph only, and knows only the background and the train relations."
+        scope = "It ranks only entities of its graph, and knows only the background and the train relations."
     else:
         scope = (
             f"Predictions use more than the metrics: a graph of {len(graph.entities):,} entities, "
             f"{len(graph.relations):,} relations and {graph.triple_count:,} triples. The metrics and the calibration "
             "above come from the benchmark, whose dev and test relations, except for the references, were hidden. It "
-            "ranks entities of its graph only."
+            "ranks only entities of its graph."
         )
     return _bullets(
         scope,
-        "A probability is for heads that have some tail in the relation; for a head that has none it is too high.",
+        "Probabilities assume that the head has a tail in the relation; for a head that has none, they are too high.",
         "Probabilities were fitted with the `open` candidates; with others they are less accurate.",
-        "Evaluation and calibration count pairs that are not in the data as wrong; some of them are true.",
-        *([f"Relations it was trained on, where it does better than on new ones: {trained}."] if trained else []),
+        "Evaluation and calibration count pairs that are not in the data as wrong, though some of them are true.",
+        *([f"It was trained on {trained} relations, on which it does better than on new ones."] if trained else []),
     )
 
 
@@ -283,7 +283,7 @@ def _versions(config: RunConfig, step: int) -> str:
         if step
         else f"the learning-free {config.answers_with}"
         if config.answers_with
-        else "the shipped weights, trained on other graphs",
+        else "the built-in weights, trained on other graphs",
     )
 
 
@@ -303,5 +303,5 @@ def _cell(value: object) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape text so that Markdown shows it unchanged."""
     return text.translate(ESCAPES)

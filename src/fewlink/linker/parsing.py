@@ -14,7 +14,7 @@ def read_names(path: Path) -> list[str]:
     """Read the names in a file, one per line; empty lines and spaces around names are ignored."""
     names = [text for _, line in _lines(path) if (text := line.strip())]
     if not names:
-        raise InputError(path, "has no names: write one entity per line")
+        raise InputError(path, "has no names: write one name per line")
     return names
 
 
@@ -26,7 +26,7 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
             continue
         parts = [part.strip() for part in line.split("\t")]
         if len(parts) != 2 or not all(parts):
-            raise InputError(path, f"needs two names separated by one tab, and has {len(parts)} columns", number)
+            raise InputError(path, f"has {len(parts)} columns instead of two: write head<TAB>tail", number)
         pairs.append((parts[0], parts[1]))
     if not pairs:
         raise InputError(path, "has no pairs: write head<TAB>tail on each line")

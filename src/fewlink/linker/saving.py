@@ -1,10 +1,11 @@
-"""A trained model in one self-contained folder, saved from a run, opened, or fetched from the Hugging Face hub.
+"""Save a trained model as one self-contained folder, open it, and exchange it with the Hugging Face hub.
 
 config.json, best/, embeddings/   as in a run folder, without what only training needs
 benchmark/                        the compiled benchmark
 serving/                          the graph used for predictions and its vectors, if it is not the benchmark's
-calibration.json, README.md …     the card always, the others if the run has them
-manifest.json                     every file with its sha256
+README.md                         the model card
+calibration.json, reliability.svg if the run has them
+manifest.json                     the sha256 of every file
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 def save(
     run: Path, benchmark: Benchmark, folder: Path, *, origin: str = "", place: str = "", license: str = UNKNOWN_LICENSE
 ) -> Path:
-    """Write the folder atomically; an existing folder of this format is replaced. `origin`: as of `origin_of`.
+    """Write a run as a self-contained folder, atomically; an existing folder of this format is replaced.
 
-    Its card says how to load it from `place`, by default a folder of its name.
+    `origin` is what `origin_of` returns. The card says how to load the model from `place`, by default its folder.
     """
     if folder.resolve() == run.resolve():
         raise FewlinkError(f"{folder} is the run itself: choose another folder")
@@ -75,15 +76,15 @@ def save(
 
 
 def check_not_saved(folder: Path) -> None:
-    """Raise if `save` wrote the folder: a change would break its checksums."""
+    """Raise if the folder is a saved model: a change would break its checksums."""
     if is_folder_of(folder, FORMAT):
         raise InputError(folder, "is a saved model and cannot be changed: change its run, then save it again")
 
 
 def fetch(model: str | Path) -> Path:
-    """The folder of a model: the path itself, or the local copy of `hub:owner/name`, downloaded once.
+    """The folder of a model: the path itself, or the local copy of `hub:owner/name`, which is downloaded once.
 
-    `hub:owner/name@revision` is a branch, tag or commit of it.
+    `hub:owner/name@revision` names a branch, tag or commit.
     """
     if not str(model).startswith(HUB):
         return Path(model)
@@ -94,10 +95,10 @@ def fetch(model: str | Path) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise MissingExtra("a model of the hub", "hub") from None
+        raise MissingExtra("loading a model from the hub", "hub") from None
     try:
         return Path(snapshot_download(name, revision=revision))
-    except Exception as error:  # of many kinds: no network, no such model, no permission
+    except Exception as error:  # many types: no network, no such model, no permission
         message = " ".join(str(error).split())
         what = f"{name} at {revision}" if revision else name
         raise FewlinkError(f"{what} cannot be fetched from the hub ({type(error).__name__}: {message})") from None
@@ -106,7 +107,7 @@ def fetch(model: str | Path) -> Path:
 def origin_of(model: str | Path, folder: Path) -> str:
     """Where a model was loaded from: its path, or its name on the hub with the commit that was fetched.
 
-    A saved model that came from the hub still names that place.
+    A saved copy of a model from the hub keeps that origin.
     """
     if not str(model).startswith(HUB):
         stored = open_folder(folder, FORMAT, verify=False).get("origin") if is_folder_of(folder, FORMAT) else None
@@ -117,9 +118,9 @@ def origin_of(model: str | Path, folder: Path) -> str:
 
 
 def read_model(folder: Path, load: Callable[[Path], T], *, complete: bool = False) -> T:
-    """What `load` makes of the folder of a model, all of one version; the files of a saved one are checked.
+    """Call `load` on the folder of a model so that all files it reads are of one version.
 
-    If `complete`, raises if a part is missing that belongs to a run.
+    The checksums of a saved model are verified. If `complete`, raises if a file of a run is missing.
     """
     if is_folder_of(folder, FORMAT):
         return read_folder(folder, FORMAT, lambda place, manifest: load(place))
@@ -133,7 +134,7 @@ def read_model(folder: Path, load: Callable[[Path], T], *, complete: bool = Fals
 
 
 def is_model(source: str | Path) -> bool:
-    """Whether `source` is a trained model: a run folder, or the folder of several; a saved one; or one of the hub."""
+    """Whether `source` is a run, a folder of runs, a saved model, or a model on the hub."""
     if str(source).startswith(HUB):
         return True
     folder = Path(source)
@@ -141,7 +142,7 @@ def is_model(source: str | Path) -> bool:
 
 
 def graph_of(source: str | Path, types: str | Path | None = None, names: str | Path | None = None) -> Benchmark:
-    """A file of triples, a compiled graph or a benchmark, with `types` and `names` for a file of triples."""
+    """Open a file of triples, a compiled graph or a benchmark; `types` and `names` belong to a file of triples."""
     path, named = Path(source), str(source) in CATALOGUE
     check_source(source)
     formats = (BENCHMARK_FORMAT, GRAPH_FORMAT)
@@ -151,9 +152,9 @@ def graph_of(source: str | Path, types: str | Path | None = None, names: str | P
 
 
 def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> Benchmark:
-    """The benchmark of a run or saved model: `bench` if given, else the one it was trained on or saved with.
+    """The benchmark of a run or saved model: `bench` if given, else the one that it was trained on or saved with.
 
-    Raises if the name or path `bench` is that of another benchmark.
+    Raises if `bench` names another benchmark.
     """
     if isinstance(bench, Benchmark):
         return bench
@@ -164,13 +165,13 @@ def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> B
     else:
         if several := runs_in(folder):
             raise InputError(folder, f"holds {len(several)} runs: choose one, such as {several[0]}")
-        raise InputError(folder, "is not a training run: fewlink train makes one")
+        raise InputError(folder, "is not a training run: make one with fewlink train or fewlink fit")
     known = RunConfig.read(folder).benchmark
     if bench is not None and known["fingerprint"] not in (benchmark.fingerprint, *benchmark.extended_from):
         raise InputError(
             folder,
-            f"was trained on {known['name']}, and {bench} is another benchmark or other data: give the one it was "
-            "trained on, or leave --bench out",
+            f"was trained on {known['name']}, and {bench} is another benchmark or has changed: give the one it was "
+            "trained on, or leave out --bench",
         )
     return benchmark
 
@@ -178,9 +179,9 @@ def benchmark_of(folder: Path, bench: str | Path | Benchmark | None = None) -> B
 def open_scorer(
     run: Path, benchmark: Benchmark, deployed: Deployed | None = None, *, device: str = "cpu", names: bool = True
 ) -> Scorer:
-    """The best model of a run on its benchmark or on the graph that it was deployed with.
+    """The best model of a run, on its benchmark or on the graph that it was deployed with.
 
-    If the run was fitted with names as evidence, they count unless `names` is False.
+    If the run was fitted with names as evidence, they are evidence unless `names` is False.
     """
     scorer = deployed.scorer(run, device=device) if deployed else open_run(run, benchmark, device=device)
     if names and RunConfig.read(run).names:
@@ -196,14 +197,17 @@ def shipped_scorer(
     text_model: str | Path | None = None,
     descriptions: str | Path | None = None,
 ) -> Scorer:
-    """TRAIL with the weights that come with fewlink; the names of entities count unless `names` is False.
+    """TRAIL with the built-in weights; the names of entities are evidence unless `names` is False.
 
-    `text_model`: the folder of a model whose vectors of the names count too; it also reads the file of `descriptions`.
+    `text_model` is the folder of a text model whose vectors of names, and of the texts in the file `descriptions`, are
+    evidence too.
     """
     if text_model is not None and not names:
-        raise FewlinkError("a text model reads names, and names are switched off: leave out one of the two")
+        raise FewlinkError(
+            "a text model needs names, and names are switched off (--no-names): leave out one of the two"
+        )
     if descriptions is not None and text_model is None:
-        raise FewlinkError("descriptions are read by a text model: give its folder too (--text-model)")
+        raise FewlinkError("descriptions need a text model: give its folder too (--text-model)")
     graph = known_graph(benchmark)
     described = None if descriptions is None else read_descriptions(Path(descriptions), graph)
     model = None if text_model is None else open_text_model(text_model)
@@ -220,7 +224,7 @@ def publish(
     private: bool = False,
     license: str = UNKNOWN_LICENSE,
 ) -> str:
-    """Publish the folder of `save` on the Hugging Face hub as `owner/name`; returns its address."""
+    """Save a run and publish it on the Hugging Face hub as `owner/name`; returns its address."""
     name = name.removeprefix(HUB)
     if "@" in name or not HUB_NAME.fullmatch(name):
         raise FewlinkError(f"'{name}' is not of the form owner/name")
@@ -236,7 +240,7 @@ def publish(
             hub.upload_folder(
                 repo_id=name, folder_path=folder, commit_message="Model written by fewlink", delete_patterns="*"
             )
-        except Exception as error:  # of many kinds: no network, not logged in, no permission
+        except Exception as error:  # many types: no network, not logged in, no permission
             message = " ".join(str(error).split())
             raise FewlinkError(f"{name} cannot be published ({type(error).__name__}: {message})") from None
     return f"https://huggingface.co/{name}"

@@ -1,4 +1,4 @@
-"""Rows of answers as a sequence that converts to text, JSON, TSV and HTML."""
+"""Tables of answers that convert to text, JSON, TSV and HTML."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # rows in a repr
 
-
 T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, repr=False)
 class Answers(Sequence[T], Generic[T]):
-    """Rows of a data class, best first; `notes` are remarks, one line each."""
+    """A sequence of dataclass rows, best first; `notes` are remarks, one line each."""
 
     rows: Sequence[T]
     notes: Sequence[str] = ()
@@ -47,9 +46,9 @@ class Answers(Sequence[T], Generic[T]):
         return [str(column.name) for column in fields(self.rows[0])] if self.rows else []
 
     def to_tsv(self, *, exact: bool = False) -> str:
-        """A header and a line for each row; a tab or line break inside a name is written \\t or \\n.
+        """A header and one line per row; a tab or line break inside a name becomes \\t or \\n.
 
-        A name that a spreadsheet would read as a formula gets an apostrophe in front, unless `exact`.
+        Unless `exact`, an apostrophe is put before names that a spreadsheet would read as a formula.
         """
         columns = self._columns()
         lines = [columns, *([_cell(getattr(row, column), exact) for column in columns] for row in self.rows)]
@@ -70,7 +69,7 @@ class Answers(Sequence[T], Generic[T]):
         return drawing.block(table, drawing.paragraphs([*self._more(), *self.notes], "fl-soft"))
 
     def _more(self) -> list[str]:
-        """The line that counts the rows that are not shown."""
+        """The line that says how many rows are not shown."""
         return [f"… and {len(self.rows) - SHOWN:,} more"] if len(self.rows) > SHOWN else []
 
 

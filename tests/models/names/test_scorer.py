@@ -263,7 +263,7 @@ def test_a_text_model_reads_descriptions_also_without_names(tmp_path: Path, monk
     model.read = []
     fewlink.load(triples, names=names, text_model=tmp_path, descriptions=described)
     assert {"Phishing. about Phishing", "Linux"} < set(model.read)
-    with pytest.raises(FewlinkError, match="descriptions are read by a text model"):
+    with pytest.raises(FewlinkError, match="--text-model"):
         fewlink.load(triples, descriptions=described)
     with pytest.raises(FewlinkError, match="names no entity of the graph"):
         described.write_text("X1\tsomething\n")
