@@ -65,8 +65,13 @@ def test_readable_names_are_checked_and_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "token"),
-    [("a\tr \tb\n", "('r ')"), ("h\tr\tt\na\tr\tb\n", "header: h r t"), ("a\tr\tb\n", "only one relation")],
-    ids=["white space", "header", "one relation"],
+    [
+        ("a\tr \tb\n", "('r ')"),
+        ("h\tr\tt\na\tr\tb\n", "header: h r t"),
+        ("a\tr\tb\n", "only one relation"),
+        ("a\tr\tb\n", "only 0 relations"),
+    ],
+    ids=["white space", "header", "one relation", "few tasks"],
 )
 def test_a_problem_names_what_it_is_about(content: str, token: str, tmp_path: Path) -> None:
     (tmp_path / "g.tsv").write_text(content)
