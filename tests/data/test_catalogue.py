@@ -202,6 +202,13 @@ def test_a_download_has_the_permissions_of_other_files(monkeypatch: pytest.Monke
     assert file.stat().st_mode & 0o777 == 0o640
 
 
+def test_every_entry_of_the_catalogue_is_described() -> None:
+    for name, entry in CATALOGUE.items():
+        assert entry.about
+        assert entry.licence
+        assert entry.address is None or (entry.address.startswith("https://") and entry.size and entry.counts), name
+
+
 def test_a_benchmark_in_the_working_folder_is_opened_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -282,7 +282,7 @@ def test_contrasted_episodes_keep_pairs_and_negatives_apart(
     try:
         episodes = contrast(tasks, numbers, shots=shots, batch=batch, negatives=negatives)
     except FewlinkError as error:
-        assert "head" in str(error)
+        assert "known tail" in str(error)
         return
     for references, reference_false, queries, false, number in zip(*(part.tolist() for part in episodes), strict=True):
         given, asked, task = [tuple(p) for p in references], [tuple(p) for p in queries], tasks[number]

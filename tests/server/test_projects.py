@@ -343,6 +343,18 @@ def test_a_project_of_accepted_pairs_only_has_next_pairs(client: TestClient) -> 
     assert answer["read"] == PAIRS and answer["suggestions"]
 
 
+def test_decided_tails_make_room_for_further_ones(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fewlink.server.projects.SUGGESTED_TAILS", 3)
+    number = started(client)
+    body = {"heads": ["alga"], "k": 20}
+    seen: set[str] = set()
+    for _ in range(3):
+        tails = {row["tail"] for row in client.post(f"/projects/{number}/next", json=body).json()["suggestions"]}
+        assert len(tails) == 3 and not tails & seen
+        decide(client, number, "ann", *(("rejected", "alga", tail) for tail in sorted(tails)))
+        seen |= tails
+
+
 def test_the_next_pairs_have_probabilities_too(client: TestClient) -> None:
     number = made(client)
     body = {"heads": ["pathologic_function", "tissue"], "k": 8}
