@@ -375,7 +375,7 @@ def test_results_are_filtered_and_averaged(fewlink: Fewlink) -> None:
     for words, named in {
         ("--benchmark", "other"): "'other'",
         ("--model", "populrity"): "'popularity'",
-        ("--model", "random", "--split", "test"): "together",
+        ("--model", "random", "--split", "test"): "filters",
         ("results-of-nobody",): "results-of-nobody",
         ("notes.txt",): "notes.txt",
         ("empty",): "empty",

@@ -156,6 +156,15 @@ def test_references_are_those_given_then_the_most_varied(graph: Graph) -> None:
     assert choose_references(graph, pairs, 3, first=2).tolist() == [[0, 3], [1, 3], [7, 7]]
 
 
+def test_the_next_pair_is_unsure_and_tells_about_others(graph: Graph) -> None:
+    learned = learn(graph, np.array([[0, 3]]), np.zeros((0, 2)))
+    pairs = np.array([[1, 3], [1, 4], [7, 7], [2, 4]])
+    values = informative(learned, pairs, np.full(4, 12.0), Units())
+    assert values.argmin() == 2  # resembles no other pair
+    sure = informative(learned, pairs, np.array([60.0, 12.0, 12.0, 12.0]), Units())
+    assert sure[0] < 1e-3 < sure[1]
+
+
 def test_what_a_pair_tells_by_hand(graph: Graph) -> None:
     learned = learn(graph, np.array([[0, 3]]), np.array([[1, 5]]))
     pairs, scores = np.array([[1, 3], [1, 4], [2, 4]]), np.array([12.0, 14.0, 9.0])

@@ -11,11 +11,13 @@ from tests.linker.markup import Markup
 from fewlink.linker.check import (
     ANY_ENTITY,
     SAME_KIND,
+    TRUE,
     WORDS,
     CheckedTriple,
     _negatives,
     check_relations,
     odd_triples,
+    read_relation,
 )
 from fewlink.linker.relations import RelationFit
 from fewlink.linker.tables import Answers
@@ -32,12 +34,17 @@ from fewlink.linker.tables import Answers
 def test_a_planted_error_is_the_oddest(wrong: str, right: str) -> None:
     graph = people(wrong, without=right)
     relation = graph.relations.id(wrong.split()[1])
-    odd, again = (check_relations(graph, [relation])[0] for _ in range(2))
-    assert odd.oddness.tolist() == again.oddness.tolist()  # the seed is fixed
+    (odd,) = check_relations(graph, [relation])
     head, tail = (graph.entities[int(ends[0])] for ends in (odd.heads, odd.tails))
     assert f"{head} {wrong.split()[1]} {tail}" == wrong
     assert odd.oddness[0] > 0.6 and np.median(odd.oddness) < 0.3
     assert (np.diff(odd.oddness) <= 0).all() and odd.reasons[0] in WORDS
+
+
+def test_the_same_seed_gives_the_same_oddness() -> None:
+    graph = people("person0x3 speaks lang4")
+    first, second = (check_relations(graph, [graph.relations.id("speaks")])[0] for _ in range(2))
+    assert first.oddness.tolist() == second.oddness.tolist()
 
 
 def test_all_relations_of_three_triples_or_more_are_checked() -> None:
@@ -46,6 +53,17 @@ def test_all_relations_of_three_triples_or_more_are_checked() -> None:
     checked = check_relations(graph, on_relation=done.append)
     assert {graph.relations[each.relation] for each in checked} == {"in", "language", "lives", "speaks", "is", "likes"}
     assert done == list(range(1, 7))
+
+
+def test_made_up_pairs_are_not_known_ones() -> None:
+    graph = people()
+    number = graph.relations.id("speaks")
+    triples = graph.triples()
+    pairs = triples[triples[:, 1] == number][:, [0, 2]]
+    read = read_relation(graph, number, pairs, np.random.default_rng(0))
+    assert set(read.kinds.tolist()) == {TRUE, SAME_KIND, ANY_ENTITY}
+    assert (read.kinds == TRUE).sum() == len(pairs) and read.fitted[read.kinds != TRUE].all()
+    assert np.isfinite(read.columns).all()
 
 
 def test_a_table_of_the_oddest_of_all() -> None:

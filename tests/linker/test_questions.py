@@ -60,6 +60,16 @@ def test_known_heads_of_a_relation_are_left_out() -> None:
         assert {row.head for row in shown if row.known} == known
 
 
+def test_constraints_are_named_as_for_tails() -> None:
+    linker = umls()
+    given = linker.heads("plant", REFERENCES, constraints="functional", k=50)
+    assert "a head has at most one tail (functional, given)" in given.notes[0]
+    assert "fungus" not in {row.head for row in given}  # it has a tail already
+    assert linker.heads("plant", REFERENCES, constraints="inverse-functional").rows == ()
+    with pytest.raises(FewlinkError, match=r"'functional' .*'virus' has the tails"):
+        linker.heads("plant", [*REFERENCES, ("virus", "plant")], constraints="functional")
+
+
 def test_reasons_name_pairs_in_the_direction_of_the_relation() -> None:
     row = umls().heads("cell", REFERENCES, k=1, explain=True)[0]
     assert row.reasons is not None and row.reasons.inverse and row.reasons.head.id == "cell"
@@ -72,14 +82,7 @@ def test_reasons_name_pairs_in_the_direction_of_the_relation() -> None:
 
 def test_all_heads_are_completed_and_the_file_says_how(tmp_path: Path) -> None:
     linker, done = umls(), list[tuple[int, int]]()
-    out = tmp_path / "missing.JSONL"  # suffixes may be of any case
-
-    def stop(*_: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        linker.complete(REFERENCES, top=5, k=3, out=out, on_heads=stop)
-    assert not out.exists()  # the next call continues
+    out = tmp_path / "missing.jsonl"
     found = linker.complete(REFERENCES, top=5, k=3, out=out, on_heads=lambda *at: done.append(at))
     first, *rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert rows == found.to_dicts() and len(rows) == 5
@@ -124,12 +127,26 @@ def test_a_completion_reads_the_decisions_of_a_project(tmp_path: Path) -> None:
     curated = linker.with_project(tmp_path / "p.decisions")
     found = curated.complete(top=6, k=3, out=tmp_path / "missing.jsonl")
     assert not {accepted, wrong} & {(row.head, row.tail) for row in found} and len(found) == 6
-    assert any("1 rejected pair" in note for note in found.notes)
+    assert any("1 rejected pair was used" in note for note in found.notes)
     made = json.loads((tmp_path / "missing.jsonl").read_text().splitlines()[0])["made_with"]
     assert (made["project"], made["rejected"]) == ("infects", [list(wrong)])
     assert made["references"] == [list(pair) for pair in (*REFERENCES, accepted)]
     more = curated.complete([("alga", "plant")], relation="affects", top=400, k=10)
     assert not {accepted, wrong, ("alga", "plant")} & {(row.head, row.tail) for row in more}
+
+
+def test_an_interrupted_completion_gives_the_same_file(tmp_path: Path) -> None:
+    linker, whole, broken = umls(), tmp_path / "whole.tsv", tmp_path / "broken.tsv"
+    linker.complete(REFERENCES, top=9, k=2, out=whole)
+
+    def stop(done: int, count: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        linker.complete(REFERENCES, top=9, k=2, out=broken, on_heads=stop)
+    assert not broken.exists()
+    linker.complete(REFERENCES, top=9, k=2, out=broken)
+    assert broken.read_text() == whole.read_text()
 
 
 def test_a_wrong_number_or_file_is_told_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +156,12 @@ def test_a_wrong_number_or_file_is_told_before_work_begins(tmp_path: Path, monke
         with pytest.raises(FewlinkError, match=f"^k |^top |{tmp_path.name}"):
             linker.complete(REFERENCES, **{"out": tmp_path / "missing.tsv", **wrong})  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
+
+
+def test_a_completion_is_json_lines_by_its_suffix_in_any_case(tmp_path: Path) -> None:
+    found = umls().complete(REFERENCES, top=2, heads=["bacterium"], out=tmp_path / "missing.JSONL")
+    lines = [json.loads(line) for line in (tmp_path / "missing.JSONL").read_text().splitlines()]
+    assert lines[0]["made_with"]["top"] == 2 and [line["tail"] for line in lines[1:]] == [row.tail for row in found]
 
 
 def test_a_least_probability() -> None:
@@ -168,7 +191,7 @@ def test_relations_of_the_graph_and_described_ones() -> None:
     assert by_name["speaks"].known and by_name["speaks"].fit > 0.5 and by_name["speaks"].by == "graph"
     assert by_name["native language"].by == "references" and by_name["native language"].fit > 0.8
     assert len(towns().relations("person1x4", "lang1", k=1)) == 1 and not fits.notes
-    assert towns().relations("hobby1", "lang1").notes
+    assert towns().relations("hobby1", "lang1").notes == ["no relation fits well"]
     assert fits.to_dicts()[0]["relation_name"] == fits[0].relation_name
 
 
