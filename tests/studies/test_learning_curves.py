@@ -80,7 +80,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", ["before a checkpoint", "after it"])
+@pytest.mark.parametrize("when", [pytest.param("before a checkpoint", marks=pytest.mark.long), "after it"])
 def test_a_stopped_study_continues_to_the_same_curves(
     when: str, whole: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
