@@ -1,9 +1,9 @@
-"""TRAIL as a scorer of the common evaluator; on a CPU one head at a time, touching only what can reach its tails."""
+"""TRAIL as a scorer: what follows from references once for a task, then several heads side by side."""
 
 from __future__ import annotations
 
-import dataclasses
 import threading
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,46 +12,53 @@ from torch import Tensor
 
 from fewlink.core.errors import FewlinkError
 from fewlink.core.threads import parallel_map, torch_threads
-from fewlink.graph import Graph
-from fewlink.models.trail.explanation import EVIDENCE, encode_without_each, explain
-from fewlink.models.trail.network import Encoded, Layer, TrailNetwork
-from fewlink.models.trail.reading import MOST_REFERENCES, ReadGraph, Tasks, read_tasks
-from fewlink.propagation.edges import EdgeTable, GraphPart, graph_part
-from fewlink.propagation.product import Norms, chunk_sums, constants, edge_sums, source_states
+from fewlink.models.trail.answering import CpuPropagation, Reached, ReferenceEdges, Stream
+from fewlink.models.trail.explanation import EVIDENCE, explain
+from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.trail.references import References, distinct_pairs, read_references
+from fewlink.models.trail.walks import read_walks
+from fewlink.propagation.edges import GraphPart, graph_part
 from fewlink.scorers import Capabilities, Question, Reasons
 
-QUERIES = 8  # heads of a block on a GPU
-BLOCKS = 4  # blocks at once
+HEADS_ON_GPU = 16  # heads side by side
+HEADS = 4  # heads side by side on a CPU
 MOST_TASKS = 16  # tasks that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
-FEW = 0.1  # share of all edges up to which a layer goes along the edges of reached entities only
-SOME = 0.4  # share up to which the last layer computes asked tails only
 
 
-class RememberedTask(NamedTuple):
-    """A task, in ids of the whole graph, and what the network made of its references."""
+class KnownTask(NamedTuple):
+    """What follows from references alone, in ids of the whole graph.
 
-    task: Tasks
+    `states` (n, W): of the stream that begins at the references, at `part.nodes` or at all entities.
+    """
+
+    references: References
+    edges: ReferenceEdges
     encoded: Encoded
+    states: Tensor
+    part: GraphPart | None
+
+    def states_of(self, entities: np.ndarray) -> Tensor:
+        """The states (n, W) of entities, zeros outside of the part."""
+        return at_entities(self.states, self.part, entities)
 
 
 class TrailScorer:
-    """A trained TRAIL on a graph. What follows from references is kept for further heads; several tasks are remembered.
+    """A trained TRAIL on a graph. What follows from references is computed once; several tasks are remembered.
 
-    On a CPU, heads are answered one by one, two at a time where there are several. Of a graph with more than `WHOLE`
-    edges only the neighbourhood of the head and the references is read; tails outside of it share one low score.
+    Of a graph with more than `WHOLE` edges, a CPU reads the neighbourhood of the references and of each head only;
+    elsewhere states are zero.
     """
 
-    def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph, source: Graph | None = None) -> None:
+    def __init__(self, name: str, network: TrailNetwork, graph: ReadGraph) -> None:
         self.name, self.network, self.graph = name, network.eval(), graph
-        self.source = source
         self.device = graph.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
-        large = source is not None and self.device.type == "cpu" and 2 * source.triple_count > WHOLE
-        self.part = PART if large else None  # edges to read around each head; None: the whole graph
-        self._tasks: dict[bytes, RememberedTask] = {}  # the last used last
-        self._without_each: dict[bytes, Encoded | None] = {}  # of the task explained last
+        large = self.device.type == "cpu" and 2 * graph.graph.triple_count > WHOLE
+        self.part_edges = PART if large else None  # to read around each head; None: the whole graph
+        self._tasks: dict[bytes, KnownTask] = {}  # the last used last
         self._idle: list[CpuPropagation] = []  # over the whole graph, each used by one thread at a time
         self._lock = threading.RLock()  # of what is remembered; nothing long is computed with it held
 
@@ -59,36 +66,29 @@ class TrailScorer:
     def capabilities(self) -> Capabilities:
         return Capabilities(
             thread_safe=True,
-            most_references=MOST_REFERENCES,
             scores_are_logits=True,
             evidence=EVIDENCE,
-            edges_read=self.part,
-            takes_names=True,
+            edges_read=self.part_edges,
+            reads_names=self.graph.reads_names,
         )
 
     def limit_edges(self, edges: int) -> None:
         """Read a part of about this many edges around each head, whatever the size of the graph: fewer are quicker."""
-        if self.source is None or self.device.type != "cpu":
+        if self.device.type != "cpu":
             raise FewlinkError("only on a CPU can the edges that are read be limited: give no limit, or --device cpu")
         if edges < 1:
             raise FewlinkError(f"edges is {edges}: it must be at least 1")
-        self.part = edges
+        self.part_edges = edges
         self._tasks.clear()
-        self._without_each.clear()
 
     def without(self, relation: str) -> TrailScorer:
-        """The same model on the graph without the triples of a relation, which then can be asked for as a new one."""
-        if self.source is None:
-            return self
-        graph, number = self.source, self.source.relations.find(relation)
-        triples = graph.triples()[graph.triples()[:, 1] != number] if number is not None else graph.triples()
-        rest = Graph.of(graph.entities, graph.relations, triples, types=graph.types, labels=graph.labels)
-        other = TrailScorer(self.name, self.network, ReadGraph.of(rest).to(self.device), rest)
-        other.part = self.part
+        """The same model on the graph without the triples of a relation."""
+        other = TrailScorer(self.name, self.network, self.graph.without(relation))
+        other.part_edges = self.part_edges
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lock": None, "_tasks": {}, "_without_each": {}, "_idle": []}
+        return {**self.__dict__, "_lock": None, "_tasks": {}, "_idle": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.RLock())
@@ -99,184 +99,136 @@ class TrailScorer:
             return torch.zeros(0, len(question.candidates), device=self.device)
         if self.device.type == "cuda":
             with self._lock:
-                return self._on_gpu(*self._remembered(question.references), question)
+                return self._on_gpu(self.known_task(question.references), question)
         with torch_threads(1):
-            known = self._remembered(question.references)
-            if len(question.heads) == 1:
-                return self._one_head(*known, int(question.heads[0]), question.candidates)[None]
-        heads = question.heads.tolist()
-        return torch.stack(parallel_map(lambda head: self._one_head(*known, head, question.candidates), heads))
+            known = self.known_task(question.references)
+            base = self._base(known, question.candidates)
+            groups = self._groups(question.heads)
+            if len(groups) == 1:
+                return self._some_heads(known, base, groups[0], question.candidates)
+        answers = parallel_map(lambda heads: self._some_heads(known, base, heads, question.candidates), groups)
+        return torch.cat(answers)
 
     @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
         """What carried the score of one pair, given references (K, 2)."""
         with torch_threads(1):
-            task, encoded = self._remembered(references)
-            key = references.astype(np.int64).tobytes()
-            without_each = self._without_each
-            if key not in without_each:
-                graph, local, _ = self._read(task)
-                without_each = {key: encode_without_each(self.network, graph, local)}
-                self._without_each = without_each
-            graph, local, part = self._read(task, head)
-            nodes = None
-            if part is not None:
-                nodes, (head, tail) = part.nodes, part.places(np.array([head, tail])).tolist()
-                if tail < 0:
-                    nothing = torch.zeros(self.network.shape.width)
-                    return Reasons(
-                        float(self.network.score(nothing, encoded.task[0])), measured=True, graph=self.source
-                    )
-            reasons = explain(self.network, graph, local, encoded, without_each[key], head, tail, most, nodes=nodes)
-            return dataclasses.replace(reasons, graph=self.source)
+            return explain(self, references, head, tail, most)
 
-    def task(self, references: np.ndarray) -> Tasks:
-        """One task with these references (K, 2), and no queries yet."""
-        shots = min(len(references), MOST_REFERENCES)
-        size = shots if self.device.type == "cpu" else 8 if shots <= 8 else 16
-        padded = np.zeros((1, size, 2), np.int64)
-        padded[0, :shots] = references[:shots]
-        weights = torch.from_numpy((np.arange(size) < shots).astype(np.float32)[None]).to(self.device)
-        visible = torch.ones(1, self.graph.relations, device=self.device)
-        nothing = torch.zeros(1, 0, dtype=torch.long, device=self.device)
-        return Tasks(self._ids(padded), weights, visible, nothing, nothing)
-
-    def _remembered(self, references: np.ndarray) -> RememberedTask:
+    @torch.no_grad()
+    def known_task(self, references: np.ndarray) -> KnownTask:
         """The task with these references, new or remembered; of too many the one used longest ago is forgotten."""
-        key = references.astype(np.int64).tobytes()
+        pairs = distinct_pairs(references)
+        key = pairs.tobytes()
         with self._lock:
             known = self._tasks.pop(key, None)
             if known is not None:
                 self._tasks[key] = known
                 return known
-        task = self.task(references)
-        graph, local, _ = self._read(task)
-        known = RememberedTask(task, self.network.encode(graph, local, read_tasks(graph, local)))
+        known = self.read_task(pairs)
         with self._lock:
             self._tasks[key] = known
             if len(self._tasks) > MOST_TASKS:
                 del self._tasks[next(iter(self._tasks))]
         return known
 
-    def _read(self, task: Tasks, *more: int) -> tuple[ReadGraph, Tasks, GraphPart | None]:
-        """The graph, or the part of it around the references and `more` entities, and the task in its ids."""
-        if self.part is None or self.source is None:
-            return self.graph, task, None
-        ends = task.references[0].numpy()
-        part = graph_part(self.source, np.append(ends.reshape(-1), more), self.part)
-        local = task._replace(references=torch.from_numpy(part.places(ends))[None])
-        return self.graph.part(part.edges, part.nodes), local, part
-
-    @torch.no_grad()
-    def _one_head(self, task: Tasks, encoded: Encoded, head: int, candidates: np.ndarray) -> Tensor:
-        """Scores (C,) of candidates on a CPU."""
-        graph, local, part = self._read(task, head)
+    def read_task(self, pairs: np.ndarray) -> KnownTask:
+        """What follows from distinct references (K, 2)."""
+        size = None if self.device.type == "cpu" else len(pairs)
+        references = read_references(self.graph, pairs, size=size).to(self.device)
+        graph, local, part = self.graph, references, None
+        if self.part_edges is not None:
+            part = graph_part(self.graph.graph, references.ends[0].numpy(), self.part_edges)
+            graph = self.graph.part(part.edges)
+            local = references._replace(ends=torch.from_numpy(part.places(references.ends.numpy())))
+        encoded = self.network.encode(graph, local, read_walks(graph, local, self.dtype))
+        edges = ReferenceEdges.of(references, self.network.shape.width)
+        if self.device.type != "cpu":
+            states = self.network.reference_states(graph, local, encoded, self.dtype)[:, 0, 0]
+            return KnownTask(references, edges, encoded, states, None)
+        marks = self.network.marks(encoded.task[0]).view(3, -1)[1:]  # of references' heads and tails
+        begin = Reached(local.ends[0], (local.marks[0].T @ marks)[:, None])
+        over = edges if part is None else edges.within(part)
+        propagation = self._propagation() if part is None else CpuPropagation(graph.edges)
+        states = propagation(Stream.of(self.network, encoded, REFERENCES, over), begin)[:, 0]
         if part is None:
-            try:
-                propagation = self._idle.pop()
-            except IndexError:
-                propagation = CpuPropagation(self.network, graph.edges)
-            states = propagation.states_of(local, encoded, head, self._ids(candidates))
             self._idle.append(propagation)
-            return self.network.score(states, encoded.task)
-        places = part.places(candidates)
-        inside = torch.from_numpy(places >= 0)
-        propagation = CpuPropagation(self.network, graph.edges)
-        head = int(part.places(np.array([head]))[0])
-        states = propagation.states_of(local, encoded, head, torch.from_numpy(places)[inside])
-        outside = self.network.score(torch.zeros(1, self.network.shape.width), encoded.task)
-        scores = outside.repeat(len(candidates))
-        scores[inside] = self.network.score(states, encoded.task)
-        return scores
+        return KnownTask(references, edges, encoded, states, part)
 
-    def _on_gpu(self, task: Tasks, encoded: Encoded, question: Question) -> Tensor:
+    def _groups(self, heads: np.ndarray) -> list[np.ndarray]:
+        """Heads that are answered together: side by side on the whole graph, one by one on parts."""
+        size = HEADS if self.part_edges is None else 1
+        return [heads[at : at + size] for at in range(0, len(heads), size)]
+
+    def _base(self, known: KnownTask, candidates: np.ndarray) -> Tensor:
+        """What the references add to the hidden layer of each candidate's score: (C, 2W)."""
+        of_references = self.network.of_state.weight.chunk(2, 1)[1]
+        return known.states_of(candidates) @ of_references.T + self.network.of_task(known.encoded.task)
+
+    def _some_heads(self, known: KnownTask, base: Tensor, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
+        """Scores (H, C) of candidates for some heads on a CPU."""
+        with torch.no_grad():  # a switch of each thread
+            edges, part, places = known.edges, None, heads
+            propagation = None
+            if self.part_edges is not None:
+                sample = known.references.sampled_entities[0].flatten().numpy()
+                part = graph_part(self.graph.graph, np.append(heads, sample), self.part_edges)
+                edges, places = edges.within(part), part.places(heads)
+                propagation = CpuPropagation(part.edges)
+            rows, which = np.unique(places, return_inverse=True)
+            mark = self.network.marks(known.encoded.task[0])[: self.network.shape.width]
+            states = mark.new_zeros(len(rows), len(heads), len(mark))
+            states[which, np.arange(len(heads))] = mark
+            stream = Stream.of(self.network, known.encoded, HEAD, edges)
+            wanted = candidates if part is None else part.places(candidates)
+            inside = torch.from_numpy(wanted >= 0)
+            using = propagation or self._propagation()
+            found = using(stream, Reached(ids(rows), states), ids(wanted)[inside])  # (n, H, W)
+            if propagation is None:
+                self._idle.append(using)
+            of_head = self.network.of_state.weight.chunk(2, 1)[0]
+            cosines = self.network.cosines(self.graph, known.references, ids(heads)[None], ids(candidates)[None])
+            scores = []
+            for place in range(len(heads)):
+                hidden = base.clone()
+                hidden[inside] += found[:, place] @ of_head.T
+                if cosines is not None:
+                    hidden += self.network.of_names(cosines[0, place])
+                scores.append(self.network.last(hidden.relu_()).squeeze(-1))
+            return torch.stack(scores)
+
+    def _propagation(self) -> CpuPropagation:
+        """One over the whole graph that nobody uses; put it back into `_idle` afterwards."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return CpuPropagation(self.graph.edges)
+
+    def _on_gpu(self, known: KnownTask, question: Question) -> Tensor:
         """Scores (H, C) on a GPU, several heads at once."""
-        candidates = self._ids(question.candidates).expand(BLOCKS, -1)
-        task = Tasks(*(part.expand(BLOCKS, *part.shape[1:]) for part in task))
-        encoded = Encoded(
-            encoded.relations.expand(-1, BLOCKS, -1, -1),
-            encoded.new.expand(-1, BLOCKS, -1, -1),
-            encoded.task.expand(BLOCKS, -1),
-        )
+        candidates, encoded = ids(question.candidates).to(self.device), known.encoded
+        from_references = known.states[candidates]
         scores = []
-        for some in self._ids(question.heads).split(BLOCKS * QUERIES):
-            padding = some[-1:].expand(-len(some) % (BLOCKS * QUERIES))
-            asked = task._replace(heads=torch.cat([some, padding]).view(BLOCKS, QUERIES), candidates=candidates)
-            states = self.network.propagate(self.graph, asked, encoded, self.dtype)
-            scores.append(self.network.scores(states, encoded, candidates).flatten(0, 1)[: len(some)])
+        for some in ids(question.heads).to(self.device).split(HEADS_ON_GPU):
+            heads = torch.cat([some, some[-1:].expand(HEADS_ON_GPU - len(some))])[None]
+            states = self.network.head_states(self.graph, known.references, encoded, heads, self.dtype)
+            cosines = self.network.cosines(self.graph, known.references, heads, candidates[None])
+            from_heads = states[candidates, 0].transpose(0, 1)  # (H, C, W)
+            found = self.network.score(from_heads, from_references, encoded.task, None if cosines is None else cosines[0])
+            scores.append(found[: len(some)])
         return torch.cat(scores)
 
-    def _ids(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array.astype(np.int64)).to(self.device)
+
+def at_entities(states: Tensor, part: GraphPart | None, entities: np.ndarray) -> Tensor:
+    """The states (n, W) of entities, given those of the nodes of a part or of all; zeros outside of the part."""
+    if part is None:
+        return states[ids(entities)]
+    places = part.places(entities)
+    found = states[ids(np.maximum(places, 0))]
+    found[ids(places) < 0] = 0
+    return found
 
 
-class CpuPropagation:
-    """Propagation over one graph; its buffers are used again for each head."""
-
-    def __init__(self, network: TrailNetwork, edges: EdgeTable) -> None:
-        self.network, self.edges = network, edges
-        width, slots = network.shape.width, edges.by_tail.slots(False)
-        self.states = torch.zeros(edges.nodes, width)
-        self.sums = torch.zeros(edges.nodes, width)
-        self.sources = torch.empty(len(slots.sources), width)
-
-    @torch.no_grad()
-    def states_of(self, task: Tasks, encoded: Encoded, head: int, rows: Tensor) -> Tensor:
-        """States (n, W) of entities `rows` (n,) after the last layer, given one task and one head."""
-        x, references, shots = self.states.zero_(), task.references[0], task.weights[0].bool()
-        heads, tails = references[shots].unbind(1)
-        marks = self.network.marks(encoded.task[0]).view(3, -1)
-        x[head] += marks[0]
-        x.index_add_(0, heads, marks[1].expand(len(heads), -1)).index_add_(0, tails, marks[2].expand(len(tails), -1))
-        active: Tensor | None = torch.cat([heads, tails, heads.new_tensor([head])]).unique()
-        layers: list[Layer] = [*self.network.layers]  # type: ignore[list-item]
-        weights = list(zip(layers, encoded.relations[:, 0], encoded.new[:, 0], strict=True))
-        for layer, w, new in weights[:-1]:
-            active = self._layer(layer, w, new, heads, tails, active)
-        layer, w, new = weights[-1]
-        return self._last(layer, w, new, heads, tails, rows)
-
-    def _layer(
-        self, layer: Layer, w: Tensor, new: Tensor, heads: Tensor, tails: Tensor, active: Tensor | None
-    ) -> Tensor | None:
-        """Move all states; the entities reached so far, or None where they are many."""
-        x, order = self.states, self.edges.by_head
-        over = x[heads] * new[0], x[tails] * new[1]  # messages over the references
-        if active is not None:
-            at = order.edges_of(active)
-            if len(at) <= FEW * self.edges.edges:
-                messages = x[self.edges.by_head.row[at]] * w[order.second[at]]
-                messages *= constants(order, at, x.shape[1], Norms.FOUR)
-                sums, targets = self.sums.zero_(), order.first[at].long()
-                sums.index_add_(0, targets, messages)
-                sums.index_add_(0, tails, over[0]).index_add_(0, heads, over[1])
-                reached: Tensor = torch.cat([active, tails, heads, targets]).unique()
-                x[reached] = layer.updated(x[reached], sums[reached])
-                return reached
-        order = self.edges.by_tail
-        source_states(order, x[:, None], Norms.FOUR, out=self.sources)
-        for chunk in order.chunks(False):
-            sums = chunk_sums(order, chunk, self.sources[:, None], w, Norms.FOUR)[:, 0]
-            for targets, messages in ((tails, over[0]), (heads, over[1])):
-                inside = (targets >= chunk.rows.start) & (targets < chunk.rows.stop)
-                sums.index_add_(0, targets[inside] - chunk.rows.start, messages[inside])
-            x[chunk.rows] = layer.updated(x[chunk.rows], sums)
-        return None
-
-    def _last(self, layer: Layer, w: Tensor, new: Tensor, heads: Tensor, tails: Tensor, rows: Tensor) -> Tensor:
-        """The moved states of `rows` only."""
-        x, order = self.states, self.edges.by_tail
-        rows, back = rows.unique(return_inverse=True)
-        at = order.edges_of(rows)
-        if len(at) > SOME * self.edges.edges:
-            self._layer(layer, w, new, heads, tails, None)
-            return self.states[rows[back]]
-        messages = x.index_select(0, order.first[at]) * w.index_select(0, order.second[at])
-        messages *= constants(order, at, x.shape[1], Norms.FOUR)
-        sums = edge_sums(order, rows, messages)
-        places = torch.full((self.edges.nodes,), -1, dtype=torch.long)
-        places[rows] = torch.arange(len(rows))
-        for sources, targets, weight in ((heads, tails, new[0]), (tails, heads, new[1])):
-            inside = places[targets] >= 0
-            sums.index_add_(0, places[targets[inside]], x[sources[inside]] * weight)
-        return layer.updated(x[rows], sums)[back]
+def ids(array: np.ndarray | Sequence[int]) -> Tensor:
+    """Ids as a tensor."""
+    return torch.from_numpy(np.asarray(array, np.int64))
