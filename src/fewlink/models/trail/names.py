@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fewlink.graph import Graph
+from fewlink.propagation.product import widened
 
 NAME_RELATIONS = ("has the same name as", "has in its name that of")  # `same` and `contain`, in explanations
 FLAGS = len(NAME_RELATIONS)
@@ -228,16 +229,17 @@ def _name_vectors(graph: Graph) -> np.ndarray | None:
 def name_cosines(references: Tensor, used: Tensor, heads: Tensor, candidates: Tensor) -> Tensor:
     """What the vectors of names say of each head and candidate: (L, Q, C, COSINES).
 
-    The cosine of candidate and head; the largest (or 0) and the mean cosine of the candidate and the references' tails; its
-    mean cosine with their heads; the mean product of (candidate, tail) and (head, head) cosines, each at least 0; the
-    cosine of the candidate and the head moved by the mean step from a reference's head to its tail; the largest
-    cosine (or 0) of the head and the references' heads; whether the candidate, and whether the head, has a vector.
+    The cosine of candidate and head; the largest cosine of the candidate and a reference's tail, at least 0, and their
+    mean; its mean cosine with the references' heads; the mean product of (candidate, tail) and (head, head) cosines,
+    each at least 0; the cosine of the candidate and the head moved by the mean step from a reference's head to its
+    tail; the largest cosine of the head and a reference's head, at least 0; whether the candidate, and whether the
+    head, has a vector.
 
     Shapes: vectors of `references` (L, S, 2, D), of which `used` (L, S) are 1 and padding is 0; of `heads` (L, Q, D);
     of `candidates` (L, C, D).
     """
-    at_heads, at_tails = (references.float() * used[..., None, None]).unbind(2)  # (L, S, D)
-    heads, candidates = heads.float(), candidates.float()
+    at_heads, at_tails = (widened(references) * used[..., None, None]).unbind(2)  # (L, S, D)
+    heads, candidates = widened(heads), widened(candidates)
     total = used.sum(1)[:, None, None]  # (L, 1, 1)
     to_tails, to_heads = (candidates @ ends.transpose(1, 2) for ends in (at_tails, at_heads))  # (L, C, S)
     head_to_heads = heads @ at_heads.transpose(1, 2)  # (L, Q, S)
@@ -247,9 +249,9 @@ def name_cosines(references: Tensor, used: Tensor, heads: Tensor, candidates: Te
         to_tails.amax(-1).clamp(min=0),
         to_tails.sum(-1) / total[..., 0],
         to_heads.sum(-1) / total[..., 0],
-        (candidates.square().sum(-1) > 0.5).float(),
+        (candidates.square().sum(-1) > 0.5).to(heads.dtype),
     ]
-    of_head = [head_to_heads.amax(-1).clamp(min=0), (heads.square().sum(-1) > 0.5).float()]
+    of_head = [head_to_heads.amax(-1).clamp(min=0), (heads.square().sum(-1) > 0.5).to(heads.dtype)]
     largest, mean, mean_of_heads, has_vector = (column[:, None].expand(across) for column in of_candidate)
     nearest, head_has_vector = (column[..., None].expand(across) for column in of_head)
     columns = [

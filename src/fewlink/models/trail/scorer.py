@@ -214,7 +214,9 @@ class TrailScorer:
             states = self.network.head_states(self.graph, known.references, encoded, heads, self.dtype)
             cosines = self.network.cosines(self.graph, known.references, heads, candidates[None])
             from_heads = states[candidates, 0].transpose(0, 1)  # (H, C, W)
-            found = self.network.score(from_heads, from_references, encoded.task, None if cosines is None else cosines[0])
+            found = self.network.score(
+                from_heads, from_references, encoded.task, None if cosines is None else cosines[0]
+            )
             scores.append(found[: len(some)])
         return torch.cat(scores)
 
