@@ -8,6 +8,7 @@ from importlib.resources import as_file, files
 
 import numpy as np
 import pytest
+from fewlink.models.trail.reading import ReadGraph
 from safetensors.torch import load_file
 from tests.conftest import graph_of
 from tests.linker.linkers import REFERENCES, fsrl, trail, umls
@@ -22,7 +23,6 @@ from fewlink.linker.names import short_relation
 from fewlink.linker.paths import distance, simple_path
 from fewlink.linker.reasons import explain_pair
 from fewlink.models.trail.network import Shape, TrailNetwork
-from fewlink.models.trail.reading import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.scorers import Capabilities, Question, Reasons
 

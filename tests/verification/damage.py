@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from fewlink.models.names.gate import Gate, read_gate
 from torch import Tensor
 
 import fewlink
@@ -46,7 +47,6 @@ from fewlink.linker.calibration import calibration_of, open_calibration, shipped
 from fewlink.linker.complete import HEADS_PER_BATCH, answer_batches
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings
-from fewlink.models.names.gate import Gate, read_gate
 from fewlink.models.trail import shipped
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.training.checkpoints import (

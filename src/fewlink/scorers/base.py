@@ -35,7 +35,6 @@ class Capabilities:
     scores_are_logits  a difference of scores is a difference of log-odds
     evidence           what each kind of evidence in its reasons is, in words
     edges_read         how many edges it reads around each head; None: the whole graph
-    takes_names        the evidence of names may be added to its scores (`fewlink.models.names`)
     reads_names        its scores include the evidence of names
     """
 
@@ -44,7 +43,6 @@ class Capabilities:
     scores_are_logits: bool = False
     evidence: Mapping[str, str] = field(default_factory=dict)
     edges_read: int | None = None
-    takes_names: bool = False
     reads_names: bool = False
 
     def references_read(self, given: int) -> int:
@@ -123,6 +121,10 @@ class GraphScorer(Protocol):
 
     def without(self, relation: str) -> Self:
         """The same model on the graph without the triples of a relation."""
+        ...
+
+    def without_names(self) -> Self:
+        """The same model without the evidence of names."""
         ...
 
 

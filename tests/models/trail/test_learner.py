@@ -42,7 +42,7 @@ from fewlink.training.trainer import train_run
 __all__ = ["quick"]
 KEPT = tempfile.TemporaryDirectory()
 TINY: dict[str, Any] = {"steps": 4, "evaluate_every": 2, "relations": 2, "queries": 4, "candidates": 20}
-TINY |= {"width": 8, "layers": 2, "relation_layers": 1}
+TINY |= {"most_references": 32, "width": 8, "layers": 2, "relation_layers": 1}
 
 
 def tiny(**changes: Any) -> TrailSettings:
@@ -184,18 +184,12 @@ def test_vectors_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("shots", [1, 2, 8, 16, 20])
+@pytest.mark.parametrize("shots", [1, 2, 16, 40])
 def test_any_number_of_references_will_do(shots: int) -> None:
     task = umls().split("test")[0]
     few = replace(task, pairs=task.pairs[: shots + 2])
     benchmark = Benchmark("few", umls().graph, {**umls().tasks, "test": [few]})
     assert 0 < evaluate(benchmark, learner_of().scorer(0), Protocol("test", shots)).metrics()["micro"]["mrr"] <= 1
-
-
-def test_references_beyond_sixteen_are_not_read() -> None:
-    task, scorer = umls().split("test")[0], learner_of().scorer(0)
-    ask = [Question("", task.pairs[:count], task.pairs[20:22, 0], task.range) for count in (16, 20)]
-    assert torch.equal(scorer(ask[0]), scorer(ask[1])) and scorer.task(task.pairs[:20]).weights.sum() == 16
 
 
 def test_a_score_does_not_depend_on_the_rest_of_the_question() -> None:
@@ -310,9 +304,7 @@ def test_a_graph_without_relations_to_learn_from_is_named(tmp_path: Path) -> Non
     ring = id_graph([(h, 0, (h + 1) % 20) for h in range(20)], 20, 1)
     dev = [task_of([(h, (h + 2) % 20) for h in range(10)], range(20))]
     poor = benchmark_of(ring, dev=dev)
-    with pytest.raises(
-        FewlinkError, match=r"^small has nothing to learn on: no relation has 12 to 20,000 pairs [^\n]*$"
-    ):
+    with pytest.raises(FewlinkError, match=r"^small has nothing to learn on: no relation has 12 pairs [^\n]*$"):
         train(tiny(), tmp_path / "run", poor)
     Benchmark("poor", ring, {"train": [], "dev": dev, "test": []}).save(tmp_path / "poor")
     with pytest.raises(FewlinkError, match="poor has nothing to learn on"):

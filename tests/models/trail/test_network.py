@@ -88,7 +88,9 @@ def ramp(scores: Tensor) -> Tensor:
 def doubled(read: ReadGraph) -> ReadGraph:
     """The graph with numbers in double precision."""
     assert read.vectors is not None
-    return ReadGraph(read.graph, read.sizes.double(), read.together.double(), read.flags.double(), read.vectors.double())
+    return ReadGraph(
+        read.graph, read.sizes.double(), read.together.double(), read.flags.double(), read.vectors.double()
+    )
 
 
 @some_sizes

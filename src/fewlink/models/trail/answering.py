@@ -61,7 +61,7 @@ class Stream(NamedTuple):
         relations, new = encoded.relations[stream, :, 0], encoded.new[stream, :, 0]
         layers = [
             (layer, w, of_new[edges.kinds] * edges.constants)
-            for layer, w, of_new in zip(network.layers[stream], relations, new, strict=True)  # type: ignore[arg-type]
+            for layer, w, of_new in zip(network.layers_of(stream), relations, new, strict=True)
         ]
         return cls(layers, edges)
 

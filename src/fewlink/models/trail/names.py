@@ -222,7 +222,8 @@ def _name_vectors(graph: Graph) -> np.ndarray | None:
     has_name = lengths > 0
     if has_name.any():
         sums[has_name] -= sums[has_name].mean(0)
-    return (sums / (np.linalg.norm(sums, axis=1, keepdims=True) + 1e-6)).astype(np.float16)
+    lengths_of_sums = np.linalg.norm(sums, axis=1, keepdims=True)
+    return np.asarray(sums / (lengths_of_sums + 1e-6), np.float16)
 
 
 @torch.no_grad()

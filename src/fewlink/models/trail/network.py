@@ -44,13 +44,11 @@ HEAD, REFERENCES = 0, 1  # the streams
 
 @dataclass(frozen=True)
 class Shape:
-    """`width` of states and vectors, a multiple of 8; `layers` of propagation; `relation_layers` among relations;
-    `cosines`: whether the score reads the vectors of names."""
+    """`width` of states and vectors, a multiple of 8; `layers` of propagation; `relation_layers` among relations."""
 
     width: int = 32
     layers: int = 6
     relation_layers: int = 2
-    cosines: bool = True
 
 
 class Tasks(NamedTuple):
@@ -84,10 +82,13 @@ class TrailNetwork(nn.Module):
         self.marks = nn.Linear(width, 3 * width)  # of the head, the references' heads and the references' tails
         self.layers = nn.ModuleList(nn.ModuleList(Layer(width) for _ in range(shape.layers)) for _ in range(2))
         self.of_state, self.of_task = nn.Linear(2 * width, 2 * width, bias=False), nn.Linear(width, 2 * width)
-        if shape.cosines:
-            self.of_names = nn.Linear(COSINES, 2 * width, bias=False)
-            nn.init.normal_(self.of_names.weight, std=0.05)
+        self.of_names = nn.Linear(COSINES, 2 * width, bias=False)
+        nn.init.normal_(self.of_names.weight, std=0.05)
         self.last = nn.Linear(2 * width, 1)
+
+    def layers_of(self, stream: int) -> list[Layer]:
+        """The layers of a stream."""
+        return [*self.layers[stream]]  # type: ignore[misc, list-item]
 
     def forward(self, graph: ReadGraph, tasks: Tasks, dtype: torch.dtype = torch.float32) -> Tensor:
         references = tasks.references
@@ -95,9 +96,10 @@ class TrailNetwork(nn.Module):
         from_references = self.reference_states(graph, references, encoded, dtype)
         from_heads = self.head_states(graph, references, encoded, tasks.heads, dtype)
         task = torch.arange(len(tasks.candidates), device=graph.device)[:, None]
-        states = (each[tasks.candidates, task].transpose(1, 2) for each in (from_heads, from_references))
+        of_heads = from_heads[tasks.candidates, task].transpose(1, 2)  # (L, Q, C, W)
+        of_references = from_references[tasks.candidates, task].transpose(1, 2)  # (L, 1, C, W)
         cosines = self.cosines(graph, references, tasks.heads, tasks.candidates)
-        return self.score(*states, encoded.task[:, None, None], cosines)
+        return self.score(of_heads, of_references, encoded.task[:, None, None], cosines)
 
     def encode(self, graph: ReadGraph, references: References, walks: Walks) -> Encoded:
         """What the network makes of references: equations 1 to 3."""
@@ -112,7 +114,7 @@ class TrailNetwork(nn.Module):
             old, new = vectors[:, :known], vectors[:, known:]
             return torch.cat([graph.together @ old + cover @ new, share @ old + references.turned @ new], 1)
 
-        inverse = torch.cat([graph.inverse, graph.inverse.new_tensor([known + 1, known])])
+        inverse = torch.cat([graph.inverse, torch.arange(known + 1, known - 1, -1, device=graph.device)])
         for layer in self.relation_layers:
             vectors = layer(vectors, together, inverse) * visible
         around, new = share @ vectors[:, :known], vectors[:, known:]
@@ -146,7 +148,7 @@ class TrailNetwork(nn.Module):
         """States (nodes, L, Q, W) after the last layer of a stream, given those before the first."""
         extra, constants = references.edges(), references.constants(self.shape.width, Norms.FOUR)  # (2, L, P, W)
         for layer, relations, new in zip(
-            self.layers[stream], encoded.relations[stream], encoded.new[stream], strict=True
+            self.layers_of(stream), encoded.relations[stream], encoded.new[stream], strict=True
         ):
             over = (new.transpose(0, 1)[:, :, None] * constants).flatten(0, 2)  # (2 · L · P, W)
             x = layer(x, relations.to(x.dtype), extra, over, graph.edges)
@@ -154,7 +156,7 @@ class TrailNetwork(nn.Module):
 
     def cosines(self, graph: ReadGraph, references: References, heads: Tensor, candidates: Tensor) -> Tensor | None:
         """What names say of heads (L, Q) and candidates (L, C), in ids of the whole graph: (L, Q, C, COSINES)."""
-        if not self.shape.cosines or graph.vectors is None:
+        if graph.vectors is None:
             return None
         vectors, ends = graph.vectors, references.sampled_entities
         found = name_cosines(vectors[ends], references.sampled, vectors[heads], vectors[candidates])

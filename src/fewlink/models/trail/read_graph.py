@@ -12,7 +12,7 @@ from torch import Tensor
 from fewlink.graph import Graph
 from fewlink.graph.groups import offsets_of, spans
 from fewlink.models.trail.names import FLAGS, name_vectors, with_name_relations
-from fewlink.propagation.edges import EdgeTable, edge_fans
+from fewlink.propagation.edges import EdgeTable, GraphPart, edge_fans
 
 PAIRS_AT_ONCE = 1 << 24
 
@@ -70,6 +70,20 @@ class ReadGraph:
         rest = self.graph.without(np.array([number]))
         return ReadGraph(rest, rest.once(_sizes), rest.once(_together), self.flags.cpu(), self.vectors).to(self.device)
 
+    def without_names(self) -> ReadGraph:
+        """The graph without the relations and vectors of names; all ids stay the same."""
+        if not self.reads_names:
+            return self
+        count = len(self.graph.relations)
+        rest = self.graph.without(np.arange(count - FLAGS, count))
+        flags = torch.zeros_like(self.flags, device="cpu")
+        return ReadGraph(rest, rest.once(_sizes), rest.once(_together), flags, None).to(self.device)
+
+    def with_vectors(self, vectors: np.ndarray) -> ReadGraph:
+        """The same graph with other vectors of names (entities, D)."""
+        own = torch.from_numpy(vectors).to(self.device)
+        return ReadGraph(self.graph, self.sizes, self.together, self.flags, own, self._edges)
+
     @property
     def degrees(self) -> np.ndarray:
         """The number of each entity's edges (entities,), without those between names."""
@@ -85,9 +99,10 @@ class ReadGraph:
         table = EdgeTable.of(self.graph) if self._edges is None else self._edges
         return table.to(self.device)
 
-    def part(self, edges: EdgeTable) -> ReadGraph:
+    def part(self, part: GraphPart) -> ReadGraph:
         """The same graph with some of its entities and edges only; what was counted is of the whole."""
-        return ReadGraph(self.graph, self.sizes, self.together, self.flags, self.vectors, edges)
+        vectors = None if self.vectors is None else self.vectors[torch.from_numpy(part.nodes)]
+        return ReadGraph(self.graph, self.sizes, self.together, self.flags, vectors, part.edges)
 
     @property
     def device(self) -> torch.device:
@@ -100,8 +115,8 @@ class ReadGraph:
 
     def to(self, device: str | torch.device) -> ReadGraph:
         vectors = None if self.vectors is None else self.vectors.to(device)
-        tensors = (each.to(device) for each in (self.sizes, self.together, self.flags))
-        return ReadGraph(self.graph, *tensors, vectors, self._edges)
+        sizes, together, flags = (each.to(device) for each in (self.sizes, self.together, self.flags))
+        return ReadGraph(self.graph, sizes, together, flags, vectors, self._edges)
 
     @functools.cached_property
     def inverse(self) -> Tensor:

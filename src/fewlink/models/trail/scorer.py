@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,10 +15,11 @@ from torch import Tensor
 from fewlink.core.errors import FewlinkError
 from fewlink.core.threads import parallel_map, torch_threads
 from fewlink.models.trail.answering import CpuPropagation, Reached, ReferenceEdges, Stream
-from fewlink.models.trail.explanation import EVIDENCE, explain
+from fewlink.models.trail.explanation import EVIDENCE, explain, likeness_of_names
 from fewlink.models.trail.network import HEAD, REFERENCES, Encoded, TrailNetwork
 from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.references import References, distinct_pairs, read_references
+from fewlink.models.trail.removal import Pair
 from fewlink.models.trail.walks import read_walks
 from fewlink.propagation.edges import GraphPart, graph_part
 from fewlink.scorers import Capabilities, Question, Reasons
@@ -26,6 +29,9 @@ HEADS = 4  # heads side by side on a CPU
 MOST_TASKS = 16  # tasks that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
+MOST_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
+LEAST_LIKENESS = 0.01  # what a likeness of names must add to be named
+LikeName = tuple[str, int, float]
 
 
 class KnownTask(NamedTuple):
@@ -83,7 +89,18 @@ class TrailScorer:
 
     def without(self, relation: str) -> TrailScorer:
         """The same model on the graph without the triples of a relation."""
-        other = TrailScorer(self.name, self.network, self.graph.without(relation))
+        return self._on(self.graph.without(relation))
+
+    def without_names(self) -> TrailScorer:
+        """The same model without the evidence of names."""
+        return self._on(self.graph.without_names())
+
+    def with_vectors(self, vectors: np.ndarray) -> TrailScorer:
+        """The same model with other vectors of names (entities, D): see `fewlink.models.trail.text`."""
+        return self._on(self.graph.with_vectors(vectors))
+
+    def _on(self, graph: ReadGraph) -> TrailScorer:
+        other = TrailScorer(self.name, self.network, graph)
         other.part_edges = self.part_edges
         return other
 
@@ -111,9 +128,61 @@ class TrailScorer:
 
     @torch.no_grad()
     def explain(self, references: np.ndarray, head: int, tail: int, most: int = 5) -> Reasons:
-        """What carried the score of one pair, given references (K, 2)."""
+        """What carried the score of one pair, given references (K, 2); it is computed on a CPU."""
+        if self.device.type != "cpu":
+            return self._on_cpu.explain(references, head, tail, most)
         with torch_threads(1):
-            return explain(self, references, head, tail, most)
+            known = self.known_task(references)
+            pair, nodes = self._pair(known, head, tail)
+            reasons = explain(pair, most)
+            return dataclasses.replace(
+                reasons,
+                entities=[tuple(nodes[list(walked)].tolist()) for walked in reasons.entities],
+                references=self._losses(references, reasons.score, head, tail),
+                names=self._like_names(known, pair, reasons.score, head, tail),
+                graph=self.graph.graph,
+            )
+
+    def _pair(self, known: KnownTask, head: int, tail: int) -> tuple[Pair, np.ndarray]:
+        """A pair to explain, over the whole graph or the neighbourhood of both ends and the references; and the
+        entities of its nodes (n,)."""
+        asked = ids([head])[None], ids([tail])[None]
+        cosines = self.network.cosines(self.graph, known.references, *asked)
+        edges, references, table = known.edges, known.references, self.graph.edges
+        nodes = np.arange(table.nodes)
+        if self.part_edges is not None:
+            ends = references.ends[0].numpy()
+            part = graph_part(self.graph.graph, np.append(ends, [head, tail]), self.part_edges)
+            references = references._replace(ends=ids(part.places(ends))[None])
+            edges, table, nodes = edges.within(part), part.edges, part.nodes
+            head, tail = part.places(np.array([head, tail])).tolist()
+        own = None if cosines is None else cosines[0, 0, 0]
+        return Pair.of(self.network, known.encoded, table, references, edges, head, tail, own), nodes
+
+    def _losses(self, references: np.ndarray, score: float, head: int, tail: int) -> list[float]:
+        """What the score loses without each reference, if they are few."""
+        pairs = distinct_pairs(references)
+        if not 2 <= len(pairs) <= MOST_LEFT_OUT:
+            return []
+        one = Question("", pairs, np.array([head]), np.array([tail]))
+        left = [dataclasses.replace(one, references=np.delete(pairs, place, axis=0)) for place in range(len(pairs))]
+        return [score - float(self(question)) for question in left]
+
+    def _like_names(self, known: KnownTask, pair: Pair, score: float, head: int, tail: int) -> list[LikeName]:
+        """What the likeness of the tail's name to the head's adds, and that to the most similar of the references'."""
+        if self.graph.vectors is None:
+            return []
+        with_head, with_tails = likeness_of_names(pair, score)
+        tails = known.references.sampled_entities[0, :, 1]
+        nearest = (self.graph.vectors[tails].float() @ self.graph.vectors[tail].float()).argmax()
+        found = [("head", head, with_head), ("reference", int(tails[nearest]), with_tails)]
+        return [each for each in found if abs(each[2]) > LEAST_LIKENESS]
+
+    @functools.cached_property
+    def _on_cpu(self) -> TrailScorer:
+        network = TrailNetwork(self.network.shape)
+        network.load_state_dict(self.network.state_dict())
+        return TrailScorer(self.name, network, self.graph.to("cpu"))
 
     @torch.no_grad()
     def known_task(self, references: np.ndarray) -> KnownTask:
@@ -139,7 +208,7 @@ class TrailScorer:
         graph, local, part = self.graph, references, None
         if self.part_edges is not None:
             part = graph_part(self.graph.graph, references.ends[0].numpy(), self.part_edges)
-            graph = self.graph.part(part.edges)
+            graph = self.graph.part(part)
             local = references._replace(ends=torch.from_numpy(part.places(references.ends.numpy())))
         encoded = self.network.encode(graph, local, read_walks(graph, local, self.dtype))
         edges = ReferenceEdges.of(references, self.network.shape.width)
@@ -163,7 +232,8 @@ class TrailScorer:
     def _base(self, known: KnownTask, candidates: np.ndarray) -> Tensor:
         """What the references add to the hidden layer of each candidate's score: (C, 2W)."""
         of_references = self.network.of_state.weight.chunk(2, 1)[1]
-        return known.states_of(candidates) @ of_references.T + self.network.of_task(known.encoded.task)
+        of_task: Tensor = self.network.of_task(known.encoded.task)
+        return known.states_of(candidates) @ of_references.T + of_task
 
     def _some_heads(self, known: KnownTask, base: Tensor, heads: np.ndarray, candidates: np.ndarray) -> Tensor:
         """Scores (H, C) of candidates for some heads on a CPU."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from fewlink.core import memory
 from fewlink.core.errors import InputError
@@ -20,11 +21,11 @@ from fewlink.data.benchmark import Benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.models.family import Learner, NoVectors, Prepared
+from fewlink.models.trail.episodes import Batch
 from fewlink.models.trail.family import EDGE, PAIR, PropagationFamily, graphs_of
 from fewlink.models.trail.learner import TrailLearner
-from fewlink.models.trail.network import Encoded
-from fewlink.models.trail.reading import ReadGraph, Tasks
-from fewlink.models.ultra.network import EntityLayer, UltraNetwork, read_checkpoint
+from fewlink.models.trail.read_graph import ReadGraph
+from fewlink.models.ultra.network import Encoded, EntityLayer, Tasks, UltraNetwork, read_checkpoint
 from fewlink.models.ultra.settings import UltraSettings
 from fewlink.models.weights import check_weights
 from fewlink.propagation.edges import EdgeTable
@@ -261,6 +262,12 @@ class UltraLearner(TrailLearner):
     def dtype(self) -> torch.dtype:
         return torch.float32
 
+    def loss(self, batch: Batch) -> Tensor:
+        references, heads, candidates = batch.tasks
+        tasks = Tasks(references.entities, references.used, references.visible, heads, candidates)
+        scores = self.network(self.graphs[batch.graph], tasks).masked_fill(batch.excluded, -torch.inf)
+        return cross_entropy(scores.flatten(0, 1), batch.answers.flatten())
+
     def scorer(self, run: int) -> Any:
         network = self.new_network().to(self.device)
         network.load_state_dict(self.averaged)
@@ -338,7 +345,7 @@ class UltraFamily(PropagationFamily[UltraSettings]):
 
 def scorer_on(name: str, network: UltraNetwork, graph: Graph, device: str) -> UltraScorer:
     """A network on a graph as a scorer on a device."""
-    return UltraScorer(name, network.to(device), ReadGraph.of(graph).to(device))
+    return UltraScorer(name, network.to(device), ReadGraph.of(graph, names=False).to(device))
 
 
 def name_of(file: Path) -> str:
