@@ -20,7 +20,6 @@ RUN python -m venv /opt/fewlink \
 
 FROM python:3.11.14-slim-bookworm
 LABEL org.opencontainers.image.title="fewlink" \
-      org.opencontainers.image.source="https://github.com/fewlink/fewlink" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/fewlink /opt/fewlink
 RUN install --directory --owner=10001 --group=10001 /data

@@ -8,29 +8,29 @@ PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.core  ## three examples, and predictions on MITRE ATT&CK: 15 seconds, nothing is trained
+demo: .venv/.core  ## predictions on MITRE ATT&CK from three examples (15 seconds, no training)
 	@$(BIN)/python examples/attack.py
 
-test: .venv/.dev  ## all tests but the longest
+test: .venv/.dev  ## run all tests but the longest
 	$(BIN)/python -m pytest -n 2
 
-quick: .venv/.dev  ## the tests that are not marked slow
+quick: .venv/.dev  ## run the tests that are not marked slow
 	$(BIN)/python -m pytest -n 2 -m "not slow and not long"
 
-long: .venv/.dev  ## the tests that take a minute or more, which the others leave out
+long: .venv/.dev  ## run the tests that take a minute or more
 	$(BIN)/python -m pytest -n 2 -m long
 
-check: .venv/.dev  ## lint, formatting and types
+check: .venv/.dev  ## check style, formatting and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-docs: .venv/.dev  ## figures and tables of the documents from stored records, and the site in build/site
+docs: .venv/.dev  ## fill in figures from stored records, and build the site in build/site
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/site
 	@echo "the site: build/site/index.html"
 
-bench: .venv/.dev  ## every benchmark: ratios and growth (BENCH=--quick: small sizes, a few minutes)
+bench: .venv/.dev  ## run every benchmark (BENCH=--quick: small sizes, a few minutes)
 	$(BIN)/python benchmarks/suite.py $(BENCH)
 
 clean:  ## remove the environment, caches and builds

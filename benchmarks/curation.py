@@ -29,7 +29,7 @@ import numpy as np
 
 from fewlink.core.seeds import generator
 from fewlink.curation.learning import SCALE, Learned, Units, choose_references, learn
-from fewlink.curation.next_question import suggest
+from fewlink.curation.next_pair import suggest
 from fewlink.data import Benchmark, Task, open_benchmark
 from fewlink.data.candidates import by_similarity, open_candidates
 from fewlink.data.folds import fold_benchmark

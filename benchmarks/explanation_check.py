@@ -30,7 +30,7 @@ from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.linker import Explanation, Linker
 from fewlink.linker.explanation import REFERENCE, Path
-from fewlink.linker.query import References, find_relation
+from fewlink.linker.query import Query, References, find_relation
 from measure import print_table, read_record, write_record
 
 BENCHMARKS = ["nell-one", "fb15k-237-few", "codex-s-few", "attack-few"]
@@ -65,10 +65,10 @@ def sample(benchmark: Benchmark, linker: Linker, count: int, shots: int) -> Iter
         if kind == 2:
             tail = int(rng.choice(task.known_tails[head]))
         else:
-            best = linker.rank(references, np.array([head], np.int32), 3, np.asarray(task.range)).tails
+            best = linker.rank(Query(references, (head,), 3, tuple(np.unique(task.range).tolist()))).tails
             tail = int(best[0 if kind == 0 else rng.integers(len(best))])
         began = time.process_time()
-        explanation = linker.explain_ids(references, head, tail)
+        explanation = linker.explain_pair(references, head, tail)
         seconds = time.process_time() - began
         named = "; ".join(f"{graph.name(h)} → {graph.name(t)}" for h, t in pairs)
         faults = frozenset(edges.faults(explanation, references.ids, head, tail))

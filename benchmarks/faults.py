@@ -42,14 +42,14 @@ import safetensors.torch
 import torch
 
 from fewlink import cli
-from fewlink.core import storage
 from fewlink.core.errors import FewlinkError
 from fewlink.data import Benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation.records import RecordStore
-from fewlink.fit import fit as fit_module
-from fewlink.fit import stages
-from fewlink.fit.append import append
+from fewlink.fitting import fit as fit_module
+from fewlink.fitting import tuning
+from fewlink.fitting.append import append
+from fewlink.fitting.record import TUNED
 from fewlink.graph import Graph, compile_graph
 from fewlink.linker import Linker, write_card
 from fewlink.training import checkpoints
@@ -212,7 +212,7 @@ def fit_version() -> str | None:
 def best_in_turn(fit: Any) -> str:
     """In the place of `Fit.best`: the rules are deployed first, then the fine-tuned weights."""
     measured_best(fit)
-    return stages.TUNED if stages.TUNED in fit.record["ranks"] else fit_module.RULES
+    return TUNED if TUNED in fit.record["ranks"] else fit_module.RULES
 
 
 measured_best = fit_module.Fit.best
@@ -461,8 +461,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     checkpoints.importlib.util.find_spec = lambda name: None  # a TensorBoard writer is a thread
-    stages.SAVE_EVERY = 0.0
-    storage.os.fsync = lambda handle: None  # no power is lost here
+    tuning.SAVE_EVERY = 0.0
+    os.fsync = lambda handle: None  # no power is lost here
     gc.freeze()  # forks share what is loaded
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place:

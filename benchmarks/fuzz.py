@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from fewlink.core.errors import FewlinkError
-from fewlink.core.storage import MANIFEST, _sha256_json, open_folder, read_json
+from fewlink.core.storage import MANIFEST, open_folder, read_json
+from fewlink.core.storage.checksums import sha256_json
 from fewlink.curation import exchange
 from fewlink.curation.store import ProjectFile
 from fewlink.data.nell_layout import read_layout
@@ -378,7 +379,7 @@ def sealed(content: bytes, rng: random.Random) -> bytes:
             value = json.loads(content)
             if isinstance(value, dict):
                 value.pop("sha256", None)
-                return json.dumps({**value, "sha256": _sha256_json(value)}).encode("utf-8", "surrogatepass")
+                return json.dumps({**value, "sha256": sha256_json(value)}).encode("utf-8", "surrogatepass")
     return content
 
 

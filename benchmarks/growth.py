@@ -31,7 +31,7 @@ from measure import Cost, in_fresh_process, print_table, read_record, write_reco
 SIZES = (10_000, 100_000, 1_000_000, 4_838_244)
 RECORD = "growth"
 REPEATS, QUICK = 3, 10.0  # processes of a stage, and seconds above which one is enough
-SETTINGS = {"like": stages.LIKE, "seed": stages.SEED, "dim": stages.DIM, "views": stages.VIEWS}
+SETTINGS = {"like": stages.LIKE, "seed": stages.SEED, "dim": stages.DIM}
 TORCH = ("torch", "fewlink.training", "fewlink.linker")
 
 Entry = dict[str, Any]
@@ -72,9 +72,9 @@ STAGES = {
     "train FSRL": Stage(stages.train_fsrl, lambda p: (p.compiled,)),
     "train TRAIL": Stage(stages.train_trail, lambda p: (p.compiled,)),
     "evaluate FSRL": Stage(stages.evaluate, lambda p: (p.compiled, "fsrl")),
-    "evaluate TRAIL": Stage(stages.evaluate, lambda p: (p.compiled, "trail-0.1")),
+    "evaluate TRAIL": Stage(stages.evaluate, lambda p: (p.compiled, "trail")),
     "predict FSRL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="fsrl"),
-    "predict TRAIL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="trail-0.1"),
+    "predict TRAIL": Stage(stages.predict, lambda p: (p.compiled, p.folder / "run"), run="trail"),
 }
 MADE = {"generate": "layout", "compile": "compiled"}  # outputs that other stages need
 

@@ -3,7 +3,7 @@
 python benchmarks/large_models.py WIKI nell-one [--device cuda] [--turns 3] [--stages …]
 
 Both arguments are benchmarks, as in every command. Each stage of growth.py that has a model runs on both in turn, each
-time in its own process; figures are medians over the turns. Models read random vectors of 50 reals. The record is
+time in its own process; figures are medians over the turns. FSRL reads random vectors of 50 reals. The record is
 records/large-models-DEVICE.json.
 """
 
@@ -22,7 +22,7 @@ import summary
 from growth import TORCH
 from measure import Cost, in_fresh_process, print_table, write_record
 
-MODELS = ("fsrl", "trail-0.1")
+MODELS = ("fsrl", "trail")
 STAGES = tuple(stage for stage in summary.STAGES if stage.startswith(("train", "evaluate", "predict")))
 ON_GPU = "peak GB on the GPU"
 
@@ -95,7 +95,7 @@ def main() -> None:
     table = rows(costs_of, [about["name"] for about in abouts])
     print_table(table)
     machine = in_fresh_process(_hardware).value
-    settings = {"dim": stages.DIM, "views": stages.VIEWS, "turns": options.turns}
+    settings = {"dim": stages.DIM, "turns": options.turns}
     write_record(
         f"large-models-{options.device}", {"hardware": machine, "benchmarks": abouts, **settings, "rows": table}
     )

@@ -76,7 +76,7 @@ def main() -> None:
         benchmark, family = open_benchmark(given.bench), family_of(name)
         assert isinstance(family, BaselineFamily)
         values = records[0]["config"].get("settings")
-        settings = family.settings.from_dict(values) if family.settings and values else None
+        settings = family.settings(**values) if family.settings and values else None
         shots, seed = records[0]["shots"], records[0]["seed"]
         prepared = family.prepare(name, benchmark, settings, shots=shots, seed=seed)
         compare_figures(name, prepared.scorer, benchmark, records)

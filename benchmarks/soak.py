@@ -2,13 +2,14 @@
 
 python benchmarks/soak.py GRAPH [--minutes 60] [--clients 50] [--kills 6] [--record NAME]
 
-Each client asks for predictions, reasons, the next pairs of a project and entities, and decides pairs. In the first
-half of the time the server is killed (SIGKILL) and stopped (SIGTERM) in turn and started again; in the second half it
-runs on. Its memory, open files and threads are read every five seconds, and a line is printed every minute.
+Each client requests predictions, reasons, the next pairs of a project and entities, and decides pairs. In the first
+half of the time the server is killed (SIGKILL) or stopped (SIGTERM) in turn, and restarted; in the second half it
+runs without interruption. Its memory, open files and threads are sampled every five seconds, and a line is printed
+every minute.
 
-What is checked is in `checks` of the record, each with what is allowed and what was measured. Answers with 503 count
-as wrong too, unless the server was stopping. Growth is that of a line through the memory of the second half, without
-its first third, in which the server warms up. The exit code is 1 if a check fails; the record is records/NAME.json.
+`checks` in the record lists each check with the allowed and the measured value. A 503 counts as an error unless the
+server was stopping. Growth is the slope of memory over the second half, without its first third, in which the server
+warms up. The exit code is 1 if a check fails; the record is records/NAME.json.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from serving import ask
 GROWTH = 0.05  # of memory
 MORE_FILES, MORE_THREADS = 10, 2
 STOP_SECONDS = 10.0
-EVERY, TOLD = 5.0, 60.0  # seconds between two samples, and between two lines
+SAMPLE_SECONDS, PRINT_SECONDS = 5.0, 60.0
 KINDS = {"predict": 10, "explain": 2, "next": 3, "decide": 5, "entities": 8, "entity": 3, "health": 3}
-MOST_SECONDS = 200.0  # of one answer
+MAX_SECONDS = 200.0  # to wait for an answer
 
 
 class Server:
-    """`fewlink serve` in its own process, at one port, again and again."""
+    """`fewlink serve` in its own process, restarted on the same port."""
 
     def __init__(self, graph: str, project: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -53,7 +54,7 @@ class Server:
         self.command += ["--project", str(project)]
         self.log = project.with_suffix(".log").open("a")
         self.up, self.starts, self.stops = False, 0, list[float]()
-        self.died = 0  # times that it ended by itself
+        self.died = 0  # how often it exited by itself
 
     async def start(self) -> None:
         self.process = subprocess.Popen(self.command, stderr=self.log)
@@ -87,7 +88,7 @@ class Server:
 
 
 class Load:
-    """What all clients send, and what they got."""
+    """The requests of all clients, and what became of them."""
 
     def __init__(self, server: Server, graph: str) -> None:
         import numpy as np
@@ -145,7 +146,7 @@ class Load:
             try:
                 connection = connection or await asyncio.open_connection("127.0.0.1", self.server.port)
                 content = json.dumps(body).encode() if body else b""
-                status, answer = await asyncio.wait_for(ask(*connection, path, content), MOST_SECONDS)
+                status, answer = await asyncio.wait_for(ask(*connection, path, content), MAX_SECONDS)
             except (OSError, asyncio.IncompleteReadError, IndexError, ValueError, TimeoutError) as error:
                 if self.server.up and starts == self.server.starts:
                     self.broken += 1
@@ -180,7 +181,7 @@ class Load:
 
 
 async def disturb(server: Server, kills: int, seconds: float) -> None:
-    """Kill or stop the server now and then, and start it again."""
+    """Kill or stop the server from time to time, and restart it."""
     draw = random.Random(0)
     for number in range(kills):
         await asyncio.sleep(seconds / kills * (0.5 + draw.random() / 2))
@@ -189,8 +190,8 @@ async def disturb(server: Server, kills: int, seconds: float) -> None:
 
 
 async def watch(load: Load, until: float) -> list[dict[str, float]]:
-    """Samples of the server over time, each with the number of its process; prints a line now and then."""
-    server, begin, told, samples = load.server, time.monotonic(), 0.0, list[dict[str, float]]()
+    """Sample the server over time, and print a line from time to time."""
+    server, begin, printed, samples = load.server, time.monotonic(), 0.0, list[dict[str, float]]()
     while (now := time.monotonic()) < until:
         if server.up and (code := server.process.poll()) is not None:
             server.up, server.died = False, server.died + 1
@@ -198,15 +199,15 @@ async def watch(load: Load, until: float) -> list[dict[str, float]]:
             await server.start()
         if server.up:
             samples.append({"seconds": now - begin, "start": server.starts, **server.sample()})
-        if samples and now - begin >= told:
-            told += TOLD
+        if samples and now - begin >= printed:
+            printed += PRINT_SECONDS
             print(line(load, samples[-1], (until - now) / 60), flush=True)
-        await asyncio.sleep(EVERY)
+        await asyncio.sleep(SAMPLE_SECONDS)
     return samples
 
 
 def line(load: Load, last: dict[str, float], left: float) -> str:
-    """How far it is."""
+    """One line of progress."""
     counts = f"{sum(load.statuses.values()):,} answers, {load.failed} of 500 and above, {load.broken} broken"
     state = f"{last['MiB']:.0f} MiB, {last['open files']:.0f} files, {last['threads']:.0f} threads"
     health = max(load.seconds["health"], default=0.0)
@@ -214,7 +215,7 @@ def line(load: Load, last: dict[str, float], left: float) -> str:
 
 
 def growth_of(samples: Sequence[dict[str, float]], name: str = "MiB") -> float:
-    """How much a line through the values grows from the first sample to the last, as a part of their mean."""
+    """The growth of the fitted line from the first sample to the last, as a fraction of the mean."""
     times, values = [one["seconds"] for one in samples], [one[name] for one in samples]
     if len(samples) < 3:
         return 0.0
@@ -225,14 +226,14 @@ def growth_of(samples: Sequence[dict[str, float]], name: str = "MiB") -> float:
 
 
 def more_of(samples: Sequence[dict[str, float]], name: str) -> float:
-    """How much larger the median of the last quarter is than that of the first."""
+    """The difference between the medians of the last and the first quarter."""
     quarter = max(1, len(samples) // 4)
     first, last = (sorted(one[name] for one in some) for some in (samples[:quarter], samples[-quarter:]))
     return last[len(last) // 2] - first[len(first) // 2] if samples else 0.0
 
 
 def kept_decisions(project: Path, numbers: Sequence[int]) -> set[tuple[int, str, str, str, str]]:
-    """Project, head, tail, decision and who decided, of all events in a project file; raises if it is damaged."""
+    """Project, head, tail, decision and curator of all events in a project file; raises if it is damaged."""
     from fewlink.curation.store import ProjectFile
 
     with closing(sqlite3.connect(project)) as database:

@@ -1,7 +1,7 @@
 """The stages whose growth with the graph is measured, each a function that runs in its own process.
 
 A stage takes plain values and returns a small dictionary of figures; its caller measures wall seconds and peak memory.
-Models read random vectors, which take the same time as trained ones, by default on the CPU.
+FSRL reads random vectors, which take the same time as trained ones. Stages run on the CPU by default.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 LIKE, SEED, DIM, SHOTS = "wiki-one", 0, 50, 3
 QUERIES = 120  # of an evaluation, spread over all test relations
 BLOCKS, WARM_UP = 12, 2  # of FSRL's steps
-TURNS = 20  # of TRAIL's episodes and steps
-VIEWS = 1  # of TRAIL: each is a graph and two tables of vectors in memory
+TURNS = 5  # of TRAIL's steps
 PREDICTIONS = 10  # for new relations, and as many more for the last one
 
 Figures = dict[str, float]
@@ -69,7 +68,7 @@ def pretrain(compiled: Path, out: Path) -> Figures:
     from fewlink.embeddings import EmbeddingSettings
     from fewlink.models.vectors import pretrain as train_vectors
 
-    settings = dataclasses.replace(recipe("complex-large", EmbeddingSettings).settings, dim=DIM, epochs=1)
+    settings = recipe("complex-large", EmbeddingSettings).settings.replace(dim=DIM, epochs=1)
     traces: list[dict[str, Any]] = []
     train_vectors(Benchmark.open(compiled), settings, out=out, with_train_tasks=True, on_epoch=traces.append)
     return {"epoch seconds": sum(traces[0]["seconds"].values()), "triples/s": traces[0]["triples_per_second"]}
@@ -93,26 +92,19 @@ def train_fsrl(compiled: Path, device: str = "cpu") -> Figures:
 
 
 def train_trail(compiled: Path, device: str = "cpu") -> Figures:
-    """Episodes and steps of TRAIL."""
-    from fewlink.trail_0_1.learner import EpisodeStore, Trail01Learner, Trail01Vectors
-    from fewlink.trail_0_1.model import Trail01Settings
-
+    """Steps of TRAIL with the settings of its recipe."""
     from fewlink.data import Benchmark
+    from fewlink.models.trail.family import graphs_of
+    from fewlink.models.trail.learner import TrailLearner
+    from fewlink.models.trail.settings import TrailSettings
 
-    benchmark = Benchmark.open(compiled)
-    tables = [trail_tables(benchmark, seed) for seed in range(1 + VIEWS)]
+    benchmark, settings = Benchmark.open(compiled), TrailSettings(device=device)
     warm_up()
     start = time.perf_counter()
-    vectors = Trail01Vectors(tables[0], tuple(tables[1:]))
-    learner = Trail01Learner(benchmark, vectors, Trail01Settings(views=VIEWS, device=device), [SEED])
+    learner = TrailLearner(graphs_of(benchmark, settings), settings)
     set_up = time.perf_counter() - start
-    learner.run_steps(0, 1)
-    store = learner.episodes
-    unopened = EpisodeStore(store.views, learner.settings, learner.model.composition)
-    spread = range(0, len(unopened.index), max(1, len(unopened.index) // TURNS))
-    episodes = timed(len(spread), lambda turn: unopened[spread[turn]], device)
-    steps = timed(TURNS + 1, lambda turn: learner.step(turn, store.get(store.numbers(0))), device)[1:]
-    return {"set-up seconds": set_up, "lesson ms": median(episodes), "step ms": median(steps)}
+    steps = timed(TURNS + 1, lambda turn: learner.run_steps(turn, 1), device)[1:]
+    return {"set-up seconds": set_up, "step ms": median(steps)}
 
 
 def evaluate(compiled: Path, model: str, device: str = "cpu") -> Figures:
@@ -167,23 +159,22 @@ def predict(compiled: Path, run: Path, device: str = "cpu") -> Figures:
 
 def write_run(compiled: Path, run: Path, model: str) -> None:
     """Write a run folder as training does, with random vectors and initial weights."""
-    from fewlink.trail_0_1.learner import Trail01Vectors
-    from fewlink.trail_0_1.model import Trail01Settings
-    from fewlink.trail_0_1.model import build as build_trail
-
     from fewlink.data import open_benchmark
+    from fewlink.models.family import NoVectors
     from fewlink.models.fsrl.compositions import build
     from fewlink.models.fsrl.settings import FewShotSettings
+    from fewlink.models.trail.learner import network_of
+    from fewlink.models.trail.settings import TrailSettings
     from fewlink.training import RunConfig
     from fewlink.training.checkpoints import save_best
     from fewlink.training.run import make_folder, start_or_continue
 
     benchmark = open_benchmark(compiled)
-    if model == "trail-0.1":
-        settings, vectors = Trail01Settings(), Trail01Vectors(trail_tables(benchmark, SEED), ())
-        weights = build_trail(settings.model).state_dict()
+    if model == "trail":
+        settings, vectors = TrailSettings(), NoVectors()
+        weights = network_of(settings).state_dict()
     else:
-        settings, vectors = FewShotSettings(model), random_vectors(benchmark)
+        settings, vectors = FewShotSettings(model=model), random_vectors(benchmark)
         weights = build(model, DIM, steps=settings.matching_steps, dropout=settings.dropout).state_dict()
     make_folder(run)
     start_or_continue(run, RunConfig.of(benchmark, vectors, settings), vectors)
@@ -199,12 +190,6 @@ def random_vectors(benchmark: Benchmark, model: str = "complex", more: int = 0, 
     random = torch.Generator().manual_seed(seed)
     sizes = (len(benchmark.graph.entities), DIM), (2 * (len(benchmark.graph.relations) + more), DIM)
     return Embeddings(*(torch.randn(size, generator=random) for size in sizes), model)
-
-
-def trail_tables(benchmark: Benchmark, seed: int) -> tuple[Embeddings, Embeddings]:
-    """Both tables that TRAIL reads, for the background's relations and those of the train tasks."""
-    more = len(benchmark.split("train"))
-    return random_vectors(benchmark, "complex", more, seed), random_vectors(benchmark, "transe", more, seed)
 
 
 def warm_up() -> None:
@@ -234,19 +219,22 @@ def resident() -> int:
 
 
 def _scorer(benchmark: Benchmark, model: str, device: str) -> Scorer:
-    """A model with initial weights and random vectors."""
-    from fewlink.trail_0_1.learner import Trail01Vectors, graph_context
-    from fewlink.trail_0_1.model import build
-    from fewlink.trail_0_1.scorer import Trail01Scorer
-
+    """A model with initial weights and, for FSRL, random vectors."""
+    from fewlink.data.training_graph import known_graph
     from fewlink.models.fsrl.assembly import assemble
     from fewlink.models.fsrl.scorer import FewShotScorer
     from fewlink.models.fsrl.settings import FewShotSettings
+    from fewlink.models.trail.learner import network_of
+    from fewlink.models.trail.reading import ReadGraph
+    from fewlink.models.trail.scorer import TrailScorer
+    from fewlink.models.trail.settings import TrailSettings
 
-    if model == "trail-0.1":
-        vectors = Trail01Vectors(trail_tables(benchmark, SEED), ())
-        return Trail01Scorer(model, build(model).to(device), graph_context(benchmark, vectors).to(device))
-    return FewShotScorer(model, *assemble(benchmark.graph, random_vectors(benchmark), FewShotSettings(model), device))
+    if model == "trail":
+        known = known_graph(benchmark)
+        return TrailScorer(model, network_of(TrailSettings()).to(device), ReadGraph.of(known).to(device), known)
+    return FewShotScorer(
+        model, *assemble(benchmark.graph, random_vectors(benchmark), FewShotSettings(model=model), device)
+    )
 
 
 def _test_relations(benchmark: Benchmark) -> Sequence[Task]:

@@ -1,13 +1,13 @@
-"""Whether one client can stall the server: small requests and /health while a costly request and slow sockets go on.
+"""Whether one client can stall the server: small requests and /health during a costly request and with slow sockets.
 
 python benchmarks/stall.py GRAPH [--slow 1000] [--heads 50] [--seconds 30] [--record NAME]
 
-`fewlink serve GRAPH` runs in its own process. The costly request has 200 references, 50 heads and all candidates; where
-it is refused as too costly, it is split as the refusal says, and sent again and again. Half of the slow sockets send a
+`fewlink serve GRAPH` runs in its own process. The costly request has 200 references, 50 heads and all candidates, and
+is repeated; if the server refuses it as too costly, it is split as the refusal says. Half of the slow sockets send a
 header byte by byte, the others a body. The small request has 3 references of another relation, one head and the open
-candidates. `late` is how much later than asked for the measuring process itself wakes up: on a busy machine /health
-cannot be better. `connected` is the first /health with the opening of its connection, which waits for sockets that are
-opened at the same time. At the end the server gets SIGTERM while the costly request runs. The record is
+candidates. `late` is the delay with which the measuring process itself wakes up: on a busy machine /health cannot be
+faster. `connected` is the time of the first /health including its connection, which competes with the sockets that
+are opened at the same time. Finally the server receives SIGTERM during the costly request. The record is
 records/NAME.json.
 """
 
@@ -34,11 +34,11 @@ from typing import Any
 from measure import print_table, write_record
 
 REFERENCES = 200
-MOST_SECONDS = 900.0  # that an answer is waited for
+MAX_SECONDS = 900.0  # to wait for an answer
 
 
 class Client:
-    """A keep-alive connection; `seconds` of each request, by status."""
+    """A keep-alive connection that records the seconds and the statuses of its requests."""
 
     def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         self.port, self.source = port, address
@@ -48,10 +48,10 @@ class Client:
 
     def _open(self) -> None:
         self.connection = http.client.HTTPConnection(
-            "127.0.0.1", self.port, timeout=MOST_SECONDS, source_address=(self.source, 0)
+            "127.0.0.1", self.port, timeout=MAX_SECONDS, source_address=(self.source, 0)
         )
 
-    def ask(self, path: str, body: Any = None, timed: bool = True) -> tuple[int, Any]:
+    def send(self, path: str, body: Any = None, timed: bool = True) -> tuple[int, Any]:
         start = time.perf_counter()
         try:
             headers = {"Content-Type": "application/json"}
@@ -100,7 +100,7 @@ def resident(process: subprocess.Popen[str]) -> float:
 
 
 def slow_sockets(port: int, count: int, ready: Any, stop: Any) -> None:
-    """Keep `count` sockets open that send a byte a second; closed ones are opened again."""
+    """Keep `count` sockets open that send one byte per second; reopen closed ones."""
     starts = [
         b"GET /about HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
         b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n" + b" " * 60_000,
@@ -126,8 +126,8 @@ def slow_sockets(port: int, count: int, ready: Any, stop: Any) -> None:
         stop.wait(1)
 
 
-def questions(graph: str, heads_of: int) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
-    """The costly request, small ones about references that are used again, and small ones about new references."""
+def requests(graph: str, heads_of: int) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
+    """The costly request, small ones with the same references, and small ones with new references."""
     import numpy as np
 
     from fewlink.linker import load
@@ -156,7 +156,7 @@ def questions(graph: str, heads_of: int) -> tuple[dict[str, Any], list[dict[str,
 
 
 class Costly(threading.Thread):
-    """Sends the costly request until it is stopped; if it is refused as too costly, with fewer heads."""
+    """Repeats the costly request until it is stopped, with fewer heads if it is refused as too costly."""
 
     def __init__(self, port: int, body: dict[str, Any]) -> None:
         super().__init__(daemon=True)
@@ -167,7 +167,7 @@ class Costly(threading.Thread):
         client = Client(self.port)
         while not self.halt.is_set():
             start = time.perf_counter()
-            status, content = client.ask("/predict", self.body)
+            status, content = client.send("/predict", self.body)
             message = "" if status == 200 or content is None else content["error"]["message"]
             self.answers.append((len(self.body["heads"]), status, time.perf_counter() - start, message))
             if status in (413, 422):
@@ -179,22 +179,21 @@ class Costly(threading.Thread):
 
 
 def measured(port: int, small: list[dict[str, Any]], seconds: float, pause: float = 0.05) -> dict[str, Any]:
-    """Small requests and /health for some seconds, each over one connection; `connected` is the first /health, with the
-    opening of its connection."""
+    """Send small requests and /health for some seconds, each over one connection."""
     clients = {"small": Client(port), "health": Client(port)}
     start = time.perf_counter()
-    clients["health"].ask("/health", timed=False)
+    clients["health"].send("/health", timed=False)
     connected = time.perf_counter() - start
-    clients["small"].ask("/health", timed=False)
+    clients["small"].send("/health", timed=False)
     until, late = time.perf_counter() + seconds, list[float]()
 
     def load(name: str) -> None:
         place = 0
         while time.perf_counter() < until:
             if name == "small":
-                clients[name].ask("/predict", small[place % len(small)])
+                clients[name].send("/predict", small[place % len(small)])
             else:
-                clients[name].ask("/health")
+                clients[name].send("/health")
             place += 1
             slept = time.perf_counter()
             time.sleep(pause)
@@ -222,13 +221,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--record", default="")
     options = parser.parse_args()
-    costly, used, new = questions(options.graph, options.heads)
+    costly, used, new = requests(options.graph, options.heads)
     rows = []
     context = get_context("spawn")
     with server(options.graph) as (process, port):
         client = Client(port)
         for body in used[:3]:
-            client.ask("/predict", body)
+            client.send("/predict", body)
         memory = resident(process)
 
         def row(what: str, small: list[dict[str, Any]]) -> None:
@@ -253,7 +252,7 @@ def main() -> None:
         large.halt.set()
         start = time.perf_counter()
         process.send_signal(signal.SIGTERM)
-        ended = process.wait(MOST_SECONDS) is not None and time.perf_counter() - start
+        ended = process.wait(MAX_SECONDS) is not None and time.perf_counter() - start
         stop.set()
         if options.slow:
             slow.join(10)

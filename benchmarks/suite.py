@@ -26,8 +26,8 @@ from measure import RECORDS, print_table
 HERE = Path(__file__).parent
 RECORDS_VARIABLE = "FEWLINK_BENCH_RECORDS"
 SMALL = ("--like", "nell-one", "--entities", "600", "--triples", "3000")  # a generated benchmark for --quick
-SHORT = ("complex_epochs=1", "transe_epochs=1", "steps=16", "evaluate_every=16")  # a run for measuring speed
-SHORTER = ("views=2", "lessons=1", "steps=2", "evaluate_every=2", "negatives=256")
+SHORT = ("steps=16", "evaluate_every=16")  # settings of a run for measuring speed
+SHORTER = ("steps=2", "evaluate_every=2")
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,8 @@ PARTS = (
     Part("fewshot-gpu", "fewshot_speed.py", ["{bench}", "--device", "cuda", "--seeds-together", "16"], None),
     Part("propagation", "propagation.py", ["{bench}"], ["{bench}", "--turns", "1", "--steps"]),
     Part("propagation-gpu", "propagation.py", ["{bench}", "--device", "cuda"], None),
-    Part("paths", "trail_literal.py", ["{bench}"], ["{bench}", "--relations", "2", "--repeats", "1"]),
     Part("explanations", "explanations.py", ["umls"], ["umls", "--heads", "1", "--draws", "1"]),
     Part("explanation-check", "explanation_check.py", ["umls"], ["umls", "--each", "4"]),
-    Part("trail", "trail_speed.py", ["{bench}", "{run}"], ["{bench}", "{run}", "--turns", "2"]),
     Part(
         "serving",
         "serving.py",
@@ -122,8 +120,8 @@ class Prepared:
         if self._run is None:
             trained = self.folder / "run"
             print("training a short run of trail to measure its speed", file=sys.stderr, flush=True)
-            changes = [word for change in (*SHORT, *(SHORTER if self.quick else ())) for word in ("--set", change)]
-            words = ["train", self.bench(), "--model", "trail-0.1", "--device", "cpu", "--out", str(trained), *changes]
+            changes = [word for change in (SHORTER if self.quick else SHORT) for word in ("--set", change)]
+            words = ["train", self.bench(), "--model", "trail", "--device", "cpu", "--out", str(trained), *changes]
             call(["-m", "fewlink", *words])
             self._run = str(trained)
         return self._run

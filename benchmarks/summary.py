@@ -42,10 +42,6 @@ def _fewshot(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
             yield f"{names[row['what']]}{more} ({where})", "the literal equations", row["times plain"]
 
 
-def _trails(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
-    yield f"finding TRAIL's paths ({results['bench']})", "walks taken one by one", results["ratio"]
-
-
 def _propagation(results: Mapping[str, Any]) -> Iterable[tuple[str, str, float]]:
     where = f"{results['bench']}, {results['device']}"
     for row in results["rows"] + results["questions"]:
@@ -69,7 +65,6 @@ RATIOS: dict[str, Callable[[Mapping[str, Any]], Iterable[tuple[str, str, float]]
     "fewshot-speed-cpu": _fewshot,
     "fewshot-speed-cuda": _fewshot,
     "fewshot-speed-wiki-cuda": _fewshot,
-    "trail-literal": _trails,
     "propagation-cpu": _propagation,
     "propagation-cuda": _propagation,
     "serving": _serving,
@@ -111,7 +106,6 @@ TIMES = (
     Measure("train FSRL", "set-up seconds", "FSRL, setting up", "s"),
     Measure("train FSRL", "step ms", "FSRL, a step", "ms"),
     Measure("train TRAIL", "set-up seconds", "TRAIL, setting up", "s"),
-    Measure("train TRAIL", "lesson ms", "TRAIL, an episode", "ms"),
     Measure("train TRAIL", "step ms", "TRAIL, a step", "ms"),
     Measure("evaluate FSRL", "query ms", "FSRL, a query ranked", "ms"),
     Measure("evaluate TRAIL", "query ms", "TRAIL, a query ranked", "ms"),

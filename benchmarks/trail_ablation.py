@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,9 @@ from fewlink.models.trail.reading import HOPS, ReadGraph, TaskReading, Tasks
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.propagation.edges import EdgeOrder, EdgeTable
-from trail_folds import FOLDS, ROOT, commit
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDS = 2
 
 
 class NoWalks(TrailNetwork):
@@ -82,6 +86,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+def commit() -> str:
+    """The commit of this code; empty where git is not installed."""
+    if shutil.which("git") is None:
+        return ""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("benchmark")
@@ -89,20 +101,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "tries" / "ablation.jsonl")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("skipped: torch finds no GPU")
-    benchmark, usual = open_benchmark(asked.benchmark), fewlink.models.trail.episodes.HIDDEN
-    for seed in range(asked.seeds):
+    benchmark, usual = open_benchmark(options.benchmark), fewlink.models.trail.episodes.HIDDEN
+    for seed in range(options.seeds):
         fold = fold_benchmark(benchmark, seed % FOLDS, FOLDS)
-        for name in asked.variant or VARIANTS:
+        for name in options.variant or VARIANTS:
             variant = VARIANTS[name]
             made = variant.get("network", TrailNetwork)
             fewlink.models.trail.episodes.HIDDEN = variant.get("hidden", usual)
             fewlink.models.trail.learner.network_of = lambda s, made=made: made(
                 Shape(s.width, s.layers, s.relation_layers)
             )
-            given = [f"seed={seed}", "device=cuda", *asked.set, *variant.get("settings", [])]
+            given = [f"seed={seed}", "device=cuda", *options.set, *variant.get("settings", [])]
             settings = TrailSettings().adjusted(given)
             learner = TrailLearner(graphs_of(fold, settings), settings)
             for step in range(0, settings.steps, learner.steps_at_once):
@@ -114,10 +126,10 @@ def main() -> None:
                 "folds": evaluate(fold, scorer, Protocol("dev", 3, "full")).metrics(),
                 "test": evaluate(benchmark, on_test, Protocol("test", 3, "full")).metrics(),
             }
-            row = {"benchmark": asked.benchmark, "variant": name, "seed": seed, "fold": seed % FOLDS}
+            row = {"benchmark": options.benchmark, "variant": name, "seed": seed, "fold": seed % FOLDS}
             row |= {"steps": settings.steps, "shots": 3, "candidates": "full", "metrics": figures}
             row |= {"hardware": hardware(), "commit": commit()}
-            with asked.out.open("a") as file:
+            with options.out.open("a") as file:
                 print(json.dumps(row), file=file)
             print(f"seed {seed}, {name}: {figures['folds']['micro']['mrr']:.4f} on the fold", flush=True)
 

@@ -24,7 +24,7 @@ from fewlink.evaluation.ranks import QueryRanks
 from fewlink.evaluation.records import RecordStore, make_record
 from fewlink.models import training_recipe
 from fewlink.models.family import NoVectors
-from fewlink.scorers.base import CachedScorer
+from fewlink.scorers.cached import CachedScorer
 from fewlink.training import RunConfig, open_run, train_runs
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -26,8 +26,8 @@ from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.graph import Graph
 from fewlink.models.trail.network import Encoded
 from fewlink.models.trail.reading import ReadGraph, Tasks
-from fewlink.models.ultra.family import UltraScorer
 from fewlink.models.ultra.network import UltraNetwork, read_checkpoint
+from fewlink.models.ultra.scorer import UltraScorer
 from fewlink.scorers import Question
 from measure import print_table, read_record, write_record
 

@@ -1,7 +1,8 @@
 """The documentation site: `make docs` writes it to build/site.
 
-Pages are the Markdown files of this folder. The build writes results.md, speed.md and commands.md first. Nothing is
-fetched while it is built or read: formulas become MathML, and scripts, styles and fonts are the theme's own files.
+Pages are the Markdown files of this folder. The build writes results.md, trials.md, speed.md and commands.md first.
+Nothing is fetched while it is built or read: formulas become MathML, and scripts, styles and fonts are the theme's own
+files.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "mathml", "p
 exclude_patterns = ["site", "README.md", "**/.ipynb_checkpoints"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 nitpicky = True
+smartquotes = False  # options keep their two hyphens
 
 # Markdown
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]

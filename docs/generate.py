@@ -4,8 +4,8 @@
     python docs/generate.py --check    # write nothing; exit code 1 if a figure or table is not as stored
 
 In a document, `.220 ± .015<!--=fsrl test paper 3-->` is a figure, and what is between `<!-- NAME: begin -->` and
-`<!-- NAME: end -->` is a table. The Sphinx build writes docs/results.md, speed.md and commands.md, which are not
-committed.
+`<!-- NAME: end -->` is a table. The Sphinx build writes docs/results.md, trials.md, speed.md and commands.md,
+which are not committed.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ sys.path += [str(ROOT / "benchmarks"), str(DOCS / "site")]
 
 import command_reference  # noqa: E402
 
-import page  # noqa: E402
+import speed_page  # noqa: E402
 import summary  # noqa: E402
 
-COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail-0.1", "trail")  # relation by relation
+COMPARED = ("gmatching-maxp", "fsrl", "complex", "trail")  # relation by relation
 CARVED = ("fb15k-237-few", "codex-s-few")
 BENCHMARKS = ("nell-one", *CARVED, "attack-few", "umls")  # of TRAIL
 
@@ -346,12 +346,15 @@ def documents() -> dict[Path, str]:
         ROOT / "README.md": {"results": readme_table()},
         DOCS / "leaderboard.md": {"leaderboard": leaderboard()},
         DOCS / "findings.md": {},
+        DOCS / "trail-0.1.md": {},
         DOCS / "concepts" / "calibration.md": {},
         DOCS / "attack.md": {"study": f"\n{attack_tables()}\n"},
         DOCS / "trail.md": {"figures": trail_figures(), "transfer": transfer(), "parts": without_parts()},
         DOCS / "curating.md": {
             "curation": record_table("curation", "summary", ("bench", "policy", "relations", "accepted of 30", "gain")),
             "recalibration": record_table("recalibration", "measured", ADJUSTED),
+        },
+        DOCS / "questions.md": {
             "check": record_table("check", "measured", ends),
             "relations": record_table("relations", "measured", ("graph", "relations", "triples", "MRR", "Hits@1")),
             "sets": record_table("answer_sets", "measured", ("left out", "graph", *SIZES), level=0.9),
@@ -423,9 +426,18 @@ def results_page() -> str:
         "models": knowledge(),
         "left out": left_out(),
         "ultra": record_table("ultra-links", "rows", ("graph", "weights", "triples", "mrr", "hits@1", "hits@10")),
-        "tries": tries(),
     }
-    text = (DOCS / "site" / "results.md").read_text("utf-8")
+    return filled("results.md", contents)
+
+
+def trials_page() -> str:
+    """docs/site/trials.md with its table."""
+    return filled("trials.md", {"tries": tries()})
+
+
+def filled(name: str, contents: Mapping[str, str]) -> str:
+    """A page of docs/site with the content of each `{{NAME}}`."""
+    text = (DOCS / "site" / name).read_text("utf-8")
     return re.sub(r"\{\{(.+?)\}\}", lambda match: contents[match[1]], text)
 
 
@@ -434,9 +446,10 @@ def write_site_pages() -> None:
     speed = summary.read_records(ROOT / "benchmarks" / "records")
     pages = {
         "results.md": results_page(),
-        "speed.md": page.page(speed),
+        "trials.md": trials_page(),
+        "speed.md": speed_page.page(speed),
         "commands.md": command_reference.page(),
-        **{f"pictures/{name}": svg for name, svg in page.pictures(speed).items()},
+        **{f"pictures/{name}": svg for name, svg in speed_page.pictures(speed).items()},
     }
     for name, text in pages.items():
         path = DOCS / name

@@ -10,6 +10,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -28,14 +29,20 @@ from fewlink.evaluation.records import read_records
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-GENERATED = {DOCS / name for name in ("results.md", "speed.md", "commands.md")}  # by the Sphinx build
+GENERATED = {DOCS / name for name in ("results.md", "trials.md", "speed.md", "commands.md")}  # by the Sphinx build
 PAGES = sorted({*DOCS.rglob("*.md")} - GENERATED - {*(DOCS / "site").glob("*.md")})
 BLOCKS = DOCS / "site" / "blocks.py"
 HAVE_RUN = (  # pages whose blocks are run
-    *("quick-start.md", "attack.md", "benchmarks.md", "curating.md", "integrations.md", "training.md"),
+    "quick-start.md",
+    "attack.md",
+    "benchmarks.md",
+    "integrations.md",
+    "large-graphs.md",
+    "questions.md",
+    "training.md",
     "tutorials/*.md",
 )
-RUN = sorted((path for pattern in HAVE_RUN for path in DOCS.glob(pattern)), key=lambda path: "model" in path.name)
+RUN = sorted(path for pattern in HAVE_RUN for path in DOCS.glob(pattern))
 NOT_RUN = {"extending.md", "leaderboard.md"}  # the first has a test of its own, the second only shows a file
 
 
@@ -71,7 +78,7 @@ def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_the_blocks_of_all_pages_run(tmp_path: Path) -> None:
-    """In a process of their own: a tutorial registers models, and torch is imported once for all."""
+    """In one process: torch is imported once for all pages."""
     paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(BLOCKS), *map(str, RUN)],
@@ -195,6 +202,21 @@ def test_every_link_of_the_documents_leads_somewhere() -> None:
             assert target.startswith("http") or (document.parent / target).exists(), f"{document.name}: {target}"
 
 
+def test_two_pages_never_share_a_title() -> None:
+    titles = [re.search(r"^# (.+)$", page.read_text("utf-8"), re.MULTILINE) for page in PAGES]
+    named = [title[1].lower() for title in titles if title]
+    assert sorted(named) == sorted(set(named))
+
+
+def test_the_repository_address_is_that_of_pyproject() -> None:
+    """It stands in pyproject.toml, in the `git clone` of README.md and in CITATION.cff; everything else derives it."""
+    address = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]["Repository"]
+    listed = subprocess.run(["git", "grep", "-lIF", address], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    assert set(listed) <= {"pyproject.toml", "README.md", "CITATION.cff"}
+    assert f"git clone {address} " in README.read_text("utf-8")
+    assert f'repository-code: "{address}"' in (ROOT / "CITATION.cff").read_text("utf-8")
+
+
 def test_the_reference_has_every_public_name() -> None:
     text = (DOCS / "reference" / "python.md").read_text("utf-8")
     described = " ".join(re.findall(r"^\{\{names fewlink (.*)\}\}$", text, re.MULTILINE)).split()
@@ -211,7 +233,7 @@ def test_from_the_landing_page_to_a_prediction() -> None:
     """One click, and the second command predicts."""
     assert "(quick-start.md)" in (DOCS / "index.md").read_text("utf-8")
     blocks = fenced(DOCS / "quick-start.md", "sh", "console")
-    assert blocks[0].startswith("pip install") and blocks[1].startswith("$ fewlink ask attack")
+    assert "pip install -c constraints.txt" in blocks[0] and blocks[1].startswith("$ fewlink ask attack")
     assert re.search(r"^ \w+ +1  \w+", blocks[1], re.MULTILINE)
 
 

@@ -93,7 +93,7 @@ def test_settings_of_a_family_of_another_package_can_be_changed(installed: Path,
     done = python(tmp_path, *command, "--set", "power=0.5", plugins=installed)
     assert json.loads(done.stdout)["config"]["settings"]["power"] == 0.5
     wrong = python(tmp_path, *command, "--set", "power=-1", plugins=installed)
-    assert (wrong.returncode, wrong.stderr) == (2, "error: power is -1.0: it must be a finite number, 0 or more\n")
+    assert wrong.returncode == 2 and wrong.stderr.startswith("error: power is -1.0")
 
 
 SCORERS, FAMILIES = "fewlink.scorers", "fewlink.families"

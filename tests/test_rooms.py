@@ -27,7 +27,7 @@ ROOMS = (
     "training",
     "curation",
     "linker",
-    "fit",
+    "fitting",
     "studies",
     "server",
     "bridges",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 
-REPOSITORY = "https://github.com/fewlink/fewlink/blob/main/"
+PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+REPOSITORY = tomllib.loads(PYPROJECT.read_text("utf-8"))["project"]["urls"]["Repository"] + "/blob/main/"
 EXTERNAL: dict[str, str] = {}  # addresses outside the site, each with a page that links to it
 SHORT, LONG = 18, 32  # characters of a cell that stays in one line, and of one that needs room
 LINK = re.compile(r"\]\(([^()\s]+)\)")
@@ -54,7 +56,7 @@ def repository_links(app: Sphinx, docname: str, source: list[str]) -> None:
 def generated_pages(app: Sphinx, docname: str, source: list[str]) -> None:
     """A page that only the site has, such as `results.md`, is named in backticks in documents; here it is a link."""
     up = "../" * docname.count("/")
-    source[0] = re.sub(r"`(results|speed|commands)\.md`", rf"[]({up}\1.md)", source[0])
+    source[0] = re.sub(r"`(results|trials|speed|commands)\.md`", rf"[]({up}\1.md)", source[0])
 
 
 def page_titles(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -93,6 +95,13 @@ def scrolling_tables(app: Sphinx, doctree: nodes.document) -> None:
         place[position : position + 1] = [before, table, after]
 
 
+def unbroken_code(app: Sphinx, doctree: nodes.document) -> None:
+    """Short pieces of code in a sentence stay on one line: `--explain` is not broken after its hyphens."""
+    for literal in doctree.findall(nodes.literal):
+        if len(literal.astext()) <= LONG:
+            literal["classes"].append("short")
+
+
 def external_links(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Remember the addresses outside the site; `make docs` lists them and fetches none."""
     found = {node["refuri"] for node in doctree.findall(nodes.reference) if "://" in node.get("refuri", "")}
@@ -112,6 +121,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", page_titles)
     app.connect("source-read", file_titles)
     app.connect("doctree-read", scrolling_tables)
+    app.connect("doctree-read", unbroken_code)
     app.connect("doctree-resolved", external_links)
     app.connect("build-finished", list_external_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

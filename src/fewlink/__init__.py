@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from fewlink.core.memo import lazy_names
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 WINDOWS = "fewlink runs on Linux and macOS; on Windows use WSL: https://learn.microsoft.com/windows/wsl/install"
 if sys.platform == "win32":
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fewlink.evaluation import Evaluation as Evaluation
     from fewlink.evaluation import Protocol as Protocol
     from fewlink.evaluation import evaluate as evaluate
-    from fewlink.fit.fit import fit as fit
+    from fewlink.fitting.fit import fit as fit
     from fewlink.graph import Graph as Graph
     from fewlink.graph import compile_graph as compile_graph
     from fewlink.linker import Linker as Linker
@@ -73,7 +73,7 @@ _HOMES = {
     "carve": "data",
     "compile_graph": "graph",
     "evaluate": "evaluation",
-    "fit": "fit.fit",
+    "fit": "fitting.fit",
     "from_networkx": "bridges.frames",
     "from_pandas": "bridges.frames",
     "from_polars": "bridges.frames",

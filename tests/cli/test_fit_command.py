@@ -41,7 +41,7 @@ def test_fit_predict_and_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "dev" in first.stdout and "fewlink predict" in first.stdout and str(run / "README.md") in first.stdout
     assert "(deployed)" in first.stdout and "deployed: the" in first.stdout and "rules" in first.stdout
     assert "note: relations of 20 to" in first.stderr and f"{run} answers from now on" in first.stderr
-    assert "are given back: all 4 steps of fine-tuning are done" in first.stderr and "of 10 minutes" in first.stdout
+    assert "all 4 steps of fine-tuning are done" in first.stderr and "of 10 minutes" in first.stdout
     again = json.loads(run_command("fit", graph, "--out", run, *CHANGES, "--json").stdout)
     assert set(again["figures"]) == {"dev full", "dev open", "test full", "test open"} and again["seconds"] > 0
     assert "was fitted with seed = 0, not 1" in error_of("fit", graph, "--out", run, *CHANGES, "--seed", "1")
@@ -88,7 +88,7 @@ def test_a_fit_that_is_stopped_says_that_it_answers(tmp_path: Path, monkeypatch:
         raise KeyboardInterrupt
 
     graph, run = written(town_lines(), tmp_path / "towns.tsv"), tmp_path / "run"
-    monkeypatch.setattr("fewlink.fit.fit.measure", stop)
+    monkeypatch.setattr("fewlink.fitting.fit.measure", stop)
     result = CliRunner().invoke(app, ["fit", str(graph), "--out", str(run)], catch_exceptions=False)
     assert result.exit_code == 130 and f"stopped; {run} answers already" in result.stderr
     rows = json.loads(run_command("predict", run, "--reference", "p1 => t1", "--head", "p2", "--json").stdout)

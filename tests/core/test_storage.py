@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from fewlink.core import storage
 from fewlink.core.errors import FewlinkError, InputError, wrong_format
+from fewlink.core.storage import files, folders
 
 FORMAT = "test/1"
 
@@ -106,10 +107,10 @@ def test_a_missing_a_truncated_and_a_foreign_folder_are_errors(tmp_path: Path) -
 def hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that are hashed from now on; every folder is a large one."""
     names: list[str] = []
-    monkeypatch.setattr(storage, "ALWAYS_VERIFIED_BYTES", 3)
+    monkeypatch.setattr(folders, "ALWAYS_VERIFIED_BYTES", 3)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     whole = storage.sha256_file
-    monkeypatch.setattr(storage, "sha256_file", lambda path, *rest: names.append(path.name) or whole(path, *rest))
+    monkeypatch.setattr(folders, "sha256_file", lambda path, *rest: names.append(path.name) or whole(path, *rest))
     return names
 
 
@@ -132,7 +133,7 @@ def test_a_large_folder_is_hashed_once_and_again_when_a_file_has_changed(tmp_pat
 def test_a_small_folder_is_hashed_whenever_it_is_opened(
     tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "ALWAYS_VERIFIED_BYTES", 6)
+    monkeypatch.setattr(folders, "ALWAYS_VERIFIED_BYTES", 6)
     write(tmp_path / "f")
     hashed.clear()
     for verify in (None, None, True, False):
@@ -322,11 +323,14 @@ def test_what_a_killed_writer_of_a_file_left_is_removed_by_the_next(tmp_path: Pa
 
 def in_a_process(code: str, *words: object) -> subprocess.Popen[str]:
     """Code in a process of its own, after `storage` and `Path` are imported; `argv` are the words."""
-    head = "import sys, time; from pathlib import Path; from fewlink.core import storage; argv = sys.argv[1:]\n"
+    head = "import os, sys, time; from pathlib import Path; from fewlink.core import storage; argv = sys.argv[1:]\n"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
         [sys.executable, "-c", head + textwrap.dedent(code), *map(str, words)],
-        **{"env": environment, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
 
@@ -410,7 +414,7 @@ def test_locks_that_remove_their_files_still_exclude_each_other(tmp_path: Path) 
 
 
 REPLACE = """
-place, number, storage.os.fsync = Path(argv[0]), 0, lambda handle: None
+place, number, os.fsync = Path(argv[0]), 0, lambda handle: None
 print("ready", flush=True)
 while not (place.parent / "stop").exists():
     number += 1
@@ -472,7 +476,7 @@ def test_a_manifest_that_was_moved_before_it_could_be_held_is_read_again(
 
 
 def test_a_folder_that_never_stops_changing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "READING", 0.1)
+    monkeypatch.setattr(folders, "READING", 0.1)
     place = write(tmp_path / "f")
     with pytest.raises(InputError, match="was replaced again and again"):
         storage.read_folder(place, FORMAT, lambda found, manifest: write(place))
@@ -513,7 +517,8 @@ def test_what_is_written_is_on_the_disk_before_it_takes_its_place(
     def placed(real: Any) -> Any:
         return lambda old, new: (real(old, new), done.append(("placed", Path(new).name)))
 
-    monkeypatch.setattr(storage, "sync", lambda path: done.append(("synced", path.name)))
+    for module in (files, folders):
+        monkeypatch.setattr(module, "sync", lambda path: done.append(("synced", path.name)))
     for name in ("replace", "rename"):
         monkeypatch.setattr(os, name, placed(getattr(os, name)))
     storage.write_json(tmp_path / "a.json", 1)

@@ -16,9 +16,9 @@ from fewlink.curation.learning import (
     likeness,
     profiles,
 )
-from fewlink.curation.next_question import informative, suggest
+from fewlink.curation.next_pair import informative, suggest
 from fewlink.graph import Graph, Vocabulary
-from fewlink.scorers import Question
+from fewlink.scorers import Capabilities, Question
 
 NAMES = ("ann", "bob", "cy", "rome", "oslo", "dog", "cat", "odd")
 RELATIONS = ("lives", "born", "owns")
@@ -35,7 +35,7 @@ class ByTail:
     """Scores tails by their number, whatever the head."""
 
     name = "by tail"
-    has_trail_units = True
+    capabilities = Capabilities(scores_are_logits=True)
 
     def __call__(self, question: Question) -> np.ndarray:
         return np.repeat(question.candidates[None].astype(np.float32), len(question.heads), 0)
@@ -114,7 +114,7 @@ def test_scores_are_corrected_in_units_of_the_scorer(graph: Graph) -> None:
 
 def test_a_scorer_without_a_known_unit_is_measured_by_its_spread(graph: Graph) -> None:
     class Wide(ByTail):
-        has_trail_units = False
+        capabilities = Capabilities()
 
         def __call__(self, question: Question) -> np.ndarray:
             return 1000 * super().__call__(question)
@@ -130,7 +130,7 @@ def test_a_scorer_without_a_known_unit_is_measured_by_its_spread(graph: Graph) -
 
 def test_units_do_not_depend_on_the_heads_that_are_asked_about(graph: Graph) -> None:
     class ByHead(ByTail):
-        has_trail_units = False
+        capabilities = Capabilities()
 
         def __call__(self, question: Question) -> np.ndarray:
             return super().__call__(question) * (1 + question.heads[:, None])

@@ -46,7 +46,7 @@ def fsrl_run(model: str = "fsrl") -> Path:
     vectors = Embeddings(*(torch.randn(size, generator=random) for size in sizes), "transe")
     run = Path(FOLDER.name) / model
     with quickly():
-        train_run(umls(), vectors, FewShotSettings(model, batch=8, steps=2, evaluate_every=2, neighbours=4), run)
+        train_run(umls(), vectors, FewShotSettings(model=model, batch=8, steps=2, evaluate_every=2, neighbours=4), run)
     return run
 
 

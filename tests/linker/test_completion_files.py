@@ -71,7 +71,7 @@ def test_what_was_found_is_kept_until_the_whole_file_is_written(
     out = tmp_path / "links.tsv"
     list(answer_batches(HEADS, rows_of, FACTS, out))
     (tmp_path / ".links.tsv.new").write_text("in the way")
-    monkeypatch.setattr("fewlink.core.storage._remove", lambda path: None)
+    monkeypatch.setattr("fewlink.core.storage.files.remove", lambda path: None)
     with pytest.raises(FewlinkError, match="cannot be written"):
         finish(out, "whole\n")
     assert not out.exists() and unfinished(out).exists()

@@ -8,7 +8,6 @@ from importlib.resources import as_file, files
 
 import numpy as np
 import pytest
-from fewlink.models.trail.reading import ReadGraph
 from safetensors.torch import load_file
 from tests.conftest import graph_of
 from tests.linker.linkers import REFERENCES, fsrl, trail, umls
@@ -23,6 +22,7 @@ from fewlink.linker.names import short_relation
 from fewlink.linker.paths import distance, simple_path
 from fewlink.linker.reasons import explain_pair
 from fewlink.models.trail.network import Shape, TrailNetwork
+from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.scorers import Capabilities, Question, Reasons
 
@@ -34,7 +34,7 @@ def message_passing() -> Linker:
     with as_file(files("fewlink") / "builtin" / "trail.safetensors") as path:
         network.load_state_dict(load_file(path))
     graph = known_graph(umls())
-    return Linker(umls(), TrailScorer("trail", network, ReadGraph.of(graph), graph))
+    return Linker(umls(), TrailScorer("trail", network, ReadGraph.of(graph)))
 
 
 def test_a_path_exists_and_prefers_entities_with_few_edges() -> None:

@@ -9,8 +9,8 @@ import torch
 from fewlink.data import open_benchmark
 from fewlink.evaluation import Protocol, evaluate
 from fewlink.models.baselines.learning_free import learning_free
-from fewlink.scorers import Question, base, best_tails
-from fewlink.scorers.base import CachedScorer
+from fewlink.scorers import Question, best_tails, cached
+from fewlink.scorers.cached import CachedScorer
 
 REFERENCES = np.array([[0, 1]], np.int32)
 
@@ -69,7 +69,7 @@ def test_other_references_are_scored_anew() -> None:
 
 
 def test_the_size_of_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "MOST_SCORES", 3)
+    monkeypatch.setattr(cached, "MAX_SCORES", 3)
     counting = Counting()
     scorer = CachedScorer(counting)
     for _ in range(2):

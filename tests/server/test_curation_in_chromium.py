@@ -40,11 +40,11 @@ def project(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         yield address, path
 
 
-def visit(browser: Browser, address: str, who: str, **asked: Any) -> None:
+def visit(browser: Browser, address: str, who: str, **query: Any) -> None:
     """Open project 1 as this curator, by a link."""
     browser.open(f"{address}/health")
     browser.run("localStorage.clear(); localStorage.setItem('fewlink:who', arguments[0])", who)
-    browser.open(f"{address}/#ask&{urlencode({'project': 1, **asked})}")
+    browser.open(f"{address}/#ask&{urlencode({'project': 1, **query})}")
     browser.until(lambda: browser.texts("#counts dd"))
 
 
@@ -126,8 +126,8 @@ def test_filters_and_accepting_many_with_one_undo(browser: Browser, project: tup
 
 def test_rows_are_filtered_by_the_type_of_their_tail_and_by_score(browser: Browser, tmp_path: Path) -> None:
     with on_a_port(make_app(small(), project=tmp_path / "small.decisions")) as (address, _):
-        asked = {"references": '[["ann", "oslo"]]', "heads": '["bob"]'}
-        browser.open(f"{address}/#ask&{urlencode(asked)}")
+        query = {"references": '[["ann", "oslo"]]', "heads": '["bob"]'}
+        browser.open(f"{address}/#ask&{urlencode(query)}")
         browser.until(lambda: browser.texts("#heads li"))
         fill(browser, "#candidates", "all")
         browser.click("#rank")
@@ -140,7 +140,7 @@ def test_rows_are_filtered_by_the_type_of_their_tail_and_by_score(browser: Brows
         assert browser.run(visible) == ["cy"]
 
 
-def test_what_is_said_if_no_tail_is_left(browser: Browser, tmp_path: Path) -> None:
+def test_a_list_without_tails_says_so(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "small.decisions"
     with ProjectFile(path) as file:
         file.add_project("visited", [("ann", "oslo")])
@@ -193,7 +193,7 @@ def test_the_panel_of_an_entity_and_the_larger_drawing(browser: Browser, project
     browser.press("Escape")
 
 
-def test_a_link_asks_its_question_again(browser: Browser, project: tuple[str, Path]) -> None:
+def test_a_link_repeats_its_query(browser: Browser, project: tuple[str, Path]) -> None:
     address, _ = project
     visit(browser, address, "ann", heads='["alga"]')
     browser.until(lambda: browser.texts(".row"))
@@ -206,8 +206,8 @@ def test_a_link_asks_its_question_again(browser: Browser, project: tuple[str, Pa
     browser.open(link)
     assert browser.until(lambda: browser.texts(".row .name b")) == ranked
     browser.open("about:blank")
-    asked = {"references": json.dumps(PAIRS), "heads": '["alga"]', "relation": "interacts"}
-    browser.open(f"{address}/#ask&{urlencode(asked)}")
+    query = {"references": json.dumps(PAIRS), "heads": '["alga"]', "relation": "interacts"}
+    browser.open(f"{address}/#ask&{urlencode(query)}")
     assert browser.until(lambda: browser.texts(".row .name b")) == ranked
     assert browser.run("return document.querySelector('#project-choice').value") == ""
     browser.open("about:blank")
@@ -241,7 +241,7 @@ def test_another_project_begins_without_suggestions_of_the_one_before(
     browser.until(lambda: card(browser))
 
 
-def test_constraints_are_sent_and_said(browser: Browser, project: tuple[str, Path]) -> None:
+def test_constraints_are_sent_and_noted(browser: Browser, project: tuple[str, Path]) -> None:
     visit(browser, project[0], "ann", heads='["alga", "bacterium"]')
     browser.until(lambda: len(browser.texts(".row")) == 20)
     browser.run("document.querySelector('#constraints [value=functional]').click()")
@@ -338,7 +338,7 @@ def test_a_killed_server_loses_nothing_of_two_browsers(browser: Browser, other: 
         browser.until(lambda: len(browser.run(stored)) >= 5 and len(other.run(stored)) >= 5, 60)
         process.kill()
         process.wait()
-        # what was under way fails, and the pages say so
+        # requests under way fail, and both pages say so
         for one in curators.values():
             one.until(lambda one=one: not one.run("return document.querySelector('#offline').hidden"), 60)
         shown = {"accepted": browser.run(stored), "rejected": other.run(stored)}
@@ -403,12 +403,12 @@ def test_decisions_adjust_what_the_page_shows(browser: Browser, tmp_path: Path) 
             assert file.decisions("makes", "accepted")[0].probability is not None
 
 
-def test_pairs_that_the_graph_lacks_are_said_and_left_out(browser: Browser, project: tuple[str, Path]) -> None:
+def test_pairs_that_are_not_in_the_graph_are_noted_and_left_out(browser: Browser, project: tuple[str, Path]) -> None:
     address, path = project
     with ProjectFile(path) as file:
         file.decide(1, [("accepted", "moon", "cheese"), ("rejected", "alga", "cheese")], "bob")
     visit(browser, address, "ann", heads='["alga"]')
-    browser.until(lambda: browser.texts(".row"))  # it can be asked all the same
+    browser.until(lambda: browser.texts(".row"))  # the project can still be ranked
     notes = browser.text("#project-notes")
     assert "moon → cheese" in notes and "alga → cheese" in notes
     assert browser.texts("#accepted-list .badge") and not browser.texts("#accepted-list .entity")

@@ -162,7 +162,7 @@ EVERY = """const kind = document.querySelector('#many'); kind.value = 'all';
     kind.dispatchEvent(new Event('input', {bubbles: true}))"""
 
 
-def test_the_example_all_heads_and_known_pairs(window: Browser) -> None:
+def test_an_example_and_then_all_heads_with_known_pairs(window: Browser) -> None:
     window.click("#example")
     window.until(lambda: names(window))
     assert value(window, "#relation") == ["associated_with"] and len(window.texts(".group")) == 4
@@ -176,31 +176,19 @@ def test_the_example_all_heads_and_known_pairs(window: Browser) -> None:
     assert window.run("return document.querySelector('#progress').hidden")
 
 
-def test_it_fits_a_phone_and_shows_its_keys(window: Browser) -> None:
-    rank(window)
-    window.resize(390, 844)
-    window.press("e")
-    window.until(lambda: window.texts(".shares dt"))
-    assert window.run("return document.documentElement.scrollWidth") <= 390
-    window.press("?")
-    assert window.run("return document.querySelector('#shortcuts').open")
-    window.press("Escape")
-    window.resize(1280, 900)
-
-
-def test_many_heads_can_be_stopped_kept_and_continued(window: Browser, address: str) -> None:
+def test_a_ranking_of_many_heads_can_be_stopped_and_continued_after_a_reload(window: Browser, address: str) -> None:
     window.click("#example")
     window.until(lambda: names(window))
-    slow = """const real = window.fetch; window.asked = [];
+    slow = """const real = window.fetch; window.sent = [];
         window.fetch = async (path, options) => {
             const never = (_, stop) => options.signal.addEventListener("abort", () => stop(new DOMException("", "AbortError")));
-            if (path === "predict") window.asked.push(JSON.parse(options.body));
-            return window.asked.length > 2 ? new Promise(never) : real(path, options); }"""  # noqa: E501
+            if (path === "predict") window.sent.push(JSON.parse(options.body));
+            return window.sent.length > 2 ? new Promise(never) : real(path, options); }"""  # noqa: E501
     window.run(slow)
     window.run(MANY)
     window.click("#rank")
-    window.until(lambda: window.run("return window.asked.length") == 3)
-    assert [part["first"] for part in window.run("return window.asked")] == [0, 16, 48]
+    window.until(lambda: window.run("return window.sent.length") == 3)
+    assert [part["first"] for part in window.run("return window.sent")] == [0, 16, 48]
     assert window.text("#progress-text").startswith("48 of ") and " left" in window.text("#progress-text")
     window.click("#stop")
     window.until(lambda: window.text("#stop") == "Continue")
@@ -254,7 +242,7 @@ def test_the_interface_is_described_and_can_be_tried(browser: Browser, address: 
     assert browser.console_errors() == []
 
 
-def test_the_page_asks_for_the_token(browser: Browser) -> None:
+def test_the_page_requires_the_token_of_the_server(browser: Browser) -> None:
     with on_a_port(make_app(trail(), ServerSettings(token="s3cret"))) as (address, _):
         browser.open(f"{address}/")
         for typed in ("wrong", "s3cret"):

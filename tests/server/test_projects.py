@@ -413,7 +413,7 @@ def test_imported_names_become_ids_and_unknown_ones_are_marked(client: TestClien
     number = started(client)
     text = "Body System\tcell\nalga\tno such thing\n"
     answer = client.post(f"/projects/{number}/import", json={"format": "tsv", "text": text}).json()
-    note = "1 decided pair names an entity that this graph lacks, and is kept but not read: alga → no such thing"
+    note = "1 decided pair names an entity that this graph lacks; it is kept but not used: alga → no such thing"
     assert (answer["added"], answer["notes"]) == (2, [note])
     listed = client.get(f"/projects/{number}/decisions?kind=accepted").json()
     assert [(s["head"], s["tail"], s["known"]) for s in listed["decisions"]] == [

@@ -70,13 +70,21 @@ def test_a_point_of_a_resumed_run_replaces_later_ones() -> None:
     assert again.points[1].dev["mrr"] == 0.9
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A study that was not stopped."""
+    place = tmp_path_factory.mktemp("whole")
+    workspace = Workspace(open_benchmark("umls"), place / "results", place / "work")
+    SELECTION.run(PLAN, workspace)
+    return workspace
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before a checkpoint", "after it"])
 def test_a_stopped_study_continues_to_the_same_curves(
-    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    when: str, whole: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    benchmark = open_benchmark("umls")
-    whole, parts = (Workspace(benchmark, tmp_path / n / "results", tmp_path / n / "work") for n in ("whole", "parts"))
-    SELECTION.run(PLAN, whole)
+    parts = Workspace(whole.benchmark, tmp_path / "results", tmp_path / "work")
     saved: list[Path] = []
 
     def stop(run: Path, *more: Any) -> None:

@@ -18,7 +18,7 @@ from fewlink.core.errors import FewlinkError
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.evaluation.records import read_records
-from fewlink.fit.fit import fit
+from fewlink.fitting.fit import fit
 from fewlink.models import trained_family
 from fewlink.models.vectors import pretrain
 
@@ -164,7 +164,7 @@ def test_a_fit_is_not_trained_further(tmp_path: Path) -> None:
 def test_a_failed_run_can_start_again_and_more_patience_continues(vectors: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("umls", "--model", "fsrl", "--embeddings", vectors, "--out", run, *QUICK)
-    assert "smaller learning_rate" in error_of(train_command(*words, "--set", "learning_rate=1e38"))
+    assert "learning_rate" in error_of(train_command(*words, "--set", "learning_rate=1e38"))
     assert train_command(*words, "--set", "patience=1", "--set", "learning_rate=1e-12").exit_code == 0
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
     assert train_command("--resume", run, "--set", "steps=8").exit_code == 0

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from fewlink.core.errors import FewlinkError
-from fewlink.embeddings import EmbeddingSettings
 from fewlink.models import families
 from fewlink.models.fsrl.settings import FewShotSettings
 from fewlink.models.metar.settings import MetaRSettings
@@ -58,10 +57,6 @@ def test_every_setting_has_a_description(family: str) -> None:
 def test_settings_that_depend_on_each_other() -> None:
     for make, field in (
         (lambda: TrailSettings(queries=2000), "candidates"),
-        (lambda: EmbeddingSettings(dim=5), "complex"),
-        (lambda: EmbeddingSettings(model="y"), "'y'"),
-        (lambda: EmbeddingSettings(regime="k-vs-all", loss="margin"), "loss"),
-        (lambda: EmbeddingSettings(mixed_precision=True), "mixed_precision"),
         (lambda: MetaRSettings(model="gana"), "gana"),
     ):
         with pytest.raises(FewlinkError, match=field):

@@ -15,16 +15,14 @@ import itertools
 import json
 import shutil
 import tempfile
-import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from fewlink.models.names.gate import Gate, read_gate
 from torch import Tensor
 
 import fewlink
@@ -39,8 +37,9 @@ from fewlink.evaluation.evaluator import Evaluation, Protocol, TaskRanks
 from fewlink.evaluation.maps import PairMap
 from fewlink.evaluation.ranks import QueryRanks, read_ranks
 from fewlink.evaluation.records import RecordStore, make_record
-from fewlink.fit.stages import FORMAT as FIT_FORMAT
-from fewlink.fit.stages import Stages, read_record
+from fewlink.fitting.fit import replace_run
+from fewlink.fitting.record import FORMAT as FIT_FORMAT
+from fewlink.fitting.record import read_record, record_id, write_record
 from fewlink.graph import Graph, TypeTable, Vocabulary
 from fewlink.linker import saving
 from fewlink.linker.calibration import calibration_of, open_calibration, shipped_calibration
@@ -112,7 +111,7 @@ def make_run(folder: Path, seed: int, model: str = "fsrl") -> None:
     folder.mkdir(parents=True)
     start_or_continue(folder, config, vectors)
     record = {"format": FIT_FORMAT, "asked": {"minutes": 1.0, "seed": seed}, "notes": [], "seconds": {"answering": 1.5}}
-    Stages(folder, record, print, time.monotonic()).write_record()
+    write_record(folder, record)
     weights = [{"w": torch.randn(3, 3, generator=random), "b": torch.randn(3, generator=random)} for _ in range(2)]
     state = State(4, 2, {"mrr": 0.5}, 1, 2.5, {"step": 4, "loss": 0.25})
     save_last(folder, weights[1], {"w.step": torch.ones(1)}, state)
@@ -128,13 +127,12 @@ def make_fit(folder: Path, seed: int) -> None:
     benchmark, random = small_benchmark(seed), torch.Generator().manual_seed(seed)
     folder.mkdir(parents=True)
     record = {"format": FIT_FORMAT, "asked": {"minutes": 1.0, "seed": seed}, "notes": [], "seconds": {"answering": 1.5}}
-    fitting = Stages(folder, record, print, time.monotonic())
-    fitting.write_record()
-    Deployed(small_benchmark(seed + 50), NoVectors()).save(folder, fitting.id)
+    write_record(folder, record)
+    Deployed(small_benchmark(seed + 50), NoVectors()).save(folder, record_id(folder, record))
     benchmark.save(folder / BENCHMARK)
     weights = [{"w": torch.randn(3, 3, generator=random)} for _ in range(2)]
     config = RunConfig.of(benchmark, NoVectors(), TrailSettings(seed=seed))
-    fitting.replace_run(config, weights[0], 3)
+    replace_run(folder, config, weights[0], 3, record_id(folder, record))
     save_calibration(folder, benchmark, 3, seed)
     add_best(folder, weights[1], 4)
 
@@ -187,8 +185,8 @@ def load_small_state(folder: Path) -> Any:
 def completed(folder: Path, seed: int) -> Iterator[list[Any]]:
     """The batches of a completion: those that an interrupted one has kept, then new ones."""
 
-    def answer(heads: np.ndarray) -> list[Any]:
-        return [[head, (head + seed) / 7] for head in heads.tolist()]
+    def answer(heads: Sequence[int]) -> list[Any]:
+        return [[head, (head + seed) / 7] for head in heads]
 
     return answer_batches(range(5 * HEADS_PER_BATCH), answer, {"model": "trail", "top": 5}, folder / "out.tsv")
 
@@ -262,17 +260,6 @@ class _Package(type(Path())):  # type: ignore[misc]
         return self if name == "builtin" else Path(str(self)) / name
 
 
-def make_gate(folder: Path, seed: int) -> None:
-    folder.mkdir(parents=True)
-    Gate(np.arange(4) + 0.5 + seed, {"queries": seed}).write(folder / "names.json")
-
-
-def load_gate(folder: Path) -> Any:
-    with suppress(OSError, UnicodeDecodeError):
-        return read_gate((folder / "names.json").read_text("utf-8"), "names.json")
-    raise FewlinkError("it is not there or not text")
-
-
 def make_calibration(folder: Path, seed: int) -> None:
     folder.mkdir(parents=True)
     calibration = shipped_calibration()
@@ -293,7 +280,6 @@ STORES = {
         Store("results", make_results, load_results),
         Store("calibration", make_calibration, lambda folder: open_calibration(folder / "file.json")),
         Store("weights", make_weights, load_weights),
-        Store("gate", make_gate, load_gate),
         Store("project", make_project, load_project),
         Store("completion", make_completion, lambda folder: list(completed(folder, 0))),
     )

@@ -248,7 +248,7 @@ def append(
 
     common.check_files(*files, types, names)
     common.check_benchmarks(where)
-    from fewlink.fit.append import append as append_to
+    from fewlink.fitting.append import append as append_to
     from fewlink.graph import CompileReport
 
     report = CompileReport()

@@ -107,8 +107,8 @@ def tune(
     from fewlink.core.recipes import as_toml
     from fewlink.core.storage import write_bytes
     from fewlink.data import open_benchmark
-    from fewlink.models.baselines.embedding import OBJECTIVES
-    from fewlink.models.baselines.embedding import tune as search
+    from fewlink.models.baselines.tuning import OBJECTIVES
+    from fewlink.models.baselines.tuning import tune as search
 
     choose("objective", objective, dict.fromkeys(OBJECTIVES))
     base = common.embedding_settings(model, recipe, change, 0, device)
@@ -158,7 +158,7 @@ def links(
     from fewlink.core.errors import FewlinkError, writing
     from fewlink.evaluation.links import rank_links, read_splits
     from fewlink.evaluation.records import RecordStore, make_record
-    from fewlink.models.baselines.embedding import link_settings, searched_setting
+    from fewlink.models.baselines.links import link_settings, searched_setting
 
     settings = common.embedding_settings(model, recipe, change, seed, device)
     RecordStore(results).check_writable()
@@ -208,7 +208,7 @@ def _train_links(
 ) -> tuple[Embeddings, dict[float, float]]:
     """The vectors, and the MRR on valid of each value of the searched setting; says what was chosen."""
     from fewlink.embeddings import train
-    from fewlink.models.baselines.embedding import TRIAL_EPOCHS, searched_setting, train_links
+    from fewlink.models.baselines.links import TRIAL_EPOCHS, searched_setting, train_links
 
     sizes, model = (len(graph.entities), len(graph.relations)), settings.model
     if not search:

@@ -237,7 +237,7 @@ def _baselines(
     """Each scorer with each number of shots, seed and draw; those with settings are trained for each."""
     from fewlink.models import checkpoint_models, families, shipped_models
     from fewlink.models.family import BaselineFamily
-    from fewlink.scorers.base import CachedScorer
+    from fewlink.scorers.cached import CachedScorer
 
     shipped, published = shipped_models(), checkpoint_models()
     baselines = [family for family in families().values() if isinstance(family, BaselineFamily)]

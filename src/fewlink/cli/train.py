@@ -89,8 +89,9 @@ def train(
         change = [f"shots={shots}", *change]
     if start is not None:
         change = [f"start={start.resolve()}", *change]
-    import fewlink
     from fewlink.core import distributed
+    from fewlink.training.train import resume as resume_run
+    from fewlink.training.train import train_seeds
 
     with distributed.processes(common.resolve_device(device)) as own_device:
         first = distributed.rank() == 0
@@ -98,9 +99,9 @@ def train(
         try:
             if resume is not None:
                 moved = bench[0] if bench else None
-                results = [fewlink.resume(resume, bench=moved, change=change, device=own_device, on_event=reporter)]
+                results = [resume_run(resume, bench=moved, change=change, device=own_device, on_event=reporter)]
             else:
-                results = fewlink.train_seeds(
+                results = train_seeds(
                     bench,
                     model,
                     out=out,
@@ -172,7 +173,7 @@ def fit(
     common.check_triples(graph)
     common.check_files(types, names)
     common.check_device(device)
-    from fewlink.fit.fit import fit as run
+    from fewlink.fitting.fit import fit as run
     from fewlink.training import is_run
 
     try:

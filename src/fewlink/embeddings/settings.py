@@ -88,16 +88,13 @@ class EmbeddingSettings(Settings):
         """Whether each step scores and updates every entity."""
         return self.regime != "sampled"
 
-    def needs(
-        self, entities: int, relations: int, triples: int, processes: int = 1, device: str = "cpu"
-    ) -> dict[str, float]:
-        """Bytes of a device's memory that training takes in each process, by purpose.
+    def needs(self, entities: int, relations: int, triples: int, device: str = "cpu") -> dict[str, float]:
+        """Bytes of a device's memory that training takes, by purpose.
 
         Training on a GPU also takes memory of the CPU, where vectors are made and saved.
         """
-        rows = entities if self.dense else entities / processes
-        table = 4.0 * rows * self.dim
-        optimizer = {"adagrad": table, "adam": 2 * table + 4 * rows}[self.optimizer]
+        table = 4.0 * entities * self.dim
+        optimizer = {"adagrad": table, "adam": 2 * table + 4 * entities}[self.optimizer]
         others = 4.0 * 2 * relations * interaction(self.model).relation_width(self.dim)
         needs = {"vectors": table * (1 + (self.held_out > 0)) + others, "the optimizer": optimizer + others}
         if device == self.device and self.dense:

@@ -43,9 +43,9 @@ class Adjustment:
 
 @dataclass(frozen=True)
 class ProjectReading:
-    """What a question reads of a project: true pairs, wrong pairs, and how its decisions adjust probabilities.
+    """What a query takes from a project: true pairs, wrong pairs, and how its decisions adjust probabilities.
 
-    References come first, then accepted pairs, newest first: a model may read only some.
+    References come first, then accepted pairs, newest first: a model may read only the first ones.
     """
 
     name: str
@@ -78,8 +78,8 @@ def lacking_note(pairs: Sequence[tuple[str, str]]) -> str:
     """How many decided pairs have entities that the graph lacks, and which."""
     few = "; ".join(f"{head} → {tail}" for head, tail in pairs[:3]) + ("; …" if len(pairs) > 3 else "")
     if len(pairs) == 1:
-        return f"1 decided pair names an entity that this graph lacks, and is kept but not read: {few}"
-    return f"{len(pairs):,} decided pairs name entities that this graph lacks, and are kept but not read: {few}"
+        return f"1 decided pair names an entity that this graph lacks; it is kept but not used: {few}"
+    return f"{len(pairs):,} decided pairs name entities that this graph lacks; they are kept but not used: {few}"
 
 
 def adjustment_of(states: Iterable[Decision]) -> Adjustment | None:

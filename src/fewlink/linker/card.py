@@ -69,12 +69,17 @@ def measure_and_write(
     parts = [
         front_matter(config.settings.model, linker.benchmark.name, list(_figures(evaluations))).rstrip("\n"),
         *_introduction(linker, config, run),
-        *("## Data\n", _data(linker, config)),
-        *("## Metrics\n", _metrics(linker, evaluations)),
+        "## Data\n",
+        _data(linker, config),
+        "## Metrics\n",
+        _metrics(linker, evaluations),
         *_held_out(run),
-        *("## Probabilities\n", _calibration(calibration)),
-        *("## Limits\n", _limits(config, graph)),
-        *("## Versions and settings\n", _versions(config, linker.step)),
+        "## Probabilities\n",
+        _calibration(calibration),
+        "## Limits\n",
+        _limits(config, graph),
+        "## Versions and settings\n",
+        _versions(config, linker.step),
     ]
     with locked_inside(run):
         write_bytes(run / CARD, "\n".join(parts).encode())

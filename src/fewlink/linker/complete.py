@@ -6,15 +6,13 @@ batch of heads, with its number and checksum. When all heads are done, FILE is w
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +21,11 @@ from fewlink.core.storage import with_sha256, without_sha256, write_bytes
 from fewlink.data import Task
 from fewlink.data.candidates import by_similarity, open_candidates
 from fewlink.graph import Graph
-from fewlink.linker.constraints import ConstraintChoice
+from fewlink.linker.calibration import Calibration
 from fewlink.linker.predictions import Predictions
-from fewlink.linker.query import Choice, Pairs, Query, References, Relation, check_count, id_texts
+from fewlink.linker.query import References, Relation
 from fewlink.linker.ranking import RankedPairs
 from fewlink.linker.trust import Trust
-from fewlink.scorers import GraphScorer, capabilities
-
-if TYPE_CHECKING:
-    from fewlink.linker.linker import Linker
 
 FORMAT = "fewlink-completion/1"
 HEADS_PER_BATCH = 32
@@ -46,84 +40,23 @@ MAX_REFERENCES = 16  # taken from a relation of the graph, for a model that read
 Row = Sequence[Any]
 
 
-def complete(
-    linker: Linker,
-    references: Pairs | None,
-    *,
-    relation: str | None,
+def best_of_batches(
+    heads: Sequence[int],
+    rank: Callable[[Sequence[int]], RankedPairs],
+    best: Callable[[RankedPairs, int], RankedPairs],
     top: int,
-    min_probability: float,
-    k: int,
-    heads: str | Iterable[str] | None,
-    candidates: Choice,
-    constraints: ConstraintChoice,
+    facts: Mapping[str, Any],
     out: Path | None,
-    exact: bool,
-    on_heads: Callable[[int, int], None],
-) -> Predictions:
-    """The work of `Linker.complete`, which describes the arguments."""
-    top, k = check_count(top, "top"), check_count(k)
-    if out is not None:
-        check_out(out)
-    if linker.project is not None:
-        references = [*(references or ()), *linker.project.references] or None
-    of_type = heads if isinstance(heads, str) else None
-    query = linker.resolve(
-        references,
-        () if heads is None or isinstance(heads, str) else heads,
-        top,
-        candidates,
-        relation=relation,
-        constraints=constraints,
-        heads_of_type=of_type,
-        across_heads=True,
-    )
-    model, query = hide_relation(linker, query, spread=references is None)
-    if heads is None:
-        query = dataclasses.replace(query, heads=tuple(plausible_heads(linker.graph, query.references).tolist()))
-    trust = model.trust(query)
-    if min_probability > 0:
-        check_probabilities(model, trust)
-    used = model.constraints(query)
-    facts = query_facts(linker, query, relation, sorted(used.kinds), top, k, min_probability)
-
-    def rank(batch: Sequence[int]) -> RankedPairs:
-        part = dataclasses.replace(query, heads=tuple(batch), k=k, across_heads=False)
-        pairs = model.settle(part, model.rank(part, trust), trust)
-        if not min_probability:
-            return pairs
-        return pairs.take(np.flatnonzero(model.sort_keys(part, pairs, trust) >= min_probability))
-
+    on_heads: Callable[[int], None],
+) -> RankedPairs:
+    """The best pairs of all heads, more than `top`: `rank` gives those of some heads, `best` the best of several."""
     pool = max(POOL_FACTOR * top, MIN_POOL)
     parts = list[RankedPairs]()
-    open_heads = used.open_heads(np.array(query.heads, np.int32)).tolist()
-    for rows in answer_batches(
-        open_heads, lambda batch: _rows_of(rank(batch)), facts, out, lambda done: on_heads(done, len(query.heads))
-    ):
+    for rows in answer_batches(heads, lambda batch: _rows_of(rank(batch)), facts, out, on_heads):
         parts.append(_pairs_of(rows))
         if sum(map(len, parts)) > 2 * pool:
-            parts = [model.best_pairs(query, RankedPairs.joined(parts), trust, pool)]
-    pairs = model.best_pairs(query, RankedPairs.joined(parts), trust, pool)
-    predictions = model.predictions(query, model.settle(query, pairs, trust), trust)
-    if out is not None:
-        write_completion(out, predictions, facts, exact=exact)
-    return predictions
-
-
-def hide_relation(linker: Linker, query: Query, *, spread: bool) -> tuple[Linker, Query]:
-    """A linker whose model does not see the relation of the query, if the relation is in its graph and it can do
-    without; and the query for it. If `spread`, its references are taken from all over the relation."""
-    references, scorer = query.references, linker.scorer
-    relation = references.relation
-    if relation is None or not isinstance(scorer, GraphScorer) or (relation.number < 0 and not relation.trained):
-        return linker, query
-    other = copy.copy(linker)
-    other.scorer, other.recent_trust = scorer.without(relation.name), {}
-    relation = as_task(dataclasses.replace(relation, trained=False), linker.graph)
-    pairs = references.pairs
-    if spread:
-        pairs = spread_pairs(relation, capabilities(scorer).most_references or MAX_REFERENCES)
-    return other, dataclasses.replace(query, references=dataclasses.replace(references, pairs=pairs, relation=relation))
+            parts = [best(RankedPairs.joined(parts), pool)]
+    return best(RankedPairs.joined(parts), pool)
 
 
 def as_task(relation: Relation, graph: Graph) -> Relation:
@@ -150,46 +83,12 @@ def plausible_heads(graph: Graph, references: References) -> np.ndarray:
     return order[np.isin(order, open_candidates(graph, pairs[:, ::-1]))]
 
 
-def check_probabilities(linker: Linker, trust: Trust | None) -> None:
+def check_probabilities(calibration: Calibration | None, trust: Trust | None) -> None:
     """Raise if answers of this trust have no probabilities to compare with a minimum."""
-    if linker.calibration is None or linker.calibration.rough:
+    if calibration is None or calibration.rough:
         raise FewlinkError("min_probability needs a calibrated model: fewlink card calibrates a run")
     if trust is not None and (trust.known or (trust.ranks and not trust.found())):
         raise FewlinkError(f"{trust.sentence()}, so there are no percentages: leave min_probability out")
-
-
-def query_facts(
-    linker: Linker,
-    query: Query,
-    relation: str | None,
-    constraints: Sequence[str],
-    top: int,
-    k: int,
-    min_probability: float,
-) -> dict[str, Any]:
-    """What decides the pairs of a completion: a stored batch is used again only if all of it is the same."""
-    graph, able = linker.graph, capabilities(linker.scorer)
-    heads, tails = np.array(query.heads, np.int32), linker.candidates(query)
-    facts = {
-        "model": linker.scorer.name,
-        "step": linker.step,
-        "graph": graph.fingerprint,
-        "relation": relation,
-        "references": id_texts(graph, query.references.pairs),
-        "heads": len(heads),
-        "tails": len(tails),
-        "asked": digest(heads, tails),
-        "evidence": sorted(able.evidence),
-        "edges": able.edges_read,
-        "constraints": list(constraints),
-        "top": top,
-        "k": k,
-        "min_probability": min_probability,
-    }
-    if linker.project is not None:
-        facts["project"] = linker.project.name
-        facts["rejected"] = id_texts(graph, query.references.rejected)
-    return facts
 
 
 def digest(*ids: np.ndarray) -> str:

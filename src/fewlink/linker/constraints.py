@@ -30,7 +30,7 @@ KINDS = {
 }
 MIRRORED = {"functional": "inverse-functional", "inverse-functional": "functional"}  # read from tail to head
 WORDS = {"auto": "read off the known pairs", "none": "no constraint"}
-ENOUGH = 10  # known pairs from which "auto" reads constraints other than irreflexive
+MIN_PAIRS_FOR_AUTO = 10  # known pairs from which "auto" infers constraints other than irreflexive
 ConstraintChoice = str | Iterable[str] | None
 
 
@@ -70,7 +70,7 @@ class Constraints:
             if problem := every._problem(kind):
                 named = every.mirrored(kind)
                 raise FewlinkError(f"constraint '{named}' ({every.words(named)}) does not hold here: {problem}")
-        enough = "auto" in kinds and len(every.known) >= ENOUGH
+        enough = "auto" in kinds and len(every.known) >= MIN_PAIRS_FOR_AUTO
         wanted = KINDS if enough else ["irreflexive"]
         read = frozenset(kind for kind in wanted if kind not in given and every._holds(kind))
         return cls(graph, references, read, given, too_few="auto" in kinds and not enough)
@@ -198,7 +198,7 @@ class Constraints:
         return pairs.take(places[within < k])
 
     def notes(self, heads: np.ndarray, candidates: np.ndarray) -> list[str]:
-        """What the reader of the answer is told: the constraints that were used, and heads that were not asked."""
+        """Notes for the author of the query: the constraints that were used, and heads that were skipped."""
         read = self.read if np.isin(heads, candidates).any() else self.read - {"irreflexive"}
         source = "references" if self.references.relation is None else "known pairs"
         parts = [
@@ -208,10 +208,12 @@ class Constraints:
         ]
         notes = [f"constraints: {'; '.join(parts)}"] if parts else []
         if self.too_few:
-            notes.append(f"auto reads more constraints off {ENOUGH} known pairs or more: {len(self.known)} are known")
+            notes.append(
+                f"auto infers constraints from {MIN_PAIRS_FOR_AUTO} known pairs or more: {len(self.known)} are known"
+            )
         closed = np.setdiff1d(heads, self.open_heads(heads))
         if len(closed):
             names = Names(self.graph)
             shown = ", ".join(names.quoted(int(head)) for head in closed[:3]) + (", …" if len(closed) > 3 else "")
-            notes.append(f"not asked, as a {self._end} is known already: {shown}")
+            notes.append(f"skipped, because a {self._end} is known already: {shown}")
         return notes

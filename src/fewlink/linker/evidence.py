@@ -1,7 +1,7 @@
 """What a graph says for or against pairs of one of its relations, each with one triple left out.
 
-A pair is asked about with a *left-out* triple of the relation: nothing is counted that this triple alone says. So a
-triple and wrong alternatives to it are compared as if the triple were not in the graph.
+Each pair comes with a *left-out* triple of the relation, which does not count as evidence. So a triple and wrong
+alternatives to it are compared as if the triple were not in the graph.
 """
 
 from __future__ import annotations
@@ -21,11 +21,24 @@ DENSE = 100  # what one step over a pair of slots costs, in multiplications of a
 PRIOR = 2.0  # pairs that a share is drawn towards
 SMOOTH = 0.5
 COLUMNS = (
-    *("tail by head: best", "tail by head: mean", "tail by head: sum", "tail by head: lift"),
-    *("head by tail: best", "head by tail: mean", "head by tail: sum", "head by tail: lift"),
-    *("paths: best", "paths: sum", "paths: number"),
-    *("slots of tail", "slots of head", "slots together"),
-    *("log count of tail", "log count of head", "log degree of tail", "log degree of head"),
+    "tail by head: best",
+    "tail by head: mean",
+    "tail by head: sum",
+    "tail by head: lift",
+    "head by tail: best",
+    "head by tail: mean",
+    "head by tail: sum",
+    "head by tail: lift",
+    "paths: best",
+    "paths: sum",
+    "paths: number",
+    "slots of tail",
+    "slots of head",
+    "slots together",
+    "log count of tail",
+    "log count of head",
+    "log degree of tail",
+    "log degree of head",
 )
 
 

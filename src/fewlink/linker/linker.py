@@ -19,7 +19,17 @@ from fewlink.linker.adjustment import ProjectReading
 from fewlink.linker.answer_sets import answer_sets
 from fewlink.linker.calibration import TOP, Calibration, calibrate_on_dev, calibration_of, shipped_calibration
 from fewlink.linker.check import CheckedTriple, check
-from fewlink.linker.complete import complete
+from fewlink.linker.complete import (
+    MAX_REFERENCES,
+    as_task,
+    best_of_batches,
+    check_out,
+    check_probabilities,
+    digest,
+    plausible_heads,
+    spread_pairs,
+    write_completion,
+)
 from fewlink.linker.constraints import ConstraintChoice, Constraints, check_kinds
 from fewlink.linker.explanation import Explanation
 from fewlink.linker.names import Names
@@ -42,7 +52,7 @@ from fewlink.linker.query import (
 )
 from fewlink.linker.ranking import RankedPairs, rank_tails
 from fewlink.linker.reasons import explain_pair
-from fewlink.linker.relations import RelationFit, relations
+from fewlink.linker.relations import RelationFit, best_relations, described_fit
 from fewlink.linker.tables import Answers
 from fewlink.linker.trust import Trust, already_there, head_fans, measure_trust
 from fewlink.scorers import GraphScorer, Question, Scorer, capabilities
@@ -383,20 +393,86 @@ class Linker:
         number of heads done and their total. With a project (`with_project`), its references and accepted pairs are
         references too, pairs that resemble its rejected ones rank lower, and decided pairs are left out.
         """
-        return complete(
-            self,
+        top, k, file = check_count(top, "top"), check_count(k), None if out is None else Path(out)
+        if file is not None:
+            check_out(file)
+        if self.project is not None:
+            references = [*(references or ()), *self.project.references] or None
+        query = self.resolve(
             references,
+            () if heads is None or isinstance(heads, str) else heads,
+            top,
+            candidates,
             relation=relation,
-            top=top,
-            min_probability=min_probability,
-            k=k,
-            heads=heads,
-            candidates=candidates,
             constraints=constraints,
-            out=None if out is None else Path(out),
-            exact=exact,
-            on_heads=on_heads,
+            heads_of_type=heads if isinstance(heads, str) else None,
+            across_heads=True,
         )
+        model, query = self._hiding_relation(query, spread=references is None)
+        if heads is None:
+            query = dataclasses.replace(query, heads=tuple(plausible_heads(self.graph, query.references).tolist()))
+        trust, used = model.trust(query), model.constraints(query)
+        if min_probability > 0:
+            check_probabilities(self.calibration, trust)
+        facts = {**self._facts(query, relation), "top": top, "k": k, "min_probability": min_probability}
+
+        def rank(batch: Sequence[int]) -> RankedPairs:
+            part = dataclasses.replace(query, heads=tuple(batch), k=k, across_heads=False)
+            pairs = model.settle(part, model.rank(part, trust), trust)
+            if not min_probability:
+                return pairs
+            return pairs.take(np.flatnonzero(model.sort_keys(part, pairs, trust) >= min_probability))
+
+        pairs = best_of_batches(
+            used.open_heads(np.array(query.heads, np.int32)).tolist(),
+            rank,
+            lambda pairs, count: model.best_pairs(query, pairs, trust, count),
+            top,
+            facts,
+            file,
+            lambda done: on_heads(done, len(query.heads)),
+        )
+        predictions = model.predictions(query, model.settle(query, pairs, trust), trust)
+        if file is not None:
+            write_completion(file, predictions, facts, exact=exact)
+        return predictions
+
+    def _hiding_relation(self, query: Query, *, spread: bool) -> tuple[Linker, Query]:
+        """A linker whose model does not see the relation of a query, if the model reads it in the graph and can do
+        without; and the query for it. If `spread`, references are taken from all over the relation."""
+        references, scorer = query.references, self.scorer
+        relation = references.relation
+        if relation is None or not isinstance(scorer, GraphScorer) or (relation.number < 0 and not relation.trained):
+            return self, query
+        other = copy.copy(self)
+        other.scorer, other.recent_trust = scorer.without(relation.name), {}
+        relation = as_task(dataclasses.replace(relation, trained=False), self.graph)
+        pairs = references.pairs
+        if spread:
+            pairs = spread_pairs(relation, capabilities(scorer).most_references or MAX_REFERENCES)
+        references = dataclasses.replace(references, pairs=pairs, relation=relation)
+        return other, dataclasses.replace(query, references=references)
+
+    def _facts(self, query: Query, relation: str | None) -> dict[str, Any]:
+        """What decides the pairs of a completion: stored batches are used again only if all of it is the same."""
+        able, heads, tails = capabilities(self.scorer), np.array(query.heads, np.int32), self.candidates(query)
+        facts = {
+            "model": self.scorer.name,
+            "step": self.step,
+            "graph": self.graph.fingerprint,
+            "relation": relation,
+            "references": id_texts(self.graph, query.references.pairs),
+            "heads": len(heads),
+            "tails": len(tails),
+            "asked": digest(heads, tails),
+            "evidence": sorted(able.evidence),
+            "edges": able.edges_read,
+            "constraints": sorted(self.constraints(query).kinds),
+        }
+        if self.project is not None:
+            facts["project"] = self.project.name
+            facts["rejected"] = id_texts(self.graph, query.references.rejected)
+        return facts
 
     def relations(
         self, head: str, tail: str, described: Mapping[str, Pairs] | None = None, k: int = 10
@@ -405,7 +481,12 @@ class Linker:
 
         A triple of the graph does not count as evidence for itself.
         """
-        return relations(self, head, tail, described, k)
+        head_id, tail_id = self.names.find(head, "head", "head"), self.names.find(tail, "tail", "tail")
+        fits = {
+            name: described_fit(self.scorer, self.graph, self.find_references(pairs), head_id, tail_id)
+            for name, pairs in (described or {}).items()
+        }
+        return best_relations(known_graph(self.benchmark), head_id, tail_id, fits, check_count(k))
 
     def check(
         self,

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fewlink.core.seeds import generator
 from fewlink.data.candidates import open_candidates
-from fewlink.data.training_graph import known_graph
 from fewlink.graph import Graph
 from fewlink.linker.check import (
     LEAST,
@@ -28,13 +27,10 @@ from fewlink.linker.check import (
     typical_relations,
 )
 from fewlink.linker.evidence import QueriedPairs, slot_table, slot_weights
-from fewlink.linker.query import Pairs, check_count
+from fewlink.linker.query import References
 from fewlink.linker.ranking import score_heads
 from fewlink.linker.tables import Answers
-from fewlink.scorers import Question
-
-if TYPE_CHECKING:
-    from fewlink.linker.linker import Linker
+from fewlink.scorers import Question, Scorer
 
 GOOD_FIT = 0.5  # if no relation reaches it, the answer says so
 KEPT = 20  # relations whose evidence is read for a pair
@@ -57,31 +53,26 @@ class RelationFit:
     by: str
 
 
-def relations(
-    linker: Linker, head: str, tail: str, described: Mapping[str, Pairs] | None, k: int
-) -> Answers[RelationFit]:
-    """The work of `Linker.relations`, which describes the arguments."""
-    head_id, tail_id = linker.names.find(head, "head"), linker.names.find(tail, "tail")
-    graph = known_graph(linker.benchmark)
+def best_relations(graph: Graph, head: int, tail: int, described: Mapping[str, float], k: int) -> Answers[RelationFit]:
+    """The k relations that fit a pair best: those of the graph, and described ones with their fits."""
     rows = [
         RelationFit(graph.relations[relation], graph.relation_name(relation), fit, known, "graph")
-        for relation, fit, known in graph.once(RelationFinder).rank(head_id, tail_id)
+        for relation, fit, known in graph.once(RelationFinder).rank(head, tail)
     ]
-    for name, pairs in (described or {}).items():
-        rows.append(RelationFit(name, name, _described_fit(linker, pairs, head_id, tail_id), False, "references"))
-    best = sorted(rows, key=lambda row: -row.fit)[: check_count(k)]
+    rows += [RelationFit(name, name, fit, False, "references") for name, fit in described.items()]
+    best = sorted(rows, key=lambda row: -row.fit)[:k]
     notes = ["no relation fits well"] if not best or best[0].fit < GOOD_FIT else []
     return Answers(tuple(best), notes)
 
 
-def _described_fit(linker: Linker, pairs: Pairs, head: int, tail: int) -> float:
+def described_fit(scorer: Scorer, graph: Graph, references: References, head: int, tail: int) -> float:
     """How well a relation described by references fits a pair: the share of entities like the references' tails that
     are no better tail, times the same for heads."""
-    fit, references = 1.0, linker.find_references(pairs)
+    fit = 1.0
     for each, asked, found in ((references, head, tail), (references.inverted(), tail, head)):
-        candidates = np.union1d(open_candidates(linker.graph, each.ids), [found]).astype(np.int32)
+        candidates = np.union1d(open_candidates(graph, each.ids), [found]).astype(np.int32)
         question = Question("", each.ids, np.array([asked], np.int32), candidates)
-        (_, scores), *_ = score_heads(linker.scorer, question)
+        (_, scores), *_ = score_heads(scorer, question)
         fit *= float((scores <= scores[candidates == found]).mean())
     return fit
 

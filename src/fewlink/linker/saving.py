@@ -260,7 +260,7 @@ def introduction(title: str, place: str, references: Sequence[tuple[str, str]], 
     return f"""# {title}
 
 Ranks the tails that fit a head, given a handful of pairs of a relation that the graph does not contain, without \
-further training. Made with [fewlink](https://github.com/fewlink/fewlink), `pip install 'fewlink[hub]'`.
+further training. Made with fewlink: `pip install 'fewlink[hub]'`.
 
 ## How to use it
 

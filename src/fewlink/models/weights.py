@@ -12,7 +12,7 @@ from fewlink.core.errors import InputError
 
 
 def moments_of(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state of each parameter, by the parameter's name and the name of the part."""
+    """The optimizer's state of each parameter, as `PARAMETER.ENTRY`."""
     return {
         f"{name}.{part}": value
         for name, parameter in module.named_parameters()
@@ -21,7 +21,7 @@ def moments_of(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def restore_moments(module: nn.Module, optimizer: Optimizer, moments: Mapping[str, Tensor]) -> None:
-    """Give an optimizer the state that `moments_of` returned."""
+    """Restore the state of an optimizer that `moments_of` returned."""
     on_device = bool(optimizer.defaults.get("capturable"))  # a captured step counts on the device
     for name, parameter in module.named_parameters():
         own = {key.rpartition(".")[2]: value for key, value in moments.items() if key.rpartition(".")[0] == name}

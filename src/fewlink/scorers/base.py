@@ -1,8 +1,7 @@
-"""The contract of every scorer: what it is asked, what it answers and its reasons; and a cache of scores."""
+"""The contract of every scorer: the question it receives, the scores it returns, the reasons it may give."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self, runtime_checkable
@@ -31,7 +30,7 @@ class Capabilities:
     """What a scorer can do beside scoring; the defaults hold for a scorer that declares nothing.
 
     thread_safe        several threads may call it at the same time
-    most_references    it reads the first so many references; None: all of them
+    most_references    how many references it reads, the first ones; None: all of them
     scores_are_logits  a difference of scores is a difference of log-odds
     evidence           what each kind of evidence in its reasons is, in words
     edges_read         how many edges it reads around each head; None: the whole graph
@@ -46,7 +45,7 @@ class Capabilities:
     reads_names: bool = False
 
     def references_read(self, given: int) -> int:
-        """How many of so many references it reads."""
+        """How many of the given number of references it reads."""
         return given if self.most_references is None else min(given, self.most_references)
 
 
@@ -147,44 +146,3 @@ def best_tails(scorer: Scorer, question: Question, count: int) -> list[list[tupl
     return [
         [(int(question.candidates[c]), float(row[c])) for c in best] for row, best in zip(scores, order, strict=True)
     ]
-
-
-MOST_SCORES = 1 << 26  # 256 MB of float32
-
-
-class CachedScorer:
-    """Another scorer whose scores are cached by relation, references and head.
-
-    A score does not depend on the other candidates, so the scores of some candidates are columns of those of all. With
-    the number of `entities`, all of them are scored at once, for questions with several sets of candidates.
-    """
-
-    def __init__(self, scorer: Scorer, entities: int | None = None) -> None:
-        self.name, self.scorer, self._size = scorer.name, scorer, 0
-        self._everyone = None if entities is None else np.arange(entities, dtype=np.int32)
-        self._cache: dict[tuple[str, bytes], tuple[np.ndarray, dict[int, np.ndarray]]] = {}
-
-    def __call__(self, question: Question) -> torch.Tensor | np.ndarray:
-        key = question.relation, question.references.tobytes()
-        columns, rows = self._cache.get(key, (np.zeros(0, question.candidates.dtype), {}))
-        heads = question.heads.tolist()
-        if heads and all(h in rows for h in heads) and np.isin(question.candidates, columns).all():
-            at = np.searchsorted(columns, question.candidates)
-            return np.stack([rows[h][at] for h in heads])
-        everyone = question.candidates if self._everyone is None else self._everyone
-        scores = self.scorer(dataclasses.replace(question, candidates=everyone))
-        self._store(key, dataclasses.replace(question, candidates=everyone), scores)
-        if self._everyone is None:
-            return scores
-        return scores[:, question.candidates.copy()]  # torch warns of an index that cannot be written
-
-    def _store(self, key: tuple[str, bytes], question: Question, scores: torch.Tensor | np.ndarray) -> None:
-        columns = np.sort(question.candidates)
-        cached, rows = self._cache.get(key, (columns, {}))
-        if not np.array_equal(cached, columns) or self._size + scores.shape[0] * scores.shape[1] > MOST_SCORES:
-            return
-        array = scores.cpu().numpy() if isinstance(scores, torch.Tensor) else np.asarray(scores)
-        ordered = array[:, np.argsort(question.candidates, kind="stable")]
-        rows.update(zip(question.heads.tolist(), ordered, strict=True))
-        self._cache[key] = columns, rows
-        self._size += array.size

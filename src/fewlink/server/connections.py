@@ -20,8 +20,8 @@ REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent
 class TimedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 connection with deadlines for the header, the body and for reading the response.
 
-    When the process has `max_connections()`, a new connection replaces the oldest one that has not finished sending a
-    request, or else the oldest idle one.
+    If there are more than `max_connections()`, the oldest ones that have not finished sending a request are closed, or
+    else the oldest idle ones.
     """
 
     header_seconds = 10.0  # from the first byte, or from opening the connection, to the end of the header
@@ -36,7 +36,7 @@ class TimedProtocol(H11Protocol):
         super().connection_made(transport)
         self.opened = self.loop.time()
         if len(self.connections) > max_connections():
-            self._replace_another()
+            self._close_others()
         self._await("header")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -92,12 +92,13 @@ class TimedProtocol(H11Protocol):
             self._read_timer.cancel()
             self._read_timer = None
 
-    def _replace_another(self) -> None:
+    def _close_others(self) -> None:
+        """Close the oldest unfinished connections, or else the oldest idle ones. Each scan closes a twentieth."""
         others = [other for other in self.connections if isinstance(other, TimedProtocol) and other is not self]
         unfinished = [other for other in others if other._awaited]
-        idle = [other for other in others if other.conn.their_state is h11.IDLE]
-        if candidates := unfinished or idle:
-            oldest = min(candidates, key=lambda other: other.opened)
+        closable = unfinished or [other for other in others if other.conn.their_state is h11.IDLE]
+        closable.sort(key=lambda other: other.opened)
+        for oldest in closable[: max(1, len(closable) // 20)]:
             self.connections.discard(oldest)
             oldest.transport.abort()
 

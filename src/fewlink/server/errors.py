@@ -89,6 +89,9 @@ def validation_error(errors: Sequence[Any]) -> ApiError:
         reason = first.get("ctx", {}).get("error", first["msg"])
         return ApiError(422, "invalid-json", f"the body is not valid JSON: {reason}")
     field = field_of(first["loc"])
+    if first["type"] == "model_attributes_type" and not field:
+        message = "the body must be a JSON object, sent with the header 'Content-Type: application/json'"
+        return ApiError(422, "invalid", message)
     others = len({field_of(error["loc"]) for error in errors}) - 1
     more = f" (and {others} more fields)" if others else ""
     return ApiError(422, "invalid", f"{field or 'the body'}: {first['msg']}{more}", field or None)

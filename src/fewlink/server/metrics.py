@@ -19,6 +19,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 REFUSALS = frozenset({"busy", "closing", "cost", "deadline", "limit", "too-large", "token", "wrong-host"})
 CLIENT_GONE = 499  # logged as the status of a request whose client has disconnected
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the number of series
 
 
 class Metrics:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.exchange import export, import_text
 from fewlink.curation.learning import choose_references, learn, units_of
-from fewlink.curation.next_question import suggest
+from fewlink.curation.next_pair import suggest
 from fewlink.curation.schema import Decision, Event
 from fewlink.curation.store import ProjectFile
 from fewlink.data.training_graph import known_graph

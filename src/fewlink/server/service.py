@@ -310,10 +310,15 @@ class Service:
 
     def _answer_json(self, query: Query, pairs: RankedPairs, trust: Trust | None) -> dict[str, Any]:
         predictions = self.linker.predictions(query, pairs, trust)
+        notes = list(predictions.notes)
+        if not query.constraints:  # the default constraint needs no remark on every page
+            used, heads = self.linker.constraints(query), np.array(query.heads, np.int32)
+            default = used.notes(heads, self.linker.candidates(query))
+            notes = [note for note in notes if note not in default]
         shown = predictions.trust is not None and predictions.trust.shown
         return {
             "predictions": predictions.to_dicts(),
-            "notes": list(predictions.notes),
+            "notes": notes,
             "trust": predictions.trust and vars(predictions.trust),
             "tail_types": types_of(self.linker, np.unique(pairs.tails)),
             "sets": list(map(vars, predictions.sets)),

@@ -90,8 +90,8 @@ class Chart(ABC):
             axes = page.add_subplot()
             axes.set_title(printable(self.title))
             self.draw(axes)
-            facts = {"Date": None, "Creator": "fewlink", "Title": printable(self.title)}
-            page.savefig(file, format="svg", bbox_inches="tight", metadata=facts)
+            no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+            page.savefig(file, format="svg", bbox_inches="tight", metadata=no_metadata)
         return file.getvalue()
 
     def _repr_svg_(self) -> str:

@@ -18,7 +18,7 @@ from fewlink.evaluation.records import Record, make_record
 from fewlink.models import family_of, trained_family
 from fewlink.models.family import BaselineFamily, Prepared
 from fewlink.models.settings import ModelSettings
-from fewlink.scorers.base import CachedScorer
+from fewlink.scorers.cached import CachedScorer
 from fewlink.studies.plan import Plan
 from fewlink.studies.workspace import Workspace
 from fewlink.training.run import RunConfig, open_run

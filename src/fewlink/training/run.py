@@ -201,7 +201,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Deployed:
-    """What a run answers questions with, where that is more than it was trained on: a larger graph and its vectors.
+    """The larger graph that a run answers questions with, and its vectors.
 
     A run is trained and measured on a benchmark, part of which is hidden from it. To answer users it may read more: the
     whole graph it was carved from, or triples that were added later. That is kept in the run's folder, apart from what
@@ -299,7 +299,7 @@ def benchmark_place(run: Path) -> str:
 
 
 def open_run(folder: Path, benchmark: Benchmark, *, device: str = "cpu") -> Scorer:
-    """The best model of a run as a scorer, on the graph it was trained on or one that triples were added to."""
+    """The best model of a run as a scorer, on the graph it was trained on or on one that has grown since."""
     folder, device = Path(folder), use_device(device)
     config = RunConfig.read(folder)
     if extended := config.graph["fingerprint"] in benchmark.extended_from:

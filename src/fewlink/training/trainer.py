@@ -34,7 +34,7 @@ from fewlink.training.checkpoints import State, load_last, load_state, locked_ru
 from fewlink.training.metrics_log import MetricsLog, truncate_metrics
 from fewlink.training.run import RunConfig, check_folder, make_folder, start_or_continue
 
-ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is whole"
+ADVICE = "train with a smaller learning_rate or with clip; the last checkpoint is intact"
 SAVE_EVERY = 30.0  # seconds, of training between two evaluations
 Event = dict[str, Any]
 Watch = Callable[[Path, int, Scorer], None]
@@ -99,7 +99,7 @@ def train_runs(
     distributed.use_device(settings.device)
     side_by_side = len(runs) if settings.device != "cpu" else 1
     needed = family.training_memory(benchmark, vectors, settings, runs=side_by_side)
-    advice = f"use less of it, as with --set {family.memory_advice}" if family.memory_advice else ""
+    advice = f"use less memory, for example with --set {family.memory_advice}" if family.memory_advice else ""
     memory.ensure(f"training {settings.model}", needed, settings.device, advice)
     with contextlib.ExitStack() as held, exactly(settings.device):
         distributed.from_first(lambda: _prepare(benchmark, vectors, settings, places, held))
@@ -281,7 +281,7 @@ def _prepare(
     for run in runs.values():
         check_folder(run)
     if len({run.resolve() for run in runs.values()}) < len(runs):
-        raise FewlinkError("two seeds have the same folder: give each its own")
+        raise FewlinkError("two seeds have the same folder: give each seed its own")
     for seed, run in runs.items():
         make_folder(run)
         held.enter_context(locked_run(run))

@@ -17,7 +17,7 @@ from fewlink.embeddings import checkpoint as state
 from fewlink.evaluation import ranks
 from fewlink.evaluation.records import Record, kind_of
 from fewlink.evaluation.stored import each_line
-from fewlink.fit import stages
+from fewlink.fitting import record as fit_record
 from fewlink.linker import calibration
 from fewlink.models.trail import shipped
 from fewlink.training import checkpoints
@@ -53,9 +53,9 @@ def _json(found: Verified, path: Path) -> None:
     if name == calibration.FORMAT.partition("/")[0]:
         found.kind = "calibration"
         found.check(lambda: calibration.open_calibration(path, checkpoints.run_id(path.parent)))
-    elif name == stages.FORMAT.partition("/")[0]:
+    elif name == fit_record.FORMAT.partition("/")[0]:
         found.kind = "record of a fit"
-        found.check(lambda: stages.read_record(path.parent))
+        found.check(lambda: fit_record.read_record(path.parent))
     else:
         found.unclear.append(f"{path}: {NOT_OURS}")
 

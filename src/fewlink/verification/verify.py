@@ -21,7 +21,7 @@ from fewlink.embeddings import table
 from fewlink.embeddings.convert import check_finite
 from fewlink.evaluation import ranks
 from fewlink.evaluation.records import kind_of
-from fewlink.fit import stages
+from fewlink.fitting import record as fit_record
 from fewlink.graph import graph as graphs
 from fewlink.graph.graph import Graph
 from fewlink.linker import calibration, saving
@@ -197,7 +197,7 @@ def _run(found: Verified, path: Path) -> None:
     calibrated, metrics = path / checkpoints.CALIBRATION, path / metrics_log.METRICS
     for file, read in (
         (calibrated, lambda: calibration.open_calibration(calibrated, config.id)),
-        (path / FIT, lambda: stages.read_record(path)),
+        (path / FIT, lambda: fit_record.read_record(path)),
         (metrics, lambda: _metrics(metrics)),
     ):
         if file.exists():

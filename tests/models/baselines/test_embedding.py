@@ -11,8 +11,10 @@ from fewlink.core.errors import FewlinkError
 from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings, EmbeddingSettings
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.models.baselines import embedding
-from fewlink.models.baselines.embedding import EmbeddingScorer, link_settings, train_baseline, train_links, tune
+from fewlink.models.baselines import links
+from fewlink.models.baselines.embedding import EmbeddingScorer, train_baseline
+from fewlink.models.baselines.links import link_settings, train_links
+from fewlink.models.baselines.tuning import tune
 from fewlink.models.family import Reporter
 from fewlink.scorers import Question
 
@@ -71,13 +73,13 @@ def links_of_umls() -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("model", ["complex", "transe"])
 def test_link_prediction_is_trained_with_the_value_best_on_valid(model: str, tmp_path: Path) -> None:
     (train, valid), sizes = links_of_umls(), (len(BENCHMARK.graph.entities), len(BENCHMARK.graph.relations))
-    name = embedding.searched_setting(model)
+    name = links.searched_setting(model)
     settings = link_settings(model, sizes[0]).replace(dim=16, epochs=7)
     vectors, trials = train_links(train, valid, *sizes, settings, tmp_path)
     best = max(trials, key=lambda value: trials[value])
     assert vectors.settings[name] == best and vectors.facts["epochs"] == 7
-    place = embedding.GRID.index(best)
-    assert {*embedding.GRID[max(0, place - 1) : place + 2]} <= {*trials}
+    place = links.GRID.index(best)
+    assert {*links.GRID[max(0, place - 1) : place + 2]} <= {*trials}
     assert vectors.trace[4]["best_held_out_mrr"] == trials[best] <= vectors.facts["held_out_mrr"]
     again, same = train_links(train, valid, *sizes, settings, tmp_path / "other")
     assert same == trials and torch.equal(again.entities, vectors.entities)

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from tests.models.fsrl.oracle import assert_same, close, matched, normal, parameters_of
 from torch import nn
 
-from fewlink.models.fsrl import grid as grids
-from fewlink.models.fsrl.grid import blocks
 from fewlink.models.fsrl.matcher import InnerProduct, Matcher, RecurrentMatching, ZeroStartMatching
 
 RECURRENT = [RecurrentMatching, ZeroStartMatching]
@@ -96,20 +94,6 @@ def test_a_grid_holds_the_scores_of_all_pairs(
     assert grid.shape == (heads, candidates)
     pairs = torch.stack([torch.cat([a, b]) for a in h for b in t])
     close(grid, matched(matcher, pairs, vectors).reshape(heads, candidates))
-
-
-@every_matcher
-def test_a_grid_in_small_pieces_is_the_same(kind: type[nn.Module], steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    matcher, h, t, vectors = parameters_of(kind(4, steps), 1), normal(2, 3, 2), normal(3, 7, 2), normal(4, 2, 4)
-    whole = matcher.grid(h, t, vectors)
-    for pairs in (1, 4, 14):
-        monkeypatch.setattr(grids, "GATES_ON_CPU", 16 * pairs)  # of four numbers, each with four gates
-        close(matcher.grid(h, t, vectors), whole)
-    on_gpu = torch.device("cuda")
-    monkeypatch.setattr(grids, "blocks", lambda heads, tails, count, _: blocks(heads, tails, count, on_gpu))
-    for pairs in (1, 4, 14, 28, 1 << 18):
-        monkeypatch.setattr(grids, "GATES_ON_GPU", 16 * pairs)
-        close(matcher.grid(h, t, vectors), whole)
 
 
 @pytest.mark.parametrize("kind", RECURRENT)

@@ -162,15 +162,6 @@ def test_a_grid_holds_the_scores_of_all_pairs(name: str, shots: int, heads: int,
 
 
 @every_model
-def test_entities_are_encoded_alike_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, s = model_of(name), random_surroundings(2, 3, 4)
-    whole = encode_all(model.encoder, s)
-    monkeypatch.setattr(exact, "ENCODED_AT_ONCE", 3)
-    close(encode_all(model.encoder, s), whole)
-    close(whole, model.encoder(torch.arange(7), s))
-
-
-@every_model
 def test_no_score_and_no_gradient_is_nan_without_any_neighbour(name: str) -> None:
     model, s = build(name, 2), surroundings_of(normal(1, 4, 2), normal(2, 2, 2), [[], [], [], []], slots=3).float()
     scores, reconstruction = ask(model, pairs(3, 2, 1, entities=4), pairs(4, 2, 3, entities=4), s)
@@ -263,7 +254,7 @@ def test_ranks_do_not_depend_on_how_the_queries_are_shared_out(name: str) -> Non
 
 
 @every_model
-def test_encoding_all_in_parts_is_encoding_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoding_all_entities_in_pieces_is_encoding_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, s = model_of(name), random_surroundings(2, 3, 4)
     monkeypatch.setattr(exact, "ENCODED_AT_ONCE", 3)  # of 7
     with torch.no_grad():

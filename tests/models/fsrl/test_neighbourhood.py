@@ -76,19 +76,14 @@ def test_some_entities_have_their_neighbours_and_exact_vectors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entities", "relations", "width", "message"),
-    [
-        (3, 4, 4, "rescal relations are not vectors of 2 reals: pretrain with complex, transe or distmult"),
-        (2, 4, 2, "the embeddings have 2 entities and the graph 3: train them on this graph"),
-        (4, 4, 2, "the embeddings have 4 entities and the graph 3: train them on this graph"),
-        (3, 2, 2, "the embeddings have 1 relations and the graph 2: train them on this graph"),
-    ],
+    ("entities", "relations", "width", "named"),
+    [(3, 4, 4, "rescal"), (2, 4, 2, "2 entities"), (4, 4, 2, "4 entities"), (3, 2, 2, "1 relations")],
 )
-def test_what_does_not_fit_is_refused(entities: int, relations: int, width: int, message: str) -> None:
+def test_what_does_not_fit_is_refused(entities: int, relations: int, width: int, named: str) -> None:
     embeddings = Embeddings(normal(1, entities, 2), normal(2, relations, width), "rescal" if width == 4 else "distmult")
-    with pytest.raises(FewlinkError, match=f"^{message}$"):
+    with pytest.raises(FewlinkError, match=named):
         check_fits(embeddings, len(GRAPH.entities), len(GRAPH.relations))
-    with pytest.raises(FewlinkError, match=f"^{message}$"):
+    with pytest.raises(FewlinkError, match=named):
         Neighbourhood.of(GRAPH, embeddings)
 
 

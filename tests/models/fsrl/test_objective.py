@@ -77,5 +77,5 @@ def test_objective_and_its_gradients_equal_the_literal_sums(
 
 
 def test_an_unknown_loss_is_named() -> None:
-    with pytest.raises(FewlinkError, match="did you mean 'hinge'"):
+    with pytest.raises(FewlinkError, match="hinge"):
         objective(torch.zeros(1, 1, 2), torch.zeros(1, 1), 1, loss="hing", margin=1.0, weight=0.0)

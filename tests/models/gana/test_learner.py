@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import Fewlink, written
+from tests.conftest import written
 from tests.models.metar.test_learner import brief
 from tests.training.runs import lines_of, quick, saved, timeless, umls, vectors
 
@@ -143,19 +142,6 @@ def test_memory_grows_with_what_is_trained() -> None:
         return sum(FAMILY.memory(umls().graph, vectors(), tiny(**changes), training=training).values())
 
     assert need(False) < need(True, embedding_rate=0.0) < need(True) < need(True, relations=1024)
-
-
-def test_gana_from_the_command_line(fewlink: Fewlink) -> None:
-    some = [f"--set={name}={value}" for name, value in TINY.items()]
-    vectors().save(Path("vectors"), umls().graph.fingerprint, graph="umls")
-    done = fewlink("train", "umls", "--model", "gana", "--embeddings", "vectors", "--out", "run", *some)
-    assert done.code == 0, done.err
-    told = fewlink("evaluate", "run", "--split", "dev", "--json", "--results", "records")
-    assert told.code == 0 and json.loads(told.out)["model"] == "gana"
-    shown = fewlink("models", "--settings", "--model", "gana", "--json")
-    rows = json.loads(shown.out)
-    assert {"beta", "neighbours"} <= {row["name"] for row in rows}
-    assert all(row["about"] for row in rows if row["name"] not in ("seed", "device"))
 
 
 def test_the_model_has_a_recipe() -> None:

@@ -52,8 +52,8 @@ def test_scores_are_those_of_the_network(
     seed: int, shots: int, few: float, some: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether layers go along reached edges only or over the whole graph."""
-    monkeypatch.setattr(answering, "FEW", few)
-    monkeypatch.setattr(answering, "SOME", some)
+    monkeypatch.setattr(answering, "SPARSE", few)
+    monkeypatch.setattr(answering, "SPARSE_LAST", some)
     monkeypatch.setattr(edges_module, "CHUNK", 5)
     monkeypatch.setattr(module, "HEADS", 3)
     scorer, question = scorer_of(seed), question_of(seed, shots)
@@ -91,10 +91,10 @@ def test_what_follows_from_references_is_kept(monkeypatch: pytest.MonkeyPatch) -
     for seed in (0, 1, 0, 1):
         scorer(question_of(seed))
     assert len(calls) == 2
-    for seed in range(2, 2 + module.MOST_TASKS):
+    for seed in range(2, 2 + module.MAX_TASKS):
         scorer(question_of(seed))
     scorer(question_of(0))
-    assert len(calls) == 2 + module.MOST_TASKS + 1 and len(scorer._tasks) == module.MOST_TASKS
+    assert len(calls) == 2 + module.MAX_TASKS + 1 and len(scorer._tasks) == module.MAX_TASKS
 
 
 def test_a_reference_given_twice_counts_once() -> None:

@@ -1,4 +1,4 @@
-"""What a few-shot model reads: pretrained vectors, which a run may tune, and each entity's neighbours."""
+"""The inputs of a few-shot model: pretrained vectors, which a run may tune, and each entity's neighbours."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fewlink.graph import Graph, NeighbourTable, neighbour_table
 
 
 class Neighbours(nn.Module):
-    """Each entity has `most` slots, with its neighbours in the first of them; no parameters.
+    """The neighbours of all entities in one array; an entity is read as `most` slots, of which it fills the first.
 
-    Shapes: `offsets` (E + 1,) where the neighbours of each begin; `relations`, `entities` (n + 1,) int32 ids, the last
-    being a 0 that stands for none.
+    Shapes: `offsets` (E + 1,), where the neighbours of each entity begin; `relations`, `entities` (n + 1,) int32 ids,
+    of which the last is a 0 for an empty slot.
     """
 
     offsets: Tensor
@@ -23,8 +23,9 @@ class Neighbours(nn.Module):
     def __init__(self, most: int, offsets: Tensor, relations: Tensor, entities: Tensor) -> None:
         super().__init__()
         self.most = most
-        for name, part in (("offsets", offsets), ("relations", relations), ("entities", entities)):
-            self.register_buffer(name, part, persistent=False)
+        self.register_buffer("offsets", offsets, persistent=False)
+        self.register_buffer("relations", relations, persistent=False)
+        self.register_buffer("entities", entities, persistent=False)
 
     @classmethod
     def of(cls, table: NeighbourTable) -> Neighbours:
@@ -33,23 +34,23 @@ class Neighbours(nn.Module):
         return cls(table.most, torch.from_numpy(table.offsets), *(nn.functional.pad(c, (0, 1)) for c in columns))
 
     def places(self, ids: Tensor, slots: int | None = None) -> Tensor:
-        """Where the neighbours of entities (…,) stand, (…, most); the last place where there is none.
+        """The positions (…, most) of the neighbours of entities (…,); the last position for an empty slot.
 
-        With `slots`, only the first ones of each.
+        With `slots`, only the first slots of each.
         """
         at = self.offsets[ids].unsqueeze(-1) + torch.arange(self.most if slots is None else slots, device=ids.device)
         return at.where(at < self.offsets[ids + 1].unsqueeze(-1), len(self.entities) - 1)
 
     def present(self, places: Tensor) -> Tensor:
-        """Whether a neighbour stands at each of these places (…,)."""
+        """Whether there is a neighbour at each of these positions (…,)."""
         return places < len(self.entities) - 1
 
     def counts(self, ids: Tensor) -> Tensor:
-        """How many neighbours entities (…,) have."""
+        """The numbers of neighbours of entities (…,)."""
         return self.offsets[ids + 1] - self.offsets[ids]
 
     def some(self, ids: Tensor, slots: int) -> tuple[Neighbours, Tensor]:
-        """Those of entities (n,) alone, numbered from n on as they stand, and which entities (m,) they are."""
+        """The neighbours of entities (n,) alone, numbered from n on, and which entities (m,) they are."""
         counts = self.counts(ids)
         offsets = nn.functional.pad(counts.cumsum(0), (1, 0))
         owners = torch.repeat_interleave(counts)
@@ -60,9 +61,9 @@ class Neighbours(nn.Module):
 
 
 class Neighbourhood(nn.Module):
-    """A model's inputs and none of its parameters, moved between devices with `.to(device)`.
+    """The vectors of all entities (E, d) and relations (2R, d), and the neighbours; no parameters.
 
-    Shapes: `entities` (E, d), in half precision or another; `relations` (2R, d).
+    Entities may be in half precision.
     """
 
     entities: Tensor
@@ -71,8 +72,8 @@ class Neighbourhood(nn.Module):
     def __init__(self, entities: Tensor, relations: Tensor, neighbours: Neighbours) -> None:
         super().__init__()
         self.neighbours = neighbours
-        for name, table in (("entities", entities), ("relations", relations)):
-            self.register_buffer(name, table, persistent=False)
+        self.register_buffer("entities", entities, persistent=False)
+        self.register_buffer("relations", relations, persistent=False)
 
     @classmethod
     def of(
@@ -85,7 +86,7 @@ class Neighbourhood(nn.Module):
         seed: int = 0,
         standardise: bool = False,
     ) -> Neighbourhood:
-        """The vectors of a graph, each standardised if asked for, and at most `most` neighbours of each entity."""
+        """The vectors of a graph, standardised one by one on request, and at most `most` neighbours of each entity."""
         check_fits(embeddings, len(graph.entities), len(graph.relations))
         count, trained = len(graph.relations), len(embeddings.relations) // 2
         relations = torch.cat([embeddings.relations[:count], embeddings.relations[trained : trained + count]])
@@ -103,15 +104,15 @@ class Neighbourhood(nn.Module):
         return len(self.entities)
 
     def neighbours_of(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Relations, entities (int32 ids, 0 where there is none) and presence of neighbours: (…, N) each."""
+        """Relations and entities of neighbours (int32 ids, 0 for an empty slot), and their presence: (…, N) each."""
         places = self.neighbours.places(ids)
         relations, entities = (rows(kind, places) for kind in (self.neighbours.relations, self.neighbours.entities))
         return relations, entities, self.neighbours.present(places)
 
     def exactly(self, ids: Tensor, slots: int | None = None) -> Neighbourhood:
-        """Those of entities (n,) alone, which are its first n, with vectors in double precision.
+        """The inputs of entities (n,) alone, renumbered from 0, in double precision.
 
-        They have as many slots as before, or others, which must be enough for their neighbours.
+        With `slots`, so many for each entity, which must suffice for their neighbours.
         """
         neighbours, near = self.neighbours.some(ids, self.neighbours.most if slots is None else slots)
         vectors = rows(self.entities, torch.cat([ids, near])).double()
@@ -119,6 +120,6 @@ class Neighbourhood(nn.Module):
 
 
 def _standardised(vectors: Tensor) -> Tensor:
-    """Each row to mean 0 and deviation 1, as the authors' program does: (x − mean)/(deviation + 0.001)."""
+    """(x − mean)/(deviation + 0.001) of each row, as in the authors' program."""
     centred = vectors - vectors.mean(1, keepdim=True)
     return centred / (vectors.std(1, correction=0, keepdim=True) + 1e-3)

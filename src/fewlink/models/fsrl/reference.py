@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ class Background(NamedTuple):
 
     @classmethod
     def of(cls, graph: Graph, embeddings: Embeddings, most: int = 30, seed: int = 0) -> Background:
-        """At most 30 neighbours of each entity, as in the paper; a random sample where there are more."""
+        """With embeddings of this graph, and at most 30 neighbours of each entity: a random sample of them."""
         table = neighbour_table(graph, most, "sampled", seed)
         edges = torch.from_numpy(np.stack([table.relations, table.entities], 1)).long()  # (edges, 2)
         neighbours = pad_sequence(edges.split(np.diff(table.offsets).tolist()), batch_first=True, padding_value=-1)
@@ -164,7 +165,9 @@ class FSRL(nn.Module):
 
     def __init__(self, d: int, T: int = 2) -> None:
         super().__init__()
-        self.encoder, self.aggregator, self.matcher = self.Encoder(d), self.Aggregator(2 * d), self.Matcher(2 * d, T)
+        self.encoder = self.Encoder(d)  # θ
+        self.aggregator = self.Aggregator(2 * d)  # ε
+        self.matcher = self.Matcher(2 * d, T)  # μ
 
     def pairs(self, ids: Tensor, background: Background) -> Tensor:
         """E_{h,t} = [f_θ(h) ⊕ f_θ(t)] (n, 2d) of entity pairs (n, 2)."""
@@ -177,7 +180,10 @@ class FSRL(nn.Module):
 
 
 def ranking_loss(positive: Tensor, negative: Tensor, xi: float = 5.0) -> Tensor:
-    """L_rank = Σ_r Σ_l [ξ + s(h_l, t⁻_l) − s(h_l, t_l)]₊ of scores (B,); as a mean, whatever the batch.   (9)"""
+    """L_rank = Σ_r Σ_l [ξ + s(h_l, t⁻_l) − s(h_l, t_l)]₊                                             (9)
+
+    Of scores (B,); a mean in place of the sum, so that γ does not depend on the batch size.
+    """
     return (xi + negative - positive).clamp_min(0).mean()
 
 
@@ -187,7 +193,7 @@ def joint_loss(L_rank: Tensor, L_re: Tensor, gamma: float = 1e-4) -> Tensor:
 
 
 def episodes(tasks: Sequence[Task], K: int, B: int, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Algorithm 1: the reference set (K, 2), query pairs (B, 2), and these with polluted tails (B, 2) of each task."""
+    """Algorithm 1: of each task the reference set (K, 2), query pairs (B, 2), and the queries with polluted tails."""
     draw = random.Random(seed)
     while True:
         for task in draw.sample(tasks, len(tasks)):
@@ -216,13 +222,13 @@ def train(
         yield loss.item()
 
 
+@dataclass
 class ReferenceScorer:
     """The model for the package's evaluator."""
 
-    name = "fsrl-reference"
-
-    def __init__(self, model: FSRL, background: Background) -> None:
-        self.model, self.background = model, background
+    model: FSRL
+    background: Background
+    name: str = "fsrl-reference"
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Tensor:

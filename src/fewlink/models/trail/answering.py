@@ -13,8 +13,8 @@ from fewlink.models.trail.references import References
 from fewlink.propagation.edges import EdgeTable, GraphPart
 from fewlink.propagation.product import Norms, chunk_sums, constants, edge_sums, source_states
 
-FEW = 0.1  # share of all edges up to which a layer goes along the edges of reached entities only
-SOME = 0.4  # share up to which the last layer computes wanted entities only
+SPARSE = 0.1  # share of all edges up to which a layer goes along the edges of reached entities only
+SPARSE_LAST = 0.4  # share up to which the last layer computes wanted entities only
 
 
 class ReferenceEdges(NamedTuple):
@@ -91,7 +91,7 @@ class CpuPropagation:
                 torch.from_numpy(each)
                 for each in spans(order.offsets[x.rows].numpy(), order.offsets[x.rows + 1].numpy())
             )
-            if len(at) <= FEW * self.edges.edges:
+            if len(at) <= SPARSE * self.edges.edges:
                 return self._from_reached(layer, w, over, extra, x, at, owners)
             x = self._everywhere(x)
         order, flat = self.edges.by_tail, x.flatten(1)
@@ -152,7 +152,7 @@ class CpuPropagation:
         if wanted is not None:
             rows, back = wanted.unique(return_inverse=True)  # type: ignore[assignment]
         at = order.edges_of(rows)
-        if isinstance(x, Reached) or len(at) > SOME * self.edges.edges:
+        if isinstance(x, Reached) or len(at) > SPARSE_LAST * self.edges.edges:
             moved = self._layer(layer, w, over, extra, x)
             return (self._everywhere(moved) if isinstance(moved, Reached) else moved)[rows[back]]
         weights = w.index_select(0, order.second[at]) * constants(order, at, w.shape[1], Norms.FOUR)

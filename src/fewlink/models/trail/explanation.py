@@ -25,14 +25,14 @@ EVIDENCE = {"head": "paths from the head", "references": "paths from the referen
 WITH_HEAD, WITH_TAILS = [0, 4, 5], [1, 2]  # cosines that compare a candidate's name with the head's, with the tails'
 
 MOST_HOPS = 5
-MOST_DIRECT = 3  # edges between head and tail that are named
-MOST_ALIKE = 2  # measured paths along the same relations
-MOST_KINDS = 12  # relations whose edges at the tail are measured
+MAX_DIRECT = 3  # edges between head and tail that are named
+MAX_ALIKE = 2  # measured paths along the same relations
+MAX_KINDS = 12  # relations whose edges at the tail are measured
 BEAM = 128  # beginnings of paths that the search follows
 HARDLY_MORE = 1.25  # times what a part of a path loses
 SHORTER = 0.9  # what each hop after the first counts, where paths lose about the same
-LEAST_PART = 0.05  # of the largest loss that a named path must lose
-LEAST_NEW = 0.1  # of its own loss that a named path must add to those before it
+MIN_SHARE = 0.05  # of the largest loss that a named path must lose
+MIN_NEW_SHARE = 0.1  # of its own loss that a named path must add to those before it
 
 
 class FoundPath(NamedTuple):
@@ -167,7 +167,7 @@ def candidate_paths(
     """The edges between head and tail, and the best paths from the head and from references: at most `most` each.
 
     Left out: paths from a reference through the head, whose second part is a path from the head; the pair itself as a
-    reference; and of paths along the same relations all but the first `MOST_ALIKE`.
+    reference; and of paths along the same relations all but the first `MAX_ALIKE`.
     """
     heads, relations, tails = pair.cone.edges.T
     joined = (heads == pair.head) & (tails == pair.tail)
@@ -186,13 +186,13 @@ def candidate_paths(
 
 
 def _unlike(pair: Pair, paths: Sequence[FoundPath]) -> list[FoundPath]:
-    """The paths without those along the same relations as `MOST_ALIKE` before them."""
+    """The paths without those along the same relations as `MAX_ALIKE` before them."""
     kinds: Counter[tuple[int, ...]] = Counter()
     kept = []
     for path in paths:
         kind = tuple(pair.cone.edges[list(path.edges), 1].tolist())
         kinds[kind] += 1
-        if kinds[kind] <= MOST_ALIKE:
+        if kinds[kind] <= MAX_ALIKE:
             kept.append(path)
     return kept
 
@@ -205,12 +205,12 @@ def ordered_paths(pair: Pair, paths: Sequence[FoundPath], drops: Sequence[float]
     direct = [is_direct(pair, path) for path in paths]
     worth = [drop * SHORTER ** (len(path.edges) - 1) for path, drop in zip(paths, drops, strict=True)]
     order = sorted(range(len(paths)), key=lambda i: (not direct[i], -worth[i]))
-    least = LEAST_PART * max(drops, default=0.0)
+    least = MIN_SHARE * max(drops, default=0.0)
     named = []
     for place, i in enumerate(order):
         within = (j for j in order if j != i and set(paths[j].edges) < set(paths[i].edges))
         if direct[i]:
-            name = place == 0 or (place < MOST_DIRECT and drops[i] > 0)
+            name = place == 0 or (place < MAX_DIRECT and drops[i] > 0)
         else:
             name = drops[i] > max(least, 0.0) and not any(drops[i] < HARDLY_MORE * drops[j] for j in within)
         if name:
@@ -226,7 +226,9 @@ def adding_paths(
     `lost` (n,) is what the score loses without the first one, the first two, and so on.
     """
     added = np.diff(lost, prepend=0.0)
-    return [i for i, more in zip(order, added, strict=True) if is_direct(pair, paths[i]) or more > LEAST_NEW * drops[i]]
+    return [
+        i for i, more in zip(order, added, strict=True) if is_direct(pair, paths[i]) or more > MIN_NEW_SHARE * drops[i]
+    ]
 
 
 def edges_at_tail(pair: Pair, score: float, most: int = 3) -> list[tuple[int, int, float]]:
@@ -234,7 +236,7 @@ def edges_at_tail(pair: Pair, score: float, most: int = 3) -> list[tuple[int, in
     _, relations, tails = pair.cone.edges.T
     into = np.flatnonzero((tails == pair.tail) & (relations < pair.cone.relations))
     kinds, counts = np.unique(relations[into], return_counts=True)
-    largest = np.argsort(-counts, kind="stable")[:MOST_KINDS]
+    largest = np.argsort(-counts, kind="stable")[:MAX_KINDS]
     kinds, counts = kinds[largest], counts[largest]
     removals = [pair.cone.find(pair.cone.edges[into[relations[into] == kind]]) for kind in kinds]
     drops = [score - left for left in pair.scores(removals).tolist()]

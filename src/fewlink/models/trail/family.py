@@ -25,8 +25,8 @@ from fewlink.models.trail.shipped import shipped, shipped_scorer
 from fewlink.models.weights import check_weights
 
 EDGE = 60  # bytes of an edge in three orders
-CONSTANTS = 16  # bytes of an edge where parts of a graph are read: its constants
-PAIR = 28  # bytes of a pair of relations while it is counted how often they are together
+CONSTANTS = 16  # bytes of an edge if only the surroundings of a head are read
+PAIR = 28  # bytes of a pair of relations while their co-occurrences are counted
 STATES = 6  # tensors of the size of the states that answering needs at once
 
 
@@ -53,12 +53,12 @@ class PropagationFamily(VectorFreeFamily[SettingsT]):
         for name, graph in zip(names, graphs_of(benchmark, settings), strict=True):
             if not relation_pairs(graph):
                 raise FewlinkError(
-                    f"{name} has nothing to learn on: no relation has {SMALLEST} pairs "
+                    f"{name} has no relation to learn from: none has {SMALLEST} pairs "
                     "of entities that other relations join as well"
                 )
 
     def training_memory(self, benchmark: Benchmark, vectors: NoVectors, settings: SettingsT, *, runs: int = 1) -> Parts:
-        """Of all graphs that are learnt from: the states of the largest, since a step reads one, and all edges."""
+        """The states of the largest graph, since a step reads one graph, and the edges of all."""
         graphs = graphs_of(benchmark, settings)
         needs = [self.memory(graph, vectors, settings, runs=runs, training=True) for graph in graphs]
         most = {part: max(need[part] for need in needs) for part in needs[0]}
@@ -80,14 +80,14 @@ class TrailFamily(PropagationFamily[TrailSettings]):
         self, graph: Graph, vectors: NoVectors, settings: TrailSettings, *, runs: int = 1, training: bool = False
     ) -> Parts:
         on_cpu = settings.device == "cpu"
-        parts = on_cpu and not training and 2 * graph.triple_count > WHOLE
-        nodes = min(len(graph.entities), 2 * PART) if parts else len(graph.entities)
+        partial = on_cpu and not training and 2 * graph.triple_count > WHOLE
+        nodes = min(len(graph.entities), 2 * PART) if partial else len(graph.entities)
         states = float(nodes) * settings.width * (4 if on_cpu else 2)
         if training:
             states *= settings.relations * settings.queries * runs
         return {
             "states": states * (2 * settings.layers + STATES if training else STATES),
-            "edges": (CONSTANTS if parts else EDGE) * 2.0 * graph.triple_count,
+            "edges": (CONSTANTS if partial else EDGE) * 2.0 * graph.triple_count,
             "relations": PAIR * (2.0 * len(graph.relations)) ** 2,
             "the program": PROGRAM,
         }

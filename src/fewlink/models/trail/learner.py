@@ -19,6 +19,7 @@ from fewlink.models.trail.read_graph import ReadGraph
 from fewlink.models.trail.scorer import TrailScorer
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.weights import moments_of, restore_moments
+from fewlink.scorers import Scorer
 
 WORKERS = 6  # processes that draw episodes for a GPU
 RAW = "raw."  # weights before averaging, among the moments of a checkpoint
@@ -118,7 +119,7 @@ class TrailLearner:
         scores = scores.masked_fill(batch.excluded, -torch.inf)
         return cross_entropy(scores.flatten(0, 1), batch.answers.flatten())
 
-    def scorer(self, run: int) -> TrailScorer:
+    def scorer(self, run: int) -> Scorer:
         network = network_of(self.settings).to(self.device)
         network.load_state_dict(self.averaged)
         return TrailScorer(self.settings.model, network, self.graphs[0])

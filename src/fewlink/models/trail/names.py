@@ -25,14 +25,14 @@ from fewlink.propagation.product import widened
 NAME_RELATIONS = ("has the same name as", "has in its name that of")  # `same` and `contain`, in explanations
 FLAGS = len(NAME_RELATIONS)
 LARGEST_GROUP = 40  # entities with one name; larger groups are not joined
-MOST_CONTAINING = 60  # names that contain one; a name within more of them says little
-MOST_WORDS = 16  # of a name in which others are looked for
-MOST_ALIKE = 5  # entities of each of two names that `contain` joins
+MAX_CONTAINING = 60  # names that contain one; a name within more of them says little
+MAX_WORDS = 16  # of a name in which others are looked for
+MAX_ALIKE = 5  # entities of each of two names that `contain` joins
 SAMPLE = 2_000  # names that are looked at to see whether they say something
 DISTINCT = 0.3  # share of names whose words are their own from which they say something
 KIND = 0.5  # share of names with a colon from which what stands before it is taken for a kind
 WORDS_FILE = "words.npz"
-MOST_PIECES = 16  # pieces of words that count in the vector of a name
+MAX_PIECES = 16  # pieces of words that count in the vector of a name
 USUAL = 1e-3  # share of all pieces from which a piece counts for half
 COSINES = 9
 
@@ -133,16 +133,16 @@ def contain_pairs(groups: Mapping[str, Sequence[int]]) -> np.ndarray:
     pairs = [
         (whole, part)
         for name, inner in found
-        if containing[inner] <= MOST_CONTAINING
-        for whole in groups[name][:MOST_ALIKE]
-        for part in groups[inner][:MOST_ALIKE]
+        if containing[inner] <= MAX_CONTAINING
+        for whole in groups[name][:MAX_ALIKE]
+        for part in groups[inner][:MAX_ALIKE]
     ]
     return _sorted_pairs(pairs)
 
 
 def _inner_names(words: Sequence[str], groups: Mapping[str, Sequence[int]]) -> list[str]:
     """The longest proper sub-sequences of words that are a name, at each place where they stand."""
-    if not 2 <= len(words) <= MOST_WORDS:
+    if not 2 <= len(words) <= MAX_WORDS:
         return []
     taken: list[tuple[int, int]] = []
     found = []
@@ -210,7 +210,7 @@ def _name_vectors(graph: Graph) -> np.ndarray | None:
     if names is None or known is None:
         return None
     pieces_of = functools.cache(known.pieces)
-    pieces = [[piece for word in words for piece in pieces_of(word)][:MOST_PIECES] for words in names.words]
+    pieces = [[piece for word in words for piece in pieces_of(word)][:MAX_PIECES] for words in names.words]
     lengths = np.array([len(own) for own in pieces])
     flat = torch.tensor([piece for own in pieces for piece in own], dtype=torch.long)
     shares = torch.bincount(flat, minlength=len(known.vectors)) / max(1, len(flat))

@@ -26,11 +26,11 @@ from fewlink.scorers import Capabilities, Question, Reasons
 
 HEADS_ON_GPU = 16  # heads side by side
 HEADS = 4  # heads side by side on a CPU
-MOST_TASKS = 16  # tasks that are remembered
+MAX_TASKS = 16  # tasks that are remembered
 WHOLE = 1_500_000  # edges, inverse ones included, up to which a CPU reads the whole graph
 PART = 100_000  # edges that a part of a larger graph is grown to
-MOST_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
-LEAST_LIKENESS = 0.01  # what a likeness of names must add to be named
+MAX_LEFT_OUT = 8  # references up to which an explanation leaves out each in turn
+MIN_LIKENESS = 0.01  # what a likeness of names must add to be named
 LikeName = tuple[str, int, float]
 
 
@@ -81,7 +81,7 @@ class TrailScorer:
     def limit_edges(self, edges: int) -> None:
         """Read a part of about this many edges around each head, whatever the size of the graph: fewer are quicker."""
         if self.device.type != "cpu":
-            raise FewlinkError("only on a CPU can the edges that are read be limited: give no limit, or --device cpu")
+            raise FewlinkError("the edges to read can be limited on a CPU only: give no limit, or --device cpu")
         if edges < 1:
             raise FewlinkError(f"edges is {edges}: it must be at least 1")
         self.part_edges = edges
@@ -162,7 +162,7 @@ class TrailScorer:
     def _losses(self, references: np.ndarray, score: float, head: int, tail: int) -> list[float]:
         """What the score loses without each reference, if they are few."""
         pairs = distinct_pairs(references)
-        if not 2 <= len(pairs) <= MOST_LEFT_OUT:
+        if not 2 <= len(pairs) <= MAX_LEFT_OUT:
             return []
         one = Question("", pairs, np.array([head]), np.array([tail]))
         left = [dataclasses.replace(one, references=np.delete(pairs, place, axis=0)) for place in range(len(pairs))]
@@ -176,7 +176,7 @@ class TrailScorer:
         tails = known.references.sampled_entities[0, :, 1]
         nearest = (self.graph.vectors[tails].float() @ self.graph.vectors[tail].float()).argmax()
         found = [("head", head, with_head), ("reference", int(tails[nearest]), with_tails)]
-        return [each for each in found if abs(each[2]) > LEAST_LIKENESS]
+        return [each for each in found if abs(each[2]) > MIN_LIKENESS]
 
     @functools.cached_property
     def _on_cpu(self) -> TrailScorer:
@@ -197,7 +197,7 @@ class TrailScorer:
         known = self.read_task(pairs)
         with self._lock:
             self._tasks[key] = known
-            if len(self._tasks) > MOST_TASKS:
+            if len(self._tasks) > MAX_TASKS:
                 del self._tasks[next(iter(self._tasks))]
         return known
 

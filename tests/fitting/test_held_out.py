@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import quickly
-from tests.fit.fits import graph_file
+from tests.fitting.fits import graph_file
 
 from fewlink.data import Benchmark, open_benchmark
 from fewlink.data.carving import carve_any
 from fewlink.data.training_graph import known_graph
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.fit import held_out
-from fewlink.fit.held_out import HIDDEN, Plan, ask, figures_of, gain, measure, plan_measuring
+from fewlink.fitting import held_out, time_plan
+from fewlink.fitting.held_out import MAX_HIDDEN, figures_of, gain, hold_out, measure, score_relations
+from fewlink.fitting.time_plan import Plan, plan_measuring
 from fewlink.graph import compile_graph
 from fewlink.linker.calibration import calibrate_on_dev
 from fewlink.scorers import Question
-from fewlink.scorers.base import CachedScorer
+from fewlink.scorers.cached import CachedScorer
 
 
 class Counted:
@@ -45,17 +46,17 @@ def towns() -> Benchmark:
 @pytest.mark.parametrize("relations, expected", [(1, 1), (2, 2), (3, 3), (16, 5)])
 def test_known_relations_are_held_out_where_dev_has_few(relations: int, expected: int) -> None:
     benchmark = towns()
-    held = Plan(relations, 6, True, 1.0, 0.1, 1).hold_out(benchmark, 3)
+    held = hold_out(benchmark, Plan(relations, 6, True, 1.0, 0.1, 1), 3)
     names = [task.name for task in held.split("dev")]
     assert len(names) == expected and {task.name for task in benchmark.split("dev")} <= {*names}
     assert all(len(task.pairs) == 9 for task in held.split("dev"))
     known = known_graph(held)
     assert not {*names} & {*known.relations} and not {*names} & {task.name for task in benchmark.split("test")}
-    assert known.triple_count >= (1 - HIDDEN) * known_graph(benchmark).triple_count
+    assert known.triple_count >= (1 - MAX_HIDDEN) * known_graph(benchmark).triple_count
 
 
 def test_the_benchmark_of_umls_has_ten_or_more() -> None:
-    held = Plan(16, 20, True, 1.0, 0.1, 1).hold_out(open_benchmark("umls"), 3)
+    held = hold_out(open_benchmark("umls"), Plan(16, 20, True, 1.0, 0.1, 1), 3)
     assert len(held.split("dev")) >= 10
 
 
@@ -66,7 +67,7 @@ def test_the_benchmark_of_umls_has_ten_or_more() -> None:
 def test_as_many_queries_as_fit_the_time(
     seconds: float, relations: int, queries: int, tuning: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_out, "_timings", lambda *_: (1.0, 0.1))
+    monkeypatch.setattr(time_plan, "_timings", lambda *_: (1.0, 0.1))
     plan = plan_measuring(towns(), Counted(), 3, seconds, 1000)
     assert (plan.relations, plan.queries, plan.tuning) == (relations, queries, tuning)
     assert plan.head == 0.1 and plan.seconds == pytest.approx(1 + 0.1 * queries)
@@ -75,7 +76,7 @@ def test_as_many_queries_as_fit_the_time(
 def test_the_quicker_number_of_threads_is_taken(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
     for quicker in (1, 2):
         timings = {1: (1.0, 0.1), 2: (1.0, 0.1), quicker: (0.1, 0.01)}
-        monkeypatch.setattr(held_out, "_timings", lambda *args, timings=timings: timings[args[3]])
+        monkeypatch.setattr(time_plan, "_timings", lambda *args, timings=timings: timings[args[3]])
         assert plan_measuring(towns(), Counted(), 3, 1e6, 0).threads == quicker
         assert torch.get_num_threads() == 2
 
@@ -83,14 +84,14 @@ def test_the_quicker_number_of_threads_is_taken(monkeypatch: pytest.MonkeyPatch,
 def test_questions_are_timed() -> None:
     with quickly():
         plan = plan_measuring(towns(), Counted(), 3, 1e6, 0)
-        assert held_out._timings(towns(), Counted(), 3, 1, 1e-9) == (np.inf, np.inf)
+        assert time_plan._timings(towns(), Counted(), 3, 1, 1e-9) == (np.inf, np.inf)
     assert (plan.relations, plan.queries) == (16, 50) and 0 < plan.seconds < 5
 
 
 def test_scores_are_asked_for_once_and_are_the_same() -> None:
     benchmark, scorer = towns(), Counted()
     once = CachedScorer(scorer)
-    assert ask(benchmark, [once], 3, ("dev", "test"), math.inf).fingerprint == benchmark.fingerprint
+    assert score_relations(benchmark, [once], 3, ("dev", "test"), math.inf).fingerprint == benchmark.fingerprint
     asked = scorer.asked
     protocols = [Protocol(split, 3, candidates) for split in ("dev", "test") for candidates in ("full", "open")]
     ranks = [evaluate(benchmark, once, each).tasks[0].ranks for each in protocols]
@@ -104,13 +105,13 @@ def test_relations_are_asked_in_turn_until_the_time_or_memory_ends(monkeypatch: 
     benchmark = open_benchmark("umls")
 
     def asked(until: float) -> tuple[int, int]:
-        some = ask(benchmark, [CachedScorer(Counted())], 3, ("dev", "test"), until)
+        some = score_relations(benchmark, [CachedScorer(Counted())], 3, ("dev", "test"), until)
         assert some.split("train") == benchmark.split("train")
         return len(some.split("dev")), len(some.split("test"))
 
     dev, test = len(benchmark.split("dev")), len(benchmark.split("test"))
     assert asked(math.inf) == (dev, test) and asked(time.monotonic() - 1) == (1, 0)
-    monkeypatch.setattr(held_out, "MOST_SCORES", 10)
+    monkeypatch.setattr(held_out, "MAX_SCORES", 10)
     assert asked(math.inf) == (1, 0)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.conftest import benchmark_of, graph_of, named, quickly, town_lines, written
-from tests.fit.fits import fitted
+from tests.fitting.fits import fitted
 
 from fewlink.core.errors import FewlinkError
 from fewlink.curation.exchange import write_export
@@ -18,7 +18,7 @@ from fewlink.curation.store import ProjectFile
 from fewlink.data import open_benchmark
 from fewlink.embeddings import Embeddings
 from fewlink.evaluation import Protocol, evaluate
-from fewlink.fit.append import append
+from fewlink.fitting.append import append
 from fewlink.linker import Linker
 from fewlink.models.family import NoVectors
 from fewlink.models.fsrl.settings import FewShotSettings

@@ -1,8 +1,8 @@
 """From a file of triples to a run that answers at once, and is then measured, calibrated and improved in limited time.
 
 First a run is written that answers with the shipped weights on the whole graph. Then the graph is carved into a
-benchmark, the weights and `rules` are measured on held-out relations, the weights are fine-tuned, and what did best is
-deployed. No stage refuses for lack of time or data: what cannot be done is left out, and said.
+benchmark, the weights and `rules` are measured on held-out relations, the weights are fine-tuned, and the best of the
+three is deployed. Stages that do not fit in the time, or for which the graph is too small, are skipped and reported.
 
 RUN/serving/     the whole graph        RUN/fit.json   arguments, what was measured and deployed, and times
 RUN/benchmark/   the carved benchmark   RUN/.fit/      fine-tuned weights, until they are deployed or dropped
@@ -10,10 +10,12 @@ RUN/benchmark/   the carved benchmark   RUN/.fit/      fine-tuned weights, until
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,25 +26,36 @@ from fewlink.core.storage import sha256_file
 from fewlink.core.threads import torch_threads
 from fewlink.data import SPLITS, Benchmark, open_benchmark
 from fewlink.data.training_graph import known_graph
-from fewlink.fit.held_out import RULES, Plan, ask, figures_of, first_relations, gain, measure, plan_measuring
-from fewlink.fit.stages import (
-    FIRST,
+from fewlink.fitting.held_out import (
+    cut_benchmark,
+    figures_of,
+    first_relations,
+    gain,
+    hold_out,
+    measure,
+    score_relations,
+)
+from fewlink.fitting.record import (
     FORMAT,
-    LEAST_STEPS,
+    MEASURED_FIRST,
     SHIPPED,
+    STOPPED,
     TUNED,
-    Stages,
-    Tell,
-    Unmeasured,
-    Weights,
-    check,
     check_fit_folder,
     check_same_arguments,
-    check_shots,
     continued,
-    least_heads,
     locked_folder,
     read_record,
+    record_id,
+    write_record,
+)
+from fewlink.fitting.time_plan import RULES, Plan, plan_measuring
+from fewlink.fitting.tuning import (
+    MIN_STEPS,
+    Log,
+    Weights,
+    check_tunable,
+    heads_of_shortest_tuning,
     trail_scorer,
     tune,
     tuning_settings,
@@ -57,25 +70,40 @@ from fewlink.models.family import NoVectors
 from fewlink.models.trail.settings import TrailSettings
 from fewlink.models.trail.shipped import shipped
 from fewlink.scorers import Scorer
-from fewlink.scorers.base import CachedScorer
-from fewlink.training.checkpoints import BENCHMARK, load_best
+from fewlink.scorers.cached import CachedScorer
+from fewlink.training.checkpoints import BENCHMARK, CALIBRATION, FIT, add_best, load_best, save_best
 from fewlink.training.run import OF_DEPLOYED, Deployed, RunConfig
 from fewlink.training.train import carve_for_run
 
 WORK = ".fit"
+TITLES = {
+    "answering": "writing a run that answers",
+    "carving": "carving tasks out of the graph",
+    "measuring": "measuring on held-out relations",
+    "tuning": "fine-tuning",
+    "choosing": "measuring the fine-tuned weights on the same queries",
+    "card": "test figures and model card",
+}
 TEXTS = {SHIPPED: "the shipped weights", TUNED: "the fine-tuned weights", RULES: "the learning-free rules"}
-MEASURED, MEASURED_ALONE = 0.3, 0.55  # shares of the time until which held-out relations are asked, with tuning or not
-ASKED = 0.88  # share of the time after which no test relation is asked
-SLOWER, CARD_SHARE = 1.2, 0.5  # times the pace so far that held-out relations may take later, and those of the card
-CALIBRATED = 0.25  # share of the time left in which relations are asked about to calibrate
-ENOUGH_RELATIONS = 6  # with fewer, what replaces the shipped weights must be better by more than the standard error
-ENOUGH_BACK = 5.0  # seconds that are worth a line when they are given back
+MEASURED_BEFORE_TUNING, MEASURED_ALONE = 0.3, 0.55  # shares of the time that measuring held-out relations may reach
+MEASURED_FOR_CARD = 0.88  # share of the time after which no further test relation is measured
+SLOWDOWN, CARD_PACE = (
+    1.2,
+    0.5,
+)  # expected time of a held-out relation after tuning, and of one for the card, by the pace
+CALIBRATION_SHARE = 0.25  # of the time left
+MIN_CLEAR_RELATIONS = 6  # with fewer, what replaces the shipped weights must be better by more than the standard error
+MIN_UNUSED_SECONDS_TO_REPORT = 5.0
+
+
+class NothingMeasured(Exception):
+    """Why nothing was measured."""
 
 
 @dataclass(frozen=True)
 class Fitted:
     """A fitted run: its card, metrics by split and protocol, MRR and Hits@10 on held-out relations by scorer, what is
-    deployed and why, and the seconds it took. Where nothing was measured there is no card and there are no metrics."""
+    deployed and why, and the seconds it took. If nothing was measured, there is no card and there are no metrics."""
 
     run: Path
     card: Path | None
@@ -89,7 +117,7 @@ class Fitted:
 
     @property
     def deployed_text(self) -> str:
-        """What answers, and why, in words."""
+        """What is deployed, and why, in words."""
         return f"{TEXTS[self.deployed]} ({self.why})"
 
 
@@ -104,14 +132,15 @@ def fit(
     change: Sequence[str] = (),
     on_error: str = "stop",
     device: str = "cpu",
-    tell: Tell | None = None,
+    tell: Log | None = None,
     begin: float | None = None,
 ) -> Fitted:
     """Fit a run to a file of triples in at most `minutes`; an interrupted fit answers, and can be continued.
 
     The names of entities are evidence unless `names=False`. The time of all calls for a folder counts; more `minutes`
     continue a fit that has ended. `change` are settings of TRAIL as NAME=VALUE; given steps are taken in any time.
-    `tell` receives lines of progress; `begin` is the moment of `time.monotonic` from which time counts: now by default.
+    `tell` receives lines of progress; `begin` is the time of `time.monotonic` from which the limit counts, by default
+    now.
     """
     begin, run = time.monotonic() if begin is None else begin, Path(out)
     if not 0 < minutes < float("inf"):
@@ -120,11 +149,15 @@ def fit(
     check_fit_folder(run)
     report = CompileReport()
     whole = compile_graph([Path(graph)], types=types, names=names or None, on_error=on_error, report=report)
-    arguments = {
+    arguments: dict[str, Any] = {
         "graph": whole.fingerprint,
-        **{name: sha256_file(Path(path)) if path else "" for name, path in (("types", types), ("names", names))},
-        **{"seed": seed, "set": sorted(change), **({"reads names": False} if names is False else {})},
+        "types": sha256_file(Path(types)) if types else "",
+        "names": sha256_file(Path(names)) if names else "",
+        "seed": seed,
+        "set": sorted(change),
     }
+    if names is False:
+        arguments["reads names"] = False
     with locked_folder(run):
         record: dict[str, Any] = {"format": FORMAT, "asked": arguments, "notes": report.remarks(), "seconds": {}}
         if before := read_record(run):
@@ -135,9 +168,18 @@ def fit(
         return Fit(run, record, whole, settings, steps_given, tell or (lambda line: None), begin).finish()
 
 
-class Fit(Stages):
-    """The stages of a fit; `steps_given`: whether the user set the number of steps; `scored`: scorers that keep their
-    scores of the queries on held-out relations."""
+class Fit:
+    """One call of `fit`: stages in limited time; a later call does not repeat those that are done.
+
+    run          the folder
+    record       what is known of the fit by now, written to fit.json after each stage
+    whole        the graph
+    settings     how the weights are fine-tuned
+    steps_given  whether the user set the number of steps
+    tell         receives lines of progress
+    begin        the time of the monotonic clock at which the present stage began
+    scored       scorers that keep their scores of the queries on held-out relations
+    """
 
     def __init__(
         self,
@@ -146,10 +188,10 @@ class Fit(Stages):
         whole: Graph,
         settings: TrailSettings,
         steps_given: bool,
-        tell: Tell,
+        tell: Log,
         begin: float,
     ) -> None:
-        super().__init__(run, record, tell, begin)
+        self.run, self.record, self.tell, self.begin = run, record, tell, begin
         self.whole, self.settings, self.steps_given = whole, settings, steps_given
         self.scored: dict[str, CachedScorer] = {}
         self.shipped: Weights = shipped().weights
@@ -159,7 +201,7 @@ class Fit(Stages):
         """Do what is not done yet."""
         record = self.record
         if record["seconds"] and "card" not in record["seconds"]:
-            self.tell(f"{self.run} continues: {duration(self.used)} of {duration(self.limit)} are used")
+            self.tell(f"{self.run} continues: {duration(self.used)} of {duration(self.limit)} are used up")
         with self.stage("answering") as pending:
             if pending:
                 self.answer()
@@ -168,18 +210,21 @@ class Fit(Stages):
             try:
                 self.improve()
                 reason = self.reason_to_end()
-            except Unmeasured as error:
+            except NothingMeasured as error:
                 record["why"] = reason = str(error)
-                self.write_record()
+                write_record(self.run, self.record)
                 self.tell(f"deployed: {TEXTS[SHIPPED]} ({reason})")
-            if self.left > ENOUGH_BACK:
-                self.tell(f"{duration(self.left)} of {duration(self.limit)} are given back: {reason}")
+            if self.left > MIN_UNUSED_SECONDS_TO_REPORT:
+                self.tell(f"{duration(self.left)} of {duration(self.limit)} were not needed: {reason}")
         if "card" in record["seconds"]:
             shutil.rmtree(self.run / WORK, ignore_errors=True)
         return Fitted(
             run=self.run,
             card=self.run / CARD if record["figures"] else None,
-            **{name: record[name] for name in ("figures", "held_out", "deployed", "why")},
+            figures=record["figures"],
+            held_out=record["held_out"],
+            deployed=record["deployed"],
+            why=record["why"],
             seconds=sum(record["seconds"].values()),
             minutes=record["asked"]["minutes"],
             notes=tuple(record["notes"]),
@@ -194,7 +239,7 @@ class Fit(Stages):
                 benchmark = self.carve()
         benchmark = benchmark or open_benchmark(self.run / BENCHMARK)
         with torch_threads(self.plan.threads):
-            held = self.plan.hold_out(benchmark, self.settings.shots)
+            held = hold_out(benchmark, self.plan, self.settings.shots)
             with self.stage("measuring") as pending:
                 if pending:
                     self.check_time()
@@ -214,10 +259,10 @@ class Fit(Stages):
         """Write a run that answers on the whole graph with the shipped weights; config.json comes last."""
         record = self.record
         record.update(deployed=SHIPPED, why="nothing was measured yet", held_out={}, ranks={}, figures={})
-        self.write_record()
+        write_record(self.run, self.record)
         nothing = {split: list[Any]() for split in SPLITS}
         whole = Benchmark(self.run.resolve().name, self.whole, nothing, source=OF_DEPLOYED)
-        Deployed(whole, NoVectors()).save(self.run, self.id)
+        Deployed(whole, NoVectors()).save(self.run, record_id(self.run, record))
         self.deploy(whole, SHIPPED)
 
     def carve(self) -> Benchmark:
@@ -225,13 +270,13 @@ class Fit(Stages):
         run, record, settings = self.run, self.record, self.settings
         try:
             carved, remarks = carve_for_run(
-                self.whole, run, settings.seed, lambda benchmark: check_shots(benchmark, settings.shots)
+                self.whole, run, settings.seed, lambda benchmark: _check_shots(benchmark, settings.shots)
             )
         except FewlinkError as error:
-            raise Unmeasured(f"nothing can be measured on this graph: {error}") from None
-        least = 0 if self.steps_given else least_heads(self.whole, settings)
-        plan = plan_measuring(carved, self.scorer(carved, self.shipped), settings.shots, self.left, least)
-        benchmark = plan.cut_benchmark(carved, settings.shots)
+            raise NothingMeasured(f"nothing can be measured on this graph: {error}") from None
+        tuning_heads = 0 if self.steps_given else heads_of_shortest_tuning(self.whole, settings)
+        plan = plan_measuring(carved, self.scorer(carved, self.shipped), settings.shots, self.left, tuning_heads)
+        benchmark = cut_benchmark(carved, plan, settings.shots)
         record["notes"] += remarks
         if benchmark.fingerprint != carved.fingerprint:
             record["notes"].append(
@@ -248,10 +293,10 @@ class Fit(Stages):
     def measure_shipped(self, benchmark: Benchmark, held: Benchmark) -> None:
         """Measure the shipped weights and the rules on held-out relations, and deploy and calibrate the better one."""
         record, shots, begin = self.record, self.settings.shots, time.monotonic()
-        self.scored = {name: self.scored_by(held, name, self.shipped) for name in FIRST}
-        share = MEASURED if self.plan.tuning or self.steps_given else MEASURED_ALONE
+        self.scored = {name: self.scored_by(held, name, self.shipped) for name in MEASURED_FIRST}
+        share = MEASURED_BEFORE_TUNING if self.plan.tuning or self.steps_given else MEASURED_ALONE
         until = max(self.moment(share), begin + share * self.left)
-        held = ask(held, [*self.scored.values()], shots, ("dev",), until)
+        held = score_relations(held, [*self.scored.values()], shots, ("dev",), until)
         record["relations"] = len(held.split("dev"))
         record["pace"] = (time.monotonic() - begin) / record["relations"]
         record["ranks"] = {name: _ranks(held, scorer, shots) for name, scorer in self.scored.items()}
@@ -269,13 +314,13 @@ class Fit(Stages):
         """Fine-tune weights on all but the held-out relations; the number of steps taken."""
         record, settings = self.record, self.settings
         try:
-            check(held, settings)
+            check_tunable(held, settings)
             if not (self.plan.tuning or self.steps_given):
-                raise FewlinkError(f"there is no time for {LEAST_STEPS} steps, the least that is of use")
+                raise FewlinkError(f"there is no time for {MIN_STEPS} steps, the fewest that help")
             tuned = record["deployed"] == TUNED  # by a fit that ended
             start = load_best(self.run)[0] if tuned else self.shipped
-            later = SLOWER * len(held.split("dev")) + CARD_SHARE * self.relations_of_card(benchmark, held)
-            limit = None if self.steps_given else self.moment(ASKED) - later * record["pace"]
+            later = SLOWDOWN * len(held.split("dev")) + CARD_PACE * self.relations_of_card(benchmark, held)
+            limit = None if self.steps_given else self.moment(MEASURED_FOR_CARD) - later * record["pace"]
             if steps := tune(held, settings, start, self.run / WORK, until=limit, tell=self.tell):
                 return steps
             raise FewlinkError("no time was left")
@@ -290,10 +335,12 @@ class Fit(Stages):
         if record["steps"]:
             weights, step = load_best(self.run / WORK)
             scorer = CachedScorer(self.scorer(held, weights))
-            until = self.moment(ASKED) - CARD_SHARE * self.relations_of_card(benchmark, held) * record["pace"]
-            held = ask(held, [scorer], shots, ("dev",), until)
+            until = (
+                self.moment(MEASURED_FOR_CARD) - CARD_PACE * self.relations_of_card(benchmark, held) * record["pace"]
+            )
+            held = score_relations(held, [scorer], shots, ("dev",), until)
             if (relations := len(held.split("dev"))) < len(record["ranks"][SHIPPED]):
-                self.note(f"all are compared on {relations} of the held-out relations: there was no time for more")
+                self.note(f"scorers are compared on {relations} of the held-out relations: there was no time for more")
             ranks = {name: each[:relations] for name, each in record["ranks"].items()}
             new = _ranks(held, scorer, shots)
             why = f"{step} further steps of fine-tuning did not help"
@@ -310,44 +357,44 @@ class Fit(Stages):
         rise, error = gain(record["ranks"][SHIPPED], record["ranks"][RULES])
         if best == RULES or (best == SHIPPED and rise > 0):
             unclear = "" if best == RULES else ", which is too few relations to tell"
-            why = f"the rules: {rise:+.3f} ± {error:.3f} MRR beside the shipped weights{unclear}; {why}"
+            why = f"the rules: {rise:+.3f} ± {error:.3f} MRR compared with the shipped weights{unclear}; {why}"
         record.update(deployed=best, why=why)
         self.tell(f"deployed: {TEXTS[best]} ({why})")
 
     def write_card(self, benchmark: Benchmark, held: Benchmark) -> None:
-        """Measure dev and test relations, as many as there is time for, and write the model card."""
+        """Measure as many dev and test relations as fit in the time, and write the model card."""
         record, shots = self.record, self.settings.shots
         linker = Linker.load(self.run, bench=benchmark, device=self.settings.device, as_measured=True)
         kept = self.scored.get(record["deployed"]) if held.graph is benchmark.graph else None
         scorer = linker.scorer = kept or CachedScorer(linker.scorer)
-        asked = ask(benchmark, [scorer], shots, ("dev", "test"), self.moment(ASKED))
-        counts = {split: (len(asked.split(split)), len(benchmark.split(split))) for split in ("dev", "test")}
+        measured = score_relations(benchmark, [scorer], shots, ("dev", "test"), self.moment(MEASURED_FOR_CARD))
+        counts = {split: (len(measured.split(split)), len(benchmark.split(split))) for split in ("dev", "test")}
         if any(some < all_ for some, all_ in counts.values()):
-            linker.benchmark = linker.measured = asked
+            linker.benchmark = linker.measured = measured
             texts = " and ".join(f"{some} of {all_} {split} relations" for split, (some, all_) in counts.items())
             self.note(f"the metrics are those of {texts}: there was no time for more")
-        _, evaluations = measure_and_write(linker, test=bool(asked.split("test")), graph=self.whole)
+        _, evaluations = measure_and_write(linker, test=bool(measured.split("test")), graph=self.whole)
         record["figures"] = {
             f"{each.protocol.split} {each.protocol.candidates}": each.metrics()["micro"] for each in evaluations
         }
 
     def deploy(self, benchmark: Benchmark, name: str, train: Sequence[str] = ()) -> None:
-        """Make the run answer with the rules, the shipped weights, or the ones fine-tuned on the relations `train`."""
+        """Let the run answer with the rules, the shipped weights, or weights fine-tuned on the relations `train`."""
         weights, step = load_best(self.run / WORK) if name == TUNED else (self.shipped, 0)
         config = RunConfig.of(benchmark, NoVectors(), self.settings.replace(steps=step or self.settings.steps))
         known = {**config.benchmark, "train": [*train] if name == TUNED else []}
         instead = RULES if name == RULES else ""
         config = dataclasses.replace(config, benchmark=known, names=self.names, answers_with=instead)
-        self.replace_run(config, weights, step)
+        replace_run(self.run, config, weights, step, record_id(self.run, self.record))
         if name == SHIPPED and (calibration := shipped_calibration()):  # until one is measured
             dataclasses.replace(calibration, benchmark=benchmark.fingerprint, step=0).save(self.run)
 
     def calibrate(self, benchmark: Benchmark, held: Benchmark, name: str) -> None:
-        """Fit probabilities to predictions of what is deployed on the held-out relations."""
+        """Calibrate the deployed scorer on the held-out relations."""
         weights, step = load_best(self.run)
         scorer = self.scored.get(name) or self.scored_by(held, name, weights)
         known = None if name == RULES else shipped_calibration()  # of TRAIL's scores
-        until = time.monotonic() + CALIBRATED * max(0.0, self.left)
+        until = time.monotonic() + CALIBRATION_SHARE * max(0.0, self.left)
         calibration = calibrate_on_dev(held, scorer, self.settings.shots, TOP, step, known, until)
         dataclasses.replace(calibration, benchmark=benchmark.fingerprint).save(self.run)
 
@@ -359,16 +406,16 @@ class Fit(Stages):
         return trail_scorer(benchmark, self.settings, weights, self.run, self.names)
 
     def best(self) -> str:
-        """What has the highest MRR on held-out relations; on few of them it must clearly beat the shipped weights."""
+        """The scorer with the highest MRR on held-out relations; if these are few, it must clearly beat `SHIPPED`."""
         ranks = self.record["ranks"]
         self.record["held_out"] = {name: figures_of(each) for name, each in ranks.items()}
         rises = {name: gain(ranks[SHIPPED], each) for name, each in ranks.items()}
-        few = len(ranks[SHIPPED]) < ENOUGH_RELATIONS
+        few = len(ranks[SHIPPED]) < MIN_CLEAR_RELATIONS
         clear = [name for name, (rise, error) in rises.items() if name == SHIPPED or not few or rise > error]
         return str(max(clear, key=lambda name: rises[name][0]))
 
     def relations_of_card(self, benchmark: Benchmark, held: Benchmark) -> int:
-        """The number of relations that are asked for the card; dev is at hand where it is what was held out."""
+        """The number of relations that the card measures; those of dev are not measured again if they were held out."""
         splits = ("test",) if held.graph is benchmark.graph else ("dev", "test")
         return sum(len(benchmark.split(split)) for split in splits)
 
@@ -377,19 +424,92 @@ class Fit(Stages):
         return Plan(**self.record["plan"])
 
     def reason_to_end(self) -> str:
-        """Why no more time is used."""
+        """Why the rest of the time is not used."""
         if not (steps := self.record["steps"]):
             return str(self.record["not_tuned"])
         if steps >= self.settings.steps:
-            return f"all {steps:,} steps of fine-tuning are done, --set steps=N takes more"
-        return "what was measured last took less time than before"
+            return f"all {steps:,} steps of fine-tuning are done; --set steps=N runs more"
+        return "the last measurements took less time than expected"
 
     def tell_figures(self, *names: str) -> None:
         for name in names:
             figures = figures_of(self.record["ranks"][name])
             self.tell(f"  {name:<10}  MRR {figures['mrr']:.3f}  Hits@10 {figures['hits@10']:.3f}")
 
+    # Time
+
+    @property
+    def limit(self) -> float:
+        """The time limit of all calls together, in seconds."""
+        return 60 * float(self.record["asked"]["minutes"])
+
+    @property
+    def used(self) -> float:
+        """Seconds used by all calls so far."""
+        return float(sum(self.record["seconds"].values()) + time.monotonic() - self.begin)
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return float(self.limit - self.used)
+
+    def moment(self, share: float) -> float:
+        """The time of the monotonic clock at which this share of the limit is used."""
+        return time.monotonic() + share * self.limit - self.used
+
+    def check_time(self) -> None:
+        """Raise if the time is used up."""
+        if self.left <= 0:
+            raise NothingMeasured(
+                f"nothing was measured, because all {duration(self.limit)} were used up before; "
+                "run the same command with more --minutes to continue"
+            )
+
+    @contextlib.contextmanager
+    def stage(self, name: str, *, silent: bool = False) -> Iterator[bool]:
+        """Yields whether a stage is still to be done. Its seconds count even if it fails; the record is written."""
+        seconds = self.record["seconds"]
+        if name in seconds:
+            yield False
+            return
+        if not silent:
+            self.tell(f"{duration(self.used)} of {duration(self.limit)}  {TITLES[name]}")
+        before, done = copy.deepcopy(self.record), False
+        try:
+            yield True
+            done = True
+        finally:
+            spent, self.begin = time.monotonic() - self.begin, time.monotonic()
+            if not done:  # keep only the time of the stage
+                self.record.clear()
+                self.record.update(before)
+            seconds = self.record["seconds"]
+            seconds[name if done else STOPPED] = spent + (0.0 if done else seconds.get(STOPPED, 0.0))
+            if (self.run / FIT).exists():
+                write_record(self.run, self.record)
+
+    def note(self, text: str) -> None:
+        self.record["notes"].append(text)
+        self.tell(f"note: {text}")
+
+
+def replace_run(run: Path, config: RunConfig, weights: Weights, step: int, id: str) -> None:
+    """Switch a run to another configuration and its weights, in one step: writing the configuration.
+
+    The calibration of the previous weights is removed.
+    """
+    digest = add_best(run, weights, step)
+    dataclasses.replace(config, weights=digest).write(run, id, without=(CALIBRATION,))
+    (run / CALIBRATION).unlink(missing_ok=True)
+    save_best(run, weights, step)
+
 
 def _ranks(benchmark: Benchmark, scorer: Scorer, shots: int) -> list[list[float]]:
     """The ranks of the queries of each held-out relation."""
     return [task.ranks.tolist() for task in measure(benchmark, scorer, shots).tasks]
+
+
+def _check_shots(benchmark: Benchmark, shots: int) -> None:
+    """Raise if a dev or test relation has no query beside its references."""
+    for task in (*benchmark.split("dev"), *benchmark.split("test")):
+        task.split(shots)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.conftest import QUICK_FIT, quickly, town_lines, written
 
-from fewlink.fit.fit import Fitted, fit
+from fewlink.fitting.fit import Fitted, fit
 
 FOLDER = tempfile.TemporaryDirectory()
 

@@ -1,0 +1,104 @@
+"""The record of a fit, RUN/fit.json: its arguments, the seconds of each stage, and what was measured and deployed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fewlink.core.errors import FewlinkError, InputError, reading, wrong_format
+from fewlink.core.storage import read_json, with_sha256, without_sha256, write_json
+from fewlink.fitting.time_plan import RULES
+from fewlink.training.checkpoints import FIT, check_complete, id_of, locked_run, run_id
+from fewlink.training.run import make_folder
+
+FORMAT = "fewlink-fit/2"
+SHIPPED, TUNED = "shipped", "fine-tuned"
+MEASURED_FIRST = (SHIPPED, RULES)  # scorers that are measured before fine-tuning
+STOPPED = "stopped"  # the seconds of stages that did not finish
+
+
+def read_record(run: Path) -> dict[str, Any] | None:
+    """The record of a fit; None if the folder has none."""
+    path = run / FIT
+    if not path.exists():
+        check_complete(run, FIT)
+        return None
+    content = read_json(path)
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise wrong_format(path, found, FORMAT, "choose another folder")
+    remedy = "restore it from a copy, or fit again into another folder"
+    content = without_sha256(content, path, remedy=remedy)
+    mine, other = run_id(run), content.pop("id", "")
+    if mine and other and mine != other:
+        raise InputError(path, f"belongs to another run ({other}, not {mine}): {remedy}")
+    with reading(path, remedy):
+        numbers = [content["asked"].get("minutes", 0.0), *content["seconds"].values()]
+        if not all(isinstance(number, int | float) for number in numbers) or not isinstance(content["notes"], list):
+            raise TypeError("seconds are numbers, and notes a list")
+    return dict(content)
+
+
+def write_record(run: Path, record: dict[str, Any]) -> None:
+    write_json(run / FIT, with_sha256({**record, "id": record_id(run, record)}))
+
+
+def record_id(run: Path, record: dict[str, Any]) -> str:
+    """The id of the run: the same for all calls that continue a fit."""
+    arguments = {name: value for name, value in record["asked"].items() if name != "minutes"}
+    return run_id(run) or id_of(arguments)
+
+
+def continued(before: dict[str, Any], new: dict[str, Any], minutes: float) -> dict[str, Any]:
+    """The record to continue with: a new one if nothing was measured, or the old one with more time for fine-tuning.
+
+    The time that earlier calls used counts.
+    """
+    seconds, more = before["seconds"], minutes > before["asked"]["minutes"]
+    used = {STOPPED: sum(seconds.values())}
+    if "answering" not in seconds or ("measuring" not in seconds and minutes != before["asked"]["minutes"]):
+        return {**new, "seconds": used if used[STOPPED] else {}}
+    if "card" in seconds and more:
+        kept = {name: seconds[name] for name in ("answering", "carving", "measuring") if name in seconds}
+        before["seconds"] = {**kept, STOPPED: used[STOPPED] - sum(kept.values())}
+        before["plan"]["tuning"] = True
+        before["ranks"] = {
+            name: ranks for name, ranks in before["ranks"].items() if name in (*MEASURED_FIRST, before["deployed"])
+        }
+    return before
+
+
+@contextlib.contextmanager
+def locked_folder(run: Path) -> Iterator[None]:
+    """Lock the folder for this process; a folder that stays empty is removed."""
+    make_folder(run)
+    mine = False
+    try:
+        with locked_run(run):
+            mine = True
+            yield
+    finally:
+        if mine:
+            with contextlib.suppress(OSError):  # not empty
+                run.rmdir()
+
+
+def check_fit_folder(run: Path) -> None:
+    """Raise if a folder holds anything but a fit."""
+    if run.exists() and not run.is_dir():
+        raise FewlinkError(f"{run} is a file: choose another folder")
+    others = [path for path in run.iterdir() if not path.name.startswith((".lock", f".{FIT}."))] if run.exists() else []
+    if others and not (run / FIT).exists():
+        check_complete(run, FIT)
+        raise FewlinkError(f"{run} exists and was not made by fewlink fit: choose another folder")
+
+
+def check_same_arguments(run: Path, before: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Raise if a fit was started with other arguments."""
+    files = {"graph": "another graph", "types": "other types", "names": "other names"}
+    for name, value in arguments.items():
+        if before.get(name) != value:
+            difference = files.get(name, f"{name} = {before.get(name)}, not {value}")
+            raise InputError(run, f"was fitted with {difference}: give the same, or choose another folder")

@@ -1,0 +1,153 @@
+"""Fine-tuning the shipped weights on the relations of one graph, in limited time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fewlink.core import memory
+from fewlink.core.errors import FewlinkError
+from fewlink.core.threads import torch_threads
+from fewlink.data import Benchmark
+from fewlink.graph import Graph
+from fewlink.models.family import NoVectors, RunState
+from fewlink.models.trail.episodes import Batch
+from fewlink.models.trail.family import FAMILY, graphs_of
+from fewlink.models.trail.learner import TrailLearner
+from fewlink.models.trail.network import Tasks
+from fewlink.models.trail.settings import TrailSettings
+from fewlink.propagation.edges import graph_part
+from fewlink.scorers import Scorer
+from fewlink.training.checkpoints import State, load_last, recover, save_last
+from fewlink.training.run import make_folder
+from fewlink.training.trainer import exactly
+
+TUNING = TrailSettings(relations=1, queries=4, candidates=512, learning_rate=3e-4, average=0.99, steps=2000)
+SHAPE = ("model", "width", "layers", "relation_layers")  # settings that the shipped weights decide
+MIN_STEPS = 50
+MAX_WHOLE_EDGES = 60_000  # on a CPU, a step on a larger graph reads a neighbourhood
+NEIGHBOURHOOD_EDGES = 15_000
+STEP_COST = 4  # a step takes at least this many times the time to score its queries
+TIMED_BLOCKS = 3  # of steps, after which the number of steps that fit is known
+SAVE_EVERY, TELL_EVERY = 20.0, 10.0  # seconds
+Weights = Mapping[str, Tensor]
+Log = Callable[[str], None]
+
+
+def tuning_settings(changes: list[str]) -> TrailSettings:
+    """The settings of fine-tuning, with changes; `steps` is the maximum."""
+    settings = TUNING.adjusted(changes)
+    for name in SHAPE:
+        if getattr(settings, name) != getattr(TUNING, name):
+            raise FewlinkError(f"the shipped weights have {name} = {getattr(TUNING, name)}: fit cannot change it")
+    return settings
+
+
+def trail_scorer(benchmark: Benchmark, settings: TrailSettings, weights: Weights, run: Path, names: bool) -> Scorer:
+    """TRAIL with these weights on what is known of a benchmark; with `names`, the names of entities are evidence."""
+    scorer = FAMILY.scorer(benchmark, NoVectors(), settings, dict(weights), run=run)
+    return scorer if names else scorer.without_names()
+
+
+def heads_of_shortest_tuning(graph: Graph, settings: TrailSettings) -> int:
+    """The number of heads that can be scored in the time of the shortest fine-tuning that helps."""
+    edges = 2 * graph.triple_count
+    share = 2 * NEIGHBOURHOOD_EDGES / edges if settings.device == "cpu" and edges > MAX_WHOLE_EDGES else 1.0
+    return int(MIN_STEPS * STEP_COST * settings.relations * settings.queries * share)
+
+
+def check_tunable(benchmark: Benchmark, settings: TrailSettings) -> None:
+    """Raise if there is nothing to learn from, or too little memory."""
+    FAMILY.check(benchmark, settings)
+    needed = FAMILY.training_memory(benchmark, NoVectors(), settings)
+    memory.ensure("fine-tuning", needed, settings.device)
+
+
+class NeighbourhoodLearner(TrailLearner):
+    """A learner on a CPU whose steps read only the neighbourhood of their references and heads, for a large graph.
+
+    A step takes a fraction of the time. Candidates outside of the neighbourhood do not compete, and a query whose
+    answer is outside does not count.
+    """
+
+    def __init__(
+        self, graphs: Sequence[Graph], settings: TrailSettings, start: Weights, edges: int = NEIGHBOURHOOD_EDGES
+    ) -> None:
+        super().__init__(graphs, settings, start)
+        self.part_edges = edges
+
+    def loss(self, batch: Batch) -> Tensor:
+        (references, *asked), read = batch.tasks, self.graphs[batch.graph]
+        used = references.ends[references.marks.amax(1) > 0]
+        part = graph_part(read.graph, torch.cat([used, batch.tasks.heads.flatten()]).numpy(), self.part_edges)
+        ends, heads, candidates = (torch.from_numpy(part.places(each.numpy())) for each in (references.ends, *asked))
+        outside = candidates < 0  # (L, C)
+        local = references._replace(ends=ends.clamp(min=0))  # padding has no marks and no edges
+        scores = self.network(read.part(part), Tasks(local, heads, candidates.clamp(min=0)), self.dtype)  # (L, Q, C)
+        lost = outside.gather(1, batch.answers)  # (L, Q)
+        excluded = (batch.excluded | outside[:, None]) & ~lost[..., None]
+        losses = cross_entropy(
+            scores.masked_fill(excluded, -torch.inf).flatten(0, 1), batch.answers.flatten(), reduction="none"
+        )
+        return (losses * ~lost.flatten()).sum() / max(1, int((~lost).sum()))
+
+
+def learner_of(benchmark: Benchmark, settings: TrailSettings, start: Weights) -> TrailLearner:
+    """The learner: on a CPU and a large graph, one whose steps read neighbourhoods."""
+    graphs = graphs_of(benchmark, settings)
+    large = max(2 * graph.triple_count for graph in graphs) > MAX_WHOLE_EDGES
+    return (NeighbourhoodLearner if large and settings.device == "cpu" else TrailLearner)(graphs, settings, start)
+
+
+def tune(
+    benchmark: Benchmark,
+    settings: TrailSettings,
+    start: Weights,
+    folder: Path,
+    *,
+    until: float | None,
+    tell: Log,
+) -> int:
+    """Fine-tune weights on the known relations, with checkpoints in a folder, from which it continues.
+
+    It runs all steps, or as many as fit until a time of the monotonic clock: the learning rate then falls over the
+    number of steps expected at the pace so far. Returns the number of steps; raises if too few would fit.
+    """
+    make_folder(folder)
+    recover(folder)
+    learner, step = learner_of(benchmark, settings, start), 0
+    if last := load_last(folder):
+        learner.load_state([RunState(*last[:2])])
+        step = last[2].step
+    begin = saved = told = time.monotonic()
+    total, first, pace = settings.steps, step, 0.0
+    with exactly(settings.device), torch_threads(1):  # a second thread slows down small operations
+        while step < total and (until is None or time.monotonic() + pace * learner.steps_at_once < until):
+            count = min(learner.steps_at_once, total - step)
+            loss = float(learner.run_steps(step, count).losses["loss"].mean())
+            step, now = step + count, time.monotonic()
+            if not math.isfinite(loss):
+                raise FewlinkError(f"the loss is {loss} in step {step}")
+            if until is not None:
+                pace = (now - begin) / (step - first)
+                total = step + max(0, min(settings.steps - step, int((until - now) / pace)))
+                if total < MIN_STEPS and step - first >= TIMED_BLOCKS * learner.steps_at_once:
+                    raise FewlinkError(
+                        f"a step takes {pace:.2g} s, so there is time for {total} steps, and fewer than {MIN_STEPS} "
+                        "do not help"
+                    )
+                learner.settings = settings.replace(steps=max(total, 1))
+            if now - saved >= SAVE_EVERY:
+                save_last(folder, *learner.state(0), State(step, step))
+                saved = now
+            if now - told >= TELL_EVERY:
+                tell(f"fine-tuning  step {step:,} of about {total:,}  loss {loss:.3f}")
+                told = now
+    save_last(folder, *learner.state(0), State(step, step))
+    return step

@@ -1,0 +1,146 @@
+"""ULTRA's propagation on a CPU for one head: only the entities that a label at the head changes are computed anew."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fewlink.models.ultra.network import Encoded, EntityLayer, Tasks, UltraNetwork
+from fewlink.propagation.edges import EdgeTable
+from fewlink.propagation.product import Norms, chunk_sums, edge_sums
+
+SPARSE = 0.15  # share of all edges up to which a layer follows the edges of changed entities only
+SPARSE_LAST = 0.4  # share of all edges up to which the last layer computes the candidates only
+
+
+class Unlabelled(NamedTuple):
+    """What all heads of a task share: states (nodes, W) before each layer and after the last, and the sums of messages
+    in each layer, without a label at a head. A label changes only the states it reaches."""
+
+    states: list[Tensor]
+    sums: list[Tensor]
+
+
+class CpuPropagation:
+    """Propagation over one graph for one head; its buffers are reused for each head."""
+
+    def __init__(self, network: UltraNetwork, edges: EdgeTable) -> None:
+        self.network, self.edges = network, edges
+        self.states = torch.zeros(edges.nodes, network.shape.width)
+        self.moved = torch.zeros_like(self.states)
+
+    def unlabelled(self, task: Tasks, encoded: Encoded) -> Unlabelled:
+        """The states and sums of messages of all entities, without a label at a head."""
+        states, sums = [torch.zeros_like(self.states)], []
+        for layer, w, new in self._layers(encoded):
+            sums.append(torch.empty_like(self.states))
+            moved = torch.empty_like(self.states)
+            self._all(layer, w, states[-1], moved, *self._over(task, new, states[-1]), keep=sums[-1])
+            states.append(moved)
+        return Unlabelled(states, sums)
+
+    def states_of(self, task: Tasks, encoded: Encoded, common: Unlabelled, head: int, rows: Tensor) -> Tensor:
+        """States (n, W) of entities `rows` (n,) after the last layer, given one task and one head."""
+        label = encoded.task  # (1, W)
+        changed, x = torch.tensor([head]), label
+        layers, everywhere = self._layers(encoded), False
+        for number, (layer, w, new) in enumerate(layers):
+            if not everywhere:
+                at = self.edges.by_head.edges_of(changed)
+                if len(at) <= SPARSE * self.edges.edges:
+                    before = common.states[number], common.sums[number]
+                    changed, x = self._spread(layer, w, new, task, before, changed, x, at, label, head)
+                    continue
+                everywhere = True
+                self.states.copy_(common.states[number])
+                self.states[changed] = x
+            targets, messages = self._over(task, new, self.states)
+            targets, messages = torch.cat([targets, targets.new_tensor([head])]), torch.cat([messages, label])
+            if number == len(layers) - 1:
+                return self._some(layer, w, targets, messages, rows)
+            self._all(layer, w, self.states, self.moved, targets, messages)
+            self.states, self.moved = self.moved, self.states
+        self.states.copy_(common.states[-1])
+        self.states[changed] = x
+        return self.states[rows]
+
+    def _layers(self, encoded: Encoded) -> list[tuple[EntityLayer, Tensor, Tensor]]:
+        """Each layer with the weights of relations (2R, W), and of the new one and its inverse (2, W)."""
+        return list(zip(self.network.layers, encoded.relations[:, 0], encoded.new[:, 0], strict=True))
+
+    def _over(self, task: Tasks, new: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The messages over the references: their targets (2K,) and values (2K, W)."""
+        heads, tails = task.references[0].unbind(1)
+        return torch.cat([tails, heads]), torch.cat([x[heads] * new[0], x[tails] * new[1]])
+
+    def _spread(
+        self,
+        layer: EntityLayer,
+        w: Tensor,
+        new: Tensor,
+        task: Tasks,
+        common: tuple[Tensor, Tensor],
+        changed: Tensor,
+        x: Tensor,
+        at: Tensor,
+        label: Tensor,
+        head: int,
+    ) -> tuple[Tensor, Tensor]:
+        """The entities that a label at the head has changed after a layer, and their states; `at`: the places of the
+        edges of those changed before it, whose states are x."""
+        order, (states, sums) = self.edges.by_head, common
+        places = torch.full((self.edges.nodes,), -1)
+        places[changed] = torch.arange(len(changed))
+        gaps = x - states[changed]
+        messages = [gaps[places[order.row[at]]] * w[order.second[at]]]
+        targets = [order.first[at].long()]
+        heads, tails = task.references[0].unbind(1)
+        for sources, ends, weight in ((heads, tails, new[0]), (tails, heads, new[1])):
+            inside = places[sources] >= 0
+            messages.append(gaps[places[sources[inside]]] * weight)
+            targets.append(ends[inside])
+        reached = torch.cat([changed, *targets]).unique()
+        own = states[reached]
+        places[reached] = torch.arange(len(reached))
+        own[places[changed]] = x
+        total = sums[reached].index_add_(0, places[torch.cat(targets)], torch.cat(messages))
+        total[places[head]] += label[0]
+        return reached, layer.updated(own, total)
+
+    def _all(
+        self,
+        layer: EntityLayer,
+        w: Tensor,
+        x: Tensor,
+        moved: Tensor,
+        targets: Tensor,
+        messages: Tensor,
+        keep: Tensor | None = None,
+    ) -> None:
+        """Write the states after a layer into `moved`, and the sums of messages into `keep`; `messages` (m, W) to
+        `targets` (m,) are added to those over the edges."""
+        order = self.edges.by_tail
+        for chunk in order.chunks(False):
+            sums = chunk_sums(order, chunk, x[:, None], w, Norms.ONE)[:, 0]
+            inside = (targets >= chunk.rows.start) & (targets < chunk.rows.stop)
+            sums.index_add_(0, targets[inside] - chunk.rows.start, messages[inside])
+            moved[chunk.rows] = layer.updated(x[chunk.rows], sums)
+            if keep is not None:
+                keep[chunk.rows] = sums
+
+    def _some(self, layer: EntityLayer, w: Tensor, targets: Tensor, messages: Tensor, rows: Tensor) -> Tensor:
+        """The states of `rows` only after a layer."""
+        order, (rows, back) = self.edges.by_tail, rows.unique(return_inverse=True)
+        at = order.edges_of(rows)
+        if len(at) > SPARSE_LAST * self.edges.edges:
+            self._all(layer, w, self.states, self.moved, targets, messages)
+            return self.moved[rows[back]]
+        over = self.states.index_select(0, order.first[at]).mul_(w.index_select(0, order.second[at]))
+        sums = edge_sums(order, rows, over)
+        places = torch.full((self.edges.nodes,), -1)
+        places[rows] = torch.arange(len(rows))
+        inside = places[targets] >= 0
+        sums.index_add_(0, places[targets[inside]], messages[inside])
+        return layer.updated(self.states[rows], sums)[back]
