@@ -256,16 +256,17 @@ class TrailScorer:
             found = using(stream, Reached(ids(rows), states), ids(wanted)[inside])  # (n, H, W)
             if propagation is None:
                 self._idle.append(using)
-            of_head = self.network.of_state.weight.chunk(2, 1)[0]
+            weights = self.network.of_state.weight.chunk(2, 1)[0]
+            features = found.transpose(0, 1)  # (H, n, W)
+            if part is not None:
+                features = found.new_zeros(len(heads), len(candidates), len(mark))
+                features[:, inside] = found.transpose(0, 1)
             cosines = self.network.cosines(self.graph, known.references, ids(heads)[None], ids(candidates)[None])
-            scores = []
-            for place in range(len(heads)):
-                hidden = base.clone()
-                hidden[inside] += found[:, place] @ of_head.T
-                if cosines is not None:
-                    hidden += self.network.of_names(cosines[0, place])
-                scores.append(self.network.last(hidden.relu_()).squeeze(-1))
-            return torch.stack(scores)
+            if cosines is not None:
+                weights = torch.cat([weights, self.network.of_names.weight], 1)
+                features = torch.cat([features, cosines[0]], 2)
+            hidden = (torch.addmm(base, own, weights.T).relu_() for own in features)
+            return torch.stack([self.network.last(each).squeeze(-1) for each in hidden])
 
     def _propagation(self) -> CpuPropagation:
         """One over the whole graph that nobody uses; put it back into `_idle` afterwards."""
