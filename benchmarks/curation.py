@@ -35,7 +35,6 @@ from fewlink.data.candidates import by_similarity, open_candidates
 from fewlink.data.folds import fold_benchmark
 from fewlink.data.training_graph import known_graph
 from fewlink.linker import Linker
-from fewlink.models.trail.reading import MOST_REFERENCES
 from fewlink.scorers import Question
 from measure import print_table, read_record, write_record
 

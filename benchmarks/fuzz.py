@@ -387,6 +387,8 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     """Folders, records, configurations, calibrations, recipes and plans, as fewlink writes them."""
     from importlib.resources import files
 
+    from fewlink.models.names.gate import read_gate
+
     from fewlink.core.recipes import recipe, recipe_texts
     from fewlink.data.benchmark import Benchmark
     from fewlink.data.carving import CarveSettings, carve
@@ -397,7 +399,6 @@ def _stored_readers(place: Place) -> Iterator[Reader]:
     from fewlink.linker.calibration import open_calibration
     from fewlink.models import training_recipe
     from fewlink.models.baselines.learning_free import RandomScorer
-    from fewlink.models.names.gate import read_gate
     from fewlink.models.trail.shipped import read_weights
     from fewlink.studies.plan import plan_texts, read_plan
     from fewlink.training import RunConfig

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fewlink.models.trail.reading import ReadGraph, Tasks
 from torch import Tensor
 
 from fewlink.data import open_benchmark
@@ -25,7 +26,6 @@ from fewlink.data.training_graph import known_graph
 from fewlink.evaluation.links import rank_links, read_splits
 from fewlink.graph import Graph
 from fewlink.models.trail.network import Encoded
-from fewlink.models.trail.reading import ReadGraph, Tasks
 from fewlink.models.ultra.network import UltraNetwork, read_checkpoint
 from fewlink.models.ultra.scorer import UltraScorer
 from fewlink.scorers import Question
